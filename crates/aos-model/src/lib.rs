@@ -1,0 +1,8 @@
+//! The judgements of `aos`: what a request means, what a session may do, what an edit or a patch makes of a
+//! text, and what the journal adds up to.
+//!
+//! Nothing here looks at a disk, a clock or a process: what the outside world has to say comes in as an argument.
+
+pub mod edit;
+pub mod patch;
+pub mod policy;

@@ -1,0 +1,1 @@
+//! V4A patches: parsing them and applying them in memory.
