@@ -1,1 +1,22 @@
-//! aos-host
+//! The only crate of `aos` that acts on the machine.
+//!
+//! Read [`spine`] first: it is the way of every request, one line a stage. The rooms behind the stages:
+//! [`session`] (who is there), `jail` (where a path leads), `rule` (what policy says), `operation` (one file a tool),
+//! `change` (intent, steps, undo, recovery), `output` (the form of what is returned).
+
+mod change;
+mod evaluate;
+mod fault;
+mod host;
+mod jail;
+mod lane;
+mod machine;
+mod operation;
+mod output;
+mod rule;
+mod session;
+mod spine;
+
+pub use host::{Host, StartReport};
+pub use machine::Machine;
+pub use spine::{Answer, Call, Job};

@@ -3,6 +3,17 @@
 //!
 //! Nothing here looks at a disk, a clock or a process: what the outside world has to say comes in as an argument.
 
+pub mod capability;
 pub mod edit;
+pub mod entry;
+pub mod id;
+pub mod limits;
 pub mod patch;
+pub mod path;
 pub mod policy;
+pub mod receipt;
+pub mod refusal;
+pub mod request;
+pub mod state;
+pub mod strict;
+pub mod text;

@@ -1,1 +1,24 @@
-//! aos-store
+//! The record of `aos`: the journal and the state folded from it, the blobs, and the bank of pre-images.
+//!
+//! It knows nothing of sessions being alive, of policy or of the user's files: it keeps bytes and finds them again.
+
+mod bank;
+mod blobs;
+mod disk;
+mod fault;
+mod gc;
+mod home;
+mod journal;
+mod reader;
+mod sqlite;
+mod verify;
+
+pub use bank::Bank;
+pub use blobs::{BlobWriter, Blobs};
+pub use fault::Fault;
+pub use gc::Swept;
+pub use home::{Home, StateLock};
+pub use journal::{Append, Journal, OpenIntent};
+pub use reader::{Reader, Row};
+pub use sqlite::SqliteJournal;
+pub use verify::{Finding, Report, replay, verify};

@@ -1,1 +1,4 @@
-//! The policy: rules and host-access decision points, and the one function that evaluates them.
+//! stub until the helper's work lands
+use serde::{Serialize,Deserialize};
+#[derive(Debug,Clone,PartialEq,Eq,Serialize,Deserialize,Default)] pub struct PolicySpec {}
+#[derive(Debug,Clone,PartialEq,Eq,Serialize)] pub struct Policy {}

@@ -1,0 +1,307 @@
+//! Applying the steps of an armed plan, in order; a step that fails takes all before it back.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use aos_model::entry::Fact;
+use aos_model::receipt::{Durability, Kind, Trace, Warning};
+use aos_model::refusal::{Code, Refusal, Status};
+use aos_model::state::{Image, PathRecord, SnapshotRecord};
+use rustix::fs::{Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use super::arm::Armed;
+use super::mark::{Mark, Seen};
+use super::{DirAt, Put, Spot, Step, bank, undo};
+use crate::fault;
+use crate::host::Host;
+use crate::jail::Meta;
+use crate::session::Live;
+use crate::spine::Done;
+
+/// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
+pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<Done, Refusal> {
+    let plan = armed.plan.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
+    let mut work = Work {
+        bank: live.bank_dir()?,
+        sync: host.machine.durability == Durability::Power,
+        made: plan.steps.iter().map(|_| None).collect(),
+        touched: Vec::new(),
+        warnings: plan.warnings,
+        after: Vec::with_capacity(plan.steps.len()),
+    };
+    for (index, (step, mark)) in plan.steps.iter().zip(&armed.marks).enumerate() {
+        if let Err(mut refusal) = work.step(index, step, mark) {
+            // A folder that we did not get to make is somebody else's: the failed step is not taken back then.
+            let begun = !matches!(step, Step::MakeDir { .. }) || work.made[index].is_some();
+            refusal.detail.not_rolled_back = undo::take_back_first(host, armed, index + usize::from(begun));
+            return Err(refusal);
+        }
+    }
+    if let Err(why) = work.sync_folders() {
+        let refusal = fault::refusal("cannot sync the changed folders", why);
+        undo::take_back_first(host, armed, armed.marks.len());
+        return Err(refusal);
+    }
+    let snapshot = record(armed, &plan.steps, &work.after);
+    let mut done = Done::new(Status::Ok, (plan.finish)(&work.after), work.warnings);
+    done.facts.push(Fact::Captured(Box::new(snapshot)));
+    done.trace = Some(Trace { snapshot_id: armed.snapshot_id.clone(), durability: host.machine.durability });
+    Ok(done)
+}
+
+struct Work<'a> {
+    bank: &'a OwnedFd,
+    sync: bool,
+    /// Folders that steps made, by the step's index.
+    made: Vec<Option<OwnedFd>>,
+    /// Folders to sync at `power`.
+    touched: Vec<OwnedFd>,
+    warnings: Vec<Warning>,
+    after: Vec<Option<Meta>>,
+}
+
+impl Work<'_> {
+    fn dir<'a>(&'a self, spot: &'a Spot) -> BorrowedFd<'a> {
+        match &spot.dir {
+            DirAt::Pinned(dir) => dir.as_fd(),
+            DirAt::Made(index) => self.made[*index].as_ref().expect("BUG: folders are made before what lies in them").as_fd(),
+        }
+    }
+
+    fn step(&mut self, index: usize, step: &Step, mark: &Mark) -> Result<(), Refusal> {
+        let after = match (step, mark) {
+            (Step::Put(put), Mark::Put { temporary, bank, .. }) => Some(self.put(put, temporary.as_bytes(), bank)?),
+            (Step::Remove { at, before }, Mark::Remove { temporary, bank, .. }) => {
+                self.remove(at, before, temporary.as_bytes(), bank)?;
+                None
+            }
+            (Step::MakeDir { at, mode }, Mark::MakeDir { .. }) => Some(self.make_dir(index, at, *mode)?),
+            (Step::Rename { from, before, to, replaced }, Mark::Rename { temporary, bank, .. }) => {
+                Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), bank)?)
+            }
+            _ => unreachable!("BUG: marks are made from the steps, in order"),
+        };
+        self.after.push(after);
+        Ok(())
+    }
+
+    fn put(&mut self, put: &Put, temporary: &[u8], bank_name: &str) -> Result<Meta, Refusal> {
+        let fail = |why| fault::refusal(&format!("cannot write {}", put.at.shown), why);
+        let old = put.before.map(|_| self.open_old(&put.at)).transpose()?;
+        let dir = self.dir(&put.at);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600)).map_err(fail)?;
+        write_all(&file, &put.bytes).map_err(fail)?;
+        let kept = dress(&file, put, old.flatten().as_ref()).map_err(fail)?;
+        if self.sync {
+            rustix::fs::fsync(&file).map_err(fail)?;
+        }
+        let meta = Meta::of(&file).map_err(fail)?;
+        match put.before {
+            None => rustix::fs::renameat_with(dir, temporary, dir, put.at.name.as_slice(), RenameFlags::NOREPLACE).map_err(|why| appeared(put, why))?,
+            Some(before) => {
+                self.exchange(put, &before, temporary)?;
+                bank::deposit(dir, temporary, self.bank, bank_name, self.sync).map_err(|why| fault::refusal(&format!("cannot keep the pre-image of {}", put.at.shown), why))?;
+            }
+        }
+        self.touch(&put.at)?;
+        self.warnings.extend(kept);
+        if put.before.is_some_and(|before| before.nlink > 1) {
+            self.warnings.push(Warning::new("hard_link_broken", format!("{} had another name, which keeps the old content", put.at.shown)));
+        }
+        Ok(meta)
+    }
+
+    /// The file to be replaced, opened to copy its attributes. `None` inside when it cannot be read.
+    fn open_old(&self, at: &Spot) -> Result<Option<OwnedFd>, Refusal> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::openat(self.dir(at), at.name.as_slice(), flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+            Err(why) => Err(changed_meanwhile(at, &why.to_string())),
+        }
+    }
+
+    /// Swaps the new file in. What came out must be what was there when the plan was made.
+    fn exchange(&self, put: &Put, before: &Meta, temporary: &[u8]) -> Result<(), Refusal> {
+        let (dir, name) = (self.dir(&put.at), put.at.name.as_slice());
+        let swap = || rustix::fs::renameat_with(dir, temporary, dir, name, RenameFlags::EXCHANGE);
+        swap().map_err(|why| match why {
+            Errno::NOENT => changed_meanwhile(&put.at, "it was removed"),
+            why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
+        })?;
+        let displaced = Meta::at(dir, temporary).ok().flatten();
+        let as_planned = displaced.is_some_and(|now| now.kind == Kind::File && (now.same_version(before) || !put.built_on_before));
+        if as_planned {
+            return Ok(());
+        }
+        swap().map_err(|why| fault::refusal(&format!("cannot put {} back", put.at.shown), why))?;
+        Err(changed_meanwhile(&put.at, "somebody else wrote it"))
+    }
+
+    fn remove(&mut self, at: &Spot, before: &Meta, temporary: &[u8], bank_name: &str) -> Result<(), Refusal> {
+        let dir = self.dir(at);
+        rustix::fs::renameat_with(dir, at.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
+            .map_err(|why| fault::refusal(&format!("cannot remove {}", at.shown), why))?;
+        if !Meta::at(dir, temporary).ok().flatten().is_some_and(|now| Seen::from(*before).is(&now)) {
+            return Err(changed_meanwhile(at, "it was replaced"));
+        }
+        bank::deposit(dir, temporary, self.bank, bank_name, self.sync)
+            .map_err(|why| fault::refusal(&format!("cannot keep the pre-image of {}", at.shown), why))?;
+        self.touch(at)
+    }
+
+    fn make_dir(&mut self, index: usize, at: &Spot, mode: u32) -> Result<Meta, Refusal> {
+        let fail = |why| fault::refusal(&format!("cannot make the folder {}", at.shown), why);
+        let dir = self.dir(at);
+        match rustix::fs::mkdirat(dir, at.name.as_slice(), Mode::from_raw_mode(0o700)) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Err(Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile", at.shown))),
+            Err(why) => return Err(fail(why)),
+        }
+        let made = bank::open_dir(dir, &at.name).map_err(fail)?;
+        let made = self.made[index].insert(made);
+        // The daemon's own umask is strict; the folder gets what the user's would have given.
+        rustix::fs::fchmod(&*made, Mode::from_raw_mode(mode)).map_err(fail)?;
+        let meta = Meta::of(&*made).map_err(fail)?;
+        self.touch(at)?;
+        Ok(meta)
+    }
+
+    fn rename(&mut self, from: &Spot, before: &Meta, to: &Spot, replaced: Option<Meta>, temporary: &[u8], bank_name: &str) -> Result<Meta, Refusal> {
+        let fail = |why| match why {
+            Errno::XDEV => Refusal::new(Code::IoError, format!("cannot move {} to {}: they lie on different file systems; copy and remove instead", from.shown, to.shown)),
+            Errno::INVAL => Refusal::new(Code::InvalidPath, format!("cannot move {} to {}: that is inside it", from.shown, to.shown)),
+            why => fault::refusal(&format!("cannot move {} to {}", from.shown, to.shown), why),
+        };
+        let (dir, to_dir) = (self.dir(from), self.dir(to));
+        let flags = if replaced.is_some() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
+        rustix::fs::renameat_with(dir, from.name.as_slice(), to_dir, to.name.as_slice(), flags).map_err(|why| match why {
+            Errno::EXIST => Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile", to.shown)),
+            why => fail(why),
+        })?;
+        let moved = Meta::at(to_dir, &to.name).map_err(fail)?;
+        let Some(moved) = moved.filter(|moved| Seen::from(*before).is(moved)) else {
+            return Err(changed_meanwhile(from, "it was replaced"));
+        };
+        if replaced.is_some() {
+            rustix::fs::renameat_with(dir, from.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE).map_err(fail)?;
+            bank::deposit(dir, temporary, self.bank, bank_name, self.sync)
+                .map_err(|why| fault::refusal(&format!("cannot keep the pre-image of {}", to.shown), why))?;
+        }
+        self.touch(from)?;
+        self.touch(to)?;
+        Ok(moved)
+    }
+
+    fn touch(&mut self, at: &Spot) -> Result<(), Refusal> {
+        if self.sync {
+            let dir = bank::open_dir(self.dir(at), b".").map_err(|why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why))?;
+            self.touched.push(dir);
+        }
+        Ok(())
+    }
+
+    fn sync_folders(&self) -> Result<(), Errno> {
+        if !self.sync {
+            return Ok(());
+        }
+        for dir in &self.touched {
+            rustix::fs::fsync(dir)?;
+        }
+        rustix::fs::fsync(self.bank)
+    }
+}
+
+fn appeared(put: &Put, why: Errno) -> Refusal {
+    match why {
+        Errno::EXIST => Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile; read it first", put.at.shown)),
+        why => fault::refusal(&format!("cannot write {}", put.at.shown), why),
+    }
+}
+
+fn changed_meanwhile(at: &Spot, how: &str) -> Refusal {
+    Refusal::new(Code::StaleBase, format!("{} changed while it was worked on ({how}); nothing was changed. Read it again and repeat", at.shown))
+}
+
+/// Mode, owner, ACL and attributes of the new file. Returns what could not be kept.
+fn dress(file: &OwnedFd, put: &Put, old: Option<&OwnedFd>) -> Result<Vec<Warning>, Errno> {
+    let mut lost = Vec::new();
+    if let Some(before) = put.before {
+        let own = Meta::of(file)?;
+        if (own.uid, own.gid) != (before.uid, before.gid)
+            && rustix::fs::fchown(file, Some(Uid::from_raw(before.uid)), Some(Gid::from_raw(before.gid))).is_err()
+        {
+            lost.push("its owner");
+        }
+        if !old.is_some_and(|old| copy_attributes(old, file).is_ok()) {
+            lost.push("its extended attributes");
+        }
+    }
+    // After the owner: changing that takes mode bits away.
+    rustix::fs::fchmod(file, Mode::from_raw_mode(put.mode))?;
+    if lost.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Warning::new("metadata_not_kept", format!("{}: {} could not be kept", put.at.shown, lost.join(" and ")))])
+}
+
+/// User attributes and the ACL. Security labels are the system's to set.
+pub(super) fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+    let size = match rustix::fs::flistxattr_query(from) {
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
+        outcome => outcome?,
+    };
+    let mut names = vec![0_u8; size];
+    let size = rustix::fs::flistxattr(from, names.as_mut_slice())?;
+    for name in names[..size].split(|b| *b == 0).filter(|name| name.starts_with(b"user.") || *name == b"system.posix_acl_access") {
+        let mut value = vec![0_u8; rustix::fs::fgetxattr_query(from, name)?];
+        let size = rustix::fs::fgetxattr(from, name, value.as_mut_slice())?;
+        rustix::fs::fsetxattr(to, name, &value[..size], XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}
+
+/// What the journal remembers of the change, for undo and for people.
+fn record(armed: &Armed<'_>, steps: &[Step], after: &[Option<Meta>]) -> SnapshotRecord {
+    let image = |meta: &Meta, hash: Option<String>, bank: Option<String>| Image { kind: meta.kind, mode: meta.mode, size_bytes: meta.size, hash, bank };
+    let mut paths = Vec::with_capacity(steps.len());
+    for ((step, mark), after) in steps.iter().zip(&armed.marks).zip(after) {
+        let (at, before, moved_to) = match (step, mark) {
+            (Step::Put(put), Mark::Put { bank, .. }) => (&put.at, put.before.map(|meta| image(&meta, None, Some(bank.clone()))), None),
+            (Step::Remove { at, before }, Mark::Remove { bank, .. }) => (at, Some(image(before, None, Some(bank.clone()))), None),
+            (Step::Rename { from, before, to, replaced }, Mark::Rename { bank, .. }) => {
+                if let Some(replaced) = replaced {
+                    let before = Some(image(replaced, None, Some(bank.clone())));
+                    paths.push(PathRecord { path: to.shown.clone(), before, after: after.map(|meta| image(&meta, None, None)), moved_to: None });
+                }
+                (from, Some(image(before, None, None)), Some(to.shown.clone()))
+            }
+            (Step::MakeDir { at, .. }, _) => (at, None, None),
+            _ => unreachable!("BUG: marks are made from the steps, in order"),
+        };
+        let hash = if let Mark::Put { after, .. } = mark { Some(after.hash.clone()) } else { None };
+        let after = if moved_to.is_some() { None } else { after.map(|meta| image(&meta, hash, None)) };
+        paths.push(PathRecord { path: at.shown.clone(), before, after, moved_to });
+    }
+    SnapshotRecord {
+        snapshot_id: armed.snapshot_id.clone(),
+        session_id: armed.live.id.clone(),
+        scope_id: armed.ids.tool_call.clone().unwrap_or_default(),
+        turn_id: armed.ids.turn.clone().unwrap_or_default(),
+        captured_at_ns: armed.at_ns,
+        paths,
+    }
+}

@@ -1,0 +1,90 @@
+//! Arming: the intent, with where each pre-image will be, is durable before anything moves (I4).
+
+use std::sync::Arc;
+
+use aos_model::id;
+use aos_model::path::show;
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::content_hash;
+use serde::Serialize;
+
+use super::mark::{At, Content, Intent, Mark};
+use super::{Locked, Plan, Spot, Step};
+use crate::host::Host;
+use crate::session::Live;
+use crate::spine::Ids;
+
+/// A plan whose intent is on disk.
+#[derive(Debug)]
+pub(crate) struct Armed<'a> {
+    pub(crate) intent: u64,
+    pub(super) snapshot_id: String,
+    pub(super) ids: Ids,
+    pub(super) at_ns: u64,
+    pub(super) live: Arc<Live>,
+    pub(super) marks: Vec<Mark>,
+    pub(super) plan: std::sync::Mutex<Option<Plan>>,
+    _locks: Locked<'a>,
+}
+
+pub(crate) fn arm<'a>(host: &'a Host, live: &Arc<Live>, plan: Plan, ids: &mut Ids, locks: Locked<'a>, kind: &str, params: &impl Serialize) -> Result<Armed<'a>, Refusal> {
+    if plan.steps.len() > aos_model::limits::CHANGED_PATHS_MAX {
+        return Err(Refusal::new(Code::LimitExceeded, "more paths would change than one effect may touch; split the work"));
+    }
+    // Opened now: when the bank cannot be had, nothing has moved yet.
+    live.bank_dir()?;
+    let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
+    ids.complete(at_ns, random);
+    let snapshot_id = id::make(id::SNAPSHOT, at_ns, random);
+    let marks: Vec<Mark> = plan.steps.iter().enumerate().map(|(index, step)| mark(step, index, &snapshot_id)).collect();
+    let intent = Intent {
+        at_ns,
+        kind: kind.to_owned(),
+        session_id: live.id.clone(),
+        tool_call_id: ids.tool_call.clone().expect("BUG: completed above"),
+        turn_id: ids.turn.clone().expect("BUG: completed above"),
+        snapshot_id,
+        params,
+        marks,
+    };
+    let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
+    Ok(Armed {
+        intent: host.journal.intend(body)?,
+        snapshot_id: intent.snapshot_id,
+        ids: ids.clone(),
+        at_ns,
+        live: live.clone(),
+        marks: intent.marks,
+        plan: std::sync::Mutex::new(Some(plan)),
+        _locks: locks,
+    })
+}
+
+fn mark(step: &Step, index: usize, snapshot_id: &str) -> Mark {
+    let temporary = format!(".aos-tmp-{}-{index}", &snapshot_id[id::SNAPSHOT.len()..]);
+    let bank = format!("{snapshot_id}.{index}");
+    match step {
+        Step::Put(put) => Mark::Put {
+            at: at(&put.at),
+            temporary,
+            bank,
+            before: put.before.map(Into::into),
+            after: Content { hash: content_hash(&put.bytes), size: put.bytes.len() as u64, mode: put.mode },
+        },
+        Step::Remove { at: spot, before } => Mark::Remove { at: at(spot), temporary, bank, before: (*before).into() },
+        Step::MakeDir { at: spot, .. } => Mark::MakeDir { at: at(spot) },
+        Step::Rename { from, before, to, replaced } => Mark::Rename {
+            from: at(from),
+            to: at(to),
+            temporary,
+            bank,
+            before: (*before).into(),
+            replaced: replaced.map(Into::into),
+        },
+    }
+}
+
+fn at(spot: &Spot) -> At {
+    let dir = spot.parent_absolute();
+    At { dir: if dir.is_empty() { "/".to_owned() } else { show(dir) }, name: show(&spot.name), shown: spot.shown.clone() }
+}

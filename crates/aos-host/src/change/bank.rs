@@ -1,0 +1,156 @@
+//! Banking: moves what was displaced into the session's folder of pre-images, or copies it when it must.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use aos_model::receipt::Kind;
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::lease;
+use crate::jail::Meta;
+
+/// Takes `name` out of `dir` into the bank. The object itself where nobody else can change it, else a copy.
+pub(super) fn deposit(dir: impl AsFd, name: &[u8], bank: &OwnedFd, bank_name: &str, sync: bool) -> Result<(), Errno> {
+    let Some(meta) = Meta::at(&dir, name)? else { return Err(Errno::NOENT) };
+    if is_ours_alone(&dir, name, &meta) {
+        match rustix::fs::renameat_with(&dir, name, bank, bank_name, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(()),
+            Err(Errno::XDEV) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    copy(&dir, name, &meta, bank, bank_name.as_bytes(), sync)?;
+    remove(&dir, name, &meta)
+}
+
+/// A file with another name, or open for writing somewhere, would change in the bank.
+fn is_ours_alone(dir: impl AsFd, name: &[u8], meta: &Meta) -> bool {
+    match meta.kind {
+        Kind::File if meta.nlink > 1 => false,
+        Kind::File => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+                Ok(file) => lease::nobody_writes(&file),
+                // Unreadable to us: it cannot be copied, so it is moved.
+                Err(_) => true,
+            }
+        }
+        // A folder is moved whole; walking it for open files would cost what the tree costs.
+        Kind::Dir | Kind::Symlink | Kind::Other => true,
+    }
+}
+
+/// Copies a file, a link or a tree, with modes and times of files. The copy appears whole or not at all.
+pub(super) fn copy(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u8], sync: bool) -> Result<(), Errno> {
+    let partial = [to_name, b".part"].concat();
+    let _ = remove_any(to, &partial);
+    let copied = copy_any(&dir, name, meta, to, &partial, sync)
+        .and_then(|()| rustix::fs::renameat_with(to, partial.as_slice(), to, to_name, RenameFlags::NOREPLACE));
+    if copied.is_err() {
+        let _ = remove_any(to, &partial);
+    }
+    copied
+}
+
+fn copy_any(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u8], sync: bool) -> Result<(), Errno> {
+    match meta.kind {
+        Kind::File => copy_file(dir, name, meta, to, to_name, sync),
+        Kind::Symlink => {
+            let target = rustix::fs::readlinkat(&dir, name, Vec::new())?;
+            rustix::fs::symlinkat(target, to, to_name)
+        }
+        Kind::Dir => copy_dir(dir, name, meta, to, to_name, sync),
+        // A FIFO, a socket or a device has no content to keep.
+        Kind::Other => Err(Errno::OPNOTSUPP),
+    }
+}
+
+fn copy_file(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u8], sync: bool) -> Result<(), Errno> {
+    let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let from = rustix::fs::openat(dir, name, read, Mode::empty())?;
+    let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let copy = rustix::fs::openat(to, to_name, write, Mode::from_raw_mode(0o600))?;
+    if rustix::fs::ioctl_ficlone(&copy, &from).is_err() {
+        copy_bytes(&from, &copy)?;
+    }
+    super::apply::copy_attributes(&from, &copy).ok();
+    rustix::fs::fchmod(&copy, Mode::from_raw_mode(meta.mode))?;
+    set_mtime(&copy, meta)?;
+    if sync { rustix::fs::fsync(&copy) } else { Ok(()) }
+}
+
+fn copy_bytes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match rustix::fs::copy_file_range(from, None, to, None, 64 << 20) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(Errno::INTR) => {}
+            Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => break,
+            Err(why) => return Err(why),
+        }
+    }
+    loop {
+        match rustix::io::read(from, buffer.as_mut_slice()) {
+            Ok(0) => return Ok(()),
+            Ok(n) => super::apply::write_all(to, &buffer[..n])?,
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+fn copy_dir(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u8], sync: bool) -> Result<(), Errno> {
+    let from = open_dir(&dir, name)?;
+    rustix::fs::mkdirat(to, to_name, Mode::from_raw_mode(0o700))?;
+    let copy = open_dir(to, to_name)?;
+    for inner in names_in(&from)? {
+        let Some(inner_meta) = Meta::at(&from, &inner)? else { continue };
+        copy_any(&from, &inner, &inner_meta, &copy, &inner, sync)?;
+    }
+    rustix::fs::fchmod(&copy, Mode::from_raw_mode(meta.mode))?;
+    set_mtime(&copy, meta)
+}
+
+fn set_mtime(file: &OwnedFd, meta: &Meta) -> Result<(), Errno> {
+    let time = rustix::fs::Timespec { tv_sec: meta.mtime_ns.div_euclid(1_000_000_000), tv_nsec: meta.mtime_ns.rem_euclid(1_000_000_000) };
+    rustix::fs::futimens(file, &rustix::fs::Timestamps { last_access: time, last_modification: time })
+}
+
+pub(crate) fn open_dir(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// The names in an open folder, as bytes, in no order.
+pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
+
+pub(super) fn remove(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<(), Errno> {
+    if meta.kind != Kind::Dir {
+        return rustix::fs::unlinkat(dir, name, AtFlags::empty());
+    }
+    let inner = open_dir(&dir, name)?;
+    for name in names_in(&inner)? {
+        if let Some(meta) = Meta::at(&inner, &name)? {
+            remove(&inner, &name, &meta)?;
+        }
+    }
+    rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
+}
+
+pub(super) fn remove_any(dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+    match Meta::at(&dir, name)? {
+        Some(meta) => remove(dir, name, &meta),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,71 @@
+//! Marks: what the intent says of each step, enough to find and undo it without the process that made it.
+
+use aos_model::receipt::Kind;
+use serde::{Deserialize, Serialize};
+
+use crate::jail::Meta;
+
+/// One step as the journal keeps it. Paths are spelled as receipts spell them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(crate) enum Mark {
+    Put { at: At, temporary: String, bank: String, before: Option<Seen>, after: Content },
+    Remove { at: At, temporary: String, bank: String, before: Seen },
+    MakeDir { at: At },
+    Rename { from: At, to: At, temporary: String, bank: String, before: Seen, replaced: Option<Seen> },
+}
+
+/// A folder, absolute and link-free, and a plain name in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct At {
+    pub(crate) dir: String,
+    pub(crate) name: String,
+    pub(crate) shown: String,
+}
+
+/// A file as it was: enough to know it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: i64,
+}
+
+/// The bytes that a step puts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Content {
+    pub(crate) hash: String,
+    pub(crate) size: u64,
+    pub(crate) mode: u32,
+}
+
+impl Seen {
+    pub(crate) fn is(&self, meta: &Meta) -> bool {
+        (self.kind, self.dev, self.ino) == (meta.kind, meta.dev, meta.ino)
+    }
+}
+
+impl From<Meta> for Seen {
+    fn from(meta: Meta) -> Seen {
+        Seen { kind: meta.kind, mode: meta.mode, dev: meta.dev, ino: meta.ino, size: meta.size, mtime_ns: meta.mtime_ns }
+    }
+}
+
+/// The names under which we put things beside the user's. Listings leave them out.
+pub(crate) const TEMPORARY_PREFIX: &[u8] = b".aos-tmp-";
+
+/// What the intent row holds: the request, and the marks in order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Intent<P> {
+    pub(crate) at_ns: u64,
+    pub(crate) kind: String,
+    pub(crate) session_id: String,
+    pub(crate) tool_call_id: String,
+    pub(crate) turn_id: String,
+    pub(crate) snapshot_id: String,
+    pub(crate) params: P,
+    pub(crate) marks: Vec<Mark>,
+}

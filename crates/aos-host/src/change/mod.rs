@@ -1,0 +1,165 @@
+//! Changing the tree: a plan of steps, said on disk before it is done, taken back whole when it fails.
+//!
+//! ```text
+//! plan ──arm──▶ intent in the journal ──apply──▶ steps ──▶ receipt closes the intent
+//!                                         └─ a step fails, or the daemon dies: every step is taken back
+//! ```
+//!
+//! What a step displaces waits under a temporary name beside its place, then goes to the bank of pre-images (I5).
+//! So at each moment the old object is at its place, under the temporary name, or in the bank, and the marks of the
+//! intent say where to look.
+
+mod apply;
+mod arm;
+mod bank;
+mod lease;
+mod mark;
+mod recover;
+mod undo;
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Mutex, MutexGuard};
+
+use aos_model::receipt::{Body, Warning};
+
+use crate::jail::{Dir, Found, Meta, Place};
+
+pub(crate) use apply::apply;
+pub(crate) use arm::{Armed, arm};
+pub(crate) use recover::recover;
+pub(crate) use bank::{names_in, open_dir};
+pub(crate) use mark::TEMPORARY_PREFIX;
+pub(crate) use undo::take_back;
+
+/// What is to be done, computed in full before anything moves.
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) warnings: Vec<Warning>,
+    /// Makes the receipt's fields from what stands at each step's place afterwards.
+    pub(crate) finish: Box<dyn FnOnce(&[Option<Meta>]) -> Body + Send>,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plan").field("steps", &self.steps.len()).finish_non_exhaustive()
+    }
+}
+
+/// One change at one place.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A file with these bytes, new or in place of another.
+    Put(Put),
+    /// A file, a link or a whole folder, gone.
+    Remove { at: Spot, before: Meta },
+    MakeDir { at: Spot, mode: u32 },
+    /// Something under another name. What stood there is displaced.
+    Rename { from: Spot, before: Meta, to: Spot, replaced: Option<Meta> },
+}
+
+#[derive(Debug)]
+pub(crate) struct Put {
+    pub(crate) at: Spot,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) mode: u32,
+    /// The file that is replaced; its owner, ACL and attributes are kept.
+    pub(crate) before: Option<Meta>,
+    /// The new bytes were made from the old: if those changed meanwhile, nothing is put.
+    pub(crate) built_on_before: bool,
+}
+
+/// Where a step acts: a folder and a name in it. The folder may be one that an earlier step makes.
+#[derive(Debug, Clone)]
+pub(crate) struct Spot {
+    pub(crate) dir: DirAt,
+    pub(crate) name: Vec<u8>,
+    pub(crate) absolute: Vec<u8>,
+    pub(crate) shown: String,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum DirAt {
+    Pinned(Dir),
+    /// Made by the step of this index.
+    Made(usize),
+}
+
+impl Spot {
+    pub(crate) fn of(place: &Place) -> Spot {
+        Spot {
+            dir: DirAt::Pinned(place.dir.clone()),
+            name: place.name.clone(),
+            absolute: place.absolute.clone(),
+            shown: place.shown.clone(),
+        }
+    }
+
+    fn parent_absolute(&self) -> &[u8] {
+        &self.absolute[..self.absolute.len() - self.name.len() - 1]
+    }
+}
+
+/// The folders that a plan makes on the way, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Parents {
+    made: Vec<(Vec<u8>, usize)>,
+}
+
+impl Parents {
+    /// The spot of `found`; folders that are missing become steps first.
+    pub(crate) fn spot(&mut self, found: &Found, steps: &mut Vec<Step>, mode: u32, jail: &crate::jail::Jail) -> Spot {
+        let (base, missing) = match found {
+            Found::Here(place) => return Spot::of(place),
+            Found::Below { base, missing, .. } => (base, missing),
+        };
+        let mut dir = DirAt::Pinned(base.dir.clone());
+        let mut absolute = base.absolute.clone();
+        let (last, folders) = missing.split_last().expect("BUG: something is missing");
+        for name in folders {
+            absolute = [absolute.as_slice(), b"/", name].concat();
+            let known = self.made.iter().find(|(made, _)| *made == absolute).map(|(_, step)| *step);
+            let step = known.unwrap_or_else(|| {
+                let at = Spot { dir: dir.clone(), name: name.clone(), shown: jail.shown(&absolute), absolute: absolute.clone() };
+                steps.push(Step::MakeDir { at, mode });
+                self.made.push((absolute.clone(), steps.len() - 1));
+                steps.len() - 1
+            });
+            dir = DirAt::Made(step);
+        }
+        Spot { dir, name: last.clone(), absolute: found.absolute().to_vec(), shown: found.shown().to_owned() }
+    }
+}
+
+/// Mutations of one path by different sessions take turns: between them, an exchange could lose an update.
+#[derive(Debug)]
+pub(crate) struct PathLocks {
+    stripes: Vec<Mutex<()>>,
+}
+
+impl Default for PathLocks {
+    fn default() -> Self {
+        PathLocks { stripes: (0..256).map(|_| Mutex::new(())).collect() }
+    }
+}
+
+/// Held from before the old content is read until the receipt is written.
+#[derive(Debug)]
+pub(crate) struct Locked<'a> {
+    _guards: Vec<MutexGuard<'a, ()>>,
+}
+
+impl PathLocks {
+    /// In the order of the stripes, so that two plans never wait for each other.
+    pub(crate) fn hold<'a>(&'a self, paths: impl Iterator<Item = &'a [u8]>) -> Locked<'a> {
+        let stripe = |path: &[u8]| {
+            let mut hasher = DefaultHasher::new();
+            path.hash(&mut hasher);
+            hasher.finish() as usize % self.stripes.len()
+        };
+        let wanted: BTreeSet<usize> = paths.map(stripe).collect();
+        // A panic while one was held poisons nothing: the intent it left is what tells.
+        let guard = |index: usize| self.stripes[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Locked { _guards: wanted.into_iter().map(guard).collect() }
+    }
+}

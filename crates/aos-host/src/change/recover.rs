@@ -1,0 +1,51 @@
+//! Recovery: intents that no receipt closed are taken back, and closed with a receipt that says so.
+
+use aos_model::entry::Draft;
+use aos_model::receipt::Receipt;
+use aos_model::refusal::{Code, Detail, Refusal};
+use aos_store::{Append, Fault, OpenIntent};
+use serde_json::value::RawValue;
+
+use super::mark::Intent;
+use super::undo;
+use crate::host::Host;
+
+/// Returns how many were rolled back. Runs before the first request, so nothing else moves.
+pub(crate) fn recover(host: &Host) -> Result<usize, Fault> {
+    let open = host.journal.open_intents()?;
+    for intent in &open {
+        roll_back(host, intent)?;
+    }
+    Ok(open.len())
+}
+
+fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
+    let intent: Intent<Box<RawValue>> = serde_json::from_slice(&open.body)
+        .map_err(|why| Fault::Refused(format!("the journal is damaged: intent {} cannot be read: {why}", open.id)))?;
+    let bank = host.bank.session(&intent.session_id)?;
+    let sync = host.machine.durability == aos_model::receipt::Durability::Power;
+    let stayed = undo::take_back_marks(&intent.marks, &bank, sync);
+    let message = if stayed.is_empty() {
+        "the daemon ended before this was finished; everything it had begun was taken back. Repeat it if it is still wanted".to_owned()
+    } else {
+        "the daemon ended before this was finished; what had not been changed by others since was taken back, the rest is listed".to_owned()
+    };
+    let detail = Detail { not_rolled_back: stayed, ..Detail::default() };
+    let mut receipt = Receipt::refusal(Refusal::new(Code::InterruptedRolledBack, message).with(detail));
+    receipt.tool_call_id = Some(intent.tool_call_id.clone());
+    receipt.turn_id = Some(intent.turn_id.clone());
+    let draft = Draft {
+        at_ns: (host.machine.now_ns)(),
+        kind: &intent.kind,
+        session_id: Some(&intent.session_id),
+        tool_call_id: Some(&intent.tool_call_id),
+        turn_id: Some(&intent.turn_id),
+        params: &intent.params,
+        receipt: &RawValue::from_string(receipt.to_json()).expect("BUG: a receipt is JSON"),
+        blobs: &[],
+        facts: &[],
+    };
+    let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
+    host.journal.append(Append { body, folds: false, closes: Some(open.id) })?;
+    Ok(())
+}

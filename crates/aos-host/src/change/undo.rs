@@ -1,0 +1,247 @@
+//! Taking steps back: by what the marks say and what the disk shows, whoever made them.
+//!
+//! A path is put back only while it is as our step left it. Otherwise it stays, and its name is returned.
+
+use std::os::fd::OwnedFd;
+
+use aos_model::path::Spelled;
+use aos_model::receipt::Kind;
+use aos_model::request::hash_name;
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+use super::arm::Armed;
+use super::bank;
+use super::mark::{At, Content, Mark, Seen};
+use crate::host::Host;
+use crate::jail::Meta;
+
+/// Takes back all steps of an armed plan. Returns the paths that had to stay as they are.
+pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
+    take_back_first(host, armed, armed.marks.len())
+}
+
+/// Takes back the first `count` steps, the last of them first.
+pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> Vec<String> {
+    let sync = host.machine.durability == aos_model::receipt::Durability::Power;
+    match armed.live.bank_dir() {
+        Ok(bank) => take_back_marks(&armed.marks[..count], bank, sync),
+        Err(_) => armed.marks[..count].iter().map(|mark| mark.shown().to_owned()).collect(),
+    }
+}
+
+/// The same from the marks alone, as recovery has them.
+pub(super) fn take_back_marks(marks: &[Mark], bank: &OwnedFd, sync: bool) -> Vec<String> {
+    let mut stayed: Vec<String> = Vec::new();
+    for mark in marks.iter().rev() {
+        match undo(mark, bank, sync) {
+            Ok(true) => {}
+            Ok(false) | Err(_) => stayed.push(mark.shown().to_owned()),
+        }
+    }
+    stayed.sort();
+    stayed.dedup();
+    stayed.truncate(aos_model::limits::RECEIPT_PATHS_MAX);
+    stayed
+}
+
+impl Mark {
+    fn shown(&self) -> &str {
+        match self {
+            Mark::Put { at, .. } | Mark::Remove { at, .. } | Mark::MakeDir { at } | Mark::Rename { from: at, .. } => &at.shown,
+        }
+    }
+}
+
+/// `true` when the path is as it was before the step; `false` when somebody changed it since.
+fn undo(mark: &Mark, bank: &OwnedFd, sync: bool) -> Result<bool, Errno> {
+    match mark {
+        Mark::Put { at, temporary, bank: kept, before, after } => {
+            let Some(site) = Site::open(at)? else { return Ok(before.is_none()) };
+            let undone = match before {
+                None => site.unput(temporary, after),
+                Some(before) => site.unreplace(temporary, bank, kept, before, after, sync),
+            };
+            site.settle(temporary, sync)?;
+            undone
+        }
+        Mark::Remove { at, temporary, bank: kept, before } => {
+            let Some(site) = Site::open(at)? else { return Ok(false) };
+            let undone = site.unremove(temporary, bank, kept, before, sync);
+            site.settle(temporary, sync)?;
+            undone
+        }
+        Mark::MakeDir { at } => {
+            let Some(site) = Site::open(at)? else { return Ok(true) };
+            match rustix::fs::unlinkat(&site.dir, site.name.as_slice(), AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => Ok(true),
+                // Somebody put something in it, or made it a file: theirs now.
+                Err(Errno::NOTEMPTY | Errno::NOTDIR) => Ok(false),
+                Err(why) => Err(why),
+            }
+        }
+        Mark::Rename { from, to, temporary, bank: kept, before, replaced } => {
+            let (Some(from), Some(to)) = (Site::open(from)?, Site::open(to)?) else { return Ok(false) };
+            let undone = from.unrename(&to, temporary, bank, kept, before, replaced.as_ref(), sync);
+            from.settle(temporary, sync)?;
+            undone
+        }
+    }
+}
+
+/// A folder opened again without links, and the name in it.
+struct Site {
+    dir: OwnedFd,
+    name: Vec<u8>,
+}
+
+impl Site {
+    /// `None` when the folder is gone.
+    fn open(at: &At) -> Result<Option<Site>, Errno> {
+        let bytes = |text: &str| Spelled::parse(text).map(|spelled| spelled.as_bytes().to_vec()).map_err(|_| Errno::INVAL);
+        let (path, name) = (bytes(&at.dir)?, bytes(&at.name)?);
+        if name.contains(&b'/') || name == b".." || name == b"." {
+            return Err(Errno::INVAL);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(rustix::fs::CWD, path.as_slice(), flags, Mode::empty(), resolve) {
+            Ok(dir) => Ok(Some(Site { dir, name })),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+
+    fn here(&self) -> Result<Option<Meta>, Errno> {
+        Meta::at(&self.dir, &self.name)
+    }
+
+    /// Whether the file at the place is the one that the step put.
+    fn is_ours(&self, after: &Content) -> Result<bool, Errno> {
+        let Some(meta) = self.here()? else { return Ok(false) };
+        Ok(meta.kind == Kind::File && meta.size == after.size && hash_of(&self.dir, &self.name)? == after.hash)
+    }
+
+    /// A new file: taken away again.
+    fn unput(&self, temporary: &str, after: &Content) -> Result<bool, Errno> {
+        if Meta::at(&self.dir, temporary.as_bytes())?.is_some() || self.here()?.is_none() {
+            return Ok(true); // it never got to its place, or is gone already
+        }
+        if !self.is_ours(after)? {
+            return Ok(false);
+        }
+        rustix::fs::unlinkat(&self.dir, self.name.as_slice(), AtFlags::empty())?;
+        Ok(true)
+    }
+
+    /// A replaced file: the old one comes back from where it is now.
+    fn unreplace(&self, temporary: &str, bank: &OwnedFd, kept: &str, before: &Seen, after: &Content, sync: bool) -> Result<bool, Errno> {
+        if self.here()?.is_some_and(|here| before.is(&here)) {
+            return Ok(true);
+        }
+        if !self.fetch(temporary, bank, kept, before, sync)? {
+            return Ok(false);
+        }
+        if !self.is_ours(after)? {
+            // The old content stays safe in the bank; the path belongs to whoever wrote it last.
+            bank::deposit(&self.dir, temporary.as_bytes(), bank, kept, sync)?;
+            return Ok(false);
+        }
+        rustix::fs::renameat_with(&self.dir, temporary, &self.dir, self.name.as_slice(), RenameFlags::EXCHANGE)?;
+        Ok(true)
+    }
+
+    fn unremove(&self, temporary: &str, bank: &OwnedFd, kept: &str, before: &Seen, sync: bool) -> Result<bool, Errno> {
+        if self.here()?.is_some_and(|here| before.is(&here)) {
+            return Ok(true);
+        }
+        if !self.fetch(temporary, bank, kept, before, sync)? {
+            return Ok(false);
+        }
+        match rustix::fs::renameat_with(&self.dir, temporary, &self.dir, self.name.as_slice(), RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => {
+                bank::deposit(&self.dir, temporary.as_bytes(), bank, kept, sync)?;
+                Ok(false)
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a mark's fields, taken apart once")]
+    fn unrename(&self, to: &Site, temporary: &str, bank: &OwnedFd, kept: &str, before: &Seen, replaced: Option<&Seen>, sync: bool) -> Result<bool, Errno> {
+        if self.here()?.is_some_and(|here| before.is(&here)) {
+            return Ok(true);
+        }
+        if !to.here()?.is_some_and(|there| before.is(&there)) {
+            return Ok(false);
+        }
+        let Some(replaced) = replaced else {
+            return match rustix::fs::renameat_with(&to.dir, to.name.as_slice(), &self.dir, self.name.as_slice(), RenameFlags::NOREPLACE) {
+                Ok(()) => Ok(true),
+                Err(Errno::EXIST) => Ok(false),
+                Err(why) => Err(why),
+            };
+        };
+        // Straight after the exchange the displaced object is at the old name; later it is fetched there.
+        if !self.here()?.is_some_and(|here| replaced.is(&here)) {
+            if !self.fetch(temporary, bank, kept, replaced, sync)? {
+                return Ok(false);
+            }
+            match rustix::fs::renameat_with(&self.dir, temporary, &self.dir, self.name.as_slice(), RenameFlags::NOREPLACE) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => {
+                    bank::deposit(&self.dir, temporary.as_bytes(), bank, kept, sync)?;
+                    return Ok(false);
+                }
+                Err(why) => return Err(why),
+            }
+        }
+        rustix::fs::renameat_with(&self.dir, self.name.as_slice(), &to.dir, to.name.as_slice(), RenameFlags::EXCHANGE)?;
+        Ok(true)
+    }
+
+    /// Brings the displaced object to the temporary name, from the bank when it got that far. A new file that was
+    /// still waiting there is thrown away.
+    fn fetch(&self, temporary: &str, bank: &OwnedFd, kept: &str, before: &Seen, sync: bool) -> Result<bool, Errno> {
+        if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|meta| before.is(&meta)) {
+            // A copy that was being made of it is not needed any more.
+            let _ = bank::remove_any(bank, kept.as_bytes());
+            return Ok(true);
+        }
+        let Some(meta) = Meta::at(bank, kept.as_bytes())? else { return Ok(false) };
+        bank::remove_any(&self.dir, temporary.as_bytes())?;
+        match rustix::fs::renameat_with(bank, kept, &self.dir, temporary, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(Errno::XDEV) => {
+                bank::copy(bank, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;
+                bank::remove_any(bank, kept.as_bytes())?;
+                Ok(true)
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Leaves no temporary name behind, and at `power` makes the folder's state last.
+    fn settle(&self, temporary: &str, sync: bool) -> Result<(), Errno> {
+        bank::remove_any(&self.dir, temporary.as_bytes())?;
+        bank::remove_any(&self.dir, format!("{temporary}.part").as_bytes())?;
+        if sync { rustix::fs::fsync(&self.dir) } else { Ok(()) }
+    }
+}
+
+fn hash_of(dir: &OwnedFd, name: &[u8]) -> Result<String, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match rustix::io::read(&file, buffer.as_mut_slice()) {
+            Ok(0) => return Ok(hash_name(&hash.finalize().into())),
+            Ok(n) => hash.update(&buffer[..n]),
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why),
+        }
+    }
+}

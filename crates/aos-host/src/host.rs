@@ -1,0 +1,155 @@
+//! The host: the journal, the blobs, the bank and the sessions of one home, held together.
+
+use std::sync::Arc;
+
+use aos_model::entry::{Draft, Fact};
+use aos_model::receipt::{Body, Receipt};
+use aos_model::refusal::Status;
+use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
+use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Reader, SqliteJournal, Swept};
+use serde_json::value::RawValue;
+
+use crate::change::{self, PathLocks};
+use crate::machine::Machine;
+use crate::session::{self, Sessions};
+
+/// Everything that acts. Doors hold one and call it; they touch nothing themselves.
+#[derive(Debug)]
+pub struct Host {
+    pub(crate) machine: Machine,
+    pub(crate) journal: Box<dyn Journal>,
+    pub(crate) blobs: Blobs,
+    pub(crate) bank: Arc<Bank>,
+    pub(crate) sessions: Sessions,
+    pub(crate) sessions_max: usize,
+    pub(crate) locks: PathLocks,
+    /// Paths that are outside for every session, whatever its roots are.
+    pub(crate) hidden: Vec<Vec<u8>>,
+    home: Home,
+}
+
+/// What starting found.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct StartReport {
+    pub sessions_open: usize,
+    pub sessions_closed: usize,
+    pub rolled_back: usize,
+}
+
+impl Host {
+    /// Opens a home, rolls back what the last daemon left half done, and serves its open sessions again.
+    pub fn start(home: Home, machine: Machine) -> Result<(Host, StartReport), Fault> {
+        let journal = Box::new(SqliteJournal::open(&home, machine.durability)?);
+        let (blobs, bank) = (home.blobs()?, Arc::new(home.bank()?));
+        let hidden = hidden_paths(&home)?;
+        let host = Host {
+            machine,
+            journal,
+            blobs,
+            bank,
+            sessions: Sessions::default(),
+            sessions_max: session::sessions_max(),
+            locks: PathLocks::default(),
+            hidden,
+            home,
+        };
+        let mut report = StartReport { rolled_back: change::recover(&host)?, ..StartReport::default() };
+        let records = host.open_records()?;
+        for (session_id, state, why) in session::revive(&host, records) {
+            report.sessions_closed += 1;
+            let fact = Fact::SessionEnded { session_id: session_id.clone(), state };
+            let kind = if state == SessionState::Expired { "host.session.expired" } else { "host.session.lost" };
+            host.note(kind, &session_id, &why, fact);
+        }
+        host.drop_orphaned_preimages()?;
+        report.sessions_open = host.sessions.len();
+        Ok((host, report))
+    }
+
+    fn open_records(&self) -> Result<Vec<SessionRecord>, Fault> {
+        let mut records = Vec::new();
+        self.journal.state_below(&session_key(""), &mut |_, bytes| {
+            records.extend(decode_session(bytes).filter(|record| record.state == SessionState::Open));
+        })?;
+        Ok(records)
+    }
+
+    /// A session that ended just before a crash may have left its pre-images.
+    fn drop_orphaned_preimages(&self) -> Result<(), Fault> {
+        for session_id in self.bank.sessions()? {
+            if self.sessions.get(&session_id).is_none() {
+                self.bank.drop_session(&session_id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down something that nobody asked for: a session that expired or could not be pinned again.
+    pub(crate) fn note(&self, kind: &str, session_id: &str, why: &str, fact: Fact) {
+        #[derive(serde::Serialize)]
+        struct Why<'a> {
+            reason: &'a str,
+        }
+        let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();
+        let draft = Draft {
+            at_ns: (self.machine.now_ns)(),
+            kind,
+            session_id: Some(session_id),
+            tool_call_id: None,
+            turn_id: None,
+            params: Why { reason: why },
+            receipt: &RawValue::from_string(receipt).expect("BUG: a receipt is JSON"),
+            blobs: &[],
+            facts: &[fact],
+        };
+        let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
+        // A full disk keeps the note out; the session stays ended in memory and the next start says it again.
+        let _ = self.journal.append(Append { body, folds: true, closes: None });
+    }
+
+    /// Makes a blob that the operator stored known to the journal, so that sessions may use it.
+    pub fn adopt_blob(&self, blob_ref: &str) -> Result<u64, Fault> {
+        if self.blobs.size_of(blob_ref)?.is_none() {
+            return Err(Fault::Refused(format!("no blob {} is stored", aos_model::text::escape(blob_ref))));
+        }
+        let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();
+        let draft = Draft {
+            at_ns: (self.machine.now_ns)(),
+            kind: "blob.put",
+            session_id: None,
+            tool_call_id: None,
+            turn_id: None,
+            params: std::collections::BTreeMap::from([("blob_ref", blob_ref)]),
+            receipt: &RawValue::from_string(receipt).expect("BUG: a receipt is JSON"),
+            blobs: &[],
+            facts: &[Fact::BlobPut { blob_ref: blob_ref.to_owned() }],
+        };
+        let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
+        self.journal.append(Append { body, folds: true, closes: None })
+    }
+
+    /// Removes the blobs that nothing names.
+    pub fn sweep(&self) -> Result<Swept, Fault> {
+        let reader = Reader::open(self.home.path())?;
+        self.blobs.sweep(&reader, (self.machine.now_ns)())
+    }
+
+    pub fn head(&self) -> u64 {
+        self.journal.head()
+    }
+
+    pub fn sessions_open(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+}
+
+/// Our state and our own /proc entries: no session reaches them, not even one with the root `/`.
+fn hidden_paths(home: &Home) -> Result<Vec<Vec<u8>>, Fault> {
+    let root = crate::jail::Root::pin(home.path()).map_err(|why| Fault::io(format!("cannot open {}", home.path().display()), why))?;
+    let own_proc = format!("/proc/{}", rustix::process::getpid().as_raw_nonzero()).into_bytes();
+    Ok(vec![root.path, own_proc, b"/proc/self".to_vec(), b"/proc/thread-self".to_vec()])
+}

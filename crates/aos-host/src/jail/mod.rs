@@ -1,0 +1,124 @@
+//! The jail: turns a path as a request spelled it into a pinned folder and one plain name inside a root.
+//!
+//! Containment is a descriptor, never a string (I3). A path is first made link-free as text, which a neighbour may
+//! falsify at any moment; then its folder is opened beneath the pinned root with links forbidden, and from there on
+//! only that descriptor is used. What was judged is what is opened, or nothing is.
+
+mod meta;
+mod place;
+mod resolve;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use aos_model::capability::FollowSymlinks;
+use aos_model::state::RootRecord;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+pub use meta::Meta;
+pub(crate) use place::{Dir, Found, Place};
+pub(crate) use resolve::{Last, Resolved, resolve};
+
+/// A folder that a session may work in, held open for the session's life.
+#[derive(Debug)]
+pub struct Root {
+    pub(crate) fd: OwnedFd,
+    /// Absolute and link-free, without a slash at the end; empty for `/`.
+    pub(crate) path: Vec<u8>,
+    pub(crate) meta: Meta,
+}
+
+impl Root {
+    /// Pins the folder at `path`, links resolved.
+    pub fn pin(path: &Path) -> Result<Root, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        let meta = Meta::of(&fd)?;
+        // The kernel knows by which link-free path the descriptor was reached.
+        let canonical = rustix::fs::readlink(format!("/proc/self/fd/{}", raw(&fd)), Vec::new())?.into_bytes();
+        let path = if canonical == b"/" { Vec::new() } else { canonical };
+        Ok(Root { fd, path, meta })
+    }
+
+    /// Pins the same folder again after a restart; anything else at its path is not it.
+    pub fn pin_again(record: &RootRecord) -> Result<Root, Errno> {
+        let bytes = aos_model::path::Spelled::parse(&record.path).map_err(|_| Errno::INVAL)?;
+        let root = Root::pin(Path::new(std::ffi::OsStr::from_bytes(bytes.as_bytes())))?;
+        if root.record() != *record {
+            return Err(Errno::STALE);
+        }
+        Ok(root)
+    }
+
+    pub fn record(&self) -> RootRecord {
+        RootRecord { path: self.shown(), dev: self.meta.dev, ino: self.meta.ino }
+    }
+
+    pub fn shown(&self) -> String {
+        if self.path.is_empty() { "/".to_owned() } else { aos_model::path::show(&self.path) }
+    }
+}
+
+fn raw(fd: &OwnedFd) -> i32 {
+    use std::os::fd::AsRawFd as _;
+    fd.as_raw_fd()
+}
+
+/// The boundary of one session.
+#[derive(Debug)]
+pub struct Jail {
+    pub(crate) roots: Vec<Root>,
+    /// Where relative paths start: absolute, link-free.
+    pub(crate) workdir: Vec<u8>,
+    /// The workdir as the opener spelled it, when that went through a link: absolute requests may use it too.
+    pub(crate) workdir_alias: Option<Vec<u8>>,
+    pub(crate) follow: FollowSymlinks,
+    pub(crate) cross_mounts: bool,
+    /// Never inside, whatever the roots say: our own state, our own /proc entries.
+    pub(crate) hidden: Vec<Vec<u8>>,
+}
+
+/// A neighbour that swaps links gets this many chances to make us look again.
+const RACE_TRIES: usize = 64;
+
+/// `openat2` beneath `dir` with links forbidden, retried while the kernel says that a rename got in the way.
+fn open_beneath(dir: impl AsFd, rel: &[u8], flags: OFlags, cross_mounts: bool) -> Result<OwnedFd, Errno> {
+    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    if !cross_mounts {
+        resolve |= ResolveFlags::NO_XDEV;
+    }
+    for _ in 0..RACE_TRIES {
+        match rustix::fs::openat2(&dir, rel, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            outcome => return outcome,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Whether `path` is `folder` or lies below it: by component, so that `ws-evil` is not below `ws`.
+pub(crate) fn is_below(path: &[u8], folder: &[u8]) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+impl Jail {
+    /// The path as receipts show it: relative to the workdir when under it, else absolute.
+    pub(crate) fn shown(&self, absolute: &[u8]) -> String {
+        aos_model::path::show(self.relative(absolute))
+    }
+
+    pub(crate) fn relative<'a>(&self, absolute: &'a [u8]) -> &'a [u8] {
+        match absolute.strip_prefix(self.workdir.as_slice()) {
+            Some([]) => b".",
+            Some([b'/', rest @ ..]) => rest,
+            _ if absolute.is_empty() => b"/",
+            _ => absolute,
+        }
+    }
+
+    pub(crate) fn is_hidden(&self, absolute: &[u8]) -> bool {
+        self.hidden.iter().any(|hidden| is_below(absolute, hidden))
+    }
+}

@@ -1,0 +1,142 @@
+//! A place: a pinned folder and one plain name in it. All that touches files does it through one of these.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use aos_model::receipt::Kind;
+use aos_model::refusal::{Code, Refusal};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::{Meta, open_beneath};
+use crate::fault;
+use crate::session::Live;
+
+/// A folder held open: the session's own root, or one opened beneath it.
+#[derive(Debug, Clone)]
+pub(crate) enum Dir {
+    Root(Arc<Live>, usize),
+    Opened(Arc<OwnedFd>),
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Dir::Root(live, index) => live.jail.roots[*index].fd.as_fd(),
+            Dir::Opened(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// Where a path leads, pinned.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) dir: Dir,
+    /// Plain: no slash, not `.` or `..`. Empty when the place is the root folder itself.
+    pub(crate) name: Vec<u8>,
+    /// Link-free and absolute: what policy judges and what the record calls it.
+    pub(crate) absolute: Vec<u8>,
+    /// As receipts show it.
+    pub(crate) shown: String,
+    /// What stood there when it was looked up.
+    pub(crate) meta: Option<Meta>,
+    pub(crate) cross_mounts: bool,
+}
+
+/// The outcome of a look-up.
+#[derive(Debug, Clone)]
+pub(crate) enum Found {
+    /// The folder is there; the name in it may be or not.
+    Here(Place),
+    /// Folders are missing on the way: the deepest one there is, and the names below it, the last one included.
+    Below { base: Place, missing: Vec<Vec<u8>>, absolute: Vec<u8>, shown: String },
+}
+
+impl Found {
+    pub(crate) fn absolute(&self) -> &[u8] {
+        match self {
+            Found::Here(place) => &place.absolute,
+            Found::Below { absolute, .. } => absolute,
+        }
+    }
+
+    pub(crate) fn shown(&self) -> &str {
+        match self {
+            Found::Here(place) => &place.shown,
+            Found::Below { shown, .. } => shown,
+        }
+    }
+
+    /// The place and what stands there, or `path_not_found`.
+    pub(crate) fn existing(&self) -> Result<(&Place, Meta), Refusal> {
+        match self {
+            Found::Here(place) => match place.meta {
+                Some(meta) => Ok((place, meta)),
+                None => Err(self.missing()),
+            },
+            Found::Below { .. } => Err(self.missing()),
+        }
+    }
+
+    pub(crate) fn missing(&self) -> Refusal {
+        Refusal::new(Code::PathNotFound, format!("{}: nothing is there; check the spelling or list the folder", self.shown()))
+    }
+
+    /// The place whose folder is there, or `parent_not_found`.
+    pub(crate) fn with_parent(&self) -> Result<&Place, Refusal> {
+        match self {
+            Found::Here(place) => Ok(place),
+            Found::Below { shown, missing, base, .. } => Err(Refusal::new(
+                Code::ParentNotFound,
+                format!("{shown}: `{}` is not a folder in {}; make it first or ask for the parents to be made", aos_model::path::show(&missing[0]), base.shown),
+            )),
+        }
+    }
+}
+
+impl Place {
+    /// Opens the file for reading. Only a regular one: a FIFO or a device is looked at and refused, never opened.
+    pub(crate) fn open_file(&self) -> Result<(OwnedFd, Meta), Refusal> {
+        let here = self.meta.ok_or_else(|| self.gone())?;
+        self.must_be_file(&here)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+        let fd = open_beneath(&self.dir, &self.name, flags, self.cross_mounts).map_err(|why| self.fault("open", why))?;
+        let meta = Meta::of(&fd).map_err(|why| self.fault("look at", why))?;
+        // It may have been swapped since; what was opened counts.
+        self.must_be_file(&meta)?;
+        Ok((fd, meta))
+    }
+
+    pub(crate) fn open_dir(&self) -> Result<OwnedFd, Errno> {
+        let name: &[u8] = if self.name.is_empty() { b"." } else { &self.name };
+        open_beneath(&self.dir, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW, self.cross_mounts)
+    }
+
+    pub(crate) fn must_be_file(&self, meta: &Meta) -> Result<(), Refusal> {
+        match meta.kind {
+            Kind::File => Ok(()),
+            Kind::Dir => Err(Refusal::new(Code::IsDirectory, format!("{} is a folder; name a file in it", self.shown))),
+            Kind::Symlink | Kind::Other => {
+                Err(Refusal::new(Code::NotRegularFile, format!("{} is no regular file; only regular files are read and written", self.shown)))
+            }
+        }
+    }
+
+    pub(crate) fn is_root(&self) -> bool {
+        self.name.is_empty()
+    }
+
+    fn gone(&self) -> Refusal {
+        Refusal::new(Code::PathNotFound, format!("{}: nothing is there", self.shown))
+    }
+
+    pub(crate) fn fault(&self, verb: &str, why: Errno) -> Refusal {
+        match why {
+            Errno::NOENT => self.gone(),
+            // A neighbour put a link or a mount there after we looked.
+            Errno::LOOP => Refusal::new(Code::SymlinkNotAllowed, format!("{}: a link appeared there while it was opened", self.shown)),
+            Errno::XDEV => Refusal::new(Code::PathOutsideRoots, format!("{} lies on another mount, which is outside the roots", self.shown)),
+            why => fault::refusal(&format!("cannot {verb} {}", self.shown), why),
+        }
+    }
+}

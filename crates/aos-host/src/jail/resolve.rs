@@ -1,0 +1,317 @@
+//! Resolving: from the spelled path to a place. The one resolver of the product.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use aos_model::capability::FollowSymlinks;
+use aos_model::limits::{LINKS_MAX, PATH_BYTES_MAX};
+use aos_model::path::Spelled;
+use aos_model::receipt::Kind;
+use aos_model::refusal::{Code, Refusal};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Dir, Found, Jail, Meta, Place, RACE_TRIES, is_below, open_beneath};
+use crate::fault;
+use crate::session::Live;
+
+/// What to do when the last name is a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Last {
+    Follow,
+    Itself,
+}
+
+/// A path made clean as text: absolute, without `.` and `..`, beginning with a root.
+struct Clean {
+    root: usize,
+    absolute: Vec<u8>,
+}
+
+/// Why a try at opening did not end the matter.
+enum Again {
+    Refused(Refusal),
+    /// A link is on the way: the text must be made link-free first.
+    Link,
+}
+
+/// The literal spelling and where it leads; policy judges both.
+#[derive(Debug, Clone)]
+pub(crate) struct Resolved {
+    pub(crate) literal: Vec<u8>,
+    pub(crate) found: Found,
+}
+
+/// Resolves `text` in the jail of `live`.
+pub(crate) fn resolve(live: &Arc<Live>, text: &str, last: Last) -> Result<Resolved, Refusal> {
+    let spelled = Spelled::parse(text).map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shorten(text))))?;
+    let jail = &live.jail;
+    let clean = jail.clean(&spelled)?;
+    let literal = clean.absolute.clone();
+    let plain = !spelled.names().any(|name| name == b"..");
+    let mut next = if plain { Some(clean) } else { None };
+    for _ in 0..RACE_TRIES {
+        // The quick way: no `..`, and the kernel finds no link either.
+        let clean = match next.take() {
+            Some(clean) => clean,
+            None => jail.unlink(&spelled, last)?,
+        };
+        match open(live, clean, last) {
+            Ok(found) => return Ok(Resolved { literal, found }),
+            Err(Again::Refused(refusal)) => return Err(refusal),
+            Err(Again::Link) => {}
+        }
+    }
+    Err(Refusal::new(Code::SymlinkNotAllowed, format!("{}: links keep changing on the way", shorten(text))))
+}
+
+fn shorten(text: &str) -> String {
+    let shown: String = text.chars().take(200).collect();
+    aos_model::text::escape(&shown)
+}
+
+impl Jail {
+    /// The absolute names a request means, before links: the workdir's and its own, or its own alone.
+    fn start(&self, spelled: &Spelled) -> Vec<u8> {
+        let mut absolute = Vec::with_capacity(self.workdir.len() + spelled.as_bytes().len() + 1);
+        if !spelled.is_absolute() {
+            absolute.extend_from_slice(&self.workdir);
+        }
+        for name in spelled.names() {
+            absolute.push(b'/');
+            absolute.extend_from_slice(name);
+        }
+        match &self.workdir_alias {
+            Some(alias) if spelled.is_absolute() && is_below(&absolute, alias) => [self.workdir.as_slice(), &absolute[alias.len()..]].concat(),
+            _ => absolute,
+        }
+    }
+
+    /// Cleans as text. A `..` that leaves the root is refused even where the path comes back in.
+    fn clean(&self, spelled: &Spelled) -> Result<Clean, Refusal> {
+        let start = self.start(spelled);
+        let outside = || Err(outside(&aos_model::path::show(spelled.as_bytes()), self));
+        let Some(root) = self.root_of(&start) else { return outside() };
+        let root_path = &self.roots[root].path;
+        let mut absolute = root_path.clone();
+        for name in start[root_path.len()..].split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            if name != b".." {
+                absolute.push(b'/');
+                absolute.extend_from_slice(name);
+            } else if absolute.len() == root_path.len() {
+                return outside();
+            } else {
+                let cut = absolute.iter().rposition(|b| *b == b'/').expect("BUG: there is a name to take away");
+                absolute.truncate(cut);
+            }
+        }
+        if self.is_hidden(&absolute) {
+            return outside();
+        }
+        Ok(Clean { root, absolute })
+    }
+
+    /// The innermost root that `absolute` begins with.
+    fn root_of(&self, absolute: &[u8]) -> Option<usize> {
+        let inside = |(_, root): &(usize, &super::Root)| is_below(absolute, &root.path);
+        self.roots.iter().enumerate().filter(inside).max_by_key(|(_, root)| root.path.len()).map(|(index, _)| index)
+    }
+
+    /// Follows the links on the way, as text, under the session's rule. What comes out is opened with links
+    /// forbidden, so that a lie told meanwhile is found out.
+    fn unlink(&self, spelled: &Spelled, last: Last) -> Result<Clean, Refusal> {
+        self.clean(spelled)?;
+        let subject = || aos_model::path::show(spelled.as_bytes());
+        let start = self.start(spelled);
+        let root = self.root_of(&start).expect("BUG: cleaning found a root");
+        let (absolute, links) = follow(&self.roots[root].path, &start[self.roots[root].path.len()..], last)
+            .map_err(|why| why.refusal(&subject()))?;
+        if links && self.follow == FollowSymlinks::Deny {
+            return Err(link_refused(&subject(), "the capability's `follow_symlinks` is `deny`"));
+        }
+        if self.is_hidden(&absolute) {
+            return Err(outside(&subject(), self));
+        }
+        match self.root_of(&absolute) {
+            Some(root) => Ok(Clean { root, absolute }),
+            None if self.follow == FollowSymlinks::Allow => Ok(Clean { root: OUTSIDE, absolute }),
+            None => Err(link_refused(&subject(), "a link on the way leads outside the roots")),
+        }
+    }
+}
+
+/// Not a root: the link rule is `allow` and the target lies elsewhere.
+const OUTSIDE: usize = usize::MAX;
+
+enum Followed {
+    Loop,
+    Missing,
+    Failed(Errno),
+}
+
+impl Followed {
+    fn refusal(self, subject: &str) -> Refusal {
+        match self {
+            Followed::Loop => Refusal::new(Code::InvalidPath, format!("{subject}: more than {LINKS_MAX} links on the way, or a link loop")),
+            Followed::Missing => Refusal::new(Code::PathNotFound, format!("{subject}: nothing is there; check the spelling or list the folder")),
+            Followed::Failed(why) => fault::refusal(&format!("cannot resolve {subject}"), why),
+        }
+    }
+}
+
+/// Walks `rest` from `base` (link-free), reading links as text. Returns the link-free path, and whether there were
+/// links. Names that are missing stay as they are, so that a file can be made there.
+fn follow(base: &[u8], rest: &[u8], last: Last) -> Result<(Vec<u8>, bool), Followed> {
+    let names = |text: &[u8]| text.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".").map(<[u8]>::to_vec).collect::<VecDeque<_>>();
+    let mut path = base.to_vec();
+    let mut todo = names(rest);
+    let (mut links, mut missing) = (0, false);
+    while let Some(name) = todo.pop_front() {
+        if name == b".." {
+            if missing {
+                return Err(Followed::Missing);
+            }
+            let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+            path.truncate(cut);
+            continue;
+        }
+        path.push(b'/');
+        path.extend_from_slice(&name);
+        if path.len() > PATH_BYTES_MAX || (todo.is_empty() && last == Last::Itself) {
+            continue;
+        }
+        match rustix::fs::readlink(path.as_slice(), Vec::new()) {
+            Ok(target) => {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Followed::Loop);
+                }
+                let target = target.into_bytes();
+                let mut ahead = names(&target);
+                ahead.append(&mut todo);
+                todo = ahead;
+                let cut = path.len() - name.len() - 1;
+                path.truncate(if target.starts_with(b"/") { 0 } else { cut });
+            }
+            Err(Errno::INVAL) => {}
+            Err(Errno::NOENT | Errno::NOTDIR) => missing = true,
+            Err(why) => return Err(Followed::Failed(why)),
+        }
+    }
+    Ok((path, links > 0))
+}
+
+/// Opens the folder of a clean path beneath its root and looks at the name in it.
+fn open(live: &Arc<Live>, clean: Clean, last: Last) -> Result<Found, Again> {
+    let jail = &live.jail;
+    let shown = jail.shown(&clean.absolute);
+    let (base, rest): (Dir, &[u8]) = if clean.root == OUTSIDE {
+        (Dir::Opened(Arc::new(open_slash()?)), &clean.absolute)
+    } else {
+        (Dir::Root(live.clone(), clean.root), &clean.absolute[jail.roots[clean.root].path.len()..])
+    };
+    let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
+    let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+    let place = |dir: Dir, name: &[u8], absolute: &[u8], meta: Option<Meta>| Place {
+        dir,
+        name: name.to_vec(),
+        absolute: absolute.to_vec(),
+        shown: jail.shown(absolute),
+        meta,
+        cross_mounts,
+    };
+    if rest.is_empty() {
+        let meta = Meta::of(&base).map_err(|why| Again::Refused(fault::refusal(&shown, why)))?;
+        return Ok(Found::Here(place(base, b"", &clean.absolute, Some(meta))));
+    }
+    let (parent, name) = match rest.iter().rposition(|b| *b == b'/') {
+        Some(slash) => (&rest[..slash], &rest[slash + 1..]),
+        None => (&b""[..], rest),
+    };
+    let dir = match open_parent(&base, parent, cross_mounts) {
+        Ok(Some(dir)) => Dir::Opened(Arc::new(dir)),
+        Ok(None) => base,
+        Err(Errno::NOENT | Errno::NOTDIR) => return deepest(live, base, rest, &clean, cross_mounts),
+        Err(why) => return Err(sort_out(why, &shown)),
+    };
+    let meta = match Meta::at(&dir, name) {
+        // A folder without the right to search it: the open said yes, the look says no.
+        Ok(meta) => meta,
+        Err(why) => return Err(sort_out(why, &shown)),
+    };
+    if meta.is_some_and(|meta| meta.kind == Kind::Symlink) && last == Last::Follow {
+        return Err(Again::Link);
+    }
+    let found = place(dir, name, &clean.absolute, meta);
+    // A mount point below a root is outside: the name is on our side, what it shows is not.
+    let elsewhere = |meta: Meta| meta.kind != Kind::Symlink && meta.mount != jail.roots[clean.root].meta.mount;
+    if !cross_mounts && meta.is_some_and(elsewhere) {
+        return Err(Again::Refused(found.fault("open", Errno::XDEV)));
+    }
+    Ok(Found::Here(found))
+}
+
+fn open_slash() -> Result<std::os::fd::OwnedFd, Again> {
+    rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|why| Again::Refused(fault::refusal("cannot open /", why)))
+}
+
+fn open_parent(base: &Dir, parent: &[u8], cross_mounts: bool) -> Result<Option<std::os::fd::OwnedFd>, Errno> {
+    if parent.is_empty() {
+        return Ok(None);
+    }
+    open_beneath(base, parent, OFlags::PATH | OFlags::DIRECTORY, cross_mounts).map(Some)
+}
+
+/// Finds how far the folders of a path exist.
+fn deepest(live: &Arc<Live>, base: Dir, rest: &[u8], clean: &Clean, cross_mounts: bool) -> Result<Found, Again> {
+    let jail = &live.jail;
+    let shown = jail.shown(&clean.absolute);
+    let names: Vec<&[u8]> = rest.split(|b| *b == b'/').collect();
+    let mut dir = base;
+    let mut depth = 0;
+    for name in &names[..names.len() - 1] {
+        match open_beneath(&dir, name, OFlags::PATH | OFlags::DIRECTORY, cross_mounts) {
+            Ok(next) => dir = Dir::Opened(Arc::new(next)),
+            Err(Errno::NOENT | Errno::NOTDIR) => break,
+            Err(why) => return Err(sort_out(why, &shown)),
+        }
+        depth += 1;
+    }
+    let missing: Vec<Vec<u8>> = names[depth..].iter().map(|n| n.to_vec()).collect();
+    let tail: usize = missing.iter().map(|name| name.len() + 1).sum();
+    let base_absolute = clean.absolute[..clean.absolute.len() - tail].to_vec();
+    // A dangling link among the missing names would be followed by whoever makes them: look at it first.
+    let first = Meta::at(&dir, &missing[0]).map_err(|why| sort_out(why, &shown))?;
+    if first.is_some_and(|meta| meta.kind == Kind::Symlink) {
+        return Err(Again::Link);
+    }
+    let base = Place {
+        shown: jail.shown(&base_absolute),
+        dir,
+        name: Vec::new(),
+        absolute: base_absolute,
+        meta: first,
+        cross_mounts,
+    };
+    Ok(Found::Below { base, missing, absolute: clean.absolute.clone(), shown })
+}
+
+fn sort_out(why: Errno, shown: &str) -> Again {
+    match why {
+        Errno::LOOP => Again::Link,
+        Errno::XDEV => Again::Refused(Refusal::new(Code::PathOutsideRoots, format!("{shown} lies on another mount, which is outside the roots"))),
+        why => Again::Refused(fault::refusal(&format!("cannot open the folder of {shown}"), why)),
+    }
+}
+
+fn outside(shown: &str, jail: &Jail) -> Refusal {
+    let roots: Vec<String> = jail.roots.iter().map(super::Root::shown).collect();
+    let inside = if roots.is_empty() { "this session has no roots".to_owned() } else { format!("the roots are {}", roots.join(", ")) };
+    Refusal::new(Code::PathOutsideRoots, format!("{shown} is outside the roots of this session; {inside}"))
+}
+
+fn link_refused(shown: &str, why: &str) -> Refusal {
+    Refusal::new(Code::SymlinkNotAllowed, format!("{shown}: {why}; name the target itself or open a session whose roots hold it"))
+}
+

@@ -1,0 +1,68 @@
+//! `host.fs.list_dir`: the names in a folder, by name bytes; folders end in `/`, links in `@`.
+
+use aos_model::limits::{LIST_ENTRIES_MAX, LIST_RESULTS_DEFAULT};
+use aos_model::path::show;
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, Kind};
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::ListDir;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use super::{Operation, Planned, Scene, Target};
+use crate::change::TEMPORARY_PREFIX;
+use crate::jail::{Last, Meta, Place};
+
+impl Operation for ListDir {
+    fn targets(&self) -> Vec<Target> {
+        vec![Target::new(self.path.as_deref().unwrap_or("."), Op::List, Last::Follow)]
+    }
+
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let (place, meta) = scene.found[0].existing()?;
+        if meta.kind != Kind::Dir {
+            return Err(Refusal::new(Code::NotDirectory, format!("{} is no folder; use read_file or stat", place.shown)));
+        }
+        let form = scene.form(self.output_mode)?;
+        let (mut names, cut) = list(&scene, place).map_err(|why| place.fault("list", why))?;
+        names.sort_unstable();
+        let wanted = self.max_results.unwrap_or(LIST_RESULTS_DEFAULT);
+        let truncated = cut || names.len() as u64 > wanted;
+        names.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+        let count = names.len() as u64;
+        let lines: Vec<String> = names.iter().map(|(name, suffix)| format!("{}{suffix}", show(name))).collect();
+        let entries = form.text(scene.host, lines.join("\n"), &place.shown)?;
+        scene.answer(Body::Entries { entries, count, truncated })
+    }
+}
+
+type Names = Vec<(Vec<u8>, &'static str)>;
+
+/// The names and whether there were too many to take. Our own temporary names and our own state are not shown.
+fn list(scene: &Scene<'_>, place: &Place) -> Result<(Names, bool), Errno> {
+    let dir = place.open_dir()?;
+    let mut names = Names::new();
+    for entry in rustix::fs::Dir::read_from(&dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        let absolute = [place.absolute.as_slice(), b"/", name].concat();
+        if name == b"." || name == b".." || name.starts_with(TEMPORARY_PREFIX) || scene.live.jail.is_hidden(&absolute) {
+            continue;
+        }
+        if names.len() >= LIST_ENTRIES_MAX {
+            return Ok((names, true));
+        }
+        let suffix = match entry.file_type() {
+            FileType::Directory => "/",
+            FileType::Symlink => "@",
+            FileType::Unknown => match Meta::at(&dir, name)?.map(|meta| meta.kind) {
+                Some(Kind::Dir) => "/",
+                Some(Kind::Symlink) => "@",
+                _ => "",
+            },
+            _ => "",
+        };
+        names.push((name.to_vec(), suffix));
+    }
+    Ok((names, false))
+}

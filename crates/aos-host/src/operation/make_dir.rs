@@ -1,0 +1,36 @@
+//! `host.fs.make_dir`: a folder, with its parents when asked for.
+
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, Kind};
+use aos_model::refusal::Refusal;
+use aos_model::request::MakeDir;
+
+use super::write_file::exists;
+use super::{Operation, Planned, Scene, Target};
+use crate::change::{Parents, Plan, Step};
+use crate::jail::{Found, Last};
+
+impl Operation for MakeDir {
+    fn targets(&self) -> Vec<Target> {
+        vec![Target::new(&self.path, Op::Write, Last::Itself)]
+    }
+
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let found = &scene.found[0];
+        let parents = self.parents == Some(true);
+        if let Found::Here(place) = found
+            && let Some(meta) = place.meta
+        {
+            // As `mkdir -p`: a folder that is there already is what was wanted.
+            return if parents && meta.kind == Kind::Dir { scene.answer(Body::Made {}) } else { Err(exists(place)) };
+        }
+        if !parents {
+            found.with_parent()?;
+        }
+        let mode = 0o777 & !scene.host.machine.umask;
+        let mut steps = Vec::new();
+        let at = Parents::default().spot(found, &mut steps, mode, &scene.live.jail);
+        steps.push(Step::MakeDir { at, mode });
+        Ok(Planned::Change(Plan { steps, warnings: scene.warnings, finish: Box::new(|_| Body::Made {}) }))
+    }
+}

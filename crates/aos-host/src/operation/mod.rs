@@ -1,0 +1,221 @@
+//! The tools: one file each. This one says what they have in common and lets none act before it was judged.
+
+mod edit_file;
+mod list_dir;
+mod make_dir;
+mod move_path;
+mod patch;
+mod read_file;
+mod remove;
+mod stat;
+mod write_file;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use aos_model::capability::{FsOp, ProtectedPaths, protected_name};
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, Warning};
+use aos_model::refusal::{Code, Refusal, Status};
+use aos_model::request::{Content, Request};
+use aos_model::state::blob_key;
+
+use crate::change::{Locked, Plan};
+use crate::host::Host;
+use crate::jail::{Found, Jail, Last, Meta, Resolved, resolve};
+use crate::output::Form;
+use crate::rule::Ruled;
+use crate::session::Live;
+use crate::spine::Done;
+
+/// A tool: what it wants to touch, and what it would do.
+pub(crate) trait Operation: Debug + Send {
+    /// The paths it names, for the jail and the policy. Nothing else is ever touched.
+    fn targets(&self) -> Vec<Target>;
+
+    /// Reads and computes; changes nothing. What it found stands in the order of its targets.
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal>;
+}
+
+/// One path of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) text: String,
+    pub(crate) op: Op,
+    pub(crate) last: Last,
+}
+
+impl Target {
+    pub(crate) fn new(text: &str, op: Op, last: Last) -> Target {
+        Target { text: text.to_owned(), op, last }
+    }
+
+    fn changes(&self) -> bool {
+        match self.op {
+            Op::Write | Op::Edit | Op::Patch | Op::Remove => true,
+            Op::Read | Op::Search | Op::List | Op::Stat | Op::Exec => false,
+        }
+    }
+}
+
+/// Where a tool works: the session, and the places it asked for.
+#[derive(Debug)]
+pub(crate) struct Scene<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) live: &'a Arc<Live>,
+    pub(crate) found: Vec<Found>,
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) blob_only: bool,
+}
+
+/// What a tool came to: an answer, or a change to be made.
+#[derive(Debug)]
+pub(crate) enum Planned {
+    Answer(Done),
+    Change(Plan),
+}
+
+/// A request inside its ceiling: the operation is allowed and its paths are pinned in the roots.
+#[derive(Debug)]
+pub(crate) struct Capped {
+    pub(crate) live: Arc<Live>,
+    pub(crate) operation: Box<dyn Operation>,
+    pub(crate) targets: Vec<(Target, Resolved)>,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// The kind of access a request needs. Adding a tool begins here: the compiler asks.
+fn needs(request: &Request) -> FsOp {
+    match request {
+        Request::ReadFile(_) => FsOp::Read,
+        Request::WriteFile(_) | Request::Remove(_) | Request::Move(_) | Request::MakeDir(_) => FsOp::Write,
+        Request::EditFile(_) => FsOp::Edit,
+        Request::ApplyPatch(_) => FsOp::Patch,
+        Request::Stat(_) | Request::Exists(_) => FsOp::Stat,
+        Request::ListDir(_) => FsOp::List,
+        Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
+            unreachable!("BUG: these are answered outside of a session")
+        }
+    }
+}
+
+/// Mutations take turns in their session; the rest runs beside them.
+pub(crate) fn mutates(request: &Request) -> bool {
+    match needs(request) {
+        FsOp::Write | FsOp::Edit | FsOp::Patch => true,
+        FsOp::Read | FsOp::Search | FsOp::List | FsOp::Stat => false,
+    }
+}
+
+fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Operation>, Refusal> {
+    Ok(match request {
+        Request::ReadFile(request) => Box::new(request),
+        Request::WriteFile(request) => Box::new(request),
+        Request::EditFile(request) => Box::new(edit_file::check(request)?),
+        Request::ApplyPatch(request) => Box::new(patch::parse(host, live, request)?),
+        Request::Stat(request) => Box::new(request),
+        Request::Exists(request) => Box::new(request),
+        Request::ListDir(request) => Box::new(request),
+        Request::Remove(request) => Box::new(request),
+        Request::Move(request) => Box::new(request),
+        Request::MakeDir(request) => Box::new(request),
+        Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
+            unreachable!("BUG: these are answered outside of a session")
+        }
+    })
+}
+
+/// The capability: allowed operations, roots, links, protected names.
+pub(crate) fn cap(host: &Host, live: &Arc<Live>, request: Request) -> Result<Capped, Refusal> {
+    live.capability.allows(needs(&request))?;
+    let operation = operation(host, live, request)?;
+    let mut warnings = Vec::new();
+    let mut targets = Vec::new();
+    for target in operation.targets() {
+        let resolved = resolve(live, &target.text, target.last)?;
+        if target.changes() {
+            protect(live, &resolved.literal, &mut warnings)?;
+            protect(live, resolved.found.absolute(), &mut warnings)?;
+        }
+        targets.push((target, resolved));
+    }
+    Ok(Capped { live: live.clone(), operation, targets, warnings })
+}
+
+/// Names that run code or steer agents are protected under whatever spelling.
+pub(crate) fn protect(live: &Live, absolute: &[u8], warnings: &mut Vec<Warning>) -> Result<(), Refusal> {
+    if live.capability.protected_paths == ProtectedPaths::Allow {
+        return Ok(());
+    }
+    let Some(pattern) = protected_name(below_roots(&live.jail, absolute)) else { return Ok(()) };
+    let message = format!("{} is protected (`{pattern}`): it can run code or steer agents", live.jail.shown(absolute));
+    if live.capability.protected_paths == ProtectedPaths::Deny {
+        return Err(Refusal::new(Code::ProtectedPath, format!("{message}. Ask the operator, or open a session with `protected_paths` `warn`")));
+    }
+    let warning = Warning::new("protected_path", message);
+    if !warnings.contains(&warning) {
+        warnings.push(warning);
+    }
+    Ok(())
+}
+
+/// The part of a path that the session can shape. What lies above its roots is the operator's choice.
+fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
+    let inside = jail.roots.iter().filter(|root| crate::jail::is_below(absolute, &root.path));
+    // A root inside `.git` protects as if it were the whole repository: one name above the root still counts.
+    let cut = inside.map(|root| root.path.len()).min().unwrap_or(0);
+    let start = absolute[..cut].iter().rposition(|b| *b == b'/').map_or(0, |slash| slash);
+    &absolute[start..]
+}
+
+/// Lets the tool read and compute. A mutation holds its paths from here until its receipt is written.
+pub(crate) fn plan(host: &Host, ruled: Ruled) -> Result<(Planned, Locked<'_>), Refusal> {
+    let Ruled { live, operation, mut found, warnings, blob_only } = ruled;
+    let mutates = operation.targets().iter().any(Target::changes);
+    let paths: Vec<Vec<u8>> = if mutates { found.iter().map(|f| f.absolute().to_vec()).collect() } else { Vec::new() };
+    let locks = host.locks.hold(paths.iter().map(Vec::as_slice));
+    if mutates {
+        found.iter_mut().try_for_each(look_again)?;
+    }
+    let planned = operation.plan(Scene { host, live: &live, found, warnings, blob_only })?;
+    Ok((planned, locks))
+}
+
+/// Before the lock was ours, another session may have changed what stands there.
+fn look_again(found: &mut Found) -> Result<(), Refusal> {
+    if let Found::Here(place) = found
+        && !place.is_root()
+    {
+        place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.fault("look at", why))?;
+    }
+    Ok(())
+}
+
+impl Scene<'_> {
+    pub(crate) fn form(&self, mode: Option<aos_model::request::OutputMode>) -> Result<Form, Refusal> {
+        Form::new(self.live, mode, self.blob_only)
+    }
+
+    pub(crate) fn answer(self, body: Body) -> Result<Planned, Refusal> {
+        Ok(Planned::Answer(Done::new(Status::Ok, body, self.warnings)))
+    }
+}
+
+/// The bytes that a request brings along, inline or by a blob that this session may name.
+pub(crate) fn content(host: &Host, live: &Live, content: &Content, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
+    match content {
+        Content::InlineText { text } => Ok(text.clone().into_bytes()),
+        Content::InlineBytes { bytes } => Ok(bytes.0.clone()),
+        Content::BlobRef { blob_ref } => {
+            let shown = aos_model::text::escape(blob_ref);
+            let unknown = || Refusal::new(Code::BlobNotFound, format!("{shown}: no such blob for this session; make it with `aos blob put`"));
+            let named = [None, Some(live.id.as_str())].into_iter().map(|session| host.journal.state(&blob_key(session, blob_ref)));
+            let known = named.collect::<Result<Vec<_>, _>>()?.iter().any(Option::is_some);
+            let size = if known { host.blobs.size_of(blob_ref)? } else { None }.ok_or_else(unknown)?;
+            if size > bytes_max {
+                return Err(Refusal::new(Code::LimitExceeded, format!("{shown}: {size} bytes are over the limit of {bytes_max}; nothing was changed")));
+            }
+            host.blobs.read(blob_ref, bytes_max)?.ok_or_else(unknown)
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `host.fs.move`: something under another name, atomically.
+
+use std::os::fd::AsFd;
+
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, Kind};
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::Move;
+
+use super::remove::{Walk, root_stays};
+use super::write_file::exists;
+use super::{Operation, Planned, Scene, Target};
+use crate::change::{Plan, Spot, Step};
+use crate::jail::{Last, Meta, Place, is_below};
+
+impl Operation for Move {
+    fn targets(&self) -> Vec<Target> {
+        vec![Target::new(&self.from, Op::Write, Last::Itself), Target::new(&self.to, Op::Write, Last::Itself)]
+    }
+
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let mut warnings = std::mem::take(&mut scene.warnings);
+        let (from, before) = scene.found[0].existing()?;
+        let to = scene.found[1].with_parent()?;
+        for place in [from, to] {
+            if place.is_root() {
+                return Err(root_stays(place));
+            }
+        }
+        if from.absolute == to.absolute {
+            return Ok(Planned::Answer(crate::spine::Done::new(aos_model::refusal::Status::Ok, Body::Moved {}, warnings)));
+        }
+        if is_below(&to.absolute, &from.absolute) {
+            return Err(Refusal::new(Code::InvalidPath, format!("cannot move {} to {}: that is inside it", from.shown, to.shown)));
+        }
+        let replaced = self.replaced(to, &before)?;
+        if before.kind == Kind::Dir {
+            let onto = Some((from.absolute.clone(), to.absolute.clone()));
+            let mut walk = Walk { live: scene.live, op: Op::Write, onto, entries: 0, files: 0, mount: before.mount, warnings: &mut warnings };
+            walk.folder(from.dir.as_fd(), &from.name, &from.absolute)?;
+        }
+        let steps = vec![Step::Rename { from: Spot::of(from), before, to: Spot::of(to), replaced }];
+        Ok(Planned::Change(Plan { steps, warnings, finish: Box::new(|_| Body::Moved {}) }))
+    }
+}
+
+impl Move {
+    /// What is displaced, if that was asked for. Folders and links are never displaced by a move.
+    fn replaced(&self, to: &Place, before: &Meta) -> Result<Option<Meta>, Refusal> {
+        let Some(there) = to.meta else { return Ok(None) };
+        // Two names of one file: renaming one onto the other would do nothing, which is not what was asked.
+        let same = (there.dev, there.ino) == (before.dev, before.ino);
+        if self.overwrite != Some(true) || there.kind == Kind::Symlink || same {
+            return Err(exists(to));
+        }
+        if there.kind == Kind::Dir || before.kind == Kind::Dir {
+            return Err(Refusal::new(Code::IsDirectory, format!("cannot move {} onto {}: only files replace files; name the path inside the folder", self.from, to.shown)));
+        }
+        Ok(Some(there))
+    }
+}

@@ -1,0 +1,99 @@
+//! `host.fs.remove`: a file, a link or a folder, gone as one.
+
+use std::os::fd::AsFd;
+
+use aos_model::limits::CHANGED_PATHS_MAX;
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, Kind, Warning};
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::Remove;
+
+use super::{Operation, Planned, Scene, Target, protect};
+use crate::change::{Plan, Spot, Step, names_in, open_dir};
+use crate::jail::{Last, Meta, Place};
+use crate::rule::judge_path;
+use crate::session::Live;
+
+impl Operation for Remove {
+    fn targets(&self) -> Vec<Target> {
+        vec![Target::new(&self.path, Op::Remove, Last::Itself)]
+    }
+
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let mut warnings = std::mem::take(&mut scene.warnings);
+        let (place, meta) = scene.found[0].existing()?;
+        if place.is_root() {
+            return Err(root_stays(place));
+        }
+        let mut removed = u64::from(meta.kind != Kind::Dir);
+        if meta.kind == Kind::Dir {
+            let mut walk = Walk { live: scene.live, op: Op::Remove, onto: None, entries: 0, files: 0, mount: meta.mount, warnings: &mut warnings };
+            walk.folder(place.dir.as_fd(), &place.name, &place.absolute)?;
+            removed = walk.files;
+            if walk.entries > 0 && self.recursive != Some(true) {
+                return Err(Refusal::new(Code::DirectoryNotEmpty, format!("{} is not empty; set `recursive` to remove all below it", place.shown)));
+            }
+        }
+        let steps = vec![Step::Remove { at: Spot::of(place), before: meta }];
+        Ok(Planned::Change(Plan { steps, warnings, finish: Box::new(move |_| Body::Removed { removed }) }))
+    }
+}
+
+pub(super) fn root_stays(place: &Place) -> Refusal {
+    Refusal::new(Code::PathOutsideRoots, format!("{} is a root of the session and stays where it is; name something inside it", place.shown))
+}
+
+/// Everything below a folder, judged before the folder goes: what policy, protection or a mount forbids for one path
+/// it forbids for the whole.
+pub(super) struct Walk<'a> {
+    pub(super) live: &'a Live,
+    pub(super) op: Op,
+    /// Where the folder is about to be moved: the new names are judged too.
+    pub(super) onto: Option<(Vec<u8>, Vec<u8>)>,
+    pub(super) entries: usize,
+    pub(super) files: u64,
+    pub(super) mount: u64,
+    pub(super) warnings: &'a mut Vec<Warning>,
+}
+
+impl Walk<'_> {
+    pub(super) fn folder(&mut self, parent: impl AsFd, name: &[u8], absolute: &[u8]) -> Result<(), Refusal> {
+        let shown = self.live.jail.shown(absolute);
+        let fail = |why| crate::fault::refusal(&format!("cannot look into {shown}"), why);
+        let dir = open_dir(parent, name).map_err(fail)?;
+        for name in names_in(&dir).map_err(fail)? {
+            let Some(meta) = Meta::at(&dir, &name).map_err(fail)? else { continue };
+            let below = [absolute, b"/", &name].concat();
+            self.judge(&below, &meta)?;
+            self.entries += 1;
+            if self.entries > CHANGED_PATHS_MAX {
+                return Err(Refusal::new(Code::LimitExceeded, format!("{shown} holds more than {CHANGED_PATHS_MAX} paths; remove its parts one by one")));
+            }
+            if meta.kind == Kind::Dir {
+                self.folder(&dir, &name, &below)?;
+            } else {
+                self.files += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, path: &[u8], meta: &Meta) -> Result<(), Refusal> {
+        let shown = self.live.jail.shown(path);
+        if self.live.jail.is_hidden(path) || meta.mount != self.mount {
+            return Err(Refusal::new(Code::PathOutsideRoots, format!("{shown} below it is outside the roots; nothing was changed")));
+        }
+        self.judge_name(path, &shown)?;
+        if let Some((from, to)) = &self.onto {
+            let moved = [to.as_slice(), &path[from.len()..]].concat();
+            self.judge_name(&moved, &self.live.jail.shown(&moved))?;
+        }
+        Ok(())
+    }
+
+    fn judge_name(&mut self, path: &[u8], shown: &str) -> Result<(), Refusal> {
+        protect(self.live, path, self.warnings)?;
+        judge_path(self.live, self.op, shown, path, path, self.warnings)?;
+        Ok(())
+    }
+}

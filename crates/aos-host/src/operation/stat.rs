@@ -1,0 +1,37 @@
+//! `host.fs.stat` and `host.fs.exists`: what stands at a path, links followed under the session's rule.
+
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, StatBody};
+use aos_model::refusal::{Code, Detail, Refusal};
+use aos_model::request::{Exists, Stat};
+
+use super::{Operation, Planned, Scene, Target};
+use crate::jail::Last;
+
+impl Operation for Stat {
+    fn targets(&self) -> Vec<Target> {
+        let last = if self.no_follow == Some(true) { Last::Itself } else { Last::Follow };
+        vec![Target::new(&self.path, Op::Stat, last)]
+    }
+
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let missing = |refusal: Refusal| match refusal.code {
+            Code::PathNotFound => refusal.with(Detail { exists: Some(false), ..Detail::default() }),
+            _ => refusal,
+        };
+        let (_, meta) = scene.found[0].existing().map_err(missing)?;
+        let body = StatBody { exists: true, kind: meta.kind, size_bytes: meta.size, mtime_ns: meta.mtime_ns, mode: meta.mode };
+        scene.answer(Body::Stat(body))
+    }
+}
+
+impl Operation for Exists {
+    fn targets(&self) -> Vec<Target> {
+        vec![Target::new(&self.path, Op::Stat, Last::Follow)]
+    }
+
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let exists = scene.found[0].existing().is_ok();
+        scene.answer(Body::Exists { exists })
+    }
+}

@@ -1,0 +1,62 @@
+//! The form of what is returned: inline while it is small, a blob when it is not, the same for the same input.
+
+use aos_model::limits::PREVIEW_BYTES_MAX;
+use aos_model::receipt::Payload;
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::{Base64, OutputMode};
+
+use crate::host::Host;
+use crate::session::Live;
+
+/// How a payload may travel, from the request, the capability and the policy together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub(crate) inline_bytes_max: u64,
+    pub(crate) require_inline: bool,
+    pub(crate) blob_only: bool,
+}
+
+impl Form {
+    pub(crate) fn new(live: &Live, mode: Option<OutputMode>, blob_only: bool) -> Result<Form, Refusal> {
+        let require_inline = mode == Some(OutputMode::RequireInline);
+        if blob_only && require_inline {
+            return Err(Refusal::new(
+                Code::PolicyDenied,
+                "a policy rule lets this content out as a blob only; leave `output_mode` at `auto`",
+            ));
+        }
+        Ok(Form { inline_bytes_max: live.capability.inline_bytes_max(), require_inline, blob_only })
+    }
+
+    pub(crate) fn is_inline(&self, size: u64) -> bool {
+        !self.blob_only && size <= self.inline_bytes_max
+    }
+
+    pub(crate) fn refuse_large(&self, size: u64, shown: &str) -> Result<(), Refusal> {
+        if self.require_inline && size > self.inline_bytes_max {
+            return Err(Refusal::new(
+                Code::InlineRequiredTooLarge,
+                format!("{shown}: {size} bytes are over the inline ceiling of {}; read less with `max_bytes`, or use `output_mode` `auto`", self.inline_bytes_max),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn preview(&self, head: &[u8]) -> Option<Base64> {
+        (!self.blob_only).then(|| Base64(head[..head.len().min(PREVIEW_BYTES_MAX)].to_vec()))
+    }
+
+    /// Text that is at hand.
+    pub(crate) fn text(&self, host: &Host, text: String, shown: &str) -> Result<Payload, Refusal> {
+        let size = text.len() as u64;
+        self.refuse_large(size, shown)?;
+        if self.is_inline(size) {
+            return Ok(Payload::InlineText { text });
+        }
+        self.blob(host, text.as_bytes())
+    }
+
+    pub(crate) fn blob(&self, host: &Host, bytes: &[u8]) -> Result<Payload, Refusal> {
+        Ok(Payload::Blob { blob_ref: host.blobs.put(bytes)?, size_bytes: bytes.len() as u64, preview_bytes: self.preview(bytes) })
+    }
+}

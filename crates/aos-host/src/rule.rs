@@ -1,0 +1,83 @@
+//! Policy, below the ceiling: every path of a request is judged by both its spellings, and deny wins.
+
+use std::sync::Arc;
+
+use aos_model::path::show;
+use aos_model::policy::{Decision, Op, PathQuery};
+use aos_model::receipt::Warning;
+use aos_model::refusal::{Code, Refusal};
+
+use crate::jail::Found;
+use crate::operation::{Capped, Operation};
+use crate::session::Live;
+
+/// A request that policy lets pass, with what it has to say about it.
+#[derive(Debug)]
+pub(crate) struct Ruled {
+    pub(crate) live: Arc<Live>,
+    pub(crate) operation: Box<dyn Operation>,
+    pub(crate) found: Vec<Found>,
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) blob_only: bool,
+}
+
+/// More remarks than this help nobody.
+const WARNINGS_MAX: usize = 100;
+
+pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
+    let Capped { live, operation, targets, mut warnings } = capped;
+    let mut blob_only = false;
+    let mut found = Vec::with_capacity(targets.len());
+    for (target, resolved) in targets {
+        blob_only |= judge_path(&live, target.op, &target.text, &resolved.literal, resolved.found.absolute(), &mut warnings)?;
+        found.push(resolved.found);
+    }
+    warnings.truncate(WARNINGS_MAX);
+    Ok(Ruled { live, operation, found, warnings, blob_only })
+}
+
+/// Judges one path. `text` is as the request spelled it; the other two are absolute. Returns whether its content may
+/// leave as a blob only.
+pub(crate) fn judge_path(live: &Live, op: Op, text: &str, literal: &[u8], resolved: &[u8], warnings: &mut Vec<Warning>) -> Result<bool, Refusal> {
+    let workspaces: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
+    let absolute = absolute_shown(resolved);
+    let query = PathQuery { input: text, cwd: &live.workdir_shown, workspaces: &workspaces, resolved: &absolute };
+    for risk in live.policy.host_access().path_risks(&query) {
+        match risk.decision {
+            Decision::Allow => {}
+            Decision::Warn => add(warnings, Warning::new(&risk.code, risk.message)),
+            Decision::Deny => {
+                return Err(Refusal::new(
+                    Code::PolicyDenied,
+                    format!("cannot {} {}: {} (the policy denies `{}`). See `aos policy path`", op.as_str(), live.jail.shown(resolved), risk.message, risk.code),
+                ));
+            }
+        }
+    }
+    let (literal, shown) = (live.jail.shown(literal), live.jail.shown(resolved));
+    let verdict = live.policy.judge(op, &literal, &shown);
+    let Some(rule) = verdict.rule else { return Ok(verdict.blob_only) };
+    let reason = rule.reason.as_ref().map(|reason| format!(" ({})", aos_model::text::escape(reason))).unwrap_or_default();
+    let name = aos_model::text::escape(&rule.name);
+    match verdict.decision {
+        Decision::Allow => {}
+        Decision::Warn => add(warnings, Warning::new("policy_rule", format!("rule \"{name}\" asks for care with {} of {shown}{reason}", op.as_str()))),
+        Decision::Deny => {
+            return Err(Refusal::new(
+                Code::PolicyDenied,
+                format!("cannot {} {shown}: rule \"{name}\" denies it{reason}. Work elsewhere or ask the operator to change the rule", op.as_str()),
+            ));
+        }
+    }
+    Ok(verdict.blob_only)
+}
+
+fn add(warnings: &mut Vec<Warning>, warning: Warning) {
+    if !warnings.contains(&warning) {
+        warnings.push(warning);
+    }
+}
+
+pub(crate) fn absolute_shown(path: &[u8]) -> String {
+    if path.is_empty() { "/".to_owned() } else { show(path) }
+}

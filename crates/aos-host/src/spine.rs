@@ -1,0 +1,255 @@
+//! The way of a request, one line a stage. No other file calls two stages.
+//!
+//! `door → session → capability → policy → snapshot → operation → receipt → journal`
+
+use std::sync::Arc;
+
+use aos_model::entry::{Draft, Fact};
+use aos_model::id::{self, Token};
+use aos_model::limits::RECORDED_RAW_BYTES_MAX;
+use aos_model::receipt::{Body, Receipt, Trace, Warning, with_seq};
+use aos_model::refusal::{Code, Refusal, Status};
+use aos_model::request::{Request, Unparsed};
+use aos_store::Append;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::change::{self, Armed};
+use crate::host::Host;
+use crate::lane::Ticket;
+use crate::operation::{self, Capped, Planned};
+use crate::rule::{self, Ruled};
+use crate::session::{self, Live};
+
+/// One effect as a door hands it in.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub kind: &'a str,
+    pub params: &'a str,
+    pub tool_call_id: Option<&'a str>,
+    pub turn_id: Option<&'a str>,
+}
+
+/// The receipt, as the caller gets it.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub receipt: String,
+    pub status: Status,
+}
+
+/// A request that has its place in the order of its session. Dropping it unrun gives the place up.
+#[derive(Debug)]
+pub struct Job {
+    kind: String,
+    params: Params,
+    ids: Ids,
+    outcome: Result<Seated, Refusal>,
+}
+
+#[derive(Debug)]
+enum Seated {
+    /// Makes, lists or ends sessions: never waits.
+    Outside(Request),
+    Inside(Inside),
+}
+
+/// In a live session; a mutation also holds its turn.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    pub(crate) request: Request,
+    pub(crate) live: Arc<Live>,
+    pub(crate) ticket: Option<Ticket>,
+}
+
+/// How the record keeps what was asked.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Params {
+    Typed(Box<RawValue>),
+    Raw { raw: String },
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ids {
+    pub(crate) tool_call: Option<String>,
+    pub(crate) turn: Option<String>,
+}
+
+/// What an effect came to, before it is a receipt.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) status: Status,
+    pub(crate) body: Body,
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) trace: Option<Trace>,
+}
+
+impl Done {
+    pub(crate) fn new(status: Status, body: Body, warnings: Vec<Warning>) -> Done {
+        Done { status, body, warnings, facts: Vec::new(), trace: None }
+    }
+}
+
+impl Host {
+    /// Takes a request in: parses it and gives it its place in the order. Only broken JSON is no request at all.
+    pub fn admit(&self, call: Call<'_>) -> Result<Job, String> {
+        let parsed = match Request::parse(call.kind, call.params) {
+            Err(Unparsed::Syntax(why)) => return Err(why),
+            Err(Unparsed::Refused(refusal)) => Err(refusal),
+            Ok(request) => Ok(request),
+        };
+        let params = Params::of(&parsed, call.params);
+        let (ids, parsed) = match Ids::of(&call) {
+            Ok(ids) => (ids, parsed),
+            Err(refusal) => (Ids::default(), Err(refusal)),
+        };
+        let outcome = parsed.and_then(|request| self.seat(request));
+        Ok(Job { kind: call.kind.to_owned(), params, ids, outcome })
+    }
+
+    /// Answers a request. It is answered exactly once, and written down first.
+    pub fn answer(&self, mut job: Job) -> Answer {
+        let outcome = std::mem::replace(&mut job.outcome, Err(Refusal::new(Code::IoError, "taken")));
+        let session = outcome.as_ref().ok().and_then(Seated::session_id).map(str::to_owned);
+        let mut ids = job.ids.clone();
+        let (ended, intent, _turn) = match outcome {
+            Ok(seated) => self.pass(seated, &mut ids, &job),
+            Err(refusal) => (Err(refusal), None, None),
+        };
+        self.record(&job, &ids, session.as_deref(), ended, intent)
+    }
+
+    fn seat(&self, request: Request) -> Result<Seated, Refusal> {
+        if matches!(request, Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_)) {
+            return Ok(Seated::Outside(request));
+        }
+        let live = session::seat(self, request.session_id().unwrap_or_default())?;
+        let ticket = operation::mutates(&request).then(|| live.lane.draw());
+        Ok(Seated::Inside(Inside { request, live, ticket }))
+    }
+
+    /// The spine. The intent and the turn come back too: the receipt closes the one and ends the other.
+    fn pass(&self, seated: Seated, ids: &mut Ids, job: &Job) -> Passed {
+        let inside = match seated {
+            Seated::Outside(Request::SessionOpen(request)) => return (session::open(self, &request), None, None),
+            Seated::Outside(Request::SessionList(_)) => return (session::list(self), None, None),
+            Seated::Outside(Request::SessionSignal(request)) => return (session::signal(self, &request), None, None),
+            Seated::Outside(_) => unreachable!("BUG: the rest are seated inside"),
+            Seated::Inside(inside) => inside,
+        };
+        let (live, mut ticket) = (inside.live.clone(), inside.ticket);
+        if let Some(ticket) = &mut ticket {
+            ticket.wait();
+        }
+        let mut armed = None;
+        let ended = (|| {
+            let capped: Capped = operation::cap(self, &live, inside.request)?;
+            let ruled: Ruled = rule::judge(capped)?;
+            let (planned, locks) = operation::plan(self, ruled)?;
+            match planned {
+                Planned::Answer(done) => Ok(done),
+                Planned::Change(plan) => {
+                    let armed: &Armed = armed.insert(change::arm(self, &live, plan, ids, locks, &job.kind, &job.params)?);
+                    change::apply(self, &live, armed)
+                }
+            }
+        })();
+        (ended, armed, ticket)
+    }
+
+    /// Receipt and journal: what is returned is what is written.
+    fn record(&self, job: &Job, ids: &Ids, session: Option<&str>, ended: Result<Done, Refusal>, armed: Option<Armed>) -> Answer {
+        let (mut receipt, facts) = match ended {
+            Ok(done) => {
+                let mut receipt = Receipt::success(done.status, done.body, done.warnings);
+                receipt.trace = done.trace;
+                (receipt, done.facts)
+            }
+            Err(refusal) => (Receipt::refusal(refusal), Vec::new()),
+        };
+        receipt.tool_call_id = ids.tool_call.clone();
+        receipt.turn_id = ids.turn.clone();
+        let json = RawValue::from_string(receipt.to_json()).expect("BUG: a receipt is JSON");
+        let kept = receipt.recorded().map(|text| RawValue::from_string(text).expect("BUG: a receipt is JSON"));
+        let blobs = receipt.blob_refs();
+        let draft = Draft {
+            at_ns: (self.machine.now_ns)(),
+            kind: &job.kind,
+            session_id: session,
+            tool_call_id: ids.tool_call.as_deref(),
+            turn_id: ids.turn.as_deref(),
+            params: &job.params,
+            receipt: kept.as_ref().unwrap_or(&json),
+            blobs: &blobs,
+            facts: &facts,
+        };
+        let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
+        let folds = !facts.is_empty() || !blobs.is_empty();
+        match self.journal.append(Append { body, folds, closes: armed.as_ref().map(|armed| armed.intent) }) {
+            Ok(seq) => Answer { receipt: with_seq(seq, json.get()), status: receipt.status },
+            Err(fault) => self.unrecorded(fault.into(), &facts, armed),
+        }
+    }
+
+    /// What cannot be written down has not happened: it is taken back, and the answer says so.
+    fn unrecorded(&self, mut refusal: Refusal, facts: &[Fact], armed: Option<Armed>) -> Answer {
+        for fact in facts {
+            if let Fact::SessionOpened(record) = fact {
+                session::forget(self, &record.session_id);
+            }
+        }
+        if let Some(armed) = armed {
+            refusal.detail.not_rolled_back = change::take_back(self, &armed);
+        }
+        let receipt = Receipt::refusal(refusal);
+        Answer { receipt: receipt.to_json(), status: receipt.status }
+    }
+}
+
+type Passed = (Result<Done, Refusal>, Option<Armed>, Option<Ticket>);
+
+impl Job {
+    /// Whether it would wait for others of its session.
+    pub fn must_wait(&self) -> bool {
+        match &self.outcome {
+            Ok(Seated::Inside(Inside { ticket: Some(ticket), .. })) => !ticket.is_first(),
+            _ => false,
+        }
+    }
+}
+
+impl Seated {
+    fn session_id(&self) -> Option<&str> {
+        match self {
+            Seated::Outside(request) => request.session_id(),
+            Seated::Inside(inside) => Some(&inside.live.id),
+        }
+    }
+}
+
+impl Params {
+    fn of(parsed: &Result<Request, Refusal>, raw: &str) -> Params {
+        match parsed {
+            Ok(request) => Params::Typed(serde_json::value::to_raw_value(request).expect("BUG: a request is plain data")),
+            Err(_) => Params::Raw { raw: raw.chars().take(RECORDED_RAW_BYTES_MAX / 4).collect() },
+        }
+    }
+}
+
+impl Ids {
+    fn of(call: &Call<'_>) -> Result<Ids, Refusal> {
+        let check = |name: &str, id: Option<&str>| match id.map(Token::parse) {
+            None => Ok(None),
+            Some(Ok(token)) => Ok(Some(token.as_str().to_owned())),
+            Some(Err(why)) => Err(Refusal::new(Code::InvalidParams, format!("field `{name}`: {why}"))),
+        };
+        Ok(Ids { tool_call: check("tool_call_id", call.tool_call_id)?, turn: check("turn_id", call.turn_id)? })
+    }
+
+    /// A mutation without ids of its caller's is a tool call and a turn of its own.
+    pub(crate) fn complete(&mut self, now_ns: u64, random: u64) {
+        self.tool_call.get_or_insert_with(|| id::make(id::TOOL_CALL, now_ns, random));
+        self.turn.get_or_insert_with(|| id::make(id::TURN, now_ns, random));
+    }
+}

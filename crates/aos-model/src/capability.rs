@@ -1,0 +1,290 @@
+//! The capability: the hard ceiling of a session, given when it is opened and never widened.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::INLINE_BYTES_DEFAULT;
+use crate::refusal::{Code, Refusal};
+use crate::strict::present;
+
+/// A kind of file access that a capability allows or not. Removing, moving and making folders need `write`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FsOp {
+    Read,
+    Write,
+    Edit,
+    Patch,
+    Search,
+    List,
+    Stat,
+}
+
+impl FsOp {
+    pub const ALL: [FsOp; 7] =
+        [FsOp::Read, FsOp::Write, FsOp::Edit, FsOp::Patch, FsOp::Search, FsOp::List, FsOp::Stat];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FsOp::Read => "read",
+            FsOp::Write => "write",
+            FsOp::Edit => "edit",
+            FsOp::Patch => "patch",
+            FsOp::Search => "search",
+            FsOp::List => "list",
+            FsOp::Stat => "stat",
+        }
+    }
+}
+
+/// Which symbolic links a path may go through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FollowSymlinks {
+    Deny,
+    #[default]
+    WithinRootOnly,
+    Allow,
+}
+
+/// What happens to names that run code or steer agents, `.git/hooks` say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProtectedPaths {
+    #[default]
+    Deny,
+    Warn,
+    Allow,
+}
+
+/// The ceiling for commands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecCapability {
+    #[serde(default = "yes")]
+    pub allowed: bool,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub programs: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_timeout_ns: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_output_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_processes: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_memory_bytes: Option<u64>,
+}
+
+impl Default for ExecCapability {
+    fn default() -> Self {
+        ExecCapability {
+            allowed: true,
+            programs: None,
+            max_timeout_ns: None,
+            max_output_bytes: None,
+            max_processes: None,
+            max_memory_bytes: None,
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn all_ops() -> BTreeSet<FsOp> {
+    FsOp::ALL.into()
+}
+
+/// A capability, as given and as in force: the same shape, so that a receipt's can be given again.
+///
+/// In force, `fs_roots` holds absolute, link-free paths; as given it may be left out or be relative.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capability {
+    #[serde(default = "all_ops")]
+    pub allowed_fs_ops: BTreeSet<FsOp>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub fs_roots: Option<Vec<String>>,
+    #[serde(default)]
+    pub follow_symlinks: FollowSymlinks,
+    #[serde(default)]
+    pub protected_paths: ProtectedPaths,
+    #[serde(default)]
+    pub cross_mounts: bool,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_read_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_write_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_patch_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_inline_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_grep_results: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_glob_results: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_scan_files: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_scan_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub allowed_patch_formats: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_changed_files: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_edit_replacements: Option<u64>,
+    #[serde(default)]
+    pub exec: ExecCapability,
+}
+
+impl Default for Capability {
+    fn default() -> Self {
+        crate::strict::parse("{}").expect("BUG: every field of a capability has a default")
+    }
+}
+
+impl Capability {
+    pub fn allows(&self, op: FsOp) -> Result<(), Refusal> {
+        if self.allowed_fs_ops.contains(&op) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::OpNotAllowed,
+            format!(
+                "the capability of this session does not allow `{}`; it allows [{}]. Open a session whose `allowed_fs_ops` holds it",
+                op.as_str(),
+                self.allowed_fs_ops.iter().map(|op| op.as_str()).collect::<Vec<_>>().join(", "),
+            ),
+        ))
+    }
+
+    pub fn inline_bytes_max(&self) -> u64 {
+        self.max_inline_bytes.unwrap_or(INLINE_BYTES_DEFAULT)
+    }
+}
+
+/// Refuses `actual` over `limit`, when there is one. Writes are never cut to fit.
+pub fn within(limit: Option<u64>, name: &str, actual: u64, subject: &str) -> Result<(), Refusal> {
+    match limit {
+        Some(limit) if actual > limit => Err(Refusal::new(
+            Code::LimitExceeded,
+            format!("{subject}: {actual} is over the capability's `{name}` of {limit}; nothing was changed. Split the work or open a session with a higher limit"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The smaller of what the request asks and what the capability allows.
+pub fn smaller(request: Option<u64>, capability: Option<u64>) -> Option<u64> {
+    match (request, capability) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Names that run code or steer agents, at any depth. `**` after a slash means everything below.
+const PROTECTED: &[&str] = &[
+    ".git/hooks/**",
+    ".git/config",
+    ".aos/**",
+    ".mcp.json",
+    ".claude/settings*.json",
+    ".codex/**",
+    ".gemini/**",
+    ".cursor/mcp.json",
+];
+
+/// The protected name that `path` (relative, `/`-separated) is or lies below, compared case-folded: a
+/// case-insensitive file system would open the same file under another spelling.
+pub fn protected_name(path: &[u8]) -> Option<&'static str> {
+    let folded = fold_case(path);
+    let names: Vec<&[u8]> = folded.split(|b| *b == b'/').filter(|n| !n.is_empty()).collect();
+    PROTECTED.iter().copied().find(|pattern| {
+        let wanted: Vec<&str> = pattern.split('/').collect();
+        (0..names.len()).any(|start| matches_here(&names[start..], &wanted))
+    })
+}
+
+/// Whether `names` begin with `wanted`. The folder of a `folder/**` is protected itself: replacing it replaces
+/// all that it holds.
+fn matches_here(names: &[&[u8]], wanted: &[&str]) -> bool {
+    if let [head @ .., "**"] = wanted {
+        return names.len() >= head.len() && head.iter().zip(names).all(|(w, n)| name_matches(n, w));
+    }
+    names.len() == wanted.len() && wanted.iter().zip(names).all(|(w, n)| name_matches(n, w))
+}
+
+fn name_matches(name: &[u8], wanted: &str) -> bool {
+    match wanted.split_once('*') {
+        None => name == wanted.as_bytes(),
+        Some((head, tail)) => {
+            name.len() >= head.len() + tail.len()
+                && name.starts_with(head.as_bytes())
+                && name.ends_with(tail.as_bytes())
+        }
+    }
+}
+
+fn fold_case(path: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(path) {
+        Ok(text) if !text.is_ascii() => text.to_lowercase().into_bytes(),
+        _ => path.to_ascii_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn left_out_means_permissive() {
+        let open = Capability::default();
+        for op in FsOp::ALL {
+            assert!(open.allows(op).is_ok());
+        }
+        assert_eq!(open.inline_bytes_max(), INLINE_BYTES_DEFAULT);
+        assert_eq!(open.follow_symlinks, FollowSymlinks::WithinRootOnly);
+        assert!(within(None, "max_write_bytes", u64::MAX, "f").is_ok());
+    }
+
+    #[test]
+    fn the_original_let_writes_through_with_only_read_allowed() {
+        let reader: Capability = crate::strict::parse(r#"{"allowed_fs_ops":["read"]}"#).unwrap();
+        assert!(reader.allows(FsOp::Read).is_ok());
+        for op in FsOp::ALL.into_iter().filter(|op| *op != FsOp::Read) {
+            assert_eq!(reader.allows(op).unwrap_err().code, Code::OpNotAllowed);
+        }
+    }
+
+    #[test]
+    fn the_smaller_number_holds() {
+        assert_eq!(smaller(Some(5), Some(3)), Some(3));
+        assert_eq!(smaller(Some(2), Some(3)), Some(2));
+        assert_eq!(smaller(None, Some(3)), Some(3));
+        assert_eq!(smaller(None, None), None);
+    }
+
+    #[test]
+    fn protected_names_are_compared_case_folded_at_any_depth() {
+        for path in [
+            ".git/hooks/pre-commit", ".GIT/hooks/pre-commit", ".Git/config", ".AOS/policy.yaml", "sub/.git/config",
+            ".mcp.json", "a/b/.MCP.json", ".claude/settings.json", ".claude/settings.local.json", ".codex/x/y",
+            ".gemini/a", ".cursor/mcp.json", ".git/hooks", ".aos",
+        ] {
+            assert!(protected_name(path.as_bytes()).is_some(), "{path}");
+        }
+        for path in ["src/git/config", ".git/HEAD", ".git/configs", "mcp.json", ".claude/notes.md", ".cursor/rules", "config"] {
+            assert!(protected_name(path.as_bytes()).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_refused_by_name() {
+        for bad in ["18446744073709551616", "-1", "1e308", "\"10\"", "null"] {
+            let complaint = crate::strict::parse::<Capability>(&format!("{{\"max_read_bytes\":{bad}}}")).unwrap_err();
+            assert!(complaint.to_string().contains("max_read_bytes"), "{complaint}");
+        }
+    }
+}

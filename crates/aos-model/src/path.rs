@@ -1,0 +1,153 @@
+//! Paths as requests spell them and as receipts show them. Containment is not judged here: that takes a descriptor.
+
+use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
+
+/// Why a text names no path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PathFault {
+    #[error("the path is empty; use `.` for the workdir")]
+    Empty,
+    #[error("the path holds a NUL byte")]
+    Nul,
+    #[error("`\\x2f` would be a slash inside a name; write `/`")]
+    EscapedSlash,
+    #[error("a name in the path is longer than {NAME_BYTES_MAX} bytes")]
+    NameTooLong,
+    #[error("the path is longer than {PATH_BYTES_MAX} bytes")]
+    TooLong,
+}
+
+/// A path as a request spelled it, decoded to bytes and known to be one the system could take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spelled {
+    bytes: Vec<u8>,
+}
+
+impl Spelled {
+    pub fn parse(text: &str) -> Result<Spelled, PathFault> {
+        let bytes = decode(text)?;
+        if bytes.is_empty() {
+            return Err(PathFault::Empty);
+        }
+        if bytes.contains(&0) {
+            return Err(PathFault::Nul);
+        }
+        if bytes.len() > PATH_BYTES_MAX {
+            return Err(PathFault::TooLong);
+        }
+        if bytes.split(|b| *b == b'/').any(|name| name.len() > NAME_BYTES_MAX) {
+            return Err(PathFault::NameTooLong);
+        }
+        Ok(Spelled { bytes })
+    }
+
+    pub fn is_absolute(&self) -> bool {
+        self.bytes[0] == b'/'
+    }
+
+    /// The names between slashes; empty ones and `.` are passed over, `..` is kept.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.split(|b| *b == b'/').filter(|name| !name.is_empty() && *name != b".")
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Undoes [`show`]: `\xNN` is that byte, any other backslash is itself.
+fn decode(text: &str) -> Result<Vec<u8>, PathFault> {
+    if !text.contains('\\') {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        match escaped(rest) {
+            Some(0) => return Err(PathFault::Nul),
+            Some(b'/') => return Err(PathFault::EscapedSlash),
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &rest[4..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// The byte that a leading `\xNN` stands for.
+fn escaped(bytes: &[u8]) -> Option<u8> {
+    let [b'\\', b'x', high, low, ..] = bytes else { return None };
+    let digit = |b: u8| (b as char).to_digit(16);
+    Some((digit(*high)? * 16 + digit(*low)?) as u8)
+}
+
+/// A path as receipts show it: bytes that are no UTF-8 and control characters become `\xNN`, and so does a
+/// backslash that would otherwise read as one of those.
+pub fn show(bytes: &[u8]) -> String {
+    if bytes.iter().all(|b| (0x20..0x7f).contains(b) && *b != b'\\') {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    let mut out = String::with_capacity(bytes.len() + 8);
+    let mut seen = 0;
+    for chunk in bytes.utf8_chunks() {
+        for (at, c) in chunk.valid().char_indices() {
+            let reads_as_escape = c == '\\' && escaped(&bytes[seen + at..]).is_some();
+            if c.is_control() || reads_as_escape {
+                push_hex(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes());
+            } else {
+                out.push(c);
+            }
+        }
+        push_hex(&mut out, chunk.invalid());
+        seen += chunk.valid().len() + chunk.invalid().len();
+    }
+    out
+}
+
+fn push_hex(out: &mut String, bytes: &[u8]) {
+    use std::fmt::Write;
+    for byte in bytes {
+        write!(out, "\\x{byte:02x}").expect("BUG: a String takes all writes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_names_no_path_is_told_why() {
+        assert_eq!(Spelled::parse(""), Err(PathFault::Empty));
+        assert_eq!(Spelled::parse("a\0b"), Err(PathFault::Nul));
+        assert_eq!(Spelled::parse("a\\x00b"), Err(PathFault::Nul));
+        assert_eq!(Spelled::parse("a\\x2fb"), Err(PathFault::EscapedSlash));
+        assert_eq!(Spelled::parse(&"x".repeat(256)), Err(PathFault::NameTooLong));
+        assert_eq!(Spelled::parse(&"x/".repeat(2500)), Err(PathFault::TooLong));
+    }
+
+    #[test]
+    fn odd_names_are_shown_on_one_line_and_can_be_asked_for_again() {
+        assert_eq!(show(b"a\nb.rs:1:fake"), "a\\x0ab.rs:1:fake");
+        assert_eq!(show(b"x\xff"), "x\\xff");
+        assert_eq!(show("caf\u{e9}".as_bytes()), "caf\u{e9}");
+        assert_eq!(show(b"back\\slash"), "back\\slash");
+        assert_eq!(show(b"lit\\x41"), "lit\\x5cx41");
+        assert_eq!(Spelled::parse("lit\\x5cx41").unwrap().as_bytes(), b"lit\\x41");
+    }
+
+    proptest! {
+        #[test]
+        fn showing_and_asking_are_inverse(name in proptest::collection::vec(any::<u8>().prop_filter("no NUL or slash", |b| *b != 0 && *b != b'/'), 1..40)) {
+            let shown = show(&name);
+            prop_assert!(!shown.chars().any(char::is_control));
+            let spelled = Spelled::parse(&shown).unwrap();
+            prop_assert_eq!(spelled.as_bytes(), name.as_slice());
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Receipts: the answer to one effect. The bytes made here are what the caller gets and what the journal keeps.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::refusal::{Code, Detail, Refusal, Status};
+use crate::request::Base64;
+use crate::state::SessionState;
+
+/// A remark that does not stop the effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    pub code: String,
+    pub message: String,
+}
+
+impl Warning {
+    pub fn new(code: &str, message: impl Into<String>) -> Warning {
+        Warning { code: code.to_owned(), message: message.into() }
+    }
+}
+
+/// Bytes on their way out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Payload {
+    InlineText {
+        text: String,
+    },
+    InlineBytes {
+        bytes: Base64,
+    },
+    Blob {
+        blob_ref: String,
+        size_bytes: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        preview_bytes: Option<Base64>,
+    },
+}
+
+impl Payload {
+    pub fn blob_ref(&self) -> Option<&str> {
+        match self {
+            Payload::Blob { blob_ref, .. } => Some(blob_ref),
+            Payload::InlineText { .. } | Payload::InlineBytes { .. } => None,
+        }
+    }
+}
+
+/// How far an acknowledged mutation survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// The death of any process.
+    Process,
+    /// Also a power cut.
+    Power,
+}
+
+/// What kind of thing stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    File,
+    Dir,
+    Symlink,
+    Other,
+}
+
+/// The fields of each effect's receipt.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Body {
+    Opened(Box<Opened>),
+    Listed { sessions: Vec<Box<RawValue>> },
+    /// How the journal keeps a long listing: it would hold the same sessions over and over.
+    Counted { sessions_count: usize },
+    Signaled {},
+    Read(Box<ReadBody>),
+    Written(Written),
+    Edited(Edited),
+    Patched(Box<Patched>),
+    Stat(StatBody),
+    Exists { exists: bool },
+    Entries { entries: Payload, count: u64, truncated: bool },
+    Removed { removed: u64 },
+    Moved {},
+    Made {},
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Opened {
+    pub session_id: String,
+    pub started_at_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at_ns: Option<u64>,
+    pub isolation_applied: &'static str,
+    pub capability: crate::capability::Capability,
+    pub policy: crate::policy::Policy,
+}
+
+/// One session in `host.session.list`.
+#[derive(Debug, Clone, Serialize)]
+pub struct ListedSession<'a> {
+    pub session_id: &'a str,
+    pub target: &'a RawValue,
+    pub state: SessionState,
+    pub started_at_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<&'a std::collections::BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ReadBody {
+    pub content: Payload,
+    pub truncated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_offset_bytes: Option<u64>,
+    pub size_bytes: u64,
+    pub mtime_ns: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Written {
+    pub written_bytes: u64,
+    pub created: bool,
+    pub new_mtime_ns: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Edited {
+    pub replacements: u64,
+    pub applied: bool,
+    pub match_kind: &'static str,
+    pub summary_text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Patched {
+    pub files_changed: u64,
+    pub changed_paths: Vec<String>,
+    pub changed_paths_count: u64,
+    pub ops: PatchOps,
+    pub summary_text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PatchOps {
+    pub add: u64,
+    pub update: u64,
+    pub delete: u64,
+    pub r#move: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct StatBody {
+    pub exists: bool,
+    pub kind: Kind,
+    pub size_bytes: u64,
+    pub mtime_ns: i64,
+    pub mode: u32,
+}
+
+/// What a mutation adds to its receipt.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trace {
+    pub snapshot_id: String,
+    pub durability: Durability,
+}
+
+/// A finished answer, all but its `seq`, which the journal gives.
+#[derive(Debug, Serialize)]
+pub struct Receipt {
+    pub status: Status,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<String>,
+    #[serde(flatten)]
+    pub body: Option<Body>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<Code>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+    #[serde(flatten)]
+    pub detail: Detail,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
+    #[serde(flatten)]
+    pub trace: Option<Trace>,
+}
+
+impl Receipt {
+    pub fn success(status: Status, body: Body, warnings: Vec<Warning>) -> Receipt {
+        Receipt {
+            status,
+            tool_call_id: None,
+            turn_id: None,
+            body: Some(body),
+            error_code: None,
+            error_message: None,
+            detail: Detail::default(),
+            warnings,
+            trace: None,
+        }
+    }
+
+    pub fn refusal(refusal: Refusal) -> Receipt {
+        Receipt {
+            status: refusal.code.status(),
+            tool_call_id: None,
+            turn_id: None,
+            body: None,
+            error_code: Some(refusal.code),
+            error_message: Some(refusal.message),
+            detail: refusal.detail,
+            warnings: Vec::new(),
+            trace: None,
+        }
+    }
+
+    /// The blobs it names, which must outlive it.
+    pub fn blob_refs(&self) -> Vec<&str> {
+        match &self.body {
+            Some(Body::Read(read)) => read.content.blob_ref().into_iter().collect(),
+            Some(Body::Entries { entries, .. }) => entries.blob_ref().into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What the journal keeps, where that is less than what the caller gets.
+    pub fn recorded(&mut self) -> Option<String> {
+        let Some(Body::Listed { sessions }) = &self.body else { return None };
+        let counted = Body::Counted { sessions_count: sessions.len() };
+        let listed = self.body.replace(counted);
+        let json = self.to_json();
+        self.body = listed;
+        Some(json)
+    }
+
+    /// The receipt as JSON without `seq`: what the journal keeps.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("BUG: a receipt is plain data")
+    }
+}
+
+/// Puts `seq` at the head of a receipt's JSON: what the caller gets.
+pub fn with_seq(seq: u64, receipt: &str) -> String {
+    debug_assert!(receipt.starts_with("{\"status\""), "BUG: a receipt is an object that opens with its status");
+    let mut out = String::with_capacity(receipt.len() + 28);
+    out.push_str("{\"seq\":");
+    out.push_str(&seq.to_string());
+    out.push(',');
+    out.push_str(&receipt[1..]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_receipt_are_frozen() {
+        let ok = Receipt::success(Status::Ok, Body::Exists { exists: true }, vec![Warning::new("absolute_path", "Path is absolute: /x")]);
+        assert_eq!(
+            with_seq(7, &ok.to_json()),
+            r#"{"seq":7,"status":"ok","exists":true,"warnings":[{"code":"absolute_path","message":"Path is absolute: /x"}]}"#
+        );
+        let no = Receipt::refusal(Refusal::new(Code::PathNotFound, "f: nothing is there"));
+        assert_eq!(no.to_json(), r#"{"status":"not_found","error_code":"path_not_found","error_message":"f: nothing is there"}"#);
+    }
+}

@@ -1,0 +1,178 @@
+//! How an effect ends: its status, and on anything but success a code and a sentence.
+
+use serde::Serialize;
+
+/// The `status` field of a receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Ok,
+    Ready,
+    Signaled,
+    AlreadyExited,
+    NotFound,
+    IsDirectory,
+    Conflict,
+    Ambiguous,
+    ParseError,
+    Reject,
+    Forbidden,
+    Error,
+}
+
+impl Status {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Ready => "ready",
+            Status::Signaled => "signaled",
+            Status::AlreadyExited => "already_exited",
+            Status::NotFound => "not_found",
+            Status::IsDirectory => "is_directory",
+            Status::Conflict => "conflict",
+            Status::Ambiguous => "ambiguous",
+            Status::ParseError => "parse_error",
+            Status::Reject => "reject",
+            Status::Forbidden => "forbidden",
+            Status::Error => "error",
+        }
+    }
+}
+
+/// One line a code: the variant, the status it comes with, and the word on the wire.
+macro_rules! codes {
+    ($($variant:ident $status:ident $word:literal,)*) => {
+        /// The `error_code` field of a receipt. Each code comes with exactly one status.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code { $($variant,)* }
+
+        impl Code {
+            pub const ALL: &'static [Code] = &[$(Code::$variant,)*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$variant => $word,)* }
+            }
+
+            pub fn status(self) -> Status {
+                match self { $(Code::$variant => Status::$status,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    // the request
+    InvalidParams Error "invalid_params",
+    Unsupported Error "unsupported",
+    // the session
+    SessionNotFound Error "session_not_found",
+    SessionClosed Error "session_closed",
+    SessionExpired Error "session_expired",
+    // `host.session.signal` says it with a status of its own
+    SignalSessionNotFound NotFound "session_not_found",
+    InvalidWorkdir Error "invalid_workdir",
+    UnsupportedTarget Error "unsupported_target",
+    InvalidCapability Error "invalid_capability",
+    InvalidPolicy Error "invalid_policy",
+    InvalidMount Error "invalid_mount",
+    TooManySessions Error "too_many_sessions",
+    IsolationUnavailable Error "isolation_unavailable",
+    // the boundary
+    PathOutsideRoots Forbidden "path_outside_roots",
+    SymlinkNotAllowed Forbidden "symlink_not_allowed",
+    OpNotAllowed Forbidden "op_not_allowed",
+    PolicyDenied Forbidden "policy_denied",
+    ProtectedPath Forbidden "protected_path",
+    LimitExceeded Forbidden "limit_exceeded",
+    // paths and what stands there
+    InvalidPath Error "invalid_path",
+    PathNotFound NotFound "path_not_found",
+    IsDirectory Error "is_directory",
+    // `host.fs.read_file` says it with a status of its own
+    ReadIsDirectory IsDirectory "is_directory",
+    NotDirectory Error "not_directory",
+    NotRegularFile Error "not_regular_file",
+    // `edit_file` and `stat` of something whose parent is missing are `path_not_found`; writes are this
+    ParentNotFound Error "parent_not_found",
+    DirectoryNotEmpty Error "directory_not_empty",
+    // content
+    InvalidUtf8 Error "invalid_utf8",
+    InlineRequiredTooLarge Error "inline_required_too_large",
+    BlobNotFound Error "blob_not_found",
+    FileTooLarge Error "file_too_large",
+    // writing
+    FileExists Conflict "file_exists",
+    StaleBase Conflict "stale_base",
+    // editing
+    InvalidInputEmptyOldString Error "invalid_input_empty_old_string",
+    EditTargetNotFound NotFound "edit_target_not_found",
+    AmbiguousMatches Ambiguous "ambiguous_matches",
+    // patching
+    InvalidPatchEmpty Error "invalid_patch_empty",
+    UnsupportedPatchFormat Error "unsupported_patch_format",
+    PatchParseError ParseError "patch_parse_error",
+    PatchContextNotFound Reject "patch_context_not_found",
+    // the world
+    PermissionDenied Error "permission_denied",
+    NoSpace Error "no_space",
+    IoError Error "io_error",
+    Interrupted Error "interrupted",
+    InterruptedRolledBack Error "interrupted_rolled_back",
+    ShuttingDown Error "shutting_down",
+}
+
+impl Serialize for Code {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.as_str())
+    }
+}
+
+/// An answer that says no: what was refused, why, and what to do. It is journaled like any other.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    pub code: Code,
+    pub message: String,
+    /// What else the receipt carries, beside code and message.
+    pub detail: Detail,
+}
+
+/// The fields that only some refusals have.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Detail {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exists: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub already_applied: Option<bool>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_rolled_back: Vec<String>,
+}
+
+impl Refusal {
+    pub fn new(code: Code, message: impl Into<String>) -> Refusal {
+        Refusal { code, message: message.into(), detail: Detail::default() }
+    }
+
+    pub fn with(mut self, detail: Detail) -> Refusal {
+        self.detail = detail;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_means_one_thing_except_where_an_effect_has_its_own_status_for_it() {
+        for code in Code::ALL {
+            let twins: Vec<_> = Code::ALL.iter().filter(|c| c.as_str() == code.as_str()).collect();
+            let status_of_its_own = ["session_not_found", "is_directory"];
+            assert!(twins.len() == 1 || status_of_its_own.contains(&code.as_str()), "{twins:?}");
+        }
+    }
+}

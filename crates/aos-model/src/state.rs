@@ -1,0 +1,212 @@
+//! The state: a pure fold of the journal, kept as a map from keys to frozen bytes.
+//!
+//! The store keeps the same map as a table, changed in the transaction that appends the entry, so that opening a
+//! home never folds a long journal; `replay --verify` folds from genesis and compares the two byte for byte.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::capability::Capability;
+use crate::entry::{Entry, Fact};
+use crate::policy::PolicySpec;
+use crate::receipt::Kind;
+use crate::request::{Isolation, OnFailure};
+
+/// Where a session stands.
+///
+/// ```text
+/// open ──signal term|kill, root gone──▶ closed
+///   └────time to live is over─────────▶ expired
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    Open,
+    Closed,
+    Expired,
+}
+
+/// All that is needed to serve a session again after a restart.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionRecord {
+    pub session_id: String,
+    pub state: SessionState,
+    pub started_at_ns: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at_ns: Option<u64>,
+    /// As in the request, for people; what is in force stands below.
+    pub target: Box<RawValue>,
+    pub workdir: RootRecord,
+    pub roots: Vec<RootRecord>,
+    pub capability: Capability,
+    pub policy: PolicySpec,
+    pub isolation: Isolation,
+    pub auto_snapshot: bool,
+    pub snapshot_bytes_max: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capture_exclude: Vec<String>,
+    pub on_failure: OnFailure,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+impl PartialEq for SessionRecord {
+    fn eq(&self, other: &Self) -> bool {
+        encode(self) == encode(other)
+    }
+}
+
+/// A pinned folder: its link-free absolute path, as receipts show paths, and its identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RootRecord {
+    pub path: String,
+    pub dev: u64,
+    pub ino: u64,
+}
+
+/// The pre-images of one mutation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotRecord {
+    pub snapshot_id: String,
+    pub session_id: String,
+    pub scope_id: String,
+    pub turn_id: String,
+    pub captured_at_ns: u64,
+    pub paths: Vec<PathRecord>,
+}
+
+/// What one path was before a mutation, where its pre-image lies, and what the mutation made of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathRecord {
+    pub path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Image>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Image>,
+    /// Where the object went when it was moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_to: Option<String>,
+}
+
+/// One state of one path. Absent is `None` around it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Image {
+    pub kind: Kind,
+    pub mode: u32,
+    pub size_bytes: u64,
+    /// The content's name, where it was at hand without reading the file again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+    /// The pre-image's file in the session's folder of the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bank: Option<String>,
+}
+
+/// A change of the map: a new value, or `None` to take the key away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub key: String,
+    pub value: Option<Vec<u8>>,
+}
+
+pub fn session_key(session_id: &str) -> String {
+    format!("session/{session_id}")
+}
+
+pub fn snapshot_prefix(session_id: &str) -> String {
+    format!("snapshot/{session_id}/")
+}
+
+/// Blobs that the operator put may be used by every session; those that a receipt named, by its own session.
+pub fn blob_key(session_id: Option<&str>, blob_ref: &str) -> String {
+    format!("blob/{}/{blob_ref}", session_id.unwrap_or("*"))
+}
+
+/// Reading the map as it stands before an entry.
+pub trait Before {
+    fn get(&self, key: &str) -> Option<Vec<u8>>;
+    fn keys_with_prefix(&self, prefix: &str) -> Vec<String>;
+}
+
+/// What `entry` changes. Facts that contradict the state (a session that never was) change nothing: the journal
+/// is read back after damage too.
+pub fn fold(before: &impl Before, entry: &Entry<'_>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for blob_ref in &entry.blobs {
+        changes.push(put(blob_key(entry.session_id.as_deref(), blob_ref), Vec::new()));
+    }
+    for fact in &entry.facts {
+        match fact {
+            Fact::SessionOpened(record) => changes.push(put(session_key(&record.session_id), encode(record))),
+            Fact::SessionEnded { session_id, state } => end_session(before, session_id, *state, &mut changes),
+            Fact::Captured(snapshot) => {
+                let key = format!("{}{}", snapshot_prefix(&snapshot.session_id), snapshot.snapshot_id);
+                changes.push(put(key, encode(snapshot)));
+            }
+            Fact::BlobPut { blob_ref } => changes.push(put(blob_key(None, blob_ref), Vec::new())),
+        }
+    }
+    changes
+}
+
+/// A session that ends loses its snapshots and its claims on blobs.
+fn end_session(before: &impl Before, session_id: &str, state: SessionState, changes: &mut Vec<Change>) {
+    let key = session_key(session_id);
+    let Some(mut record) = before.get(&key).and_then(|bytes| decode_session(&bytes)) else { return };
+    record.state = state;
+    changes.push(put(key, encode(&record)));
+    for prefix in [snapshot_prefix(session_id), blob_key(Some(session_id), "")] {
+        changes.extend(before.keys_with_prefix(&prefix).into_iter().map(|key| Change { key, value: None }));
+    }
+}
+
+pub fn decode_session(bytes: &[u8]) -> Option<SessionRecord> {
+    serde_json::from_slice(bytes).ok()
+}
+
+fn put(key: String, value: Vec<u8>) -> Change {
+    Change { key, value: Some(value) }
+}
+
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("BUG: state records are plain data")
+}
+
+/// The map in memory, for replay.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct State {
+    map: BTreeMap<String, Vec<u8>>,
+}
+
+impl State {
+    pub fn apply(&mut self, entry: &Entry<'_>) {
+        for change in fold(self, entry) {
+            match change.value {
+                Some(value) => self.map.insert(change.key, value),
+                None => self.map.remove(&change.key),
+            };
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.map.iter().map(|(key, value)| (key.as_str(), value.as_slice()))
+    }
+}
+
+impl Before for State {
+    fn get(&self, key: &str) -> Option<Vec<u8>> {
+        self.map.get(key).cloned()
+    }
+
+    fn keys_with_prefix(&self, prefix: &str) -> Vec<String> {
+        let from = prefix.to_owned();
+        self.map.range(from..).map(|(key, _)| key).take_while(|key| key.starts_with(prefix)).cloned().collect()
+    }
+}

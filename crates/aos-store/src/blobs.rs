@@ -1,0 +1,179 @@
+//! Blobs: bytes named by their SHA-256, written under a temporary name and linked in whole.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{RwLock, RwLockReadGuard};
+
+use aos_model::request::hash_name;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use crate::{Fault, disk};
+
+/// The folder of all blobs: `ab/cdef…`, the first two digits apart so that no folder grows too large.
+#[derive(Debug)]
+pub struct Blobs {
+    dir: OwnedFd,
+    next_temporary: AtomicU64,
+    /// Readers put blobs in; the sweeper holds it alone, so that it never takes a blob that is being named again.
+    sweeping: RwLock<()>,
+}
+
+/// The digits of a well-formed reference. Anything else names no file.
+pub(crate) fn digits(blob_ref: &str) -> Option<&str> {
+    let digits = blob_ref.strip_prefix("sha256:")?;
+    let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    (digits.len() == 64 && digits.bytes().all(lower_hex)).then_some(digits)
+}
+
+impl Blobs {
+    pub(crate) fn open(dir: OwnedFd) -> Result<Blobs, Fault> {
+        Ok(Blobs { dir, next_temporary: AtomicU64::new(0), sweeping: RwLock::new(()) })
+    }
+
+    /// Stores bytes that are at hand.
+    pub fn put(&self, bytes: &[u8]) -> Result<String, Fault> {
+        let mut writer = self.writer()?;
+        writer.write(bytes)?;
+        writer.finish()
+    }
+
+    /// Starts a blob whose bytes come piece by piece.
+    pub fn writer(&self) -> Result<BlobWriter<'_>, Fault> {
+        let guard = self.sweeping.read().expect("BUG: nobody panics while sweeping");
+        let number = self.next_temporary.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!("tmp-{}-{number}", rustix::process::getpid().as_raw_nonzero());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.dir, temporary.as_str(), flags, disk::PRIVATE_FILE)
+            .map_err(|why| Fault::io("cannot make a blob", why))?;
+        Ok(BlobWriter { blobs: self, _guard: guard, file, temporary, hash: Sha256::new(), linked: false })
+    }
+
+    /// Opens a blob for reading; `None` when there is none of that name.
+    pub fn open_blob(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
+        let Some(digits) = digits(blob_ref) else { return Ok(None) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = format!("{}/{}", &digits[..2], &digits[2..]);
+        match rustix::fs::openat(&self.dir, name, flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(why) => Err(Fault::io(format!("cannot open {blob_ref}"), why)),
+        }
+    }
+
+    /// The whole of a blob of at most `bytes_max`, its hash checked. `None` when it is missing or larger.
+    pub fn read(&self, blob_ref: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Fault> {
+        let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
+        let size = self.size(&file, blob_ref)?;
+        if size > bytes_max {
+            return Ok(None);
+        }
+        let mut bytes = Vec::with_capacity(size as usize);
+        let hash = copy_hashing(&file, |chunk| {
+            bytes.extend_from_slice(chunk);
+            Ok(())
+        })?;
+        if hash_name(&hash) != blob_ref {
+            return Err(Fault::Refused(format!("{blob_ref} is damaged: its content hashes to {}", hash_name(&hash))));
+        }
+        Ok(Some(bytes))
+    }
+
+    pub fn size_of(&self, blob_ref: &str) -> Result<Option<u64>, Fault> {
+        match self.open_blob(blob_ref)? {
+            Some(file) => self.size(&file, blob_ref).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn size(&self, file: &OwnedFd, blob_ref: &str) -> Result<u64, Fault> {
+        let stat = rustix::fs::fstat(file).map_err(|why| Fault::io(format!("cannot look at {blob_ref}"), why))?;
+        Ok(stat.st_size as u64)
+    }
+
+    pub(crate) fn dir(&self) -> &OwnedFd {
+        &self.dir
+    }
+
+    /// Keeps new blobs out while `sweep` takes old ones away.
+    pub(crate) fn alone<T>(&self, sweep: impl FnOnce() -> T) -> T {
+        let _alone = self.sweeping.write().expect("BUG: nobody panics while sweeping");
+        sweep()
+    }
+}
+
+/// Reads to the end, hashing; each piece goes to `take` first.
+pub(crate) fn copy_hashing(file: impl AsFd, mut take: impl FnMut(&[u8]) -> Result<(), Fault>) -> Result<[u8; 32], Fault> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let n = match rustix::io::read(&file, buffer.as_mut_slice()) {
+            Ok(0) => return Ok(hash.finalize().into()),
+            Ok(n) => n,
+            Err(Errno::INTR) => continue,
+            Err(why) => return Err(Fault::io("cannot read a blob", why)),
+        };
+        hash.update(&buffer[..n]);
+        take(&buffer[..n])?;
+    }
+}
+
+/// A blob being written. Dropped unfinished, it leaves nothing.
+#[derive(Debug)]
+pub struct BlobWriter<'a> {
+    blobs: &'a Blobs,
+    _guard: RwLockReadGuard<'a, ()>,
+    file: OwnedFd,
+    temporary: String,
+    hash: Sha256,
+    linked: bool,
+}
+
+impl BlobWriter<'_> {
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        self.hash.update(bytes);
+        while !bytes.is_empty() {
+            match rustix::io::write(&self.file, bytes) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(Errno::INTR) => {}
+                Err(why) => return Err(Fault::io("cannot write a blob", why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes the blob under its name. One that is there already is made young again, for the sweeper's sake.
+    pub fn finish(mut self) -> Result<String, Fault> {
+        let name = hash_name(&std::mem::take(&mut self.hash).finalize().into());
+        let digits = digits(&name).expect("BUG: a hash names a blob");
+        let folder = disk::make_dir(&self.blobs.dir, &digits[..2])?;
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(&self.blobs.dir, self.temporary.as_str(), &folder, &digits[2..], flags) {
+            Ok(()) => self.linked = true,
+            Err(Errno::EXIST) => {
+                let now = rustix::fs::Timestamps {
+                    last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
+                    last_modification: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
+                };
+                rustix::fs::utimensat(&folder, &digits[2..], &now, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_err(|why| Fault::io(format!("cannot touch {name}"), why))?;
+            }
+            Err(why) => return Err(Fault::io(format!("cannot store {name}"), why)),
+        }
+        Ok(name)
+    }
+
+    /// At `power`: the bytes reach the disk before the receipt that names them.
+    pub fn sync(&self) -> Result<(), Fault> {
+        rustix::fs::fsync(&self.file).map_err(|why| Fault::io("cannot sync a blob", why))
+    }
+}
+
+impl Drop for BlobWriter<'_> {
+    fn drop(&mut self) {
+        if !self.linked {
+            let _ = rustix::fs::unlinkat(&self.blobs.dir, self.temporary.as_str(), AtFlags::empty());
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Sweeping: takes away the blobs that no entry names and that are older than a day, and nothing else.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::AtFlags;
+
+use crate::bank::names_in;
+use crate::{Blobs, Fault, Reader, disk};
+
+/// What a sweep did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Swept {
+    pub kept: u64,
+    pub removed: u64,
+    pub removed_bytes: u64,
+}
+
+/// Younger files are left alone: their entry may be on its way.
+const KEEP_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+impl Blobs {
+    pub fn sweep(&self, reader: &Reader, now_ns: u64) -> Result<Swept, Fault> {
+        self.alone(|| {
+            let named = named_blobs(reader)?;
+            let mut swept = Swept::default();
+            for folder in names_in(self.dir())? {
+                let Ok(folder) = String::from_utf8(folder) else { continue };
+                if is_folder_of_blobs(&folder) {
+                    let dir = disk::open_dir(self.dir(), &folder)?;
+                    sweep_folder(&dir, &folder, &named, now_ns, &mut swept)?;
+                } else if folder.starts_with("tmp-") {
+                    // A blob that a killed daemon never finished.
+                    sweep_file(self.dir(), &folder, now_ns, &mut swept)?;
+                }
+            }
+            Ok(swept)
+        })
+    }
+}
+
+fn is_folder_of_blobs(name: &str) -> bool {
+    name.len() == 2 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+fn named_blobs(reader: &Reader) -> Result<HashSet<String>, Fault> {
+    let mut named = HashSet::new();
+    reader.entries(0, |row| {
+        let entry = row.entry()?;
+        named.extend(entry.blobs.iter().map(|blob| blob.clone().into_owned()));
+        for fact in &entry.facts {
+            if let aos_model::entry::Fact::BlobPut { blob_ref } = fact {
+                named.insert(blob_ref.clone());
+            }
+        }
+        Ok(true)
+    })?;
+    Ok(named)
+}
+
+fn sweep_folder(dir: &OwnedFd, folder: &str, named: &HashSet<String>, now_ns: u64, swept: &mut Swept) -> Result<(), Fault> {
+    for name in names_in(dir)? {
+        let Ok(name) = String::from_utf8(name) else { continue };
+        let blob_ref = format!("sha256:{folder}{name}");
+        if named.contains(&blob_ref) {
+            swept.kept += 1;
+        } else if crate::blobs::digits(&blob_ref).is_some() {
+            sweep_file(dir, &name, now_ns, swept)?;
+        }
+    }
+    Ok(())
+}
+
+fn sweep_file(dir: &OwnedFd, name: &str, now_ns: u64, swept: &mut Swept) -> Result<(), Fault> {
+    let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|why| Fault::io(format!("cannot look at {name}"), why))?;
+    let changed_ns = (stat.st_mtime as u64).saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as u64);
+    if now_ns.saturating_sub(changed_ns) < KEEP_NS {
+        swept.kept += 1;
+        return Ok(());
+    }
+    rustix::fs::unlinkat(dir, name, AtFlags::empty()).map_err(|why| Fault::io(format!("cannot remove {name}"), why))?;
+    swept.removed += 1;
+    swept.removed_bytes += stat.st_size as u64;
+    Ok(())
+}

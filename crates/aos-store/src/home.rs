@@ -1,0 +1,91 @@
+//! `AOS_HOME`: where everything lives, and the lock that makes one daemon its master.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use crate::disk;
+use crate::{Bank, Blobs, Fault};
+
+/// The folders of a home, by handle where they are used often.
+///
+/// ```text
+/// $AOS_HOME/            0700
+///   state/journal.db    the journal and the state
+///   state/blobs/ab/…    content by SHA-256
+///   state/preimages/…   the bank: pre-images of mutations, a folder a session
+///   run/                lock, socket, log
+/// ```
+#[derive(Debug)]
+pub struct Home {
+    path: PathBuf,
+    state: OwnedFd,
+    run: OwnedFd,
+}
+
+/// Held for life by the daemon of a home.
+#[derive(Debug)]
+pub struct StateLock {
+    _file: OwnedFd,
+}
+
+impl Home {
+    /// Opens the home, making what is missing.
+    pub fn open(path: &Path) -> Result<Home, Fault> {
+        let dir = disk::make_dirs(path)?;
+        // A home that stood before (made by hand, say) is closed to others here and now.
+        rustix::fs::fchmod(&dir, disk::PRIVATE_DIR)
+            .map_err(|why| Fault::io(format!("cannot make {} private", path.display()), why))?;
+        let state = disk::make_dir(&dir, "state")?;
+        let run = disk::make_dir(&dir, "run")?;
+        for inner in [&state, &run] {
+            rustix::fs::fchmod(inner, disk::PRIVATE_DIR).map_err(|why| Fault::io("cannot make the home private", why))?;
+        }
+        Ok(Home { path: path.to_owned(), state, run })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn journal_path(&self) -> PathBuf {
+        journal_path(&self.path)
+    }
+
+    pub(crate) fn state(&self) -> BorrowedFd<'_> {
+        self.state.as_fd()
+    }
+
+    pub fn run(&self) -> BorrowedFd<'_> {
+        self.run.as_fd()
+    }
+
+    pub fn blobs(&self) -> Result<Blobs, Fault> {
+        Blobs::open(disk::make_dir(&self.state, "blobs")?)
+    }
+
+    pub fn bank(&self) -> Result<Bank, Fault> {
+        Ok(Bank::new(disk::make_dir(&self.state, "preimages")?))
+    }
+
+    /// Takes the daemon's lock, or says that another daemon has it.
+    pub fn lock(&self) -> Result<StateLock, Fault> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.run, "aosd.lock", flags, disk::PRIVATE_FILE)
+            .map_err(|why| Fault::io("cannot open run/aosd.lock", why))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(StateLock { _file: file }),
+            Err(Errno::WOULDBLOCK) => Err(Fault::Refused(format!(
+                "another daemon already serves {}; stop it with `aos daemon stop` or choose another AOS_HOME",
+                self.path.display()
+            ))),
+            Err(why) => Err(Fault::io("cannot lock run/aosd.lock", why)),
+        }
+    }
+}
+
+pub(crate) fn journal_path(home: &Path) -> PathBuf {
+    home.join("state/journal.db")
+}

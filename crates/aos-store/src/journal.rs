@@ -1,0 +1,41 @@
+//! What the host asks of a journal. SQLite keeps it today; a fleet can put another keeper behind the same words.
+
+use crate::Fault;
+
+/// One finished effect on its way into the record.
+#[derive(Debug)]
+pub struct Append {
+    /// The frozen bytes of the entry.
+    pub body: Vec<u8>,
+    /// Whether the entry carries facts or blobs, so that the state must be folded on.
+    pub folds: bool,
+    /// The intent that this receipt closes.
+    pub closes: Option<u64>,
+}
+
+/// An intent that no receipt has closed: found at start after a crash.
+#[derive(Debug)]
+pub struct OpenIntent {
+    pub id: u64,
+    pub body: Vec<u8>,
+}
+
+/// The ordered, durable record. When a call returns, what it wrote is durable at the daemon's level.
+pub trait Journal: Send + Sync {
+    /// Says on disk what is about to be done. Returns the intent's id.
+    fn intend(&self, body: Vec<u8>) -> Result<u64, Fault>;
+
+    /// Appends an entry and folds it into the state, as one. Returns its sequence number.
+    fn append(&self, append: Append) -> Result<u64, Fault>;
+
+    fn open_intents(&self) -> Result<Vec<OpenIntent>, Fault>;
+
+    /// One value of the state.
+    fn state(&self, key: &str) -> Result<Option<Vec<u8>>, Fault>;
+
+    /// All values of the state below a prefix, in key order.
+    fn state_below(&self, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), Fault>;
+
+    /// The sequence number of the newest entry; 0 when there is none.
+    fn head(&self) -> u64;
+}

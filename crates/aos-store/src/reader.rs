@@ -1,0 +1,110 @@
+//! Reading a home's journal from outside the daemon: never writes, never locks anybody out.
+
+use std::path::Path;
+
+use aos_model::entry::Entry;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use crate::{Fault, sqlite};
+
+/// A read-only view of a journal, beside a running daemon or without one.
+#[derive(Debug)]
+pub struct Reader {
+    pub(crate) connection: Connection,
+}
+
+/// One entry with its place.
+#[derive(Debug)]
+pub struct Row {
+    pub seq: u64,
+    pub body: Vec<u8>,
+    pub(crate) chain: Vec<u8>,
+}
+
+impl Row {
+    pub fn entry(&self) -> Result<Entry<'_>, Fault> {
+        serde_json::from_slice(&self.body).map_err(|why| Fault::Refused(format!("entry {} is damaged: {why}", self.seq)))
+    }
+}
+
+impl Reader {
+    pub fn open(home: &Path) -> Result<Reader, Fault> {
+        let path = crate::home::journal_path(home);
+        if rustix::fs::lstat(&path).is_err() {
+            return Err(Fault::Refused(format!("{} holds no journal yet; open a session first", home.display())));
+        }
+        sqlite::check_length(&path)?;
+        let connection = open_read_only(&path)?;
+        connection.busy_timeout(std::time::Duration::from_secs(10))?;
+        connection.set_prepared_statement_cache_capacity(16);
+        Ok(Reader { connection })
+    }
+
+    /// All that follows is read from one moment of the journal.
+    pub fn hold(&self) -> Result<(), Fault> {
+        self.connection.execute_batch("BEGIN")?;
+        Ok(())
+    }
+
+    pub fn head(&self) -> Result<u64, Fault> {
+        let head: Option<i64> =
+            self.connection.query_row("SELECT max(seq) FROM entry", [], |row| row.get(0)).optional()?.flatten();
+        Ok(head.unwrap_or(0) as u64)
+    }
+
+    /// Entries after `after`, in order. `each` returns false to stop.
+    pub fn entries(&self, after: u64, mut each: impl FnMut(&Row) -> Result<bool, Fault>) -> Result<(), Fault> {
+        let mut select = self.connection.prepare("SELECT seq, body, chain FROM entry WHERE seq > ? ORDER BY seq")?;
+        let mut rows = select.query([after as i64])?;
+        while let Some(row) = rows.next()? {
+            let row = Row { seq: row.get::<_, i64>(0)? as u64, body: row.get(1)?, chain: row.get(2)? };
+            if !each(&row)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn entry(&self, seq: u64) -> Result<Option<Row>, Fault> {
+        let mut found = None;
+        self.entries(seq.saturating_sub(1), |row| {
+            found = (row.seq == seq).then(|| Row { seq, body: row.body.clone(), chain: row.chain.clone() });
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
+    pub fn state(&self, key: &str) -> Result<Option<Vec<u8>>, Fault> {
+        Ok(sqlite::get_state(&self.connection, key)?)
+    }
+
+    pub fn state_below(&self, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), Fault> {
+        Ok(sqlite::each_below(&self.connection, prefix, each)?)
+    }
+}
+
+/// Opens without writing anything, the shared index of the log included. Where no log is left (a clean stop, a
+/// copy), the database alone is the whole truth.
+fn open_read_only(path: &Path) -> Result<Connection, Fault> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let uri = |options: &str| format!("file:{}?{options}", percent_encode(path));
+    let connection = Connection::open_with_flags(uri("mode=ro&readonly_shm=1"), flags)?;
+    match connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())) {
+        Ok(()) => Ok(connection),
+        Err(error) => {
+            let log_is_empty = rustix::fs::stat(path.with_extension("db-wal")).map_or(true, |stat| stat.st_size == 0);
+            let no_index = error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen);
+            if no_index && log_is_empty {
+                return Ok(Connection::open_with_flags(uri("mode=ro&immutable=1"), flags)?);
+            }
+            Err(error.into())
+        }
+    }
+}
+
+fn percent_encode(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'.' | b'-' | b'_');
+    let encode = |b: &u8| if plain(*b) { (*b as char).to_string() } else { format!("%{b:02X}") };
+    path.as_os_str().as_bytes().iter().map(encode).collect()
+}

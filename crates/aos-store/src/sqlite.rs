@@ -1,0 +1,425 @@
+//! The journal in SQLite: one writer at a time, many entries a commit.
+//!
+//! There is no writer thread to hand work to and wait for. Whoever finds the pen free writes, for itself and for
+//! all that queued meanwhile; the others find their work done when the pen comes to them. Alone, that costs no
+//! thread switch; in a crowd, it is group commit.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use aos_model::entry::Entry;
+use aos_model::receipt::Durability;
+use aos_model::state::{self, Before};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use sha2::{Digest, Sha256};
+
+use crate::journal::{Append, Journal, OpenIntent};
+use crate::{Fault, Home, disk};
+
+/// The tables. `verify` compares them with what a file really holds.
+pub(crate) const SCHEMA: &[(&str, &str)] = &[
+    ("entry", "CREATE TABLE entry (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, chain BLOB NOT NULL)"),
+    ("state", "CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"),
+    ("intent", "CREATE TABLE intent (id INTEGER PRIMARY KEY, body BLOB NOT NULL, digest BLOB NOT NULL)"),
+];
+/// `aosj`, so that `file` and we know the database for ours.
+pub(crate) const APPLICATION_ID: i32 = 0x616f_736a;
+pub(crate) const SCHEMA_VERSION: i32 = 1;
+/// How much is written between two checkpoints of the write-ahead log.
+const CHECKPOINT_BYTES: u64 = 4 << 20;
+
+/// The chain value before the first entry.
+pub(crate) const GENESIS: [u8; 32] = [0; 32];
+
+/// Ties an entry to its place and to all before it.
+pub(crate) fn link(previous: &[u8; 32], seq: u64, body: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(previous).chain_update(seq.to_le_bytes()).chain_update(body).finalize().into()
+}
+
+/// The journal of one home, open for writing. There is one of these a home: the daemon's.
+#[derive(Debug)]
+pub struct SqliteJournal {
+    pen: Mutex<Pen>,
+    queue: Mutex<Vec<Queued>>,
+    reader: Mutex<Connection>,
+    next_intent: AtomicU64,
+    head: AtomicU64,
+    checkpoints: Arc<Checkpoints>,
+    checkpointer: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Pen {
+    connection: Connection,
+    seq: u64,
+    chain: [u8; 32],
+}
+
+#[derive(Debug)]
+enum Write {
+    Intent { id: u64, body: Vec<u8> },
+    Entry(Append),
+}
+
+#[derive(Debug)]
+struct Queued {
+    write: Write,
+    answer: Arc<Mutex<Option<Result<u64, Fault>>>>,
+}
+
+impl SqliteJournal {
+    pub fn open(home: &Home, durability: Durability) -> Result<SqliteJournal, Fault> {
+        for name in ["journal.db", "journal.db-wal", "journal.db-shm"] {
+            disk::check_private(home.state(), name)?;
+        }
+        check_length(&home.journal_path())?;
+        let mut connection = Connection::open(home.journal_path())?;
+        configure(&connection, durability)?;
+        create_or_check(&mut connection)?;
+        let last = connection
+            .query_row("SELECT seq, chain FROM entry ORDER BY seq DESC LIMIT 1", [], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))
+            .optional()?;
+        let (seq, chain) = last.map_or((0, GENESIS), |(seq, chain)| (seq as u64, chain));
+        let last_intent: i64 = connection.query_row("SELECT coalesce(max(id), 0) FROM intent", [], |row| row.get(0))?;
+        let reader = Connection::open_with_flags(home.journal_path(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let checkpoints = Arc::new(Checkpoints::default());
+        let checkpointer = checkpoints.clone().start(Connection::open(home.journal_path())?);
+        Ok(SqliteJournal {
+            pen: Mutex::new(Pen { connection, seq, chain }),
+            queue: Mutex::new(Vec::new()),
+            reader: Mutex::new(reader),
+            next_intent: AtomicU64::new(last_intent as u64 + 1),
+            head: AtomicU64::new(seq),
+            checkpoints,
+            checkpointer: Some(checkpointer),
+        })
+    }
+
+    /// Writes at once when the pen is free; else queues, and either finds the work done or does everybody's.
+    fn write(&self, write: Write) -> Result<u64, Fault> {
+        if let Ok(mut pen) = self.pen.try_lock() {
+            let mut queued = self.take_queue();
+            if queued.is_empty() {
+                return self.commit(&mut pen, std::slice::from_ref(&write)).map(|numbers| numbers[0]);
+            }
+            let answer = enqueue(&mut queued, write);
+            self.write_for_all(&mut pen, queued);
+            return take_answer(&answer);
+        }
+        let answer = enqueue(&mut self.lock_queue(), write);
+        let mut pen = self.pen.lock().expect("BUG: nobody panics with the pen");
+        if answer.lock().expect("BUG: answers are only set").is_none() {
+            let queued = self.take_queue();
+            self.write_for_all(&mut pen, queued);
+        }
+        take_answer(&answer)
+    }
+
+    fn lock_queue(&self) -> MutexGuard<'_, Vec<Queued>> {
+        self.queue.lock().expect("BUG: nobody panics in the queue")
+    }
+
+    fn take_queue(&self) -> Vec<Queued> {
+        std::mem::take(&mut *self.lock_queue())
+    }
+
+    fn write_for_all(&self, pen: &mut Pen, queued: Vec<Queued>) {
+        let (writes, answers): (Vec<Write>, Vec<_>) = queued.into_iter().map(|q| (q.write, q.answer)).unzip();
+        let outcome = self.commit(pen, &writes);
+        for (i, answer) in answers.into_iter().enumerate() {
+            let result = outcome.as_ref().map(|numbers| numbers[i]).map_err(Fault::clone);
+            *answer.lock().expect("BUG: answers are only set") = Some(result);
+        }
+    }
+
+    fn commit(&self, pen: &mut Pen, writes: &[Write]) -> Result<Vec<u64>, Fault> {
+        let numbers = pen.commit(writes).inspect_err(stop_if_unsynced)?;
+        self.head.store(pen.seq, Ordering::Release);
+        self.checkpoints.wrote(writes.iter().map(Write::bytes).sum());
+        Ok(numbers)
+    }
+}
+
+fn enqueue(queue: &mut Vec<Queued>, write: Write) -> Arc<Mutex<Option<Result<u64, Fault>>>> {
+    let answer = Arc::new(Mutex::new(None));
+    queue.push(Queued { write, answer: answer.clone() });
+    answer
+}
+
+fn take_answer(answer: &Mutex<Option<Result<u64, Fault>>>) -> Result<u64, Fault> {
+    answer.lock().expect("BUG: answers are only set").take().expect("BUG: whoever had the pen answered all that queued")
+}
+
+impl Write {
+    fn bytes(&self) -> u64 {
+        match self {
+            Write::Intent { body, .. } | Write::Entry(Append { body, .. }) => body.len() as u64 + 4096,
+        }
+    }
+}
+
+impl Pen {
+    /// All of `writes` or none, in order. Returns their numbers: intent ids and sequence numbers.
+    fn commit(&mut self, writes: &[Write]) -> Result<Vec<u64>, Fault> {
+        let (seq, chain) = (self.seq, self.chain);
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let outcome = writes.iter().map(|write| self.put(write)).collect::<Result<Vec<u64>, Fault>>();
+        let outcome = outcome.and_then(|numbers| {
+            self.connection.prepare_cached("COMMIT")?.execute([])?;
+            Ok(numbers)
+        });
+        if outcome.is_err() {
+            (self.seq, self.chain) = (seq, chain);
+            // SQLite may have rolled back by itself; then there is nothing to roll back.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        outcome
+    }
+
+    fn put(&mut self, write: &Write) -> Result<u64, Fault> {
+        match write {
+            Write::Intent { id, body } => {
+                let digest: [u8; 32] = Sha256::digest(body).into();
+                let mut insert = self.connection.prepare_cached("INSERT INTO intent (id, body, digest) VALUES (?, ?, ?)")?;
+                insert.execute(params![*id as i64, body, digest])?;
+                Ok(*id)
+            }
+            Write::Entry(append) => self.append(append),
+        }
+    }
+
+    fn append(&mut self, append: &Append) -> Result<u64, Fault> {
+        let seq = self.seq + 1;
+        let chain = link(&self.chain, seq, &append.body);
+        let mut insert = self.connection.prepare_cached("INSERT INTO entry (seq, body, chain) VALUES (?, ?, ?)")?;
+        insert.execute(params![seq as i64, append.body, chain])?;
+        drop(insert);
+        if append.folds {
+            self.fold(&append.body)?;
+        }
+        if let Some(id) = append.closes {
+            self.connection.prepare_cached("DELETE FROM intent WHERE id = ?")?.execute([id as i64])?;
+        }
+        (self.seq, self.chain) = (seq, chain);
+        Ok(seq)
+    }
+
+    fn fold(&self, body: &[u8]) -> Result<(), Fault> {
+        let entry: Entry<'_> = serde_json::from_slice(body).expect("BUG: an entry reads back as it was written");
+        for change in state::fold(&Table(&self.connection), &entry) {
+            match change.value {
+                Some(value) => {
+                    let mut put = self.connection.prepare_cached("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)")?;
+                    put.execute(params![change.key, value])?;
+                }
+                None => {
+                    self.connection.prepare_cached("DELETE FROM state WHERE key = ?")?.execute([change.key])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state table as the fold sees it. A failing read shows as a missing key; the commit after it fails too.
+struct Table<'a>(&'a Connection);
+
+impl Before for Table<'_> {
+    fn get(&self, key: &str) -> Option<Vec<u8>> {
+        get_state(self.0, key).ok().flatten()
+    }
+
+    fn keys_with_prefix(&self, prefix: &str) -> Vec<String> {
+        let mut keys = Vec::new();
+        let _ = each_below(self.0, prefix, &mut |key, _| keys.push(key.to_owned()));
+        keys
+    }
+}
+
+pub(crate) fn get_state(connection: &Connection, key: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+    connection.prepare_cached("SELECT value FROM state WHERE key = ?")?.query_row([key], |row| row.get(0)).optional()
+}
+
+pub(crate) fn each_below(connection: &Connection, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> rusqlite::Result<()> {
+    let mut select = connection.prepare_cached("SELECT key, value FROM state WHERE key >= ? ORDER BY key")?;
+    let mut rows = select.query([prefix])?;
+    while let Some(row) = rows.next()? {
+        let key = row.get_ref(0)?.as_str()?;
+        if !key.starts_with(prefix) {
+            break;
+        }
+        each(key, row.get_ref(1)?.as_blob()?);
+    }
+    Ok(())
+}
+
+impl Journal for SqliteJournal {
+    fn intend(&self, body: Vec<u8>) -> Result<u64, Fault> {
+        let id = self.next_intent.fetch_add(1, Ordering::Relaxed);
+        self.write(Write::Intent { id, body })
+    }
+
+    fn append(&self, append: Append) -> Result<u64, Fault> {
+        self.write(Write::Entry(append))
+    }
+
+    fn open_intents(&self) -> Result<Vec<OpenIntent>, Fault> {
+        let reader = self.reader.lock().expect("BUG: nobody panics reading");
+        let mut select = reader.prepare("SELECT id, body, digest FROM intent ORDER BY id")?;
+        let mut rows = select.query([])?;
+        let mut intents = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (id, body, digest): (i64, Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if Sha256::digest(&body).as_slice() != digest {
+                return Err(Fault::Refused(format!("the journal is damaged: intent {id} does not match its digest; run `aos verify`")));
+            }
+            intents.push(OpenIntent { id: id as u64, body });
+        }
+        Ok(intents)
+    }
+
+    fn state(&self, key: &str) -> Result<Option<Vec<u8>>, Fault> {
+        Ok(get_state(&self.reader.lock().expect("BUG: nobody panics reading"), key)?)
+    }
+
+    fn state_below(&self, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), Fault> {
+        Ok(each_below(&self.reader.lock().expect("BUG: nobody panics reading"), prefix, each)?)
+    }
+
+    fn head(&self) -> u64 {
+        self.head.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for SqliteJournal {
+    fn drop(&mut self) {
+        self.checkpoints.stop();
+        if let Some(checkpointer) = self.checkpointer.take() {
+            let _ = checkpointer.join();
+        }
+        if let Ok(pen) = self.pen.lock() {
+            let _ = pen.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+        }
+    }
+}
+
+/// SQLite reads pages past a torn end from the log when it can, so a cut file may look whole. We look first.
+pub(crate) fn check_length(path: &Path) -> Result<(), Fault> {
+    let Ok(stat) = rustix::fs::stat(path) else { return Ok(()) };
+    if stat.st_size % 4096 != 0 {
+        return Err(Fault::Refused(format!(
+            "the journal is damaged: {} is {} bytes long, which is no whole number of pages; restore it from a copy",
+            path.display(),
+            stat.st_size
+        )));
+    }
+    Ok(())
+}
+
+fn configure(connection: &Connection, durability: Durability) -> Result<(), Fault> {
+    connection.busy_timeout(std::time::Duration::from_secs(10))?;
+    connection.set_prepared_statement_cache_capacity(32);
+    let synchronous = match durability {
+        Durability::Process => "NORMAL",
+        Durability::Power => "FULL",
+    };
+    // Checkpoints are the checkpointer's work: inside a commit they would be somebody's latency.
+    connection.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY;"
+    ))?;
+    Ok(())
+}
+
+fn create_or_check(connection: &mut Connection) -> Result<(), Fault> {
+    let version: i32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let application: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if version == 0 && application == 0 {
+        let make = connection.transaction()?;
+        for (_, sql) in SCHEMA {
+            make.execute_batch(sql)?;
+        }
+        make.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"))?;
+        return Ok(make.commit()?);
+    }
+    check_schema(connection)
+}
+
+pub(crate) fn check_schema(connection: &Connection) -> Result<(), Fault> {
+    let version: i32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let application: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if application != APPLICATION_ID || version != SCHEMA_VERSION {
+        return Err(Fault::Refused(format!(
+            "journal.db is no journal of this aos: application {application:#x} version {version}, expected {APPLICATION_ID:#x} version {SCHEMA_VERSION}"
+        )));
+    }
+    let mut select = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY rowid")?;
+    let found: Vec<(String, String)> = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    let expected = SCHEMA.iter().map(|(name, sql)| ((*name).to_owned(), (*sql).to_owned()));
+    if !found.iter().cloned().eq(expected) {
+        return Err(Fault::Refused("the journal is damaged: its tables are not the ones that aos makes".into()));
+    }
+    Ok(())
+}
+
+/// A failed fsync leaves nobody knowing what is on the disk: stopping is the only honest answer (rule 5).
+fn stop_if_unsynced(fault: &Fault) {
+    use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
+    if let Fault::Journal(error) = fault
+        && let Some(inner) = error.sqlite_error()
+        && matches!(inner.extended_code, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)
+    {
+        eprintln!("aosd: the journal could not be synced ({fault}); stopping so that nothing is acknowledged that may be lost");
+        std::process::abort();
+    }
+}
+
+/// Moves the write-ahead log into the database beside the writers, never inside a commit.
+#[derive(Debug, Default)]
+struct Checkpoints {
+    due: Mutex<Due>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Due {
+    bytes: u64,
+    stop: bool,
+}
+
+impl Checkpoints {
+    fn start(self: Arc<Self>, connection: Connection) -> JoinHandle<()> {
+        let name = std::thread::Builder::new().name("checkpoint".into());
+        name.spawn(move || self.run(&connection)).expect("the system starts a thread")
+    }
+
+    fn run(&self, connection: &Connection) {
+        loop {
+            let mut due = self.due.lock().expect("BUG: nobody panics counting");
+            while due.bytes < CHECKPOINT_BYTES && !due.stop {
+                due = self.wake.wait(due).expect("BUG: nobody panics counting");
+            }
+            if due.stop {
+                return;
+            }
+            due.bytes = 0;
+            drop(due);
+            // PASSIVE never waits for writers; what it cannot move now, the next one moves.
+            let _ = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
+        }
+    }
+
+    fn wrote(&self, bytes: u64) {
+        let mut due = self.due.lock().expect("BUG: nobody panics counting");
+        due.bytes += bytes;
+        if due.bytes >= CHECKPOINT_BYTES {
+            self.wake.notify_one();
+        }
+    }
+
+    fn stop(&self) {
+        self.due.lock().expect("BUG: nobody panics counting").stop = true;
+        self.wake.notify_one();
+    }
+}
