@@ -1,1 +1,0 @@
-//! The edit ladder: finds `old_string` in a text and replaces it, never by guessing.
