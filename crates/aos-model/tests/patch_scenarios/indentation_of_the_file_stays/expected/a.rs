@@ -1,0 +1,9 @@
+mod m {
+    fn f() {
+        one();
+        if late() {
+            two();
+
+        }
+    }
+}

@@ -1,0 +1,4 @@
+def f():
+    one()
+    for x in y:
+        two(x)
