@@ -1,4 +1,77 @@
-//! stub until the helper's work lands
-use serde::{Serialize,Deserialize};
-#[derive(Debug,Clone,PartialEq,Eq,Serialize,Deserialize,Default)] pub struct PolicySpec {}
-#[derive(Debug,Clone,PartialEq,Eq,Serialize)] pub struct Policy {}
+//! The policy: what a session may do below its capability, said by rules over paths and by seven host-access points.
+//!
+//! `rules` judges an operation on a path, `host_access` judges where a path or a command reaches, `command` finds
+//! the paths that a command names. Enforcement, warnings and previews call the same functions. Nothing here looks
+//! at a disk: the host passes both spellings of a path in, as written and with its links resolved.
+
+mod command;
+mod host_access;
+mod lexical;
+mod rules;
+
+use serde::{Deserialize, Serialize};
+
+pub use command::{CommandQuery, Reference};
+pub use host_access::{Evaluation, HostAccess, HostAccessSpec, PathQuery, Point, Risk, Target};
+pub use lexical::{lexical_join, rule_path};
+pub use rules::{OutputRule, Policy, PolicyError, PolicySpec, Rule, Verdict};
+
+/// What the policy says to a request; the stronger of two is the greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decision {
+    Allow,
+    Warn,
+    Deny,
+}
+
+impl Decision {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Decision::Allow => "allow",
+            Decision::Warn => "warn",
+            Decision::Deny => "deny",
+        }
+    }
+}
+
+/// A named starting point for the seven host-access points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    #[default]
+    Default,
+    Strict,
+    Permissive,
+}
+
+/// An operation as rules name it; moving and making a folder count as `Write`, on each path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Op {
+    Read,
+    Write,
+    Edit,
+    Patch,
+    Search,
+    List,
+    Stat,
+    Remove,
+    Exec,
+}
+
+impl Op {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Edit => "edit",
+            Op::Patch => "patch",
+            Op::Search => "search",
+            Op::List => "list",
+            Op::Stat => "stat",
+            Op::Remove => "remove",
+            Op::Exec => "exec",
+        }
+    }
+}

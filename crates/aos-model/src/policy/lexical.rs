@@ -1,0 +1,184 @@
+//! Paths as text: joining, simplifying and containment by component, without looking at a disk.
+
+use std::borrow::Cow;
+
+/// The absolute form of `path` seen from `cwd`, with `.`, `..` and doubled slashes resolved as text.
+pub fn lexical_join(cwd: &str, path: &str) -> String {
+    let base = if path.starts_with('/') { "" } else { cwd };
+    let mut joined = String::with_capacity(base.len() + path.len() + 2);
+    for component in components(base).chain(components(path)) {
+        match component {
+            ".." => joined.truncate(joined.rfind('/').unwrap_or(0)),
+            name => {
+                joined.push('/');
+                joined.push_str(name);
+            }
+        }
+    }
+    if joined.is_empty() {
+        joined.push('/');
+    }
+    joined
+}
+
+/// The spelling that rules see: relative to the workdir when the path is under it (`.` for the workdir itself),
+/// else the absolute path. Both arguments are absolute and canonical.
+pub fn rule_path<'a>(workdir: &str, absolute: &'a str) -> &'a str {
+    match absolute.strip_prefix(workdir.trim_end_matches('/')) {
+        Some("" | "/") => ".",
+        Some(rest) => rest.strip_prefix('/').unwrap_or(absolute),
+        None => absolute,
+    }
+}
+
+/// Whether `path`, seen from `base` and simplified as text, is `root` or lies below it.
+///
+/// Compares whole components (`/src-evil` is not in `/src`) and builds no string: every read comes through here.
+pub(super) fn is_within(base: &str, path: &str, root: &str) -> bool {
+    let base = if path.starts_with('/') { "" } else { base };
+    if base.is_empty() && !path.starts_with('/') {
+        return false;
+    }
+    let mut walk = Walk { root: root.trim_end_matches('/'), matched_bytes: 0, depth_beside: 0 };
+    for component in components(base).chain(components(path)) {
+        match component {
+            ".." => walk.leave(),
+            name => walk.enter(name),
+        }
+    }
+    walk.matched_bytes == walk.root.len()
+}
+
+/// A walk from `/` that remembers only how far it agrees with `root`.
+struct Walk<'r> {
+    root: &'r str,
+    /// The length of the longest leading part of `root` that the walk stands in.
+    matched_bytes: usize,
+    /// How many components the walk stands beside or below that part.
+    depth_beside: usize,
+}
+
+impl Walk<'_> {
+    fn enter(&mut self, name: &str) {
+        if self.depth_beside == 0 && self.next_of_root() == Some(name) {
+            self.matched_bytes += 1 + name.len();
+        } else {
+            self.depth_beside += 1;
+        }
+    }
+
+    fn leave(&mut self) {
+        if self.depth_beside > 0 {
+            self.depth_beside -= 1;
+        } else {
+            self.matched_bytes = self.root[..self.matched_bytes].rfind('/').unwrap_or(0);
+        }
+    }
+
+    fn next_of_root(&self) -> Option<&str> {
+        self.root[self.matched_bytes..].strip_prefix('/')?.split('/').next()
+    }
+}
+
+/// A path as rules compare it: no `.`, no empty component, no `..` that something before it can take back.
+pub(super) fn simplify(path: &str) -> Cow<'_, str> {
+    let plain = |component: &str| !matches!(component, "" | "." | "..");
+    if path.strip_prefix('/').unwrap_or(path).split('/').all(plain) {
+        return Cow::Borrowed(path);
+    }
+    if path.starts_with('/') {
+        return Cow::Owned(lexical_join("/", path));
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    for component in components(path) {
+        if component == ".." && kept.last().is_some_and(|last| *last != "..") {
+            kept.pop();
+        } else {
+            kept.push(component);
+        }
+    }
+    if kept.is_empty() { Cow::Borrowed(".") } else { Cow::Owned(kept.join("/")) }
+}
+
+fn components(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|component| !matches!(*component, "" | "."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_as_text() {
+        for (cwd, path, joined) in [
+            ("/w", "a", "/w/a"),
+            ("/w", "./a//b/", "/w/a/b"),
+            ("/w", "a/../b", "/w/b"),
+            ("/w", "../../../x", "/x"),
+            ("/w", "/etc/./passwd", "/etc/passwd"),
+            ("/w", "..", "/"),
+            ("/w", "", "/w"),
+            ("/", "a", "/a"),
+            ("/w", "ä/../ö", "/w/ö"),
+        ] {
+            assert_eq!(lexical_join(cwd, path), joined, "{cwd} + {path}");
+        }
+    }
+
+    #[test]
+    fn contains_by_component() {
+        for (base, path, root, inside) in [
+            ("/w", "a", "/w", true),
+            ("/w", ".", "/w", true),
+            ("/w", "a/../b", "/w", true),
+            ("/w", "../w/a", "/w", true),
+            ("/w", "../w-evil/a", "/w", false),
+            ("/w/src", "../src-evil", "/w/src", false),
+            ("/w", "..", "/w", false),
+            ("/w", "/w", "/w", true),
+            ("/w", "/w/", "/w", true),
+            ("/w", "/", "/w", false),
+            ("/w", "/wa", "/w", false),
+            ("/w", "/x/y", "/", true),
+            ("/a/b/c", "../../b/c/d", "/a/b/c", true),
+            ("/a/b/c", "../../x/../b/c", "/a/b/c", true),
+            ("/a/b", "../../../../a/b", "/a/b", true),
+            ("", "relative", "/", false),
+        ] {
+            assert_eq!(is_within(base, path, root), inside, "{path} from {base} in {root}");
+        }
+    }
+
+    #[test]
+    fn rules_see_paths_relative_to_the_workdir() {
+        for (workdir, absolute, seen) in [
+            ("/w", "/w/src/a", "src/a"),
+            ("/w", "/w", "."),
+            ("/w", "/w/", "."),
+            ("/w", "/w-evil/a", "/w-evil/a"),
+            ("/w", "/other/a", "/other/a"),
+            ("/", "/etc/x", "etc/x"),
+            ("/", "/", "."),
+        ] {
+            assert_eq!(rule_path(workdir, absolute), seen, "{absolute} in {workdir}");
+        }
+    }
+
+    #[test]
+    fn simplifies_only_what_needs_it() {
+        for (path, simple) in [
+            ("src/a", "src/a"),
+            ("src/../x", "x"),
+            ("./src/a", "src/a"),
+            ("src//a/", "src/a"),
+            ("../x", "../x"),
+            ("a/../../x", "../x"),
+            ("", "."),
+            ("a/..", "."),
+            ("/a/../b", "/b"),
+        ] {
+            assert_eq!(simplify(path), simple, "{path}");
+        }
+        assert!(matches!(simplify("src/.hidden/...a"), Cow::Borrowed(_)));
+    }
+}

@@ -1,0 +1,510 @@
+//! Rules: which operation on which path is allowed, warned about or denied; the first that matches decides.
+//!
+//! Globs are case-sensitive and see paths relative to the workdir, or the absolute path outside it. `*` stays
+//! within one segment, `**` crosses them, both take hidden names. `src/**` is everything below `src` but not `src`
+//! itself; `src/` is `src` and everything below it; `**` is everything.
+
+use std::sync::Arc;
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
+
+use super::lexical::{rule_path, simplify};
+use super::{CommandQuery, Decision, HostAccess, HostAccessSpec, Op, Preset, Reference};
+
+const RULES_MAX: usize = 1_000;
+const GLOBS_PER_RULE_MAX: usize = 1_000;
+const GLOBS_MAX: usize = 10_000;
+const GLOB_BYTES_MAX: usize = 4_096;
+
+/// One rule as it was given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    pub name: String,
+    pub ops: Vec<Op>,
+    pub paths: Vec<String>,
+    pub decision: Decision,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputRule>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// How the content that a rule lets through may be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputRule {
+    /// As a blob without a preview, never inline.
+    BlobOnly,
+}
+
+/// A policy as it was given; what is left out takes its default when compiled.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicySpec {
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Preset>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub host_access: Option<HostAccessSpec>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub rules: Option<Vec<Rule>>,
+}
+
+/// Why a policy cannot be used; the message starts with the field.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PolicyError {
+    #[error("{field}: must not be empty")]
+    Empty { field: String },
+    #[error("{field}: has {count} entries, at most {max} are taken")]
+    TooMany { field: String, count: usize, max: usize },
+    #[error("{field}: is {bytes} bytes long, at most {max} are taken")]
+    TooLong { field: String, bytes: usize, max: usize },
+    #[error("{field}: {glob:?} is not a glob: {reason}")]
+    BadGlob { field: String, glob: String, reason: String },
+    #[error("rules: the globs are too large together: {reason}")]
+    TooLarge { reason: String },
+}
+
+/// The policy of a session: complete, checked and ready to judge. Cloning shares the compiled rules.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    preset: Preset,
+    host_access: HostAccess,
+    rules: Arc<[Rule]>,
+    matcher: Arc<Matcher>,
+}
+
+/// What the rules say about one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict<'p> {
+    pub decision: Decision,
+    /// The rule that decided; none means that no rule matched, which allows.
+    pub rule: Option<&'p Rule>,
+    pub blob_only: bool,
+}
+
+impl Policy {
+    pub fn compile(spec: PolicySpec) -> Result<Policy, PolicyError> {
+        let preset = spec.preset.unwrap_or_default();
+        let points = spec.host_access.unwrap_or_default();
+        let rules = spec.rules.unwrap_or_default();
+        check(&rules)?;
+        let matcher = Matcher::build(&rules)?;
+        Ok(Policy {
+            preset,
+            host_access: HostAccess::preset(preset).with_points(&points),
+            rules: rules.into(),
+            matcher: Arc::new(matcher),
+        })
+    }
+
+    pub fn preset(preset: Preset) -> Policy {
+        Policy {
+            preset,
+            host_access: HostAccess::preset(preset),
+            rules: Arc::default(),
+            matcher: Arc::new(Matcher { globs: GlobSet::empty(), rule_of_glob: Vec::new() }),
+        }
+    }
+
+    pub fn host_access(&self) -> &HostAccess {
+        &self.host_access
+    }
+
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// A spec with everything spelled out; it compiles to an equal policy.
+    pub fn spec(&self) -> PolicySpec {
+        PolicySpec {
+            preset: Some(self.preset),
+            host_access: Some(self.host_access.to_spec()),
+            rules: Some(self.rules.to_vec()),
+        }
+    }
+
+    /// The first rule for this operation on this path, in its spelling for rules (see [`rule_path`]).
+    pub fn rule_for(&self, op: Op, path: &str) -> Option<&Rule> {
+        if self.rules.is_empty() {
+            return None;
+        }
+        self.first_match(op, &simplify(path))
+    }
+
+    /// Judges both spellings of a path: the stronger decision wins, and either may ask for `blob_only`.
+    pub fn judge(&self, op: Op, literal: &str, resolved: &str) -> Verdict<'_> {
+        let verdict = Verdict::of(self.rule_for(op, literal));
+        if literal == resolved { verdict } else { verdict.and(Verdict::of(self.rule_for(op, resolved))) }
+    }
+
+    /// Judges a command by the program as written and by every path it names.
+    pub fn judge_command(&self, query: &CommandQuery<'_>, references: &[Reference]) -> Verdict<'_> {
+        if self.rules.is_empty() {
+            return Verdict::of(None);
+        }
+        // As written, so that a rule for `make` does not speak for `./make`.
+        let program = query.argv.first().and_then(|program| self.first_match(Op::Exec, program));
+        references.iter().fold(Verdict::of(program), |verdict, reference| {
+            let literal = rule_path(query.cwd, &reference.literal);
+            let resolved = rule_path(query.cwd, &reference.resolved);
+            verdict.and(self.judge(Op::Exec, literal, resolved))
+        })
+    }
+
+    fn first_match(&self, op: Op, path: &str) -> Option<&Rule> {
+        // Globs are numbered in rule order, and matches come sorted.
+        let matches = self.matcher.globs.matches(path);
+        let mut rules = matches.iter().map(|&glob| &self.rules[self.matcher.rule_of_glob[glob]]);
+        rules.find(|rule| rule.ops.contains(&op))
+    }
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Policy) -> bool {
+        // The matcher is a function of the rules.
+        (self.preset, &self.host_access, &self.rules) == (other.preset, &other.host_access, &other.rules)
+    }
+}
+
+impl Eq for Policy {}
+
+/// The effective policy, everything spelled out.
+impl Serialize for Policy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.spec().serialize(serializer)
+    }
+}
+
+impl<'p> Verdict<'p> {
+    fn of(rule: Option<&'p Rule>) -> Verdict<'p> {
+        Verdict {
+            decision: rule.map_or(Decision::Allow, |rule| rule.decision),
+            rule,
+            blob_only: rule.is_some_and(|rule| rule.output == Some(OutputRule::BlobOnly)),
+        }
+    }
+
+    fn and(self, other: Verdict<'p>) -> Verdict<'p> {
+        let blob_only = self.blob_only || other.blob_only;
+        let stronger = if other.decision > self.decision || self.rule.is_none() { other } else { self };
+        Verdict { blob_only, ..stronger }
+    }
+}
+
+/// All globs of all rules in one automaton, so that the cost of a path does not grow with the number of rules.
+#[derive(Debug)]
+struct Matcher {
+    globs: GlobSet,
+    rule_of_glob: Vec<usize>,
+}
+
+impl Matcher {
+    fn build(rules: &[Rule]) -> Result<Matcher, PolicyError> {
+        let mut builder = GlobSetBuilder::new();
+        let mut rule_of_glob = Vec::new();
+        for (number, rule) in rules.iter().enumerate() {
+            for (position, glob) in rule.paths.iter().enumerate() {
+                for spelling in spellings(glob) {
+                    builder.add(parse(&spelling).map_err(|error| bad_glob(number, position, glob, &error))?);
+                    rule_of_glob.push(number);
+                }
+            }
+        }
+        let globs = builder.build().map_err(|error| blame(rules, &error))?;
+        Ok(Matcher { globs, rule_of_glob })
+    }
+}
+
+fn parse(glob: &str) -> Result<globset::Glob, globset::Error> {
+    GlobBuilder::new(glob).literal_separator(true).backslash_escape(true).build()
+}
+
+/// A glob as given, and the forms a simplified path can match: without a leading `./`, and for a trailing `/` the
+/// folder and what is below it. A deny that silently matches nothing would be worse than an error.
+fn spellings(glob: &str) -> Vec<String> {
+    let mut spellings = vec![glob.to_owned()];
+    let plain = glob.strip_prefix("./").unwrap_or(glob);
+    if let Some(folder) = plain.strip_suffix('/').filter(|folder| !folder.is_empty()) {
+        spellings.push(folder.to_owned());
+        spellings.push(format!("{folder}/**"));
+    } else if plain.is_empty() {
+        spellings.push(".".to_owned());
+    } else if plain != glob {
+        spellings.push(plain.to_owned());
+    }
+    spellings
+}
+
+/// Finds the glob that did not compile, so that the error can name its field.
+fn blame(rules: &[Rule], together: &globset::Error) -> PolicyError {
+    for (number, rule) in rules.iter().enumerate() {
+        for (position, glob) in rule.paths.iter().enumerate() {
+            let alone = parse(glob).and_then(|parsed| GlobSetBuilder::new().add(parsed).build());
+            if let Err(error) = alone {
+                return bad_glob(number, position, glob, &error);
+            }
+        }
+    }
+    PolicyError::TooLarge { reason: together.kind().to_string() }
+}
+
+fn bad_glob(rule: usize, position: usize, glob: &str, error: &globset::Error) -> PolicyError {
+    PolicyError::BadGlob {
+        field: format!("rules[{rule}].paths[{position}]"),
+        glob: glob.to_owned(),
+        reason: error.kind().to_string(),
+    }
+}
+
+fn check(rules: &[Rule]) -> Result<(), PolicyError> {
+    at_most(RULES_MAX, rules.len(), || "rules".to_owned())?;
+    for (number, rule) in rules.iter().enumerate() {
+        let field = |name: &str| format!("rules[{number}].{name}");
+        not_empty(rule.name.trim().is_empty(), || field("name"))?;
+        not_empty(rule.ops.is_empty(), || field("ops"))?;
+        not_empty(rule.paths.is_empty(), || field("paths"))?;
+        at_most(GLOBS_PER_RULE_MAX, rule.paths.len(), || field("paths"))?;
+        for (position, glob) in rule.paths.iter().enumerate() {
+            let field = || format!("rules[{number}].paths[{position}]");
+            not_empty(glob.is_empty(), field)?;
+            if glob.len() > GLOB_BYTES_MAX {
+                return Err(PolicyError::TooLong { field: field(), bytes: glob.len(), max: GLOB_BYTES_MAX });
+            }
+        }
+    }
+    let globs = rules.iter().map(|rule| rule.paths.len()).sum();
+    at_most(GLOBS_MAX, globs, || "rules[].paths".to_owned())
+}
+
+fn not_empty(empty: bool, field: impl Fn() -> String) -> Result<(), PolicyError> {
+    if empty { Err(PolicyError::Empty { field: field() }) } else { Ok(()) }
+}
+
+fn at_most(max: usize, count: usize, field: impl Fn() -> String) -> Result<(), PolicyError> {
+    if count > max { Err(PolicyError::TooMany { field: field(), count, max }) } else { Ok(()) }
+}
+
+/// An optional field that, when present, must hold a value: `null` is refused.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(spec: Value) -> Policy {
+        Policy::compile(serde_json::from_value(spec).expect("the spec reads")).expect("the policy compiles")
+    }
+
+    fn refusal(spec: Value) -> String {
+        match serde_json::from_value::<PolicySpec>(spec) {
+            Ok(spec) => Policy::compile(spec).expect_err("the policy must be refused").to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn rule(name: &str, ops: &[&str], paths: &[&str], decision: &str) -> Value {
+        json!({"name": name, "ops": ops, "paths": paths, "decision": decision})
+    }
+
+    /// Whether one glob matches one path.
+    fn glob_matches(glob: &str, path: &str) -> bool {
+        policy(json!({"rules": [rule("r", &["read"], &[glob], "deny")]})).rule_for(Op::Read, path).is_some()
+    }
+
+    #[test]
+    fn globs() {
+        for (glob, path, expected) in [
+            ("**", "top", true),
+            ("**", ".hidden", true),
+            ("**", "a/b/.c", true),
+            ("**", ".", true),
+            ("**", "/other/root/x", true),
+            ("**", "line\nbreak", true),
+            ("*", "top", true),
+            ("*", ".hidden", true),
+            ("*", "a/b", false),
+            ("*.rs", "a.rs", true),
+            ("*.rs", "src/a.rs", false),
+            ("**/*.rs", "a.rs", true),
+            ("**/*.rs", "src/deep/a.rs", true),
+            ("src/**", "src/a", true),
+            ("src/**", "src/a/b", true),
+            ("src/**", "src", false),
+            ("src/**", "src-evil/x", false),
+            ("src/**", "SRC/x", false),
+            ("src/*/x", "src/a/x", true),
+            ("src/*/x", "src/a/b/x", false),
+            ("src/", "src", true),
+            ("src/", "src/a/b", true),
+            ("./src/**", "src/a", true),
+            ("./", ".", true),
+            (".", ".", true),
+            ("a?c", "a/c", false),
+            ("{src,docs}/**", "docs/a", true),
+            ("secret", "./secret", true),
+            ("secret", "x/../secret", true),
+            ("secret", "secret/", true),
+            ("grün/*", "grün/ä", true),
+            ("/other/**", "/other/root/x", true),
+            ("**/id_rsa", "/other/id_rsa", true),
+        ] {
+            assert_eq!(glob_matches(glob, path), expected, "{glob} on {path:?}");
+        }
+    }
+
+    #[test]
+    fn first_match_wins_and_both_spellings_are_judged() {
+        let policy = policy(json!({"rules": [
+            rule("sources", &["write"], &["src/**"], "allow"),
+            rule("else", &["write"], &["**"], "deny"),
+        ]}));
+        for (literal, resolved, decision) in [
+            ("src/a", "src/a", Decision::Allow),
+            ("./src/a", "src/a", Decision::Allow),
+            ("src/../x", "x", Decision::Deny),
+            ("src-evil/x", "src-evil/x", Decision::Deny),
+            ("src/l/x", "x", Decision::Deny),
+            ("x", "src/l", Decision::Deny),
+            ("SRC/x", "SRC/x", Decision::Deny),
+            ("src", "src", Decision::Deny),
+            (".hidden", ".hidden", Decision::Deny),
+        ] {
+            let verdict = policy.judge(Op::Write, literal, resolved);
+            assert_eq!(verdict.decision, decision, "{literal} -> {resolved}");
+            let name = if decision == Decision::Deny { "else" } else { "sources" };
+            assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some(name), "{literal} -> {resolved}");
+        }
+        assert_eq!(policy.judge(Op::Read, "x", "x"), Verdict::of(None), "a rule binds only its operations");
+    }
+
+    #[test]
+    fn the_stronger_spelling_decides_and_either_asks_for_a_blob() {
+        let policy = policy(json!({"rules": [
+            {"name": "keys", "ops": ["read"], "paths": ["*.key"], "decision": "allow", "output": "blob_only"},
+            rule("look", &["read"], &["warn/**"], "warn"),
+            rule("stop", &["read"], &["deny/**"], "deny"),
+        ]}));
+        for (literal, resolved, decision, name, blob_only) in [
+            ("a", "a", Decision::Allow, None, false),
+            ("a.key", "a.key", Decision::Allow, Some("keys"), true),
+            ("a", "a.key", Decision::Allow, Some("keys"), true),
+            ("a.key", "warn/a", Decision::Warn, Some("look"), true),
+            ("warn/a", "a.key", Decision::Warn, Some("look"), true),
+            ("warn/a", "deny/a", Decision::Deny, Some("stop"), false),
+            ("deny/a", "warn/a", Decision::Deny, Some("stop"), false),
+            ("deny/a", "a", Decision::Deny, Some("stop"), false),
+        ] {
+            let verdict = policy.judge(Op::Read, literal, resolved);
+            let got = (verdict.decision, verdict.rule.map(|rule| rule.name.as_str()), verdict.blob_only);
+            assert_eq!(got, (decision, name, blob_only), "{literal} -> {resolved}");
+        }
+    }
+
+    #[test]
+    fn an_empty_policy_is_the_default_preset() {
+        let effective = json!({
+            "preset": "default",
+            "host_access": {
+                "absolute_path": "warn",
+                "path_outside_cwd": "warn",
+                "path_outside_workspace": "deny",
+                "command_cwd_outside_cwd": "warn",
+                "command_cwd_outside_workspace": "deny",
+                "command_external_paths": "warn",
+                "command_paths_outside_workspace": "deny",
+            },
+            "rules": [],
+        });
+        assert_eq!(serde_json::to_value(policy(json!({}))).unwrap(), effective);
+        assert_eq!(policy(json!({})), Policy::preset(Preset::Default));
+    }
+
+    #[test]
+    fn the_effective_policy_keeps_its_order_and_recompiles_to_itself() {
+        let given = json!({
+            "rules": [{"name": "r", "ops": ["exec"], "paths": ["./x/"], "decision": "warn", "reason": "why"}],
+            "host_access": {"command_external_paths": "allow", "absolute_path": "deny"},
+            "preset": "strict",
+        });
+        let policy = policy(given);
+        assert_eq!(
+            serde_json::to_string(&policy).unwrap(),
+            r#"{"preset":"strict","host_access":{"absolute_path":"deny","path_outside_cwd":"deny","path_outside_workspace":"deny","command_cwd_outside_cwd":"deny","command_cwd_outside_workspace":"deny","command_external_paths":"allow","command_paths_outside_workspace":"deny"},"rules":[{"name":"r","ops":["exec"],"paths":["./x/"],"decision":"warn","reason":"why"}]}"#
+        );
+        assert_eq!(Policy::compile(policy.spec()), Ok(policy.clone()));
+        let read: PolicySpec = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
+        assert_eq!(Policy::compile(read), Ok(policy));
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        let with = |second: Value| json!({"rules": [rule("ok", &["read"], &["a"], "deny"), second]});
+        let glob = |glob: &str| with(rule("r", &["read"], &["a", glob], "deny"));
+        let rules = |count: usize| vec![rule("r", &["read"], &["a"], "deny"); count];
+        let long = "a".repeat(GLOB_BYTES_MAX + 1);
+        let nested = format!("{}a{}", "{".repeat(1_000), "}".repeat(1_000));
+        for (spec, words) in [
+            (json!({"preset": "lax"}), "unknown variant `lax`"),
+            (json!({"preset": null}), "null"),
+            (json!({"rules": null}), "null"),
+            (json!({"host_access": null}), "null"),
+            (json!({"extra": 1}), "unknown field `extra`"),
+            (json!({"host_access": {"absolute_path": null}}), "null"),
+            (json!({"host_access": {"nope": "deny"}}), "unknown variant `nope`"),
+            (json!({"host_access": {"absolute_path": "ask"}}), "unknown variant `ask`"),
+            (with(json!({"name": "r"})), "missing field"),
+            (with(rule("r", &["fly"], &["a"], "deny")), "unknown variant `fly`"),
+            (with(rule("r", &["read"], &["a"], "ask")), "unknown variant `ask`"),
+            (with(rule("", &["read"], &["a"], "deny")), "rules[1].name"),
+            (with(rule(" ", &["read"], &["a"], "deny")), "rules[1].name"),
+            (with(rule("r", &[], &["a"], "deny")), "rules[1].ops"),
+            (with(rule("r", &["read"], &[], "deny")), "rules[1].paths"),
+            (glob(""), "rules[1].paths[1]"),
+            (glob("a[b"), "rules[1].paths[1]: \"a[b\" is not a glob"),
+            (glob("{a"), "rules[1].paths[1]"),
+            (glob("a\\"), "rules[1].paths[1]"),
+            (glob(&long), "rules[1].paths[1]: is 4097 bytes"),
+            (glob(&nested), "rules[1].paths[1]"),
+            (json!({"rules": rules(1_001)}), "rules: has 1001"),
+            (with(rule("r", &["read"], &["a"; 1_001], "deny")), "rules[1].paths: has 1001"),
+            (
+                json!({"rules": vec![rule("r", &["read"], &["a"; 1_000], "deny"); 11]}),
+                "rules[].paths: has 11000",
+            ),
+        ] {
+            let refusal = refusal(spec);
+            assert!(refusal.contains(words), "{refusal:?} does not say {words:?}");
+        }
+    }
+
+    #[test]
+    fn a_point_or_a_field_given_twice_is_refused() {
+        for text in [
+            r#"{"preset":"strict","preset":"default"}"#,
+            r#"{"host_access":{"absolute_path":"deny","absolute_path":"allow"}}"#,
+        ] {
+            let error = serde_json::from_str::<PolicySpec>(text).expect_err(text).to_string();
+            assert!(error.contains("duplicate field"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_ceilings_compile() {
+        let rules: Vec<Value> = (0..10)
+            .map(|number| {
+                let paths: Vec<String> = (0..1_000).map(|glob| format!("dir{number}/*/f{glob}*.x")).collect();
+                json!({"name": format!("r{number}"), "ops": ["read"], "paths": paths, "decision": "deny"})
+            })
+            .collect();
+        let policy = policy(json!({"rules": rules}));
+        assert_eq!(policy.rule_for(Op::Read, "dir7/a/f999b.x").map(|rule| rule.name.as_str()), Some("r7"));
+        assert_eq!(policy.rule_for(Op::Read, "dir7/a/b/f999b.x"), None);
+    }
+}
