@@ -58,7 +58,8 @@ impl Host {
         for (session_id, state, why) in session::revive(&host, records) {
             report.sessions_closed += 1;
             let fact = Fact::SessionEnded { session_id: session_id.clone(), state };
-            let kind = if state == SessionState::Expired { "host.session.expired" } else { "host.session.lost" };
+            let kind =
+                if state == SessionState::Expired { "host.session.expired" } else { "host.session.lost" };
             host.note(kind, &session_id, &why, fact);
         }
         host.drop_orphaned_preimages()?;
@@ -149,7 +150,8 @@ impl Host {
 
 /// Our state and our own /proc entries: no session reaches them, not even one with the root `/`.
 fn hidden_paths(home: &Home) -> Result<Vec<Vec<u8>>, Fault> {
-    let root = crate::jail::Root::pin(home.path()).map_err(|why| Fault::io(format!("cannot open {}", home.path().display()), why))?;
+    let root = crate::jail::Root::pin(home.path())
+        .map_err(|why| Fault::io(format!("cannot open {}", home.path().display()), why))?;
     let own_proc = format!("/proc/{}", rustix::process::getpid().as_raw_nonzero()).into_bytes();
     Ok(vec![root.path, own_proc, b"/proc/self".to_vec(), b"/proc/thread-self".to_vec()])
 }

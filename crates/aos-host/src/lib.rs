@@ -17,6 +17,7 @@ mod rule;
 mod session;
 mod spine;
 
+pub use evaluate::{Evaluate, evaluate, evaluate_recorded};
 pub use host::{Host, StartReport};
 pub use machine::Machine;
 pub use spine::{Answer, Call, Job};

@@ -14,7 +14,10 @@ pub struct Machine {
 
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Machine").field("durability", &self.durability).field("umask", &self.umask).finish_non_exhaustive()
+        f.debug_struct("Machine")
+            .field("durability", &self.durability)
+            .field("umask", &self.umask)
+            .finish_non_exhaustive()
     }
 }
 
@@ -35,7 +38,8 @@ fn random() -> u64 {
     let mut filled = 0;
     while filled < bytes.len() {
         // The pool is ready long before a daemon starts; only a signal can get in between.
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
     }
     u64::from_ne_bytes(bytes)
 }

@@ -36,7 +36,10 @@ impl Form {
         if self.require_inline && size > self.inline_bytes_max {
             return Err(Refusal::new(
                 Code::InlineRequiredTooLarge,
-                format!("{shown}: {size} bytes are over the inline ceiling of {}; read less with `max_bytes`, or use `output_mode` `auto`", self.inline_bytes_max),
+                format!(
+                    "{shown}: {size} bytes are over the inline ceiling of {}; read less with `max_bytes`, or use `output_mode` `auto`",
+                    self.inline_bytes_max
+                ),
             ));
         }
         Ok(())
@@ -57,6 +60,10 @@ impl Form {
     }
 
     pub(crate) fn blob(&self, host: &Host, bytes: &[u8]) -> Result<Payload, Refusal> {
-        Ok(Payload::Blob { blob_ref: host.blobs.put(bytes)?, size_bytes: bytes.len() as u64, preview_bytes: self.preview(bytes) })
+        Ok(Payload::Blob {
+            blob_ref: host.blobs.put(bytes)?,
+            size_bytes: bytes.len() as u64,
+            preview_bytes: self.preview(bytes),
+        })
     }
 }

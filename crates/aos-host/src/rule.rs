@@ -29,7 +29,14 @@ pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
     let mut blob_only = false;
     let mut found = Vec::with_capacity(targets.len());
     for (target, resolved) in targets {
-        blob_only |= judge_path(&live, target.op, &target.text, &resolved.literal, resolved.found.absolute(), &mut warnings)?;
+        blob_only |= judge_path(
+            &live,
+            target.op,
+            &target.text,
+            &resolved.literal,
+            resolved.found.absolute(),
+            &mut warnings,
+        )?;
         found.push(resolved.found);
     }
     warnings.truncate(WARNINGS_MAX);
@@ -38,18 +45,32 @@ pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
 
 /// Judges one path. `text` is as the request spelled it; the other two are absolute. Returns whether its content may
 /// leave as a blob only.
-pub(crate) fn judge_path(live: &Live, op: Op, text: &str, literal: &[u8], resolved: &[u8], warnings: &mut Vec<Warning>) -> Result<bool, Refusal> {
+pub(crate) fn judge_path(
+    live: &Live,
+    op: Op,
+    text: &str,
+    literal: &[u8],
+    resolved: &[u8],
+    warnings: &mut Vec<Warning>,
+) -> Result<bool, Refusal> {
     let workspaces: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
     let absolute = absolute_shown(resolved);
-    let query = PathQuery { input: text, cwd: &live.workdir_shown, workspaces: &workspaces, resolved: &absolute };
+    let query =
+        PathQuery { input: text, cwd: &live.workdir_shown, workspaces: &workspaces, resolved: &absolute };
     for risk in live.policy.host_access().path_risks(&query) {
         match risk.decision {
             Decision::Allow => {}
-            Decision::Warn => add(warnings, Warning::new(&risk.code, risk.message)),
+            Decision::Warn => add(warnings, Warning::new(risk.code, risk.message)),
             Decision::Deny => {
                 return Err(Refusal::new(
                     Code::PolicyDenied,
-                    format!("cannot {} {}: {} (the policy denies `{}`). See `aos policy path`", op.as_str(), live.jail.shown(resolved), risk.message, risk.code),
+                    format!(
+                        "cannot {} {}: {} (the policy denies `{}`). See `aos policy path`",
+                        op.as_str(),
+                        live.jail.shown(resolved),
+                        risk.message,
+                        risk.code
+                    ),
                 ));
             }
         }
@@ -57,15 +78,28 @@ pub(crate) fn judge_path(live: &Live, op: Op, text: &str, literal: &[u8], resolv
     let (literal, shown) = (live.jail.shown(literal), live.jail.shown(resolved));
     let verdict = live.policy.judge(op, &literal, &shown);
     let Some(rule) = verdict.rule else { return Ok(verdict.blob_only) };
-    let reason = rule.reason.as_ref().map(|reason| format!(" ({})", aos_model::text::escape(reason))).unwrap_or_default();
+    let reason = rule
+        .reason
+        .as_ref()
+        .map(|reason| format!(" ({})", aos_model::text::escape(reason)))
+        .unwrap_or_default();
     let name = aos_model::text::escape(&rule.name);
     match verdict.decision {
         Decision::Allow => {}
-        Decision::Warn => add(warnings, Warning::new("policy_rule", format!("rule \"{name}\" asks for care with {} of {shown}{reason}", op.as_str()))),
+        Decision::Warn => add(
+            warnings,
+            Warning::new(
+                "policy_rule",
+                format!("rule \"{name}\" asks for care with {} of {shown}{reason}", op.as_str()),
+            ),
+        ),
         Decision::Deny => {
             return Err(Refusal::new(
                 Code::PolicyDenied,
-                format!("cannot {} {shown}: rule \"{name}\" denies it{reason}. Work elsewhere or ask the operator to change the rule", op.as_str()),
+                format!(
+                    "cannot {} {shown}: rule \"{name}\" denies it{reason}. Work elsewhere or ask the operator to change the rule",
+                    op.as_str()
+                ),
             ));
         }
     }

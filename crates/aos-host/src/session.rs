@@ -14,7 +14,9 @@ use aos_model::path::Spelled;
 use aos_model::policy::{Policy, PolicySpec};
 use aos_model::receipt::{Body, ListedSession, Opened, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::request::{Isolation, LocalTarget, NetworkMode, OnFailure, SessionOpen, SessionSignal, Signal, TargetSpec};
+use aos_model::request::{
+    Isolation, LocalTarget, NetworkMode, OnFailure, SessionOpen, SessionSignal, Signal, TargetSpec,
+};
 use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
 use aos_model::strict::{self, Invalid};
 use aos_model::{id, limits};
@@ -95,7 +97,10 @@ impl Sessions {
 
     fn past_their_time(&self, now_ns: u64) -> Vec<String> {
         let open = self.open.read().expect("BUG: nobody panics here");
-        open.values().filter(|live| live.expires_at_ns.is_some_and(|end| end <= now_ns)).map(|live| live.id.clone()).collect()
+        open.values()
+            .filter(|live| live.expires_at_ns.is_some_and(|end| end <= now_ns))
+            .map(|live| live.id.clone())
+            .collect()
     }
 }
 
@@ -113,7 +118,8 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
     check_mounts(local)?;
     let capability: Capability = inner(request.capability.as_deref(), Code::InvalidCapability)?;
     let spec: PolicySpec = inner(request.policy.as_deref(), Code::InvalidPolicy)?;
-    let policy = Policy::compile(spec).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))?;
+    let policy =
+        Policy::compile(spec).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))?;
     let record = describe(host, request, local, capability, &policy)?;
     let live = enliven(host, &record, policy)?;
     let opened = Opened {
@@ -141,7 +147,10 @@ fn local_target(target: &TargetSpec) -> Result<&LocalTarget, Refusal> {
 }
 
 /// A capability or a policy given inside the request: what is wrong in it has a code of its own.
-fn inner<T: serde::de::DeserializeOwned>(raw: Option<&serde_json::value::RawValue>, code: Code) -> Result<T, Refusal> {
+fn inner<T: serde::de::DeserializeOwned>(
+    raw: Option<&serde_json::value::RawValue>,
+    code: Code,
+) -> Result<T, Refusal> {
     let field = if code == Code::InvalidPolicy { "policy" } else { "capability" };
     strict::parse(raw.map_or("{}", serde_json::value::RawValue::get)).map_err(|invalid| match invalid {
         Invalid::Syntax(why) | Invalid::Shape(why) => Refusal::new(code, format!("{field}: {why}")),
@@ -174,7 +183,12 @@ fn check_labels(request: &SessionOpen) -> Result<(), Refusal> {
 
 fn check_mounts(local: &LocalTarget) -> Result<(), Refusal> {
     for mount in local.mounts.iter().flatten() {
-        let bad = |why: &str| Refusal::new(Code::InvalidMount, format!("mount {}: {why}", aos_model::text::escape(&mount.host_path)));
+        let bad = |why: &str| {
+            Refusal::new(
+                Code::InvalidMount,
+                format!("mount {}: {why}", aos_model::text::escape(&mount.host_path)),
+            )
+        };
         let spelled = Spelled::parse(&mount.host_path).map_err(|fault| bad(&fault.to_string()))?;
         if !spelled.is_absolute() {
             return Err(bad("a host path is absolute"));
@@ -185,7 +199,13 @@ fn check_mounts(local: &LocalTarget) -> Result<(), Refusal> {
 }
 
 /// Pins the workdir and the roots once, and writes down what is in force.
-fn describe(host: &Host, request: &SessionOpen, local: &LocalTarget, mut capability: Capability, policy: &Policy) -> Result<SessionRecord, Refusal> {
+fn describe(
+    host: &Host,
+    request: &SessionOpen,
+    local: &LocalTarget,
+    mut capability: Capability,
+    policy: &Policy,
+) -> Result<SessionRecord, Refusal> {
     let workdir = pin_workdir(&local.workdir)?;
     let roots = pin_roots(capability.fs_roots.as_deref(), &workdir)?;
     capability.fs_roots = Some(roots.iter().map(Root::shown).collect());
@@ -210,12 +230,15 @@ fn describe(host: &Host, request: &SessionOpen, local: &LocalTarget, mut capabil
 }
 
 fn pin_workdir(text: &str) -> Result<Root, Refusal> {
-    let bad = |why: &str| Refusal::new(Code::InvalidWorkdir, format!("workdir {}: {why}", aos_model::text::escape(text)));
+    let bad = |why: &str| {
+        Refusal::new(Code::InvalidWorkdir, format!("workdir {}: {why}", aos_model::text::escape(text)))
+    };
     let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
     if !spelled.is_absolute() {
         return Err(bad("give an absolute path"));
     }
-    let root = Root::pin(as_path(&spelled)).map_err(|why| bad(&format!("{why}; it must be an existing directory")))?;
+    let root = Root::pin(as_path(&spelled))
+        .map_err(|why| bad(&format!("{why}; it must be an existing directory")))?;
     if root.path.ends_with(b" (deleted)") && rustix::fs::stat(root.path.as_slice()).is_err() {
         return Err(bad("it was deleted"));
     }
@@ -224,7 +247,12 @@ fn pin_workdir(text: &str) -> Result<Root, Refusal> {
 
 fn pin_roots(given: Option<&[String]>, workdir: &Root) -> Result<Vec<Root>, Refusal> {
     let pin = |text: &str| {
-        let bad = |why: &str| Refusal::new(Code::InvalidCapability, format!("capability: field `fs_roots`: {}: {why}", aos_model::text::escape(text)));
+        let bad = |why: &str| {
+            Refusal::new(
+                Code::InvalidCapability,
+                format!("capability: field `fs_roots`: {}: {why}", aos_model::text::escape(text)),
+            )
+        };
         let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
         let absolute = if spelled.is_absolute() {
             spelled.as_bytes().to_vec()
@@ -236,9 +264,10 @@ fn pin_roots(given: Option<&[String]>, workdir: &Root) -> Result<Vec<Root>, Refu
     };
     match given {
         None => Ok(vec![pin(&workdir.shown())?]),
-        Some(texts) if texts.len() > ROOTS_MAX => {
-            Err(Refusal::new(Code::InvalidCapability, format!("capability: field `fs_roots`: at most {ROOTS_MAX} roots")))
-        }
+        Some(texts) if texts.len() > ROOTS_MAX => Err(Refusal::new(
+            Code::InvalidCapability,
+            format!("capability: field `fs_roots`: at most {ROOTS_MAX} roots"),
+        )),
         Some(texts) => texts.iter().map(|text| pin(text)).collect(),
     }
 }
@@ -249,9 +278,19 @@ fn as_path(spelled: &Spelled) -> &Path {
 
 /// Makes a recorded session live: pins its roots and compares them with the record.
 fn enliven(host: &Host, record: &SessionRecord, policy: Policy) -> Result<Live, Refusal> {
-    let gone = |root: &str, why: rustix::io::Errno| Refusal::new(Code::InvalidWorkdir, format!("root {root}: {why}; it is not the folder the session was opened on"));
-    let roots = record.roots.iter().map(|root| Root::pin_again(root).map_err(|why| gone(&root.path, why))).collect::<Result<Vec<_>, _>>()?;
-    let workdir = Spelled::parse(&record.workdir.path).map_err(|_| gone(&record.workdir.path, rustix::io::Errno::INVAL))?;
+    let gone = |root: &str, why: rustix::io::Errno| {
+        Refusal::new(
+            Code::InvalidWorkdir,
+            format!("root {root}: {why}; it is not the folder the session was opened on"),
+        )
+    };
+    let roots = record
+        .roots
+        .iter()
+        .map(|root| Root::pin_again(root).map_err(|why| gone(&root.path, why)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let workdir = Spelled::parse(&record.workdir.path)
+        .map_err(|_| gone(&record.workdir.path, rustix::io::Errno::INVAL))?;
     let workdir = if workdir.as_bytes() == b"/" { Vec::new() } else { workdir.as_bytes().to_vec() };
     let jail = Jail {
         workdir_alias: alias(record, &workdir),
@@ -296,7 +335,8 @@ pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, S
             ended.push((record.session_id, SessionState::Expired, "its time to live is over".to_owned()));
             continue;
         }
-        let policy = Policy::compile(record.policy.clone()).map_err(|why| Refusal::new(Code::InvalidPolicy, why.to_string()));
+        let policy = Policy::compile(record.policy.clone())
+            .map_err(|why| Refusal::new(Code::InvalidPolicy, why.to_string()));
         match policy.and_then(|policy| enliven(host, &record, policy)) {
             Ok(live) => host.sessions.insert(live),
             Err(refusal) => ended.push((record.session_id, SessionState::Closed, refusal.message)),
@@ -314,15 +354,22 @@ pub(crate) fn seat(host: &Host, session_id: &str) -> Result<Arc<Live>, Refusal> 
         }
     }
     Err(match ended_state(host, session_id)? {
-        Some(SessionState::Expired) => Refusal::new(Code::SessionExpired, format!("session {session_id} has expired; open a new one")),
-        Some(SessionState::Closed) => Refusal::new(Code::SessionClosed, format!("session {session_id} is closed; open a new one")),
+        Some(SessionState::Expired) => {
+            Refusal::new(Code::SessionExpired, format!("session {session_id} has expired; open a new one"))
+        }
+        Some(SessionState::Closed) => {
+            Refusal::new(Code::SessionClosed, format!("session {session_id} is closed; open a new one"))
+        }
         Some(SessionState::Open) | None => not_found(session_id),
     })
 }
 
 fn not_found(session_id: &str) -> Refusal {
     let shown: String = aos_model::text::escape(session_id).chars().take(100).collect();
-    Refusal::new(Code::SessionNotFound, format!("there is no session `{shown}`; `aos session list` shows them"))
+    Refusal::new(
+        Code::SessionNotFound,
+        format!("there is no session `{shown}`; `aos session list` shows them"),
+    )
 }
 
 fn ended_state(host: &Host, session_id: &str) -> Result<Option<SessionState>, Refusal> {
@@ -380,9 +427,12 @@ pub(crate) fn signal(host: &Host, request: &SessionSignal) -> Result<Done, Refus
         Signal::Int => {}
         // Of two that close at once, one does it; the other finds it done.
         Signal::Term | Signal::Kill if host.sessions.end(session_id) => {
-            done.facts.push(Fact::SessionEnded { session_id: session_id.to_owned(), state: SessionState::Closed });
+            done.facts
+                .push(Fact::SessionEnded { session_id: session_id.to_owned(), state: SessionState::Closed });
         }
-        Signal::Term | Signal::Kill => return Ok(Done::new(Status::AlreadyExited, Body::Signaled {}, Vec::new())),
+        Signal::Term | Signal::Kill => {
+            return Ok(Done::new(Status::AlreadyExited, Body::Signaled {}, Vec::new()));
+        }
     }
     Ok(done)
 }
@@ -394,6 +444,7 @@ pub(crate) fn forget(host: &Host, session_id: &str) {
 
 /// How many sessions this machine lets us hold open: each pins its roots.
 pub(crate) fn sessions_max() -> usize {
-    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let descriptors =
+        rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     (descriptors.saturating_sub(512) / 4).min(limits::SESSIONS_OPEN_MAX as u64) as usize
 }

@@ -130,11 +130,15 @@ impl Host {
     }
 
     /// The spine. The intent and the turn come back too: the receipt closes the one and ends the other.
-    fn pass(&self, seated: Seated, ids: &mut Ids, job: &Job) -> Passed {
+    fn pass<'a>(&'a self, seated: Seated, ids: &mut Ids, job: &Job) -> Passed<'a> {
         let inside = match seated {
-            Seated::Outside(Request::SessionOpen(request)) => return (session::open(self, &request), None, None),
+            Seated::Outside(Request::SessionOpen(request)) => {
+                return (session::open(self, &request), None, None);
+            }
             Seated::Outside(Request::SessionList(_)) => return (session::list(self), None, None),
-            Seated::Outside(Request::SessionSignal(request)) => return (session::signal(self, &request), None, None),
+            Seated::Outside(Request::SessionSignal(request)) => {
+                return (session::signal(self, &request), None, None);
+            }
             Seated::Outside(_) => unreachable!("BUG: the rest are seated inside"),
             Seated::Inside(inside) => inside,
         };
@@ -150,7 +154,8 @@ impl Host {
             match planned {
                 Planned::Answer(done) => Ok(done),
                 Planned::Change(plan) => {
-                    let armed: &Armed = armed.insert(change::arm(self, &live, plan, ids, locks, &job.kind, &job.params)?);
+                    let armed: &Armed<'_> =
+                        armed.insert(change::arm(self, &live, plan, ids, locks, &job.kind, &job.params)?);
                     change::apply(self, &live, armed)
                 }
             }
@@ -159,7 +164,14 @@ impl Host {
     }
 
     /// Receipt and journal: what is returned is what is written.
-    fn record(&self, job: &Job, ids: &Ids, session: Option<&str>, ended: Result<Done, Refusal>, armed: Option<Armed>) -> Answer {
+    fn record(
+        &self,
+        job: &Job,
+        ids: &Ids,
+        session: Option<&str>,
+        ended: Result<Done, Refusal>,
+        armed: Option<Armed<'_>>,
+    ) -> Answer {
         let (mut receipt, facts) = match ended {
             Ok(done) => {
                 let mut receipt = Receipt::success(done.status, done.body, done.warnings);
@@ -171,7 +183,8 @@ impl Host {
         receipt.tool_call_id = ids.tool_call.clone();
         receipt.turn_id = ids.turn.clone();
         let json = RawValue::from_string(receipt.to_json()).expect("BUG: a receipt is JSON");
-        let kept = receipt.recorded().map(|text| RawValue::from_string(text).expect("BUG: a receipt is JSON"));
+        let kept =
+            receipt.recorded().map(|text| RawValue::from_string(text).expect("BUG: a receipt is JSON"));
         let blobs = receipt.blob_refs();
         let draft = Draft {
             at_ns: (self.machine.now_ns)(),
@@ -193,7 +206,7 @@ impl Host {
     }
 
     /// What cannot be written down has not happened: it is taken back, and the answer says so.
-    fn unrecorded(&self, mut refusal: Refusal, facts: &[Fact], armed: Option<Armed>) -> Answer {
+    fn unrecorded(&self, mut refusal: Refusal, facts: &[Fact], armed: Option<Armed<'_>>) -> Answer {
         for fact in facts {
             if let Fact::SessionOpened(record) = fact {
                 session::forget(self, &record.session_id);
@@ -207,7 +220,7 @@ impl Host {
     }
 }
 
-type Passed = (Result<Done, Refusal>, Option<Armed>, Option<Ticket>);
+type Passed<'a> = (Result<Done, Refusal>, Option<Armed<'a>>, Option<Ticket>);
 
 impl Job {
     /// Whether it would wait for others of its session.
@@ -231,7 +244,9 @@ impl Seated {
 impl Params {
     fn of(parsed: &Result<Request, Refusal>, raw: &str) -> Params {
         match parsed {
-            Ok(request) => Params::Typed(serde_json::value::to_raw_value(request).expect("BUG: a request is plain data")),
+            Ok(request) => {
+                Params::Typed(serde_json::value::to_raw_value(request).expect("BUG: a request is plain data"))
+            }
             Err(_) => Params::Raw { raw: raw.chars().take(RECORDED_RAW_BYTES_MAX / 4).collect() },
         }
     }
@@ -244,7 +259,10 @@ impl Ids {
             Some(Ok(token)) => Ok(Some(token.as_str().to_owned())),
             Some(Err(why)) => Err(Refusal::new(Code::InvalidParams, format!("field `{name}`: {why}"))),
         };
-        Ok(Ids { tool_call: check("tool_call_id", call.tool_call_id)?, turn: check("turn_id", call.turn_id)? })
+        Ok(Ids {
+            tool_call: check("tool_call_id", call.tool_call_id)?,
+            turn: check("turn_id", call.turn_id)?,
+        })
     }
 
     /// A mutation without ids of its caller's is a tool call and a turn of its own.

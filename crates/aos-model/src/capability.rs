@@ -170,7 +170,9 @@ pub fn within(limit: Option<u64>, name: &str, actual: u64, subject: &str) -> Res
     match limit {
         Some(limit) if actual > limit => Err(Refusal::new(
             Code::LimitExceeded,
-            format!("{subject}: {actual} is over the capability's `{name}` of {limit}; nothing was changed. Split the work or open a session with a higher limit"),
+            format!(
+                "{subject}: {actual} is over the capability's `{name}` of {limit}; nothing was changed. Split the work or open a session with a higher limit"
+            ),
         )),
         _ => Ok(()),
     }
@@ -269,13 +271,32 @@ mod tests {
     #[test]
     fn protected_names_are_compared_case_folded_at_any_depth() {
         for path in [
-            ".git/hooks/pre-commit", ".GIT/hooks/pre-commit", ".Git/config", ".AOS/policy.yaml", "sub/.git/config",
-            ".mcp.json", "a/b/.MCP.json", ".claude/settings.json", ".claude/settings.local.json", ".codex/x/y",
-            ".gemini/a", ".cursor/mcp.json", ".git/hooks", ".aos",
+            ".git/hooks/pre-commit",
+            ".GIT/hooks/pre-commit",
+            ".Git/config",
+            ".AOS/policy.yaml",
+            "sub/.git/config",
+            ".mcp.json",
+            "a/b/.MCP.json",
+            ".claude/settings.json",
+            ".claude/settings.local.json",
+            ".codex/x/y",
+            ".gemini/a",
+            ".cursor/mcp.json",
+            ".git/hooks",
+            ".aos",
         ] {
             assert!(protected_name(path.as_bytes()).is_some(), "{path}");
         }
-        for path in ["src/git/config", ".git/HEAD", ".git/configs", "mcp.json", ".claude/notes.md", ".cursor/rules", "config"] {
+        for path in [
+            "src/git/config",
+            ".git/HEAD",
+            ".git/configs",
+            "mcp.json",
+            ".claude/notes.md",
+            ".cursor/rules",
+            "config",
+        ] {
             assert!(protected_name(path.as_bytes()).is_none(), "{path}");
         }
     }
@@ -283,7 +304,8 @@ mod tests {
     #[test]
     fn numbers_that_are_none_are_refused_by_name() {
         for bad in ["18446744073709551616", "-1", "1e308", "\"10\"", "null"] {
-            let complaint = crate::strict::parse::<Capability>(&format!("{{\"max_read_bytes\":{bad}}}")).unwrap_err();
+            let complaint =
+                crate::strict::parse::<Capability>(&format!("{{\"max_read_bytes\":{bad}}}")).unwrap_err();
             assert!(complaint.to_string().contains("max_read_bytes"), "{complaint}");
         }
     }

@@ -72,18 +72,30 @@ pub enum Kind {
 #[serde(untagged)]
 pub enum Body {
     Opened(Box<Opened>),
-    Listed { sessions: Vec<Box<RawValue>> },
+    Listed {
+        sessions: Vec<Box<RawValue>>,
+    },
     /// How the journal keeps a long listing: it would hold the same sessions over and over.
-    Counted { sessions_count: usize },
+    Counted {
+        sessions_count: usize,
+    },
     Signaled {},
     Read(Box<ReadBody>),
     Written(Written),
     Edited(Edited),
     Patched(Box<Patched>),
     Stat(StatBody),
-    Exists { exists: bool },
-    Entries { entries: Payload, count: u64, truncated: bool },
-    Removed { removed: u64 },
+    Exists {
+        exists: bool,
+    },
+    Entries {
+        entries: Payload,
+        count: u64,
+        truncated: bool,
+    },
+    Removed {
+        removed: u64,
+    },
     Moved {},
     Made {},
 }
@@ -256,7 +268,10 @@ impl Receipt {
 
 /// Puts `seq` at the head of a receipt's JSON: what the caller gets.
 pub fn with_seq(seq: u64, receipt: &str) -> String {
-    debug_assert!(receipt.starts_with("{\"status\""), "BUG: a receipt is an object that opens with its status");
+    debug_assert!(
+        receipt.starts_with("{\"status\""),
+        "BUG: a receipt is an object that opens with its status"
+    );
     let mut out = String::with_capacity(receipt.len() + 28);
     out.push_str("{\"seq\":");
     out.push_str(&seq.to_string());
@@ -271,12 +286,19 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_receipt_are_frozen() {
-        let ok = Receipt::success(Status::Ok, Body::Exists { exists: true }, vec![Warning::new("absolute_path", "Path is absolute: /x")]);
+        let ok = Receipt::success(
+            Status::Ok,
+            Body::Exists { exists: true },
+            vec![Warning::new("absolute_path", "Path is absolute: /x")],
+        );
         assert_eq!(
             with_seq(7, &ok.to_json()),
             r#"{"seq":7,"status":"ok","exists":true,"warnings":[{"code":"absolute_path","message":"Path is absolute: /x"}]}"#
         );
         let no = Receipt::refusal(Refusal::new(Code::PathNotFound, "f: nothing is there"));
-        assert_eq!(no.to_json(), r#"{"status":"not_found","error_code":"path_not_found","error_message":"f: nothing is there"}"#);
+        assert_eq!(
+            no.to_json(),
+            r#"{"status":"not_found","error_code":"path_not_found","error_message":"f: nothing is there"}"#
+        );
     }
 }

@@ -258,9 +258,19 @@ pub struct WriteFile {
 pub struct EditFile {
     pub session_id: String,
     pub path: String,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none", serialize_with = "record_some_text")]
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "record_some_text"
+    )]
     pub old_string: Option<String>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none", serialize_with = "record_some_text")]
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "record_some_text"
+    )]
     pub new_string: Option<String>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub replace_all: Option<bool>,
@@ -372,8 +382,12 @@ impl Serialize for Content {
             BlobRef { blob_ref: &'a str },
         }
         match self {
-            Content::InlineText { text } if text.len() > RECORDED_CONTENT_BYTES_MAX => digest(text.as_bytes(), s),
-            Content::InlineBytes { bytes } if bytes.0.len() > RECORDED_CONTENT_BYTES_MAX => digest(&bytes.0, s),
+            Content::InlineText { text } if text.len() > RECORDED_CONTENT_BYTES_MAX => {
+                digest(text.as_bytes(), s)
+            }
+            Content::InlineBytes { bytes } if bytes.0.len() > RECORDED_CONTENT_BYTES_MAX => {
+                digest(&bytes.0, s)
+            }
             Content::InlineText { text } => Kept::InlineText { text }.serialize(s),
             Content::InlineBytes { bytes } => Kept::InlineBytes { bytes }.serialize(s),
             Content::BlobRef { blob_ref } => Kept::BlobRef { blob_ref }.serialize(s),
@@ -449,7 +463,10 @@ mod tests {
         assert!(refused("host.fs.read_file", r#"{"sesion_id":"x","path":"f"}"#).contains("sesion_id"));
         assert!(refused("host.fs.read_file", r#"{"session_id":"x"}"#).contains("path"));
         assert!(refused("host.fs.read_file", r#"{"session_id":"x","path":["f"]}"#).contains("path"));
-        assert!(refused("host.fs.write_file", r#"{"session_id":"x","path":"f","content":{"text":"x"}}"#).contains("content"));
+        assert!(
+            refused("host.fs.write_file", r#"{"session_id":"x","path":"f","content":{"text":"x"}}"#)
+                .contains("content")
+        );
         assert!(refused("host.session.signal", r#"{"session_id":"x","signal":"KILL;x"}"#).contains("signal"));
         assert!(refused("host.session.signal", r#"{"session_id":"x","signal":9}"#).contains("signal"));
     }
@@ -466,7 +483,10 @@ mod tests {
     #[test]
     fn create_is_an_alias_of_create_new() {
         for word in ["create", "create_new"] {
-            assert_eq!(serde_json::from_str::<WriteMode>(&format!("\"{word}\"")).unwrap(), WriteMode::CreateNew);
+            assert_eq!(
+                serde_json::from_str::<WriteMode>(&format!("\"{word}\"")).unwrap(),
+                WriteMode::CreateNew
+            );
         }
     }
 }

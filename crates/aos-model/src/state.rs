@@ -207,6 +207,11 @@ impl Before for State {
 
     fn keys_with_prefix(&self, prefix: &str) -> Vec<String> {
         let from = prefix.to_owned();
-        self.map.range(from..).map(|(key, _)| key).take_while(|key| key.starts_with(prefix)).cloned().collect()
+        self.map
+            .range(from..)
+            .map(|(key, _)| key)
+            .take_while(|key| key.starts_with(prefix))
+            .cloned()
+            .collect()
     }
 }

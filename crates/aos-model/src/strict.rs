@@ -18,14 +18,20 @@ pub enum Invalid {
 
 /// Parses `json` as `T`. The fast way first; only a failure is parsed again to find out where it was.
 pub fn parse<T: DeserializeOwned>(json: &str) -> Result<T, Invalid> {
+    // serde would take a list for a struct, field by field.
+    if json.trim_start().starts_with('[') {
+        return Err(Invalid::Shape("invalid type: list, expected an object".to_owned()));
+    }
     let error = match serde_json::from_str(json) {
         Ok(value) => return Ok(value),
         Err(error) => error,
     };
-    if matches!(error.classify(), serde_json::error::Category::Syntax | serde_json::error::Category::Eof) {
-        return Err(Invalid::Syntax(error.to_string()));
+    // The error's own class does not tell: a number where a word belongs counts as syntax there.
+    if let Err(broken) = serde_json::from_str::<serde_json::Value>(json) {
+        return Err(Invalid::Syntax(broken.to_string()));
     }
-    let located: Result<T, _> = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(json));
+    let located: Result<T, _> =
+        serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(json));
     Err(Invalid::Shape(match located {
         Err(located) if located.path().iter().next().is_some() => {
             format!("field `{}`: {}", located.path(), without_position(located.inner()))
@@ -64,7 +70,10 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
                 let mut map = BTreeMap::new();
                 while let Some((key, value)) = access.next_entry::<String, V>()? {
                     if map.contains_key(&key) {
-                        return Err(serde::de::Error::custom(format!("duplicate key `{}`", crate::text::escape(&key))));
+                        return Err(serde::de::Error::custom(format!(
+                            "duplicate key `{}`",
+                            crate::text::escape(&key)
+                        )));
                     }
                     map.insert(key, value);
                 }
@@ -102,7 +111,10 @@ mod tests {
 
     #[test]
     fn a_complaint_names_the_field() {
-        assert_eq!(complaint(r#"{"max_bytes":"10"}"#), r#"field `max_bytes`: invalid type: string "10", expected u64"#);
+        assert_eq!(
+            complaint(r#"{"max_bytes":"10"}"#),
+            r#"field `max_bytes`: invalid type: string "10", expected u64"#
+        );
         assert_eq!(complaint(r#"{"max_bytes":null}"#), "field `max_bytes`: invalid type: null, expected u64");
         assert!(complaint(r#"{"inner":{"max_bytes":-1}}"#).starts_with("field `inner.max_bytes`: "));
         assert!(complaint(r#"{"sesion_id":"x"}"#).contains("unknown field `sesion_id`"));

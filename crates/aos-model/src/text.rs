@@ -6,7 +6,8 @@ use crate::limits::{DIFF_BYTES_MAX, DIFF_FILE_BYTES_MAX};
 
 /// Whether a character could move the cursor, hide text or reorder it on a terminal.
 fn is_hostile(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
 /// Escapes C0, C1 and bidi controls, so that a record stays on one line and a terminal stays as it was.
@@ -46,7 +47,11 @@ pub fn diff(path: &str, before: Option<&[u8]>, after: Option<&[u8]>) -> String {
         return format!("Binary files {old_name} and {new_name} differ\n");
     };
     if old.len() + new.len() > DIFF_FILE_BYTES_MAX {
-        return format!("Files {old_name} and {new_name} differ ({} and {} bytes, too large to show)\n", old.len(), new.len());
+        return format!(
+            "Files {old_name} and {new_name} differ ({} and {} bytes, too large to show)\n",
+            old.len(),
+            new.len()
+        );
     }
     let lines = TextDiff::from_lines(old_text, new_text);
     let mut shown = lines.unified_diff().context_radius(3).header(&old_name, &new_name).to_string();

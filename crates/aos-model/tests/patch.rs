@@ -2,6 +2,7 @@
 //!
 //! A folder of `patch_scenarios` holds `patch.txt`, the files before (`input/`) and after (`expected/`), and
 //! the messages if any: `warnings.txt` (`code: message`) or, instead of `expected/`, `expected_error.txt`.
+#![allow(clippy::disallowed_methods, reason = "a test reads its own scenarios")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;

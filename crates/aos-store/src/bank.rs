@@ -37,7 +37,11 @@ impl Bank {
     /// The sessions that have a folder here.
     pub fn sessions(&self) -> Result<Vec<String>, Fault> {
         let names = names_in(&self.dir)?;
-        Ok(names.into_iter().filter_map(|name| String::from_utf8(name).ok()).filter(|name| is_plain_name(name)).collect())
+        Ok(names
+            .into_iter()
+            .filter_map(|name| String::from_utf8(name).ok())
+            .filter(|name| is_plain_name(name))
+            .collect())
     }
 }
 
@@ -47,7 +51,9 @@ fn is_plain_name(name: &str) -> bool {
 
 pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Fault> {
     let mut names = Vec::new();
-    for entry in rustix::fs::Dir::read_from(dir).map_err(|why| Fault::io("cannot list a folder of the store", why))? {
+    for entry in
+        rustix::fs::Dir::read_from(dir).map_err(|why| Fault::io("cannot list a folder of the store", why))?
+    {
         let entry = entry.map_err(|why| Fault::io("cannot list a folder of the store", why))?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
@@ -61,7 +67,8 @@ pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Fault> {
 fn remove_tree(parent: &OwnedFd, name: &str) -> Result<(), Fault> {
     let dir = disk::open_dir(parent, name)?;
     empty_dir(&dir)?;
-    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).map_err(|why| Fault::io(format!("cannot remove {name}/"), why))
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+        .map_err(|why| Fault::io(format!("cannot remove {name}/"), why))
 }
 
 fn empty_dir(dir: &OwnedFd) -> Result<(), Fault> {
@@ -71,7 +78,10 @@ fn empty_dir(dir: &OwnedFd) -> Result<(), Fault> {
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(why) => return Err(Fault::io("cannot remove a pre-image", why)),
         }
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC;
+        let flags = rustix::fs::OFlags::RDONLY
+            | rustix::fs::OFlags::DIRECTORY
+            | rustix::fs::OFlags::NOFOLLOW
+            | rustix::fs::OFlags::CLOEXEC;
         // A folder that its owner closed to himself is opened up first: it is ours to throw away.
         let _ = rustix::fs::chmodat(dir, name.as_slice(), disk::PRIVATE_DIR, AtFlags::empty());
         let inner = rustix::fs::openat(dir, name.as_slice(), flags, rustix::fs::Mode::empty())

@@ -75,7 +75,10 @@ impl Blobs {
             Ok(())
         })?;
         if hash_name(&hash) != blob_ref {
-            return Err(Fault::Refused(format!("{blob_ref} is damaged: its content hashes to {}", hash_name(&hash))));
+            return Err(Fault::Refused(format!(
+                "{blob_ref} is damaged: its content hashes to {}",
+                hash_name(&hash)
+            )));
         }
         Ok(Some(bytes))
     }
@@ -88,7 +91,8 @@ impl Blobs {
     }
 
     fn size(&self, file: &OwnedFd, blob_ref: &str) -> Result<u64, Fault> {
-        let stat = rustix::fs::fstat(file).map_err(|why| Fault::io(format!("cannot look at {blob_ref}"), why))?;
+        let stat =
+            rustix::fs::fstat(file).map_err(|why| Fault::io(format!("cannot look at {blob_ref}"), why))?;
         Ok(stat.st_size as u64)
     }
 
@@ -104,7 +108,10 @@ impl Blobs {
 }
 
 /// Reads to the end, hashing; each piece goes to `take` first.
-pub(crate) fn copy_hashing(file: impl AsFd, mut take: impl FnMut(&[u8]) -> Result<(), Fault>) -> Result<[u8; 32], Fault> {
+pub(crate) fn copy_hashing(
+    file: impl AsFd,
+    mut take: impl FnMut(&[u8]) -> Result<(), Fault>,
+) -> Result<[u8; 32], Fault> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
     loop {
@@ -149,7 +156,13 @@ impl BlobWriter<'_> {
         let digits = digits(&name).expect("BUG: a hash names a blob");
         let folder = disk::make_dir(&self.blobs.dir, &digits[..2])?;
         let flags = rustix::fs::RenameFlags::NOREPLACE;
-        match rustix::fs::renameat_with(&self.blobs.dir, self.temporary.as_str(), &folder, &digits[2..], flags) {
+        match rustix::fs::renameat_with(
+            &self.blobs.dir,
+            self.temporary.as_str(),
+            &folder,
+            &digits[2..],
+            flags,
+        ) {
             Ok(()) => self.linked = true,
             Err(Errno::EXIST) => {
                 let now = rustix::fs::Timestamps {

@@ -22,7 +22,8 @@ pub(crate) fn make_dir(parent: impl AsFd, name: &str) -> Result<OwnedFd, Fault> 
 
 pub(crate) fn open_dir(parent: impl AsFd, name: &str) -> Result<OwnedFd, Fault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(|why| Fault::io(format!("cannot open {name}/"), why))
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+        .map_err(|why| Fault::io(format!("cannot open {name}/"), why))
 }
 
 /// Makes `path` and its parents. Only what is made here gets mode 0700; what stood there keeps its own.
@@ -54,15 +55,22 @@ pub(crate) fn check_private(dir: impl AsFd, name: &str) -> Result<(), Fault> {
         Err(why) => return Err(Fault::io(format!("cannot look at {name}"), why)),
     };
     let owner = rustix::process::geteuid().as_raw();
-    let refuse = |why: String, remedy: &str| Err(Fault::Refused(format!("refusing to use {name}: {why}; {remedy}")));
+    let refuse =
+        |why: String, remedy: &str| Err(Fault::Refused(format!("refusing to use {name}: {why}; {remedy}")));
     if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
         return refuse("it is not a regular file".into(), "move it away and restore the real one");
     }
     if stat.st_uid != owner {
-        return refuse(format!("it belongs to uid {}, not to {owner}", stat.st_uid), "change its owner if you trust it");
+        return refuse(
+            format!("it belongs to uid {}, not to {owner}", stat.st_uid),
+            "change its owner if you trust it",
+        );
     }
     if stat.st_mode & GROUP_AND_OTHERS != 0 {
-        return refuse(format!("its mode {:04o} lets others in", stat.st_mode & 0o7777), "chmod 600 it if you trust it");
+        return refuse(
+            format!("its mode {:04o} lets others in", stat.st_mode & 0o7777),
+            "chmod 600 it if you trust it",
+        );
     }
     Ok(())
 }

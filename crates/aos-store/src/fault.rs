@@ -41,7 +41,10 @@ impl From<rusqlite::Error> for Fault {
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Refusal {
         if fault.is_full() {
-            return Refusal::new(Code::NoSpace, format!("{fault}; free some space where AOS_HOME lies and try again"));
+            return Refusal::new(
+                Code::NoSpace,
+                format!("{fault}; free some space where AOS_HOME lies and try again"),
+            );
         }
         let code = match &fault {
             Fault::Io { source: Errno::ACCESS | Errno::PERM, .. } => Code::PermissionDenied,

@@ -58,7 +58,13 @@ fn named_blobs(reader: &Reader) -> Result<HashSet<String>, Fault> {
     Ok(named)
 }
 
-fn sweep_folder(dir: &OwnedFd, folder: &str, named: &HashSet<String>, now_ns: u64, swept: &mut Swept) -> Result<(), Fault> {
+fn sweep_folder(
+    dir: &OwnedFd,
+    folder: &str,
+    named: &HashSet<String>,
+    now_ns: u64,
+    swept: &mut Swept,
+) -> Result<(), Fault> {
     for name in names_in(dir)? {
         let Ok(name) = String::from_utf8(name) else { continue };
         let blob_ref = format!("sha256:{folder}{name}");
@@ -74,12 +80,14 @@ fn sweep_folder(dir: &OwnedFd, folder: &str, named: &HashSet<String>, now_ns: u6
 fn sweep_file(dir: &OwnedFd, name: &str, now_ns: u64, swept: &mut Swept) -> Result<(), Fault> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
         .map_err(|why| Fault::io(format!("cannot look at {name}"), why))?;
-    let changed_ns = (stat.st_mtime as u64).saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as u64);
+    let changed_ns =
+        (stat.st_mtime as u64).saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as u64);
     if now_ns.saturating_sub(changed_ns) < KEEP_NS {
         swept.kept += 1;
         return Ok(());
     }
-    rustix::fs::unlinkat(dir, name, AtFlags::empty()).map_err(|why| Fault::io(format!("cannot remove {name}"), why))?;
+    rustix::fs::unlinkat(dir, name, AtFlags::empty())
+        .map_err(|why| Fault::io(format!("cannot remove {name}"), why))?;
     swept.removed += 1;
     swept.removed_bytes += stat.st_size as u64;
     Ok(())

@@ -41,7 +41,8 @@ impl Home {
         let state = disk::make_dir(&dir, "state")?;
         let run = disk::make_dir(&dir, "run")?;
         for inner in [&state, &run] {
-            rustix::fs::fchmod(inner, disk::PRIVATE_DIR).map_err(|why| Fault::io("cannot make the home private", why))?;
+            rustix::fs::fchmod(inner, disk::PRIVATE_DIR)
+                .map_err(|why| Fault::io("cannot make the home private", why))?;
         }
         Ok(Home { path: path.to_owned(), state, run })
     }

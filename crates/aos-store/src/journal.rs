@@ -21,7 +21,7 @@ pub struct OpenIntent {
 }
 
 /// The ordered, durable record. When a call returns, what it wrote is durable at the daemon's level.
-pub trait Journal: Send + Sync {
+pub trait Journal: Send + Sync + std::fmt::Debug {
     /// Says on disk what is about to be done. Returns the intent's id.
     fn intend(&self, body: Vec<u8>) -> Result<u64, Fault>;
 

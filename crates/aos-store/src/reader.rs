@@ -23,7 +23,8 @@ pub struct Row {
 
 impl Row {
     pub fn entry(&self) -> Result<Entry<'_>, Fault> {
-        serde_json::from_slice(&self.body).map_err(|why| Fault::Refused(format!("entry {} is damaged: {why}", self.seq)))
+        serde_json::from_slice(&self.body)
+            .map_err(|why| Fault::Refused(format!("entry {} is damaged: {why}", self.seq)))
     }
 }
 
@@ -31,7 +32,10 @@ impl Reader {
     pub fn open(home: &Path) -> Result<Reader, Fault> {
         let path = crate::home::journal_path(home);
         if rustix::fs::lstat(&path).is_err() {
-            return Err(Fault::Refused(format!("{} holds no journal yet; open a session first", home.display())));
+            return Err(Fault::Refused(format!(
+                "{} holds no journal yet; open a session first",
+                home.display()
+            )));
         }
         sqlite::check_length(&path)?;
         let connection = open_read_only(&path)?;
@@ -47,14 +51,22 @@ impl Reader {
     }
 
     pub fn head(&self) -> Result<u64, Fault> {
-        let head: Option<i64> =
-            self.connection.query_row("SELECT max(seq) FROM entry", [], |row| row.get(0)).optional()?.flatten();
+        let head: Option<i64> = self
+            .connection
+            .query_row("SELECT max(seq) FROM entry", [], |row| row.get(0))
+            .optional()?
+            .flatten();
         Ok(head.unwrap_or(0) as u64)
     }
 
     /// Entries after `after`, in order. `each` returns false to stop.
-    pub fn entries(&self, after: u64, mut each: impl FnMut(&Row) -> Result<bool, Fault>) -> Result<(), Fault> {
-        let mut select = self.connection.prepare("SELECT seq, body, chain FROM entry WHERE seq > ? ORDER BY seq")?;
+    pub fn entries(
+        &self,
+        after: u64,
+        mut each: impl FnMut(&Row) -> Result<bool, Fault>,
+    ) -> Result<(), Fault> {
+        let mut select =
+            self.connection.prepare("SELECT seq, body, chain FROM entry WHERE seq > ? ORDER BY seq")?;
         let mut rows = select.query([after as i64])?;
         while let Some(row) = rows.next()? {
             let row = Row { seq: row.get::<_, i64>(0)? as u64, body: row.get(1)?, chain: row.get(2)? };
@@ -92,7 +104,8 @@ fn open_read_only(path: &Path) -> Result<Connection, Fault> {
     match connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())) {
         Ok(()) => Ok(connection),
         Err(error) => {
-            let log_is_empty = rustix::fs::stat(path.with_extension("db-wal")).map_or(true, |stat| stat.st_size == 0);
+            let log_is_empty =
+                rustix::fs::stat(path.with_extension("db-wal")).map_or(true, |stat| stat.st_size == 0);
             let no_index = error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen);
             if no_index && log_is_empty {
                 return Ok(Connection::open_with_flags(uri("mode=ro&immutable=1"), flags)?);

@@ -79,10 +79,13 @@ impl SqliteJournal {
         configure(&connection, durability)?;
         create_or_check(&mut connection)?;
         let last = connection
-            .query_row("SELECT seq, chain FROM entry ORDER BY seq DESC LIMIT 1", [], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))
+            .query_row("SELECT seq, chain FROM entry ORDER BY seq DESC LIMIT 1", [], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get(1)?))
+            })
             .optional()?;
         let (seq, chain) = last.map_or((0, GENESIS), |(seq, chain)| (seq as u64, chain));
-        let last_intent: i64 = connection.query_row("SELECT coalesce(max(id), 0) FROM intent", [], |row| row.get(0))?;
+        let last_intent: i64 =
+            connection.query_row("SELECT coalesce(max(id), 0) FROM intent", [], |row| row.get(0))?;
         let reader = Connection::open_with_flags(home.journal_path(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let checkpoints = Arc::new(Checkpoints::default());
         let checkpointer = checkpoints.clone().start(Connection::open(home.journal_path())?);
@@ -149,7 +152,11 @@ fn enqueue(queue: &mut Vec<Queued>, write: Write) -> Arc<Mutex<Option<Result<u64
 }
 
 fn take_answer(answer: &Mutex<Option<Result<u64, Fault>>>) -> Result<u64, Fault> {
-    answer.lock().expect("BUG: answers are only set").take().expect("BUG: whoever had the pen answered all that queued")
+    answer
+        .lock()
+        .expect("BUG: answers are only set")
+        .take()
+        .expect("BUG: whoever had the pen answered all that queued")
 }
 
 impl Write {
@@ -182,7 +189,9 @@ impl Pen {
         match write {
             Write::Intent { id, body } => {
                 let digest: [u8; 32] = Sha256::digest(body).into();
-                let mut insert = self.connection.prepare_cached("INSERT INTO intent (id, body, digest) VALUES (?, ?, ?)")?;
+                let mut insert = self
+                    .connection
+                    .prepare_cached("INSERT INTO intent (id, body, digest) VALUES (?, ?, ?)")?;
                 insert.execute(params![*id as i64, body, digest])?;
                 Ok(*id)
             }
@@ -193,7 +202,8 @@ impl Pen {
     fn append(&mut self, append: &Append) -> Result<u64, Fault> {
         let seq = self.seq + 1;
         let chain = link(&self.chain, seq, &append.body);
-        let mut insert = self.connection.prepare_cached("INSERT INTO entry (seq, body, chain) VALUES (?, ?, ?)")?;
+        let mut insert =
+            self.connection.prepare_cached("INSERT INTO entry (seq, body, chain) VALUES (?, ?, ?)")?;
         insert.execute(params![seq as i64, append.body, chain])?;
         drop(insert);
         if append.folds {
@@ -207,15 +217,20 @@ impl Pen {
     }
 
     fn fold(&self, body: &[u8]) -> Result<(), Fault> {
-        let entry: Entry<'_> = serde_json::from_slice(body).expect("BUG: an entry reads back as it was written");
+        let entry: Entry<'_> =
+            serde_json::from_slice(body).expect("BUG: an entry reads back as it was written");
         for change in state::fold(&Table(&self.connection), &entry) {
             match change.value {
                 Some(value) => {
-                    let mut put = self.connection.prepare_cached("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)")?;
+                    let mut put = self
+                        .connection
+                        .prepare_cached("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)")?;
                     put.execute(params![change.key, value])?;
                 }
                 None => {
-                    self.connection.prepare_cached("DELETE FROM state WHERE key = ?")?.execute([change.key])?;
+                    self.connection
+                        .prepare_cached("DELETE FROM state WHERE key = ?")?
+                        .execute([change.key])?;
                 }
             }
         }
@@ -239,10 +254,17 @@ impl Before for Table<'_> {
 }
 
 pub(crate) fn get_state(connection: &Connection, key: &str) -> rusqlite::Result<Option<Vec<u8>>> {
-    connection.prepare_cached("SELECT value FROM state WHERE key = ?")?.query_row([key], |row| row.get(0)).optional()
+    connection
+        .prepare_cached("SELECT value FROM state WHERE key = ?")?
+        .query_row([key], |row| row.get(0))
+        .optional()
 }
 
-pub(crate) fn each_below(connection: &Connection, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> rusqlite::Result<()> {
+pub(crate) fn each_below(
+    connection: &Connection,
+    prefix: &str,
+    each: &mut dyn FnMut(&str, &[u8]),
+) -> rusqlite::Result<()> {
     let mut select = connection.prepare_cached("SELECT key, value FROM state WHERE key >= ? ORDER BY key")?;
     let mut rows = select.query([prefix])?;
     while let Some(row) = rows.next()? {
@@ -273,7 +295,9 @@ impl Journal for SqliteJournal {
         while let Some(row) = rows.next()? {
             let (id, body, digest): (i64, Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
             if Sha256::digest(&body).as_slice() != digest {
-                return Err(Fault::Refused(format!("the journal is damaged: intent {id} does not match its digest; run `aos verify`")));
+                return Err(Fault::Refused(format!(
+                    "the journal is damaged: intent {id} does not match its digest; run `aos verify`"
+                )));
             }
             intents.push(OpenIntent { id: id as u64, body });
         }
@@ -340,7 +364,9 @@ fn create_or_check(connection: &mut Connection) -> Result<(), Fault> {
         for (_, sql) in SCHEMA {
             make.execute_batch(sql)?;
         }
-        make.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"))?;
+        make.execute_batch(&format!(
+            "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+        ))?;
         return Ok(make.commit()?);
     }
     check_schema(connection)
@@ -355,10 +381,13 @@ pub(crate) fn check_schema(connection: &Connection) -> Result<(), Fault> {
         )));
     }
     let mut select = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY rowid")?;
-    let found: Vec<(String, String)> = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    let found: Vec<(String, String)> =
+        select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
     let expected = SCHEMA.iter().map(|(name, sql)| ((*name).to_owned(), (*sql).to_owned()));
     if !found.iter().cloned().eq(expected) {
-        return Err(Fault::Refused("the journal is damaged: its tables are not the ones that aos makes".into()));
+        return Err(Fault::Refused(
+            "the journal is damaged: its tables are not the ones that aos makes".into(),
+        ));
     }
     Ok(())
 }
@@ -370,7 +399,9 @@ fn stop_if_unsynced(fault: &Fault) {
         && let Some(inner) = error.sqlite_error()
         && matches!(inner.extended_code, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)
     {
-        eprintln!("aosd: the journal could not be synced ({fault}); stopping so that nothing is acknowledged that may be lost");
+        eprintln!(
+            "aosd: the journal could not be synced ({fault}); stopping so that nothing is acknowledged that may be lost"
+        );
         std::process::abort();
     }
 }

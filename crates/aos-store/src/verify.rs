@@ -72,7 +72,11 @@ pub fn verify(home: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
 
 /// Folds the journal from genesis and compares with the live state, byte for byte. Opens nothing but the home.
 /// With `session`, only that session's part of the state is compared.
-pub fn replay(home: &Path, session: Option<&str>, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, Fault> {
+pub fn replay(
+    home: &Path,
+    session: Option<&str>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, Fault> {
     let reader = Reader::open(home)?;
     reader.hold()?;
     check_schema(&reader.connection)?;
@@ -94,18 +98,30 @@ fn check_intents(reader: &Reader, report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-fn fold_all(reader: &Reader, home: &Path, session: Option<&str>, report: &mut Report, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Fault> {
+fn fold_all(
+    reader: &Reader,
+    home: &Path,
+    session: Option<&str>,
+    report: &mut Report,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), Fault> {
     let total = reader.head()?;
     let mut blobs = BlobCheck::new(home);
     let mut state = State::default();
     let (mut chain, mut expected_seq) = (GENESIS, 1);
     reader.entries(0, |row| {
         if row.seq != expected_seq {
-            report.add(Finding::Journal(format!("entry {expected_seq} is missing: the journal goes on with {}", row.seq)));
+            report.add(Finding::Journal(format!(
+                "entry {expected_seq} is missing: the journal goes on with {}",
+                row.seq
+            )));
         }
         let found: [u8; 32] = row.chain.as_slice().try_into().unwrap_or_default();
         if link(&chain, row.seq, &row.body) != found {
-            report.add(Finding::Journal(format!("entry {} is damaged: it does not match its chain value", row.seq)));
+            report.add(Finding::Journal(format!(
+                "entry {} is damaged: it does not match its chain value",
+                row.seq
+            )));
         }
         match row.entry() {
             Ok(entry) => {
@@ -119,7 +135,7 @@ fn fold_all(reader: &Reader, home: &Path, session: Option<&str>, report: &mut Re
         }
         (chain, expected_seq) = (found, row.seq + 1);
         report.entries += 1;
-        if report.entries % 1024 == 0 {
+        if report.entries.is_multiple_of(1024) {
             progress(report.entries, total);
         }
         Ok(true)
@@ -143,11 +159,15 @@ fn compare(reader: &Reader, folded: &State, session: Option<&str>, report: &mut 
         }
         match folded.next_if(|(folded_key, _)| *folded_key == key) {
             Some((_, expected)) if expected == value => {}
-            Some(_) => differences.push(format!("`{key}` in the live state is not what the journal folds to")),
+            Some(_) => {
+                differences.push(format!("`{key}` in the live state is not what the journal folds to"));
+            }
             None => differences.push(format!("the live state holds `{key}`, which no entry made")),
         }
     })?;
-    differences.extend(folded.map(|(missing, _)| format!("the live state lacks `{missing}`, which the journal folds to")));
+    differences.extend(
+        folded.map(|(missing, _)| format!("the live state lacks `{missing}`, which the journal folds to")),
+    );
     report.state_keys = keys;
     for difference in differences {
         report.add(Finding::State(difference));
@@ -163,8 +183,15 @@ struct BlobCheck {
 
 impl BlobCheck {
     fn new(home: &Path) -> BlobCheck {
-        let state = rustix::fs::open(home.join("state"), rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty());
-        let blobs = state.ok().and_then(|state| disk::open_dir(&state, "blobs").ok()).and_then(|dir| Blobs::open(dir).ok());
+        let state = rustix::fs::open(
+            home.join("state"),
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY,
+            rustix::fs::Mode::empty(),
+        );
+        let blobs = state
+            .ok()
+            .and_then(|state| disk::open_dir(&state, "blobs").ok())
+            .and_then(|dir| Blobs::open(dir).ok());
         BlobCheck { blobs, seen: HashMap::new() }
     }
 

@@ -1,1 +1,11 @@
-//! aos-wire
+//! The doors: what programs say to `aos` and what it says back. They translate; they never act by themselves.
+
+mod client;
+mod rpc;
+mod server;
+mod socket;
+
+pub use client::{Client, ClientError};
+pub use rpc::ErrorCode;
+pub use server::{Control, Server};
+pub use socket::{bind, connect};

@@ -21,7 +21,8 @@ use crate::spine::Done;
 
 /// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
 pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<Done, Refusal> {
-    let plan = armed.plan.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
+    let plan =
+        armed.plan.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
     let mut work = Work {
         bank: live.bank_dir()?,
         sync: host.machine.durability == Durability::Power,
@@ -65,13 +66,17 @@ impl Work<'_> {
     fn dir<'a>(&'a self, spot: &'a Spot) -> BorrowedFd<'a> {
         match &spot.dir {
             DirAt::Pinned(dir) => dir.as_fd(),
-            DirAt::Made(index) => self.made[*index].as_ref().expect("BUG: folders are made before what lies in them").as_fd(),
+            DirAt::Made(index) => {
+                self.made[*index].as_ref().expect("BUG: folders are made before what lies in them").as_fd()
+            }
         }
     }
 
     fn step(&mut self, index: usize, step: &Step, mark: &Mark) -> Result<(), Refusal> {
         let after = match (step, mark) {
-            (Step::Put(put), Mark::Put { temporary, bank, .. }) => Some(self.put(put, temporary.as_bytes(), bank)?),
+            (Step::Put(put), Mark::Put { temporary, bank, .. }) => {
+                Some(self.put(put, temporary.as_bytes(), bank)?)
+            }
             (Step::Remove { at, before }, Mark::Remove { temporary, bank, .. }) => {
                 self.remove(at, before, temporary.as_bytes(), bank)?;
                 None
@@ -99,16 +104,30 @@ impl Work<'_> {
         }
         let meta = Meta::of(&file).map_err(fail)?;
         match put.before {
-            None => rustix::fs::renameat_with(dir, temporary, dir, put.at.name.as_slice(), RenameFlags::NOREPLACE).map_err(|why| appeared(put, why))?,
+            None => {
+                rustix::fs::renameat_with(
+                    dir,
+                    temporary,
+                    dir,
+                    put.at.name.as_slice(),
+                    RenameFlags::NOREPLACE,
+                )
+                .map_err(|why| appeared(put, why))?;
+            }
             Some(before) => {
                 self.exchange(put, &before, temporary)?;
-                bank::deposit(dir, temporary, self.bank, bank_name, self.sync).map_err(|why| fault::refusal(&format!("cannot keep the pre-image of {}", put.at.shown), why))?;
+                bank::deposit(dir, temporary, self.bank, bank_name, self.sync).map_err(|why| {
+                    fault::refusal(&format!("cannot keep the pre-image of {}", put.at.shown), why)
+                })?;
             }
         }
         self.touch(&put.at)?;
         self.warnings.extend(kept);
         if put.before.is_some_and(|before| before.nlink > 1) {
-            self.warnings.push(Warning::new("hard_link_broken", format!("{} had another name, which keeps the old content", put.at.shown)));
+            self.warnings.push(Warning::new(
+                "hard_link_broken",
+                format!("{} had another name, which keeps the old content", put.at.shown),
+            ));
         }
         Ok(meta)
     }
@@ -132,7 +151,8 @@ impl Work<'_> {
             why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
         })?;
         let displaced = Meta::at(dir, temporary).ok().flatten();
-        let as_planned = displaced.is_some_and(|now| now.kind == Kind::File && (now.same_version(before) || !put.built_on_before));
+        let as_planned = displaced
+            .is_some_and(|now| now.kind == Kind::File && (now.same_version(before) || !put.built_on_before));
         if as_planned {
             return Ok(());
         }
@@ -157,7 +177,12 @@ impl Work<'_> {
         let dir = self.dir(at);
         match rustix::fs::mkdirat(dir, at.name.as_slice(), Mode::from_raw_mode(0o700)) {
             Ok(()) => {}
-            Err(Errno::EXIST) => return Err(Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile", at.shown))),
+            Err(Errno::EXIST) => {
+                return Err(Refusal::new(
+                    Code::FileExists,
+                    format!("{}: something appeared there meanwhile", at.shown),
+                ));
+            }
             Err(why) => return Err(fail(why)),
         }
         let made = bank::open_dir(dir, &at.name).map_err(fail)?;
@@ -169,24 +194,47 @@ impl Work<'_> {
         Ok(meta)
     }
 
-    fn rename(&mut self, from: &Spot, before: &Meta, to: &Spot, replaced: Option<Meta>, temporary: &[u8], bank_name: &str) -> Result<Meta, Refusal> {
+    fn rename(
+        &mut self,
+        from: &Spot,
+        before: &Meta,
+        to: &Spot,
+        replaced: Option<Meta>,
+        temporary: &[u8],
+        bank_name: &str,
+    ) -> Result<Meta, Refusal> {
         let fail = |why| match why {
-            Errno::XDEV => Refusal::new(Code::IoError, format!("cannot move {} to {}: they lie on different file systems; copy and remove instead", from.shown, to.shown)),
-            Errno::INVAL => Refusal::new(Code::InvalidPath, format!("cannot move {} to {}: that is inside it", from.shown, to.shown)),
+            Errno::XDEV => Refusal::new(
+                Code::IoError,
+                format!(
+                    "cannot move {} to {}: they lie on different file systems; copy and remove instead",
+                    from.shown, to.shown
+                ),
+            ),
+            Errno::INVAL => Refusal::new(
+                Code::InvalidPath,
+                format!("cannot move {} to {}: that is inside it", from.shown, to.shown),
+            ),
             why => fault::refusal(&format!("cannot move {} to {}", from.shown, to.shown), why),
         };
         let (dir, to_dir) = (self.dir(from), self.dir(to));
         let flags = if replaced.is_some() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
-        rustix::fs::renameat_with(dir, from.name.as_slice(), to_dir, to.name.as_slice(), flags).map_err(|why| match why {
-            Errno::EXIST => Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile", to.shown)),
-            why => fail(why),
-        })?;
+        rustix::fs::renameat_with(dir, from.name.as_slice(), to_dir, to.name.as_slice(), flags).map_err(
+            |why| match why {
+                Errno::EXIST => Refusal::new(
+                    Code::FileExists,
+                    format!("{}: something appeared there meanwhile", to.shown),
+                ),
+                why => fail(why),
+            },
+        )?;
         let moved = Meta::at(to_dir, &to.name).map_err(fail)?;
         let Some(moved) = moved.filter(|moved| Seen::from(*before).is(moved)) else {
             return Err(changed_meanwhile(from, "it was replaced"));
         };
         if replaced.is_some() {
-            rustix::fs::renameat_with(dir, from.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE).map_err(fail)?;
+            rustix::fs::renameat_with(dir, from.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
+                .map_err(fail)?;
             bank::deposit(dir, temporary, self.bank, bank_name, self.sync)
                 .map_err(|why| fault::refusal(&format!("cannot keep the pre-image of {}", to.shown), why))?;
         }
@@ -197,7 +245,8 @@ impl Work<'_> {
 
     fn touch(&mut self, at: &Spot) -> Result<(), Refusal> {
         if self.sync {
-            let dir = bank::open_dir(self.dir(at), b".").map_err(|why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why))?;
+            let dir = bank::open_dir(self.dir(at), b".")
+                .map_err(|why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why))?;
             self.touched.push(dir);
         }
         Ok(())
@@ -216,13 +265,22 @@ impl Work<'_> {
 
 fn appeared(put: &Put, why: Errno) -> Refusal {
     match why {
-        Errno::EXIST => Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile; read it first", put.at.shown)),
+        Errno::EXIST => Refusal::new(
+            Code::FileExists,
+            format!("{}: something appeared there meanwhile; read it first", put.at.shown),
+        ),
         why => fault::refusal(&format!("cannot write {}", put.at.shown), why),
     }
 }
 
 fn changed_meanwhile(at: &Spot, how: &str) -> Refusal {
-    Refusal::new(Code::StaleBase, format!("{} changed while it was worked on ({how}); nothing was changed. Read it again and repeat", at.shown))
+    Refusal::new(
+        Code::StaleBase,
+        format!(
+            "{} changed while it was worked on ({how}); nothing was changed. Read it again and repeat",
+            at.shown
+        ),
+    )
 }
 
 /// Mode, owner, ACL and attributes of the new file. Returns what could not be kept.
@@ -231,11 +289,12 @@ fn dress(file: &OwnedFd, put: &Put, old: Option<&OwnedFd>) -> Result<Vec<Warning
     if let Some(before) = put.before {
         let own = Meta::of(file)?;
         if (own.uid, own.gid) != (before.uid, before.gid)
-            && rustix::fs::fchown(file, Some(Uid::from_raw(before.uid)), Some(Gid::from_raw(before.gid))).is_err()
+            && rustix::fs::fchown(file, Some(Uid::from_raw(before.uid)), Some(Gid::from_raw(before.gid)))
+                .is_err()
         {
             lost.push("its owner");
         }
-        if !old.is_some_and(|old| copy_attributes(old, file).is_ok()) {
+        if old.is_none_or(|old| copy_attributes(old, file).is_err()) {
             lost.push("its extended attributes");
         }
     }
@@ -244,7 +303,10 @@ fn dress(file: &OwnedFd, put: &Put, old: Option<&OwnedFd>) -> Result<Vec<Warning
     if lost.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(vec![Warning::new("metadata_not_kept", format!("{}: {} could not be kept", put.at.shown, lost.join(" and ")))])
+    Ok(vec![Warning::new(
+        "metadata_not_kept",
+        format!("{}: {} could not be kept", put.at.shown, lost.join(" and ")),
+    )])
 }
 
 /// User attributes and the ACL. Security labels are the system's to set.
@@ -255,7 +317,10 @@ pub(super) fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno>
     };
     let mut names = vec![0_u8; size];
     let size = rustix::fs::flistxattr(from, names.as_mut_slice())?;
-    for name in names[..size].split(|b| *b == 0).filter(|name| name.starts_with(b"user.") || *name == b"system.posix_acl_access") {
+    for name in names[..size]
+        .split(|b| *b == 0)
+        .filter(|name| name.starts_with(b"user.") || *name == b"system.posix_acl_access")
+    {
         let mut value = vec![0_u8; rustix::fs::fgetxattr_query(from, name)?];
         let size = rustix::fs::fgetxattr(from, name, value.as_mut_slice())?;
         rustix::fs::fsetxattr(to, name, &value[..size], XattrFlags::empty())?;
@@ -276,16 +341,31 @@ pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
 
 /// What the journal remembers of the change, for undo and for people.
 fn record(armed: &Armed<'_>, steps: &[Step], after: &[Option<Meta>]) -> SnapshotRecord {
-    let image = |meta: &Meta, hash: Option<String>, bank: Option<String>| Image { kind: meta.kind, mode: meta.mode, size_bytes: meta.size, hash, bank };
+    let image = |meta: &Meta, hash: Option<String>, bank: Option<String>| Image {
+        kind: meta.kind,
+        mode: meta.mode,
+        size_bytes: meta.size,
+        hash,
+        bank,
+    };
     let mut paths = Vec::with_capacity(steps.len());
     for ((step, mark), after) in steps.iter().zip(&armed.marks).zip(after) {
         let (at, before, moved_to) = match (step, mark) {
-            (Step::Put(put), Mark::Put { bank, .. }) => (&put.at, put.before.map(|meta| image(&meta, None, Some(bank.clone()))), None),
-            (Step::Remove { at, before }, Mark::Remove { bank, .. }) => (at, Some(image(before, None, Some(bank.clone()))), None),
+            (Step::Put(put), Mark::Put { bank, .. }) => {
+                (&put.at, put.before.map(|meta| image(&meta, None, Some(bank.clone()))), None)
+            }
+            (Step::Remove { at, before }, Mark::Remove { bank, .. }) => {
+                (at, Some(image(before, None, Some(bank.clone()))), None)
+            }
             (Step::Rename { from, before, to, replaced }, Mark::Rename { bank, .. }) => {
                 if let Some(replaced) = replaced {
                     let before = Some(image(replaced, None, Some(bank.clone())));
-                    paths.push(PathRecord { path: to.shown.clone(), before, after: after.map(|meta| image(&meta, None, None)), moved_to: None });
+                    paths.push(PathRecord {
+                        path: to.shown.clone(),
+                        before,
+                        after: after.map(|meta| image(&meta, None, None)),
+                        moved_to: None,
+                    });
                 }
                 (from, Some(image(before, None, None)), Some(to.shown.clone()))
             }

@@ -27,16 +27,28 @@ pub(crate) struct Armed<'a> {
     _locks: Locked<'a>,
 }
 
-pub(crate) fn arm<'a>(host: &'a Host, live: &Arc<Live>, plan: Plan, ids: &mut Ids, locks: Locked<'a>, kind: &str, params: &impl Serialize) -> Result<Armed<'a>, Refusal> {
+pub(crate) fn arm<'a>(
+    host: &'a Host,
+    live: &Arc<Live>,
+    plan: Plan,
+    ids: &mut Ids,
+    locks: Locked<'a>,
+    kind: &str,
+    params: &impl Serialize,
+) -> Result<Armed<'a>, Refusal> {
     if plan.steps.len() > aos_model::limits::CHANGED_PATHS_MAX {
-        return Err(Refusal::new(Code::LimitExceeded, "more paths would change than one effect may touch; split the work"));
+        return Err(Refusal::new(
+            Code::LimitExceeded,
+            "more paths would change than one effect may touch; split the work",
+        ));
     }
     // Opened now: when the bank cannot be had, nothing has moved yet.
     live.bank_dir()?;
     let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
     ids.complete(at_ns, random);
     let snapshot_id = id::make(id::SNAPSHOT, at_ns, random);
-    let marks: Vec<Mark> = plan.steps.iter().enumerate().map(|(index, step)| mark(step, index, &snapshot_id)).collect();
+    let marks: Vec<Mark> =
+        plan.steps.iter().enumerate().map(|(index, step)| mark(step, index, &snapshot_id)).collect();
     let intent = Intent {
         at_ns,
         kind: kind.to_owned(),
@@ -71,7 +83,9 @@ fn mark(step: &Step, index: usize, snapshot_id: &str) -> Mark {
             before: put.before.map(Into::into),
             after: Content { hash: content_hash(&put.bytes), size: put.bytes.len() as u64, mode: put.mode },
         },
-        Step::Remove { at: spot, before } => Mark::Remove { at: at(spot), temporary, bank, before: (*before).into() },
+        Step::Remove { at: spot, before } => {
+            Mark::Remove { at: at(spot), temporary, bank, before: (*before).into() }
+        }
         Step::MakeDir { at: spot, .. } => Mark::MakeDir { at: at(spot) },
         Step::Rename { from, before, to, replaced } => Mark::Rename {
             from: at(from),
@@ -86,5 +100,9 @@ fn mark(step: &Step, index: usize, snapshot_id: &str) -> Mark {
 
 fn at(spot: &Spot) -> At {
     let dir = spot.parent_absolute();
-    At { dir: if dir.is_empty() { "/".to_owned() } else { show(dir) }, name: show(&spot.name), shown: spot.shown.clone() }
+    At {
+        dir: if dir.is_empty() { "/".to_owned() } else { show(dir) },
+        name: show(&spot.name),
+        shown: spot.shown.clone(),
+    }
 }

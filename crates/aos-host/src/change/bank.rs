@@ -10,7 +10,13 @@ use super::lease;
 use crate::jail::Meta;
 
 /// Takes `name` out of `dir` into the bank. The object itself where nobody else can change it, else a copy.
-pub(super) fn deposit(dir: impl AsFd, name: &[u8], bank: &OwnedFd, bank_name: &str, sync: bool) -> Result<(), Errno> {
+pub(super) fn deposit(
+    dir: impl AsFd,
+    name: &[u8],
+    bank: &OwnedFd,
+    bank_name: &str,
+    sync: bool,
+) -> Result<(), Errno> {
     let Some(meta) = Meta::at(&dir, name)? else { return Err(Errno::NOENT) };
     if is_ours_alone(&dir, name, &meta) {
         match rustix::fs::renameat_with(&dir, name, bank, bank_name, RenameFlags::NOREPLACE) {
@@ -41,18 +47,33 @@ fn is_ours_alone(dir: impl AsFd, name: &[u8], meta: &Meta) -> bool {
 }
 
 /// Copies a file, a link or a tree, with modes and times of files. The copy appears whole or not at all.
-pub(super) fn copy(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u8], sync: bool) -> Result<(), Errno> {
+pub(super) fn copy(
+    dir: impl AsFd,
+    name: &[u8],
+    meta: &Meta,
+    to: &OwnedFd,
+    to_name: &[u8],
+    sync: bool,
+) -> Result<(), Errno> {
     let partial = [to_name, b".part"].concat();
     let _ = remove_any(to, &partial);
-    let copied = copy_any(&dir, name, meta, to, &partial, sync)
-        .and_then(|()| rustix::fs::renameat_with(to, partial.as_slice(), to, to_name, RenameFlags::NOREPLACE));
+    let copied = copy_any(&dir, name, meta, to, &partial, sync).and_then(|()| {
+        rustix::fs::renameat_with(to, partial.as_slice(), to, to_name, RenameFlags::NOREPLACE)
+    });
     if copied.is_err() {
         let _ = remove_any(to, &partial);
     }
     copied
 }
 
-fn copy_any(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u8], sync: bool) -> Result<(), Errno> {
+fn copy_any(
+    dir: impl AsFd,
+    name: &[u8],
+    meta: &Meta,
+    to: &OwnedFd,
+    to_name: &[u8],
+    sync: bool,
+) -> Result<(), Errno> {
     match meta.kind {
         Kind::File => copy_file(dir, name, meta, to, to_name, sync),
         Kind::Symlink => {
@@ -65,7 +86,14 @@ fn copy_any(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u
     }
 }
 
-fn copy_file(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u8], sync: bool) -> Result<(), Errno> {
+fn copy_file(
+    dir: impl AsFd,
+    name: &[u8],
+    meta: &Meta,
+    to: &OwnedFd,
+    to_name: &[u8],
+    sync: bool,
+) -> Result<(), Errno> {
     let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let from = rustix::fs::openat(dir, name, read, Mode::empty())?;
     let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -100,7 +128,14 @@ fn copy_bytes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
-fn copy_dir(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u8], sync: bool) -> Result<(), Errno> {
+fn copy_dir(
+    dir: impl AsFd,
+    name: &[u8],
+    meta: &Meta,
+    to: &OwnedFd,
+    to_name: &[u8],
+    sync: bool,
+) -> Result<(), Errno> {
     let from = open_dir(&dir, name)?;
     rustix::fs::mkdirat(to, to_name, Mode::from_raw_mode(0o700))?;
     let copy = open_dir(to, to_name)?;
@@ -113,7 +148,10 @@ fn copy_dir(dir: impl AsFd, name: &[u8], meta: &Meta, to: &OwnedFd, to_name: &[u
 }
 
 fn set_mtime(file: &OwnedFd, meta: &Meta) -> Result<(), Errno> {
-    let time = rustix::fs::Timespec { tv_sec: meta.mtime_ns.div_euclid(1_000_000_000), tv_nsec: meta.mtime_ns.rem_euclid(1_000_000_000) };
+    let time = rustix::fs::Timespec {
+        tv_sec: meta.mtime_ns.div_euclid(1_000_000_000),
+        tv_nsec: meta.mtime_ns.rem_euclid(1_000_000_000),
+    };
     rustix::fs::futimens(file, &rustix::fs::Timestamps { last_access: time, last_modification: time })
 }
 

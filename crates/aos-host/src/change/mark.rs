@@ -50,7 +50,14 @@ impl Seen {
 
 impl From<Meta> for Seen {
     fn from(meta: Meta) -> Seen {
-        Seen { kind: meta.kind, mode: meta.mode, dev: meta.dev, ino: meta.ino, size: meta.size, mtime_ns: meta.mtime_ns }
+        Seen {
+            kind: meta.kind,
+            mode: meta.mode,
+            dev: meta.dev,
+            ino: meta.ino,
+            size: meta.size,
+            mtime_ns: meta.mtime_ns,
+        }
     }
 }
 

@@ -27,9 +27,9 @@ use crate::jail::{Dir, Found, Meta, Place};
 
 pub(crate) use apply::apply;
 pub(crate) use arm::{Armed, arm};
-pub(crate) use recover::recover;
 pub(crate) use bank::{names_in, open_dir};
 pub(crate) use mark::TEMPORARY_PREFIX;
+pub(crate) use recover::recover;
 pub(crate) use undo::take_back;
 
 /// What is to be done, computed in full before anything moves.
@@ -37,8 +37,10 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) warnings: Vec<Warning>,
     /// Makes the receipt's fields from what stands at each step's place afterwards.
-    pub(crate) finish: Box<dyn FnOnce(&[Option<Meta>]) -> Body + Send>,
+    pub(crate) finish: Finish,
 }
+
+type Finish = Box<dyn FnOnce(&[Option<Meta>]) -> Body + Send>;
 
 impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -52,10 +54,21 @@ pub(crate) enum Step {
     /// A file with these bytes, new or in place of another.
     Put(Put),
     /// A file, a link or a whole folder, gone.
-    Remove { at: Spot, before: Meta },
-    MakeDir { at: Spot, mode: u32 },
+    Remove {
+        at: Spot,
+        before: Meta,
+    },
+    MakeDir {
+        at: Spot,
+        mode: u32,
+    },
     /// Something under another name. What stood there is displaced.
-    Rename { from: Spot, before: Meta, to: Spot, replaced: Option<Meta> },
+    Rename {
+        from: Spot,
+        before: Meta,
+        to: Spot,
+        replaced: Option<Meta>,
+    },
 }
 
 #[derive(Debug)]
@@ -108,7 +121,13 @@ pub(crate) struct Parents {
 
 impl Parents {
     /// The spot of `found`; folders that are missing become steps first.
-    pub(crate) fn spot(&mut self, found: &Found, steps: &mut Vec<Step>, mode: u32, jail: &crate::jail::Jail) -> Spot {
+    pub(crate) fn spot(
+        &mut self,
+        found: &Found,
+        steps: &mut Vec<Step>,
+        mode: u32,
+        jail: &crate::jail::Jail,
+    ) -> Spot {
         let (base, missing) = match found {
             Found::Here(place) => return Spot::of(place),
             Found::Below { base, missing, .. } => (base, missing),
@@ -120,7 +139,12 @@ impl Parents {
             absolute = [absolute.as_slice(), b"/", name].concat();
             let known = self.made.iter().find(|(made, _)| *made == absolute).map(|(_, step)| *step);
             let step = known.unwrap_or_else(|| {
-                let at = Spot { dir: dir.clone(), name: name.clone(), shown: jail.shown(&absolute), absolute: absolute.clone() };
+                let at = Spot {
+                    dir: dir.clone(),
+                    name: name.clone(),
+                    shown: jail.shown(&absolute),
+                    absolute: absolute.clone(),
+                };
                 steps.push(Step::MakeDir { at, mode });
                 self.made.push((absolute.clone(), steps.len() - 1));
                 steps.len() - 1
@@ -151,7 +175,7 @@ pub(crate) struct Locked<'a> {
 
 impl PathLocks {
     /// In the order of the stripes, so that two plans never wait for each other.
-    pub(crate) fn hold<'a>(&'a self, paths: impl Iterator<Item = &'a [u8]>) -> Locked<'a> {
+    pub(crate) fn hold<'p>(&self, paths: impl Iterator<Item = &'p [u8]>) -> Locked<'_> {
         let stripe = |path: &[u8]| {
             let mut hasher = DefaultHasher::new();
             path.hash(&mut hasher);
@@ -159,7 +183,8 @@ impl PathLocks {
         };
         let wanted: BTreeSet<usize> = paths.map(stripe).collect();
         // A panic while one was held poisons nothing: the intent it left is what tells.
-        let guard = |index: usize| self.stripes[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let guard =
+            |index: usize| self.stripes[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         Locked { _guards: wanted.into_iter().map(guard).collect() }
     }
 }

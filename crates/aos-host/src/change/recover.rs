@@ -20,8 +20,9 @@ pub(crate) fn recover(host: &Host) -> Result<usize, Fault> {
 }
 
 fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
-    let intent: Intent<Box<RawValue>> = serde_json::from_slice(&open.body)
-        .map_err(|why| Fault::Refused(format!("the journal is damaged: intent {} cannot be read: {why}", open.id)))?;
+    let intent: Intent<Box<RawValue>> = serde_json::from_slice(&open.body).map_err(|why| {
+        Fault::Refused(format!("the journal is damaged: intent {} cannot be read: {why}", open.id))
+    })?;
     let bank = host.bank.session(&intent.session_id)?;
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
     let stayed = undo::take_back_marks(&intent.marks, &bank, sync);

@@ -49,7 +49,10 @@ pub(super) fn take_back_marks(marks: &[Mark], bank: &OwnedFd, sync: bool) -> Vec
 impl Mark {
     fn shown(&self) -> &str {
         match self {
-            Mark::Put { at, .. } | Mark::Remove { at, .. } | Mark::MakeDir { at } | Mark::Rename { from: at, .. } => &at.shown,
+            Mark::Put { at, .. }
+            | Mark::Remove { at, .. }
+            | Mark::MakeDir { at }
+            | Mark::Rename { from: at, .. } => &at.shown,
         }
     }
 }
@@ -99,7 +102,9 @@ struct Site {
 impl Site {
     /// `None` when the folder is gone.
     fn open(at: &At) -> Result<Option<Site>, Errno> {
-        let bytes = |text: &str| Spelled::parse(text).map(|spelled| spelled.as_bytes().to_vec()).map_err(|_| Errno::INVAL);
+        let bytes = |text: &str| {
+            Spelled::parse(text).map(|spelled| spelled.as_bytes().to_vec()).map_err(|_| Errno::INVAL)
+        };
         let (path, name) = (bytes(&at.dir)?, bytes(&at.name)?);
         if name.contains(&b'/') || name == b".." || name == b"." {
             return Err(Errno::INVAL);
@@ -120,7 +125,9 @@ impl Site {
     /// Whether the file at the place is the one that the step put.
     fn is_ours(&self, after: &Content) -> Result<bool, Errno> {
         let Some(meta) = self.here()? else { return Ok(false) };
-        Ok(meta.kind == Kind::File && meta.size == after.size && hash_of(&self.dir, &self.name)? == after.hash)
+        Ok(meta.kind == Kind::File
+            && meta.size == after.size
+            && hash_of(&self.dir, &self.name)? == after.hash)
     }
 
     /// A new file: taken away again.
@@ -136,7 +143,15 @@ impl Site {
     }
 
     /// A replaced file: the old one comes back from where it is now.
-    fn unreplace(&self, temporary: &str, bank: &OwnedFd, kept: &str, before: &Seen, after: &Content, sync: bool) -> Result<bool, Errno> {
+    fn unreplace(
+        &self,
+        temporary: &str,
+        bank: &OwnedFd,
+        kept: &str,
+        before: &Seen,
+        after: &Content,
+        sync: bool,
+    ) -> Result<bool, Errno> {
         if self.here()?.is_some_and(|here| before.is(&here)) {
             return Ok(true);
         }
@@ -148,18 +163,37 @@ impl Site {
             bank::deposit(&self.dir, temporary.as_bytes(), bank, kept, sync)?;
             return Ok(false);
         }
-        rustix::fs::renameat_with(&self.dir, temporary, &self.dir, self.name.as_slice(), RenameFlags::EXCHANGE)?;
+        rustix::fs::renameat_with(
+            &self.dir,
+            temporary,
+            &self.dir,
+            self.name.as_slice(),
+            RenameFlags::EXCHANGE,
+        )?;
         Ok(true)
     }
 
-    fn unremove(&self, temporary: &str, bank: &OwnedFd, kept: &str, before: &Seen, sync: bool) -> Result<bool, Errno> {
+    fn unremove(
+        &self,
+        temporary: &str,
+        bank: &OwnedFd,
+        kept: &str,
+        before: &Seen,
+        sync: bool,
+    ) -> Result<bool, Errno> {
         if self.here()?.is_some_and(|here| before.is(&here)) {
             return Ok(true);
         }
         if !self.fetch(temporary, bank, kept, before, sync)? {
             return Ok(false);
         }
-        match rustix::fs::renameat_with(&self.dir, temporary, &self.dir, self.name.as_slice(), RenameFlags::NOREPLACE) {
+        match rustix::fs::renameat_with(
+            &self.dir,
+            temporary,
+            &self.dir,
+            self.name.as_slice(),
+            RenameFlags::NOREPLACE,
+        ) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => {
                 bank::deposit(&self.dir, temporary.as_bytes(), bank, kept, sync)?;
@@ -170,7 +204,16 @@ impl Site {
     }
 
     #[expect(clippy::too_many_arguments, reason = "a mark's fields, taken apart once")]
-    fn unrename(&self, to: &Site, temporary: &str, bank: &OwnedFd, kept: &str, before: &Seen, replaced: Option<&Seen>, sync: bool) -> Result<bool, Errno> {
+    fn unrename(
+        &self,
+        to: &Site,
+        temporary: &str,
+        bank: &OwnedFd,
+        kept: &str,
+        before: &Seen,
+        replaced: Option<&Seen>,
+        sync: bool,
+    ) -> Result<bool, Errno> {
         if self.here()?.is_some_and(|here| before.is(&here)) {
             return Ok(true);
         }
@@ -178,7 +221,13 @@ impl Site {
             return Ok(false);
         }
         let Some(replaced) = replaced else {
-            return match rustix::fs::renameat_with(&to.dir, to.name.as_slice(), &self.dir, self.name.as_slice(), RenameFlags::NOREPLACE) {
+            return match rustix::fs::renameat_with(
+                &to.dir,
+                to.name.as_slice(),
+                &self.dir,
+                self.name.as_slice(),
+                RenameFlags::NOREPLACE,
+            ) {
                 Ok(()) => Ok(true),
                 Err(Errno::EXIST) => Ok(false),
                 Err(why) => Err(why),
@@ -189,7 +238,13 @@ impl Site {
             if !self.fetch(temporary, bank, kept, replaced, sync)? {
                 return Ok(false);
             }
-            match rustix::fs::renameat_with(&self.dir, temporary, &self.dir, self.name.as_slice(), RenameFlags::NOREPLACE) {
+            match rustix::fs::renameat_with(
+                &self.dir,
+                temporary,
+                &self.dir,
+                self.name.as_slice(),
+                RenameFlags::NOREPLACE,
+            ) {
                 Ok(()) => {}
                 Err(Errno::EXIST) => {
                     bank::deposit(&self.dir, temporary.as_bytes(), bank, kept, sync)?;
@@ -198,13 +253,26 @@ impl Site {
                 Err(why) => return Err(why),
             }
         }
-        rustix::fs::renameat_with(&self.dir, self.name.as_slice(), &to.dir, to.name.as_slice(), RenameFlags::EXCHANGE)?;
+        rustix::fs::renameat_with(
+            &self.dir,
+            self.name.as_slice(),
+            &to.dir,
+            to.name.as_slice(),
+            RenameFlags::EXCHANGE,
+        )?;
         Ok(true)
     }
 
     /// Brings the displaced object to the temporary name, from the bank when it got that far. A new file that was
     /// still waiting there is thrown away.
-    fn fetch(&self, temporary: &str, bank: &OwnedFd, kept: &str, before: &Seen, sync: bool) -> Result<bool, Errno> {
+    fn fetch(
+        &self,
+        temporary: &str,
+        bank: &OwnedFd,
+        kept: &str,
+        before: &Seen,
+        sync: bool,
+    ) -> Result<bool, Errno> {
         if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|meta| before.is(&meta)) {
             // A copy that was being made of it is not needed any more.
             let _ = bank::remove_any(bank, kept.as_bytes());

@@ -7,27 +7,27 @@ use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::Errno;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meta {
-    pub kind: Kind,
+pub(crate) struct Meta {
+    pub(crate) kind: Kind,
     /// `st_mode & 07777`.
-    pub mode: u32,
-    pub size: u64,
-    pub mtime_ns: i64,
-    pub dev: u64,
-    pub ino: u64,
-    pub nlink: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub mount: u64,
+    pub(crate) mode: u32,
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: i64,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    pub(crate) nlink: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) mount: u64,
 }
 
 impl Meta {
-    pub fn of(fd: impl AsFd) -> Result<Meta, Errno> {
+    pub(crate) fn of(fd: impl AsFd) -> Result<Meta, Errno> {
         Meta::statx(fd, b"", AtFlags::EMPTY_PATH)
     }
 
     /// Of a plain name in a folder; a link is looked at, not through.
-    pub fn at(dir: impl AsFd, name: &[u8]) -> Result<Option<Meta>, Errno> {
+    pub(crate) fn at(dir: impl AsFd, name: &[u8]) -> Result<Option<Meta>, Errno> {
         match Meta::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(meta) => Ok(Some(meta)),
             Err(Errno::NOENT) => Ok(None),
@@ -48,7 +48,11 @@ impl Meta {
             kind,
             mode: u32::from(stat.stx_mode) & 0o7777,
             size: stat.stx_size,
-            mtime_ns: stat.stx_mtime.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(stat.stx_mtime.tv_nsec)),
+            mtime_ns: stat
+                .stx_mtime
+                .tv_sec
+                .saturating_mul(1_000_000_000)
+                .saturating_add(i64::from(stat.stx_mtime.tv_nsec)),
             dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             ino: stat.stx_ino,
             nlink: stat.stx_nlink,
@@ -59,7 +63,8 @@ impl Meta {
     }
 
     /// Whether this is the same file with the same content as far as the file system tells.
-    pub fn same_version(&self, other: &Meta) -> bool {
-        (self.dev, self.ino, self.size, self.mtime_ns, self.kind) == (other.dev, other.ino, other.size, other.mtime_ns, other.kind)
+    pub(crate) fn same_version(&self, other: &Meta) -> bool {
+        (self.dev, self.ino, self.size, self.mtime_ns, self.kind)
+            == (other.dev, other.ino, other.size, other.mtime_ns, other.kind)
     }
 }

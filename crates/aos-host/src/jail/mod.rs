@@ -17,13 +17,13 @@ use aos_model::state::RootRecord;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-pub use meta::Meta;
+pub(crate) use meta::Meta;
 pub(crate) use place::{Dir, Found, Place};
-pub(crate) use resolve::{Last, Resolved, resolve};
+pub(crate) use resolve::{Last, Resolved, follow_text, resolve};
 
 /// A folder that a session may work in, held open for the session's life.
 #[derive(Debug)]
-pub struct Root {
+pub(crate) struct Root {
     pub(crate) fd: OwnedFd,
     /// Absolute and link-free, without a slash at the end; empty for `/`.
     pub(crate) path: Vec<u8>,
@@ -32,7 +32,7 @@ pub struct Root {
 
 impl Root {
     /// Pins the folder at `path`, links resolved.
-    pub fn pin(path: &Path) -> Result<Root, Errno> {
+    pub(crate) fn pin(path: &Path) -> Result<Root, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
         let meta = Meta::of(&fd)?;
@@ -43,7 +43,7 @@ impl Root {
     }
 
     /// Pins the same folder again after a restart; anything else at its path is not it.
-    pub fn pin_again(record: &RootRecord) -> Result<Root, Errno> {
+    pub(crate) fn pin_again(record: &RootRecord) -> Result<Root, Errno> {
         let bytes = aos_model::path::Spelled::parse(&record.path).map_err(|_| Errno::INVAL)?;
         let root = Root::pin(Path::new(std::ffi::OsStr::from_bytes(bytes.as_bytes())))?;
         if root.record() != *record {
@@ -52,11 +52,11 @@ impl Root {
         Ok(root)
     }
 
-    pub fn record(&self) -> RootRecord {
+    pub(crate) fn record(&self) -> RootRecord {
         RootRecord { path: self.shown(), dev: self.meta.dev, ino: self.meta.ino }
     }
 
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         if self.path.is_empty() { "/".to_owned() } else { aos_model::path::show(&self.path) }
     }
 }
@@ -68,7 +68,7 @@ fn raw(fd: &OwnedFd) -> i32 {
 
 /// The boundary of one session.
 #[derive(Debug)]
-pub struct Jail {
+pub(crate) struct Jail {
     pub(crate) roots: Vec<Root>,
     /// Where relative paths start: absolute, link-free.
     pub(crate) workdir: Vec<u8>,

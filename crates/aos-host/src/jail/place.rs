@@ -79,7 +79,10 @@ impl Found {
     }
 
     pub(crate) fn missing(&self) -> Refusal {
-        Refusal::new(Code::PathNotFound, format!("{}: nothing is there; check the spelling or list the folder", self.shown()))
+        Refusal::new(
+            Code::PathNotFound,
+            format!("{}: nothing is there; check the spelling or list the folder", self.shown()),
+        )
     }
 
     /// The place whose folder is there, or `parent_not_found`.
@@ -88,7 +91,11 @@ impl Found {
             Found::Here(place) => Ok(place),
             Found::Below { shown, missing, base, .. } => Err(Refusal::new(
                 Code::ParentNotFound,
-                format!("{shown}: `{}` is not a folder in {}; make it first or ask for the parents to be made", aos_model::path::show(&missing[0]), base.shown),
+                format!(
+                    "{shown}: `{}` is not a folder in {}; make it first or ask for the parents to be made",
+                    aos_model::path::show(&missing[0]),
+                    base.shown
+                ),
             )),
         }
     }
@@ -100,7 +107,8 @@ impl Place {
         let here = self.meta.ok_or_else(|| self.gone())?;
         self.must_be_file(&here)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
-        let fd = open_beneath(&self.dir, &self.name, flags, self.cross_mounts).map_err(|why| self.fault("open", why))?;
+        let fd = open_beneath(&self.dir, &self.name, flags, self.cross_mounts)
+            .map_err(|why| self.fault("open", why))?;
         let meta = Meta::of(&fd).map_err(|why| self.fault("look at", why))?;
         // It may have been swapped since; what was opened counts.
         self.must_be_file(&meta)?;
@@ -109,16 +117,24 @@ impl Place {
 
     pub(crate) fn open_dir(&self) -> Result<OwnedFd, Errno> {
         let name: &[u8] = if self.name.is_empty() { b"." } else { &self.name };
-        open_beneath(&self.dir, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW, self.cross_mounts)
+        open_beneath(
+            &self.dir,
+            name,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+            self.cross_mounts,
+        )
     }
 
     pub(crate) fn must_be_file(&self, meta: &Meta) -> Result<(), Refusal> {
         match meta.kind {
             Kind::File => Ok(()),
-            Kind::Dir => Err(Refusal::new(Code::IsDirectory, format!("{} is a folder; name a file in it", self.shown))),
-            Kind::Symlink | Kind::Other => {
-                Err(Refusal::new(Code::NotRegularFile, format!("{} is no regular file; only regular files are read and written", self.shown)))
+            Kind::Dir => {
+                Err(Refusal::new(Code::IsDirectory, format!("{} is a folder; name a file in it", self.shown)))
             }
+            Kind::Symlink | Kind::Other => Err(Refusal::new(
+                Code::NotRegularFile,
+                format!("{} is no regular file; only regular files are read and written", self.shown),
+            )),
         }
     }
 
@@ -134,8 +150,14 @@ impl Place {
         match why {
             Errno::NOENT => self.gone(),
             // A neighbour put a link or a mount there after we looked.
-            Errno::LOOP => Refusal::new(Code::SymlinkNotAllowed, format!("{}: a link appeared there while it was opened", self.shown)),
-            Errno::XDEV => Refusal::new(Code::PathOutsideRoots, format!("{} lies on another mount, which is outside the roots", self.shown)),
+            Errno::LOOP => Refusal::new(
+                Code::SymlinkNotAllowed,
+                format!("{}: a link appeared there while it was opened", self.shown),
+            ),
+            Errno::XDEV => Refusal::new(
+                Code::PathOutsideRoots,
+                format!("{} lies on another mount, which is outside the roots", self.shown),
+            ),
             why => fault::refusal(&format!("cannot {verb} {}", self.shown), why),
         }
     }

@@ -44,7 +44,8 @@ pub(crate) struct Resolved {
 
 /// Resolves `text` in the jail of `live`.
 pub(crate) fn resolve(live: &Arc<Live>, text: &str, last: Last) -> Result<Resolved, Refusal> {
-    let spelled = Spelled::parse(text).map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shorten(text))))?;
+    let spelled = Spelled::parse(text)
+        .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shorten(text))))?;
     let jail = &live.jail;
     let clean = jail.clean(&spelled)?;
     let literal = clean.absolute.clone();
@@ -56,7 +57,7 @@ pub(crate) fn resolve(live: &Arc<Live>, text: &str, last: Last) -> Result<Resolv
             Some(clean) => clean,
             None => jail.unlink(&spelled, last)?,
         };
-        match open(live, clean, last) {
+        match open(live, &clean, last) {
             Ok(found) => return Ok(Resolved { literal, found }),
             Err(Again::Refused(refusal)) => return Err(refusal),
             Err(Again::Link) => {}
@@ -82,7 +83,9 @@ impl Jail {
             absolute.extend_from_slice(name);
         }
         match &self.workdir_alias {
-            Some(alias) if spelled.is_absolute() && is_below(&absolute, alias) => [self.workdir.as_slice(), &absolute[alias.len()..]].concat(),
+            Some(alias) if spelled.is_absolute() && is_below(&absolute, alias) => {
+                [self.workdir.as_slice(), &absolute[alias.len()..]].concat()
+            }
             _ => absolute,
         }
     }
@@ -101,7 +104,8 @@ impl Jail {
             } else if absolute.len() == root_path.len() {
                 return outside();
             } else {
-                let cut = absolute.iter().rposition(|b| *b == b'/').expect("BUG: there is a name to take away");
+                let cut =
+                    absolute.iter().rposition(|b| *b == b'/').expect("BUG: there is a name to take away");
                 absolute.truncate(cut);
             }
         }
@@ -114,7 +118,12 @@ impl Jail {
     /// The innermost root that `absolute` begins with.
     fn root_of(&self, absolute: &[u8]) -> Option<usize> {
         let inside = |(_, root): &(usize, &super::Root)| is_below(absolute, &root.path);
-        self.roots.iter().enumerate().filter(inside).max_by_key(|(_, root)| root.path.len()).map(|(index, _)| index)
+        self.roots
+            .iter()
+            .enumerate()
+            .filter(inside)
+            .max_by_key(|(_, root)| root.path.len())
+            .map(|(index, _)| index)
     }
 
     /// Follows the links on the way, as text, under the session's rule. What comes out is opened with links
@@ -152,8 +161,14 @@ enum Followed {
 impl Followed {
     fn refusal(self, subject: &str) -> Refusal {
         match self {
-            Followed::Loop => Refusal::new(Code::InvalidPath, format!("{subject}: more than {LINKS_MAX} links on the way, or a link loop")),
-            Followed::Missing => Refusal::new(Code::PathNotFound, format!("{subject}: nothing is there; check the spelling or list the folder")),
+            Followed::Loop => Refusal::new(
+                Code::InvalidPath,
+                format!("{subject}: more than {LINKS_MAX} links on the way, or a link loop"),
+            ),
+            Followed::Missing => Refusal::new(
+                Code::PathNotFound,
+                format!("{subject}: nothing is there; check the spelling or list the folder"),
+            ),
             Followed::Failed(why) => fault::refusal(&format!("cannot resolve {subject}"), why),
         }
     }
@@ -162,7 +177,12 @@ impl Followed {
 /// Walks `rest` from `base` (link-free), reading links as text. Returns the link-free path, and whether there were
 /// links. Names that are missing stay as they are, so that a file can be made there.
 fn follow(base: &[u8], rest: &[u8], last: Last) -> Result<(Vec<u8>, bool), Followed> {
-    let names = |text: &[u8]| text.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".").map(<[u8]>::to_vec).collect::<VecDeque<_>>();
+    let names = |text: &[u8]| {
+        text.split(|b| *b == b'/')
+            .filter(|n| !n.is_empty() && *n != b".")
+            .map(<[u8]>::to_vec)
+            .collect::<VecDeque<_>>()
+    };
     let mut path = base.to_vec();
     let mut todo = names(rest);
     let (mut links, mut missing) = (0, false);
@@ -201,8 +221,13 @@ fn follow(base: &[u8], rest: &[u8], last: Last) -> Result<(Vec<u8>, bool), Follo
     Ok((path, links > 0))
 }
 
+/// Where an absolute path leads, for advice only: nothing is opened by what this says.
+pub(crate) fn follow_text(absolute: &[u8]) -> Option<Vec<u8>> {
+    follow(b"", absolute, Last::Follow).ok().map(|(path, _)| path)
+}
+
 /// Opens the folder of a clean path beneath its root and looks at the name in it.
-fn open(live: &Arc<Live>, clean: Clean, last: Last) -> Result<Found, Again> {
+fn open(live: &Arc<Live>, clean: &Clean, last: Last) -> Result<Found, Again> {
     let jail = &live.jail;
     let shown = jail.shown(&clean.absolute);
     let (base, rest): (Dir, &[u8]) = if clean.root == OUTSIDE {
@@ -231,7 +256,7 @@ fn open(live: &Arc<Live>, clean: Clean, last: Last) -> Result<Found, Again> {
     let dir = match open_parent(&base, parent, cross_mounts) {
         Ok(Some(dir)) => Dir::Opened(Arc::new(dir)),
         Ok(None) => base,
-        Err(Errno::NOENT | Errno::NOTDIR) => return deepest(live, base, rest, &clean, cross_mounts),
+        Err(Errno::NOENT | Errno::NOTDIR) => return deepest(live, base, rest, clean, cross_mounts),
         Err(why) => return Err(sort_out(why, &shown)),
     };
     let meta = match Meta::at(&dir, name) {
@@ -244,7 +269,8 @@ fn open(live: &Arc<Live>, clean: Clean, last: Last) -> Result<Found, Again> {
     }
     let found = place(dir, name, &clean.absolute, meta);
     // A mount point below a root is outside: the name is on our side, what it shows is not.
-    let elsewhere = |meta: Meta| meta.kind != Kind::Symlink && meta.mount != jail.roots[clean.root].meta.mount;
+    let elsewhere =
+        |meta: Meta| meta.kind != Kind::Symlink && meta.mount != jail.roots[clean.root].meta.mount;
     if !cross_mounts && meta.is_some_and(elsewhere) {
         return Err(Again::Refused(found.fault("open", Errno::XDEV)));
     }
@@ -264,7 +290,13 @@ fn open_parent(base: &Dir, parent: &[u8], cross_mounts: bool) -> Result<Option<s
 }
 
 /// Finds how far the folders of a path exist.
-fn deepest(live: &Arc<Live>, base: Dir, rest: &[u8], clean: &Clean, cross_mounts: bool) -> Result<Found, Again> {
+fn deepest(
+    live: &Arc<Live>,
+    base: Dir,
+    rest: &[u8],
+    clean: &Clean,
+    cross_mounts: bool,
+) -> Result<Found, Again> {
     let jail = &live.jail;
     let shown = jail.shown(&clean.absolute);
     let names: Vec<&[u8]> = rest.split(|b| *b == b'/').collect();
@@ -300,18 +332,27 @@ fn deepest(live: &Arc<Live>, base: Dir, rest: &[u8], clean: &Clean, cross_mounts
 fn sort_out(why: Errno, shown: &str) -> Again {
     match why {
         Errno::LOOP => Again::Link,
-        Errno::XDEV => Again::Refused(Refusal::new(Code::PathOutsideRoots, format!("{shown} lies on another mount, which is outside the roots"))),
+        Errno::XDEV => Again::Refused(Refusal::new(
+            Code::PathOutsideRoots,
+            format!("{shown} lies on another mount, which is outside the roots"),
+        )),
         why => Again::Refused(fault::refusal(&format!("cannot open the folder of {shown}"), why)),
     }
 }
 
 fn outside(shown: &str, jail: &Jail) -> Refusal {
     let roots: Vec<String> = jail.roots.iter().map(super::Root::shown).collect();
-    let inside = if roots.is_empty() { "this session has no roots".to_owned() } else { format!("the roots are {}", roots.join(", ")) };
+    let inside = if roots.is_empty() {
+        "this session has no roots".to_owned()
+    } else {
+        format!("the roots are {}", roots.join(", "))
+    };
     Refusal::new(Code::PathOutsideRoots, format!("{shown} is outside the roots of this session; {inside}"))
 }
 
 fn link_refused(shown: &str, why: &str) -> Refusal {
-    Refusal::new(Code::SymlinkNotAllowed, format!("{shown}: {why}; name the target itself or open a session whose roots hold it"))
+    Refusal::new(
+        Code::SymlinkNotAllowed,
+        format!("{shown}: {why}; name the target itself or open a session whose roots hold it"),
+    )
 }
-

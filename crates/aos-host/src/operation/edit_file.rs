@@ -26,9 +26,17 @@ pub(super) fn check(mut request: EditFile) -> Result<Checked, Refusal> {
     let invalid = |why: &str| Refusal::new(Code::InvalidParams, why);
     let edits = match (request.edits.take(), request.old_string.take(), request.new_string.take()) {
         (Some(edits), None, None) if request.replace_all.is_none() && !edits.is_empty() => edits,
-        (Some(edits), None, None) if edits.is_empty() => return Err(invalid("field `edits`: the list is empty")),
-        (Some(_), ..) => return Err(invalid("field `edits`: give either `edits` or `old_string`, `new_string` and `replace_all`, not both")),
-        (None, Some(old_string), Some(new_string)) => vec![EditItem { old_string, new_string, replace_all: request.replace_all }],
+        (Some(edits), None, None) if edits.is_empty() => {
+            return Err(invalid("field `edits`: the list is empty"));
+        }
+        (Some(_), ..) => {
+            return Err(invalid(
+                "field `edits`: give either `edits` or `old_string`, `new_string` and `replace_all`, not both",
+            ));
+        }
+        (None, Some(old_string), Some(new_string)) => {
+            vec![EditItem { old_string, new_string, replace_all: request.replace_all }]
+        }
         (None, None, _) => return Err(invalid("missing field `old_string`")),
         (None, Some(_), None) => return Err(invalid("missing field `new_string`")),
     };
@@ -53,22 +61,37 @@ impl Operation for Checked {
         if let Some(expected) = &self.request.expected_hash
             && *expected != content_hash(&old)
         {
-            return Err(Refusal::new(Code::StaleBase, format!("{}: its content is not the expected one; nothing was changed. Read it again and repeat", place.shown)));
+            return Err(Refusal::new(
+                Code::StaleBase,
+                format!(
+                    "{}: its content is not the expected one; nothing was changed. Read it again and repeat",
+                    place.shown
+                ),
+            ));
         }
-        let old_text = std::str::from_utf8(&old)
-            .map_err(|_| Refusal::new(Code::InvalidUtf8, format!("{} is no UTF-8 text; edit_file works on text only", place.shown)))?;
+        let old_text = std::str::from_utf8(&old).map_err(|_| {
+            Refusal::new(
+                Code::InvalidUtf8,
+                format!("{} is no UTF-8 text; edit_file works on text only", place.shown),
+            )
+        })?;
         let edits: Vec<Edit<'_>> = self.edits.iter().map(item).collect();
         let edited = edit::edit(old_text, &edits).map_err(|error| refuse(&place.shown, &error))?;
         let capability = &scene.live.capability;
         within(capability.max_edit_replacements, "max_edit_replacements", edited.replacements, &place.shown)?;
         within(capability.max_write_bytes, "max_write_bytes", edited.text.len() as u64, &place.shown)?;
         let changed = edited.text != old_text;
-        let diff = (self.request.with_diff == Some(true)).then(|| text::diff(&place.shown, Some(&old), Some(edited.text.as_bytes())));
+        let diff = (self.request.with_diff == Some(true))
+            .then(|| text::diff(&place.shown, Some(&old), Some(edited.text.as_bytes())));
         let body = Body::Edited(Edited {
             replacements: edited.replacements,
             applied: changed,
             match_kind: edited.kind.as_str(),
-            summary_text: format!("Updated {} ({})", place.shown, text::count(edited.replacements, "replacement")),
+            summary_text: format!(
+                "Updated {} ({})",
+                place.shown,
+                text::count(edited.replacements, "replacement")
+            ),
             diff,
         });
         if !changed {
@@ -81,7 +104,11 @@ impl Operation for Checked {
             before: Some(meta),
             built_on_before: true,
         };
-        Ok(Planned::Change(Plan { steps: vec![Step::Put(put)], warnings: scene.warnings, finish: Box::new(|_| body) }))
+        Ok(Planned::Change(Plan {
+            steps: vec![Step::Put(put)],
+            warnings: scene.warnings,
+            finish: Box::new(|_| body),
+        }))
     }
 }
 

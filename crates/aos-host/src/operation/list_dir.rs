@@ -21,7 +21,10 @@ impl Operation for ListDir {
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
         let (place, meta) = scene.found[0].existing()?;
         if meta.kind != Kind::Dir {
-            return Err(Refusal::new(Code::NotDirectory, format!("{} is no folder; use read_file or stat", place.shown)));
+            return Err(Refusal::new(
+                Code::NotDirectory,
+                format!("{} is no folder; use read_file or stat", place.shown),
+            ));
         }
         let form = scene.form(self.output_mode)?;
         let (mut names, cut) = list(&scene, place).map_err(|why| place.fault("list", why))?;
@@ -30,7 +33,8 @@ impl Operation for ListDir {
         let truncated = cut || names.len() as u64 > wanted;
         names.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
         let count = names.len() as u64;
-        let lines: Vec<String> = names.iter().map(|(name, suffix)| format!("{}{suffix}", show(name))).collect();
+        let lines: Vec<String> =
+            names.iter().map(|(name, suffix)| format!("{}{suffix}", show(name))).collect();
         let entries = form.text(scene.host, lines.join("\n"), &place.shown)?;
         scene.answer(Body::Entries { entries, count, truncated })
     }
@@ -46,7 +50,11 @@ fn list(scene: &Scene<'_>, place: &Place) -> Result<(Names, bool), Errno> {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         let absolute = [place.absolute.as_slice(), b"/", name].concat();
-        if name == b"." || name == b".." || name.starts_with(TEMPORARY_PREFIX) || scene.live.jail.is_hidden(&absolute) {
+        if name == b"."
+            || name == b".."
+            || name.starts_with(TEMPORARY_PREFIX)
+            || scene.live.jail.is_hidden(&absolute)
+        {
             continue;
         }
         if names.len() >= LIST_ENTRIES_MAX {

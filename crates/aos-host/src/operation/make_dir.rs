@@ -22,7 +22,11 @@ impl Operation for MakeDir {
             && let Some(meta) = place.meta
         {
             // As `mkdir -p`: a folder that is there already is what was wanted.
-            return if parents && meta.kind == Kind::Dir { scene.answer(Body::Made {}) } else { Err(exists(place)) };
+            return if parents && meta.kind == Kind::Dir {
+                scene.answer(Body::Made {})
+            } else {
+                Err(exists(place))
+            };
         }
         if !parents {
             found.with_parent()?;

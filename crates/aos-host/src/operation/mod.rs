@@ -148,9 +148,13 @@ pub(crate) fn protect(live: &Live, absolute: &[u8], warnings: &mut Vec<Warning>)
         return Ok(());
     }
     let Some(pattern) = protected_name(below_roots(&live.jail, absolute)) else { return Ok(()) };
-    let message = format!("{} is protected (`{pattern}`): it can run code or steer agents", live.jail.shown(absolute));
+    let message =
+        format!("{} is protected (`{pattern}`): it can run code or steer agents", live.jail.shown(absolute));
     if live.capability.protected_paths == ProtectedPaths::Deny {
-        return Err(Refusal::new(Code::ProtectedPath, format!("{message}. Ask the operator, or open a session with `protected_paths` `warn`")));
+        return Err(Refusal::new(
+            Code::ProtectedPath,
+            format!("{message}. Ask the operator, or open a session with `protected_paths` `warn`"),
+        ));
     }
     let warning = Warning::new("protected_path", message);
     if !warnings.contains(&warning) {
@@ -172,8 +176,7 @@ fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
 pub(crate) fn plan(host: &Host, ruled: Ruled) -> Result<(Planned, Locked<'_>), Refusal> {
     let Ruled { live, operation, mut found, warnings, blob_only } = ruled;
     let mutates = operation.targets().iter().any(Target::changes);
-    let paths: Vec<Vec<u8>> = if mutates { found.iter().map(|f| f.absolute().to_vec()).collect() } else { Vec::new() };
-    let locks = host.locks.hold(paths.iter().map(Vec::as_slice));
+    let locks = host.locks.hold(found.iter().filter(|_| mutates).map(Found::absolute));
     if mutates {
         found.iter_mut().try_for_each(look_again)?;
     }
@@ -202,18 +205,33 @@ impl Scene<'_> {
 }
 
 /// The bytes that a request brings along, inline or by a blob that this session may name.
-pub(crate) fn content(host: &Host, live: &Live, content: &Content, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn content(
+    host: &Host,
+    live: &Live,
+    content: &Content,
+    bytes_max: u64,
+) -> Result<Vec<u8>, Refusal> {
     match content {
         Content::InlineText { text } => Ok(text.clone().into_bytes()),
         Content::InlineBytes { bytes } => Ok(bytes.0.clone()),
         Content::BlobRef { blob_ref } => {
             let shown = aos_model::text::escape(blob_ref);
-            let unknown = || Refusal::new(Code::BlobNotFound, format!("{shown}: no such blob for this session; make it with `aos blob put`"));
-            let named = [None, Some(live.id.as_str())].into_iter().map(|session| host.journal.state(&blob_key(session, blob_ref)));
+            let unknown = || {
+                Refusal::new(
+                    Code::BlobNotFound,
+                    format!("{shown}: no such blob for this session; make it with `aos blob put`"),
+                )
+            };
+            let named = [None, Some(live.id.as_str())]
+                .into_iter()
+                .map(|session| host.journal.state(&blob_key(session, blob_ref)));
             let known = named.collect::<Result<Vec<_>, _>>()?.iter().any(Option::is_some);
             let size = if known { host.blobs.size_of(blob_ref)? } else { None }.ok_or_else(unknown)?;
             if size > bytes_max {
-                return Err(Refusal::new(Code::LimitExceeded, format!("{shown}: {size} bytes are over the limit of {bytes_max}; nothing was changed")));
+                return Err(Refusal::new(
+                    Code::LimitExceeded,
+                    format!("{shown}: {size} bytes are over the limit of {bytes_max}; nothing was changed"),
+                ));
             }
             host.blobs.read(blob_ref, bytes_max)?.ok_or_else(unknown)
         }

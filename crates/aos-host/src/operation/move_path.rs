@@ -28,15 +28,30 @@ impl Operation for Move {
             }
         }
         if from.absolute == to.absolute {
-            return Ok(Planned::Answer(crate::spine::Done::new(aos_model::refusal::Status::Ok, Body::Moved {}, warnings)));
+            return Ok(Planned::Answer(crate::spine::Done::new(
+                aos_model::refusal::Status::Ok,
+                Body::Moved {},
+                warnings,
+            )));
         }
         if is_below(&to.absolute, &from.absolute) {
-            return Err(Refusal::new(Code::InvalidPath, format!("cannot move {} to {}: that is inside it", from.shown, to.shown)));
+            return Err(Refusal::new(
+                Code::InvalidPath,
+                format!("cannot move {} to {}: that is inside it", from.shown, to.shown),
+            ));
         }
-        let replaced = self.replaced(to, &before)?;
+        let replaced = replaced(self, to, &before)?;
         if before.kind == Kind::Dir {
             let onto = Some((from.absolute.clone(), to.absolute.clone()));
-            let mut walk = Walk { live: scene.live, op: Op::Write, onto, entries: 0, files: 0, mount: before.mount, warnings: &mut warnings };
+            let mut walk = Walk {
+                live: scene.live,
+                op: Op::Write,
+                onto,
+                entries: 0,
+                files: 0,
+                mount: before.mount,
+                warnings: &mut warnings,
+            };
             walk.folder(from.dir.as_fd(), &from.name, &from.absolute)?;
         }
         let steps = vec![Step::Rename { from: Spot::of(from), before, to: Spot::of(to), replaced }];
@@ -44,18 +59,18 @@ impl Operation for Move {
     }
 }
 
-impl Move {
-    /// What is displaced, if that was asked for. Folders and links are never displaced by a move.
-    fn replaced(&self, to: &Place, before: &Meta) -> Result<Option<Meta>, Refusal> {
-        let Some(there) = to.meta else { return Ok(None) };
-        // Two names of one file: renaming one onto the other would do nothing, which is not what was asked.
-        let same = (there.dev, there.ino) == (before.dev, before.ino);
-        if self.overwrite != Some(true) || there.kind == Kind::Symlink || same {
-            return Err(exists(to));
-        }
-        if there.kind == Kind::Dir || before.kind == Kind::Dir {
-            return Err(Refusal::new(Code::IsDirectory, format!("cannot move {} onto {}: only files replace files; name the path inside the folder", self.from, to.shown)));
-        }
-        Ok(Some(there))
+/// What is displaced, if that was asked for. Folders and links are never displaced by a move.
+fn replaced(request: &Move, to: &Place, before: &Meta) -> Result<Option<Meta>, Refusal> {
+    let Some(there) = to.meta else { return Ok(None) };
+    // Two names of one file: renaming one onto the other would do nothing, which is not what was asked.
+    let same = (there.dev, there.ino) == (before.dev, before.ino);
+    if request.overwrite != Some(true) || there.kind == Kind::Symlink || same {
+        return Err(exists(to));
     }
+    if there.kind == Kind::Dir || before.kind == Kind::Dir {
+        let why =
+            format!("cannot replace {}: only files replace files; name the path inside the folder", to.shown);
+        return Err(Refusal::new(Code::IsDirectory, why));
+    }
+    Ok(Some(there))
 }

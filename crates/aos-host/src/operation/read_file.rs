@@ -26,7 +26,9 @@ impl Operation for ReadFile {
         let (place, _) = scene.found[0].existing()?;
         let (file, meta) = place.open_file().map_err(as_read)?;
         let offset = self.offset_bytes.unwrap_or(0);
-        let limit = smaller(self.max_bytes, scene.live.capability.max_read_bytes).unwrap_or(u64::MAX).min(READ_BYTES_MAX);
+        let limit = smaller(self.max_bytes, scene.live.capability.max_read_bytes)
+            .unwrap_or(u64::MAX)
+            .min(READ_BYTES_MAX);
         let form = scene.form(self.output_mode)?;
         // Files of /proc have no size; what can be read tells.
         let expected = if meta.size == 0 { None } else { Some(meta.size.saturating_sub(offset).min(limit)) };
@@ -35,7 +37,8 @@ impl Operation for ReadFile {
         let text = self.encoding != Some(Encoding::Bytes);
         let taken = reader.take(&scene, &form, expected, text)?;
         let more = reader.more(meta.size)?;
-        let hash = if self.with_hash == Some(true) { Some(whole_hash(place, &file, meta.size)?) } else { None };
+        let hash =
+            if self.with_hash == Some(true) { Some(whole_hash(place, &file, meta.size)?) } else { None };
         let end = offset + taken.bytes;
         let body = ReadBody {
             content: taken.payload,
@@ -52,7 +55,11 @@ impl Operation for ReadFile {
 /// Reading has a status of its own for folders.
 fn as_read(refusal: Refusal) -> Refusal {
     match refusal.code {
-        Code::IsDirectory => Refusal { code: Code::ReadIsDirectory, message: format!("{} (or list it)", refusal.message), ..refusal },
+        Code::IsDirectory => Refusal {
+            code: Code::ReadIsDirectory,
+            message: format!("{} (or list it)", refusal.message),
+            ..refusal
+        },
         _ => refusal,
     }
 }
@@ -95,7 +102,13 @@ impl Range<'_> {
         Ok(())
     }
 
-    fn take(&mut self, scene: &Scene<'_>, form: &Form, expected: Option<u64>, text: bool) -> Result<Taken, Refusal> {
+    fn take(
+        &mut self,
+        scene: &Scene<'_>,
+        form: &Form,
+        expected: Option<u64>,
+        text: bool,
+    ) -> Result<Taken, Refusal> {
         let inline_max = form.inline_bytes_max.min(READ_BYTES_MAX) as usize;
         let first_max = match expected {
             Some(expected) if form.is_inline(expected) => expected as usize,
@@ -115,17 +128,31 @@ impl Range<'_> {
     fn inline(&self, mut bytes: Vec<u8>, text: bool) -> Result<Taken, Refusal> {
         let read = bytes.len();
         if !text {
-            return Ok(Taken { bytes: read as u64, payload: Payload::InlineBytes { bytes: Base64(bytes) }, held_back: false });
+            return Ok(Taken {
+                bytes: read as u64,
+                payload: Payload::InlineBytes { bytes: Base64(bytes) },
+                held_back: false,
+            });
         }
         let mut check = Utf8::default();
         check.piece(&bytes).and_then(|()| check.end(self.left == 0)).map_err(|()| self.not_text())?;
         bytes.truncate(read - check.pending);
         let text = String::from_utf8(bytes).map_err(|_| self.not_text())?;
-        Ok(Taken { bytes: text.len() as u64, payload: Payload::InlineText { text }, held_back: check.pending > 0 })
+        Ok(Taken {
+            bytes: text.len() as u64,
+            payload: Payload::InlineText { text },
+            held_back: check.pending > 0,
+        })
     }
 
     /// Large content goes piece by piece into a blob: memory stays bounded.
-    fn stream(&mut self, scene: &Scene<'_>, form: &Form, mut bytes: Vec<u8>, text: bool) -> Result<Taken, Refusal> {
+    fn stream(
+        &mut self,
+        scene: &Scene<'_>,
+        form: &Form,
+        mut bytes: Vec<u8>,
+        text: bool,
+    ) -> Result<Taken, Refusal> {
         let mut blob = scene.host.blobs.writer()?;
         let head = bytes[..bytes.len().min(PREVIEW_BYTES_MAX)].to_vec();
         let (mut check, mut held, mut size) = (Utf8::default(), Vec::new(), 0);
@@ -150,7 +177,8 @@ impl Range<'_> {
         if scene.host.machine.durability == aos_model::receipt::Durability::Power {
             blob.sync()?;
         }
-        let payload = Payload::Blob { blob_ref: blob.finish()?, size_bytes: size, preview_bytes: form.preview(&head) };
+        let payload =
+            Payload::Blob { blob_ref: blob.finish()?, size_bytes: size, preview_bytes: form.preview(&head) };
         Ok(Taken { payload, bytes: size, held_back: !held.is_empty() })
     }
 
@@ -163,13 +191,18 @@ impl Range<'_> {
             return Ok(self.at < size);
         }
         let mut one = [0];
-        rustix::io::pread(self.file, &mut one, self.at).map(|n| n > 0).map_err(|why| self.place.fault("read", why))
+        rustix::io::pread(self.file, &mut one, self.at)
+            .map(|n| n > 0)
+            .map_err(|why| self.place.fault("read", why))
     }
 
     fn not_text(&self) -> Refusal {
         Refusal::new(
             Code::InvalidUtf8,
-            format!("{}: the bytes asked for are no UTF-8 text; read with `encoding` `bytes`, or start at a character's first byte", self.place.shown),
+            format!(
+                "{}: the bytes asked for are no UTF-8 text; read with `encoding` `bytes`, or start at a character's first byte",
+                self.place.shown
+            ),
         )
     }
 }
@@ -210,7 +243,13 @@ impl Utf8 {
 /// The name of the whole file's content.
 pub(super) fn whole_hash(place: &Place, file: &OwnedFd, size: u64) -> Result<String, Refusal> {
     if size > READ_BYTES_MAX {
-        return Err(Refusal::new(Code::FileTooLarge, format!("{}: {size} bytes are too many to hash in one effect; leave `with_hash` out", place.shown)));
+        return Err(Refusal::new(
+            Code::FileTooLarge,
+            format!(
+                "{}: {size} bytes are too many to hash in one effect; leave `with_hash` out",
+                place.shown
+            ),
+        ));
     }
     let mut hash = Sha256::new();
     let mut range = Range { place, file, at: 0, left: READ_BYTES_MAX, sized: size > 0 };
@@ -227,7 +266,10 @@ pub(super) fn whole_hash(place: &Place, file: &OwnedFd, size: u64) -> Result<Str
 /// The whole of a file that is small enough to work on in memory.
 pub(super) fn whole(place: &Place, file: &OwnedFd, size: u64, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     let too_large = |size: u64| {
-        Refusal::new(Code::FileTooLarge, format!("{}: {size} bytes are over the {bytes_max} that are worked on in memory", place.shown))
+        Refusal::new(
+            Code::FileTooLarge,
+            format!("{}: {size} bytes are over the {bytes_max} that are worked on in memory", place.shown),
+        )
     };
     if size > bytes_max {
         return Err(too_large(size));

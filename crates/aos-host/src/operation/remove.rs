@@ -27,11 +27,22 @@ impl Operation for Remove {
         }
         let mut removed = u64::from(meta.kind != Kind::Dir);
         if meta.kind == Kind::Dir {
-            let mut walk = Walk { live: scene.live, op: Op::Remove, onto: None, entries: 0, files: 0, mount: meta.mount, warnings: &mut warnings };
+            let mut walk = Walk {
+                live: scene.live,
+                op: Op::Remove,
+                onto: None,
+                entries: 0,
+                files: 0,
+                mount: meta.mount,
+                warnings: &mut warnings,
+            };
             walk.folder(place.dir.as_fd(), &place.name, &place.absolute)?;
             removed = walk.files;
             if walk.entries > 0 && self.recursive != Some(true) {
-                return Err(Refusal::new(Code::DirectoryNotEmpty, format!("{} is not empty; set `recursive` to remove all below it", place.shown)));
+                return Err(Refusal::new(
+                    Code::DirectoryNotEmpty,
+                    format!("{} is not empty; set `recursive` to remove all below it", place.shown),
+                ));
             }
         }
         let steps = vec![Step::Remove { at: Spot::of(place), before: meta }];
@@ -40,7 +51,10 @@ impl Operation for Remove {
 }
 
 pub(super) fn root_stays(place: &Place) -> Refusal {
-    Refusal::new(Code::PathOutsideRoots, format!("{} is a root of the session and stays where it is; name something inside it", place.shown))
+    Refusal::new(
+        Code::PathOutsideRoots,
+        format!("{} is a root of the session and stays where it is; name something inside it", place.shown),
+    )
 }
 
 /// Everything below a folder, judged before the folder goes: what policy, protection or a mount forbids for one path
@@ -67,7 +81,10 @@ impl Walk<'_> {
             self.judge(&below, &meta)?;
             self.entries += 1;
             if self.entries > CHANGED_PATHS_MAX {
-                return Err(Refusal::new(Code::LimitExceeded, format!("{shown} holds more than {CHANGED_PATHS_MAX} paths; remove its parts one by one")));
+                return Err(Refusal::new(
+                    Code::LimitExceeded,
+                    format!("{shown} holds more than {CHANGED_PATHS_MAX} paths; remove its parts one by one"),
+                ));
             }
             if meta.kind == Kind::Dir {
                 self.folder(&dir, &name, &below)?;
@@ -81,7 +98,10 @@ impl Walk<'_> {
     fn judge(&mut self, path: &[u8], meta: &Meta) -> Result<(), Refusal> {
         let shown = self.live.jail.shown(path);
         if self.live.jail.is_hidden(path) || meta.mount != self.mount {
-            return Err(Refusal::new(Code::PathOutsideRoots, format!("{shown} below it is outside the roots; nothing was changed")));
+            return Err(Refusal::new(
+                Code::PathOutsideRoots,
+                format!("{shown} below it is outside the roots; nothing was changed"),
+            ));
         }
         self.judge_name(path, &shown)?;
         if let Some((from, to)) = &self.onto {

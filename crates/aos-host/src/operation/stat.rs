@@ -20,7 +20,13 @@ impl Operation for Stat {
             _ => refusal,
         };
         let (_, meta) = scene.found[0].existing().map_err(missing)?;
-        let body = StatBody { exists: true, kind: meta.kind, size_bytes: meta.size, mtime_ns: meta.mtime_ns, mode: meta.mode };
+        let body = StatBody {
+            exists: true,
+            kind: meta.kind,
+            size_bytes: meta.size,
+            mtime_ns: meta.mtime_ns,
+            mode: meta.mode,
+        };
         scene.answer(Body::Stat(body))
     }
 }

@@ -22,15 +22,20 @@ impl Operation for WriteFile {
         let written_bytes = bytes.len() as u64;
         let found = &scene.found[0];
         within(limit, "max_write_bytes", written_bytes, found.shown())?;
-        let old = self.old(found)?;
+        let old = old_file(self, found)?;
         if self.mode == Some(WriteMode::Append)
             && let Some((_, Some(old))) = &old
         {
             bytes = [old.as_slice(), &bytes].concat();
             within(limit, "max_write_bytes", bytes.len() as u64, found.shown())?;
         }
-        let diff = (self.with_diff == Some(true))
-            .then(|| aos_model::text::diff(found.shown(), old.as_ref().and_then(|(_, old)| old.as_deref()), Some(&bytes)));
+        let diff = (self.with_diff == Some(true)).then(|| {
+            aos_model::text::diff(
+                found.shown(),
+                old.as_ref().and_then(|(_, old)| old.as_deref()),
+                Some(&bytes),
+            )
+        });
         let mut steps = Vec::new();
         if !matches!(found, Found::Here(_)) && self.create_parents != Some(true) {
             found.with_parent()?;
@@ -38,8 +43,14 @@ impl Operation for WriteFile {
         let umask = scene.host.machine.umask;
         let at = Parents::default().spot(found, &mut steps, 0o777 & !umask, &scene.live.jail);
         let before = old.as_ref().map(|(meta, _)| *meta);
-        let built_on_before = self.reads_old();
-        steps.push(Step::Put(Put { at, bytes, mode: new_mode(before, self.executable, umask), before, built_on_before }));
+        let built_on_before = reads_old(self);
+        steps.push(Step::Put(Put {
+            at,
+            bytes,
+            mode: new_mode(before, self.executable, umask),
+            before,
+            built_on_before,
+        }));
         let created = before.is_none();
         let finish = move |after: &[Option<Meta>]| {
             let new_mtime_ns = after.last().copied().flatten().map_or(0, |meta| meta.mtime_ns);
@@ -49,46 +60,61 @@ impl Operation for WriteFile {
     }
 }
 
-impl WriteFile {
-    /// Whether the outcome depends on what was there.
-    fn reads_old(&self) -> bool {
-        self.mode == Some(WriteMode::Append) || self.expected_hash.is_some() || self.with_diff == Some(true)
-    }
+/// The file that is replaced, and its bytes where they matter.
+type OldFile = (Meta, Option<Vec<u8>>);
 
-    /// The file that is there now, read only where that matters.
-    fn old(&self, found: &Found) -> Result<Option<(Meta, Option<Vec<u8>>)>, Refusal> {
-        let stale = |what: &str| {
-            Refusal::new(Code::StaleBase, format!("{}: {what}; nothing was changed. Read it again and repeat", found.shown()))
-        };
-        let Found::Here(place) = found else {
-            return if self.expected_hash.is_some() { Err(stale("it does not exist")) } else { Ok(None) };
-        };
-        let Some(meta) = place.meta else {
-            return if self.expected_hash.is_some() { Err(stale("it does not exist")) } else { Ok(None) };
-        };
-        if place.is_root() {
-            return Err(Refusal::new(Code::IsDirectory, format!("{} is the session's root folder; name a file in it", place.shown)));
-        }
-        if self.mode == Some(WriteMode::CreateNew) {
-            return Err(exists(place));
-        }
-        place.must_be_file(&meta)?;
-        if !self.reads_old() {
-            return Ok(Some((meta, None)));
-        }
-        let (file, meta) = place.open_file()?;
-        let old = read_file::whole(place, &file, meta.size, READ_BYTES_MAX)?;
-        if let Some(expected) = &self.expected_hash
-            && *expected != content_hash(&old)
-        {
-            return Err(stale("its content is not the expected one"));
-        }
-        Ok(Some((meta, Some(old))))
+/// Whether the outcome depends on what was there.
+fn reads_old(request: &WriteFile) -> bool {
+    request.mode == Some(WriteMode::Append)
+        || request.expected_hash.is_some()
+        || request.with_diff == Some(true)
+}
+
+/// The file that is there now, read only where that matters.
+fn old_file(request: &WriteFile, found: &Found) -> Result<Option<OldFile>, Refusal> {
+    let stale = |what: &str| {
+        Refusal::new(
+            Code::StaleBase,
+            format!("{}: {what}; nothing was changed. Read it again and repeat", found.shown()),
+        )
+    };
+    let Found::Here(place) = found else {
+        return if request.expected_hash.is_some() { Err(stale("it does not exist")) } else { Ok(None) };
+    };
+    let Some(meta) = place.meta else {
+        return if request.expected_hash.is_some() { Err(stale("it does not exist")) } else { Ok(None) };
+    };
+    if place.is_root() {
+        return Err(Refusal::new(
+            Code::IsDirectory,
+            format!("{} is the session's root folder; name a file in it", place.shown),
+        ));
     }
+    if request.mode == Some(WriteMode::CreateNew) {
+        return Err(exists(place));
+    }
+    place.must_be_file(&meta)?;
+    if !reads_old(request) {
+        return Ok(Some((meta, None)));
+    }
+    let (file, meta) = place.open_file()?;
+    let old = read_file::whole(place, &file, meta.size, READ_BYTES_MAX)?;
+    if let Some(expected) = &request.expected_hash
+        && *expected != content_hash(&old)
+    {
+        return Err(stale("its content is not the expected one"));
+    }
+    Ok(Some((meta, Some(old))))
 }
 
 pub(super) fn exists(place: &Place) -> Refusal {
-    Refusal::new(Code::FileExists, format!("{} exists already; nothing was changed. Choose another name, or overwrite it on purpose", place.shown))
+    Refusal::new(
+        Code::FileExists,
+        format!(
+            "{} exists already; nothing was changed. Choose another name, or overwrite it on purpose",
+            place.shown
+        ),
+    )
 }
 
 /// The mode of the new file: the old one's without setuid and setgid, or what the umask leaves.

@@ -1,0 +1,104 @@
+//! `policy.evaluate`: what policy would say, by the function that enforces it. Touches nothing.
+
+use aos_model::path::Spelled;
+use aos_model::policy::{CommandQuery, Evaluation, PathQuery, Policy, PolicySpec, lexical_join};
+use aos_model::refusal::{Code, Refusal};
+use aos_model::strict::present;
+use serde::Deserialize;
+
+use crate::host::Host;
+use crate::rule::absolute_shown;
+use crate::session;
+
+/// The params of `policy.evaluate`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluate {
+    #[serde(default, deserialize_with = "present")]
+    pub session_id: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    pub cwd: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    pub workspace: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    pub policy: Option<PolicySpec>,
+    #[serde(default, deserialize_with = "present")]
+    pub path: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    pub argv: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present")]
+    pub command_cwd: Option<String>,
+}
+
+impl Host {
+    /// Evaluates for a live session: its policy, its workdir, its roots.
+    pub fn evaluate(&self, asked: &Evaluate) -> Result<Evaluation, Refusal> {
+        let Some(session_id) = &asked.session_id else { return evaluate(asked) };
+        let live = session::seat(self, session_id)?;
+        let policy = match &asked.policy {
+            Some(spec) => compile(spec)?,
+            None => live.policy.clone(),
+        };
+        let roots: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
+        run(&policy, &live.workdir_shown, &roots, asked)
+    }
+}
+
+/// Evaluates without a session, as `aos policy` does when it is given folders.
+pub fn evaluate(asked: &Evaluate) -> Result<Evaluation, Refusal> {
+    let invalid = |why: &str| Refusal::new(Code::InvalidParams, why);
+    let cwd = asked.cwd.as_deref().ok_or_else(|| invalid("missing field `cwd` (or `session_id`)"))?;
+    if !cwd.starts_with('/') {
+        return Err(invalid("field `cwd`: give an absolute path"));
+    }
+    let cwd = link_free(cwd);
+    let workspace = asked.workspace.as_deref().map(|workspace| link_free(&lexical_join(&cwd, workspace)));
+    let policy = compile(asked.policy.as_ref().unwrap_or(&PolicySpec::default()))?;
+    let workspaces: Vec<&str> = workspace.as_deref().into_iter().collect();
+    run(&policy, &cwd, &workspaces, asked)
+}
+
+/// Evaluates a path under the policy of a session that the record knows, open or not.
+pub fn evaluate_recorded(
+    policy: &PolicySpec,
+    workdir: &str,
+    roots: &[String],
+    path: &str,
+) -> Result<Evaluation, Refusal> {
+    let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
+    let asked = Evaluate { path: Some(path.to_owned()), ..Evaluate::default() };
+    run(&compile(policy)?, workdir, &roots, &asked)
+}
+
+fn compile(spec: &PolicySpec) -> Result<Policy, Refusal> {
+    Policy::compile(spec.clone()).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))
+}
+
+fn run(policy: &Policy, cwd: &str, workspaces: &[&str], asked: &Evaluate) -> Result<Evaluation, Refusal> {
+    let access = policy.host_access();
+    match (&asked.path, &asked.argv) {
+        (Some(path), None) => {
+            let resolved = link_free(&lexical_join(cwd, path));
+            Ok(access.evaluate_path(&PathQuery { input: path, cwd, workspaces, resolved: &resolved }))
+        }
+        (None, Some(argv)) => {
+            let command_cwd = link_free(&lexical_join(cwd, asked.command_cwd.as_deref().unwrap_or(cwd)));
+            let home = std::env::var("HOME").ok();
+            Ok(access.evaluate_command(&CommandQuery {
+                argv,
+                cwd,
+                workspaces,
+                command_cwd: &command_cwd,
+                home: home.as_deref(),
+                resolve: &|path| link_free(path),
+            }))
+        }
+        _ => Err(Refusal::new(Code::InvalidParams, "give either `path` or `argv`")),
+    }
+}
+
+/// Where an absolute path leads, links read as text; one that cannot be followed stays as it is.
+fn link_free(path: &str) -> String {
+    let followed = Spelled::parse(path).ok().and_then(|spelled| crate::jail::follow_text(spelled.as_bytes()));
+    followed.map_or_else(|| path.to_owned(), |bytes| absolute_shown(&bytes))
+}

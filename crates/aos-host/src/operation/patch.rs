@@ -1,0 +1,250 @@
+//! `host.fs.apply_patch`: several files changed by one V4A patch, all of them or none.
+
+use std::collections::HashMap;
+
+use aos_model::capability::within;
+use aos_model::limits::{DIFF_BYTES_MAX, EDIT_FILE_BYTES_MAX, PATCH_ERRORS_MAX, RECEIPT_PATHS_MAX};
+use aos_model::patch::{self, FileOp, ParseError, Patch, PlanError, Role};
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, Kind, PatchOps, Patched, Warning};
+use aos_model::refusal::{Code, Detail, Refusal};
+use aos_model::request::ApplyPatch;
+use aos_model::text;
+
+use super::write_file::new_mode;
+use super::{Operation, Planned, Scene, Target, content, read_file};
+use crate::change::{Parents, Plan, Put, Spot, Step};
+use crate::host::Host;
+use crate::jail::{Found, Last, Meta};
+use crate::session::Live;
+
+/// A patch that was read; the jail and the policy see the same tree that is applied.
+#[derive(Debug)]
+pub(super) struct Parsed {
+    request: ApplyPatch,
+    patch: Patch,
+}
+
+pub(super) fn parse(host: &Host, live: &Live, request: ApplyPatch) -> Result<Parsed, Refusal> {
+    check_format(live, request.patch_format.as_deref().unwrap_or("v4a"))?;
+    let limit = live.capability.max_patch_bytes;
+    let bytes = content(host, live, &request.patch, limit.unwrap_or(EDIT_FILE_BYTES_MAX))?;
+    within(limit, "max_patch_bytes", bytes.len() as u64, "patch")?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Refusal::new(Code::PatchParseError, "the patch is no UTF-8 text"))?;
+    let patch = patch::parse(&text).map_err(|error| match error {
+        ParseError::Empty => Refusal::new(
+            Code::InvalidPatchEmpty,
+            "the patch is empty; it starts with `*** Begin Patch` and names at least one file",
+        ),
+        ParseError::Malformed { .. } => {
+            let errors = vec![error.to_string()];
+            Refusal::new(Code::PatchParseError, format!("the patch cannot be read: {error}"))
+                .with(Detail { errors, ..Detail::default() })
+        }
+    })?;
+    Ok(Parsed { request, patch })
+}
+
+fn check_format(live: &Live, format: &str) -> Result<(), Refusal> {
+    let allowed = live
+        .capability
+        .allowed_patch_formats
+        .as_ref()
+        .is_none_or(|formats| formats.iter().any(|f| f == format));
+    if format == "v4a" && allowed {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::UnsupportedPatchFormat,
+        format!("patches in `{}` are not taken here; send `v4a`", aos_model::text::escape(format)),
+    ))
+}
+
+impl Operation for Parsed {
+    /// In the order of the patch. A moved file is named twice: the content may be reached through a link, while what
+    /// goes away is the name itself.
+    fn targets(&self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        for file in &self.patch.files {
+            match file {
+                FileOp::Add { path, .. } => targets.push(Target::new(path, Op::Patch, Last::Follow)),
+                FileOp::Delete { path } => targets.push(Target::new(path, Op::Patch, Last::Itself)),
+                FileOp::Update { path, move_to, .. } => {
+                    targets.push(Target::new(path, Op::Patch, Last::Follow));
+                    if let Some(to) = move_to {
+                        targets.push(Target::new(to, Op::Patch, Last::Follow));
+                        targets.push(Target::new(path, Op::Patch, Last::Itself));
+                    }
+                }
+            }
+        }
+        targets
+    }
+
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let mut tree = Tree::default();
+        let patch = tree.name_places(self.patch.clone(), std::mem::take(&mut scene.found));
+        let plan = patch::plan(&patch, &mut tree).map_err(refuse)?;
+        let capability = &scene.live.capability;
+        within(capability.max_changed_files, "max_changed_files", plan.changed_files as u64, "patch")?;
+        for change in &plan.changes {
+            let size = change.after.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            within(capability.max_write_bytes, "max_write_bytes", size, &change.path)?;
+        }
+        let diff = (self.request.with_diff == Some(true)).then(|| tree.diff(&plan.changes));
+        let counts = plan.counts;
+        let body = Body::Patched(Box::new(Patched {
+            files_changed: plan.changed_files as u64,
+            changed_paths_count: plan.changed_paths.len() as u64,
+            changed_paths: plan.changed_paths.into_iter().take(RECEIPT_PATHS_MAX).collect(),
+            ops: PatchOps {
+                add: counts.add,
+                update: counts.update,
+                delete: counts.delete,
+                r#move: counts.r#move,
+            },
+            summary_text: summary(&counts, plan.changed_files as u64, self.request.dry_run == Some(true)),
+            diff,
+        }));
+        scene.warnings.extend(plan.warnings.into_iter().map(|w| Warning::new(w.code, w.message)));
+        let steps = tree.steps(plan.changes, &scene)?;
+        if steps.is_empty() || self.request.dry_run == Some(true) {
+            return scene.answer(body);
+        }
+        Ok(Planned::Change(Plan { steps, warnings: scene.warnings, finish: Box::new(|_| body) }))
+    }
+}
+
+/// The files that a patch names, by their canonical names.
+#[derive(Debug, Default)]
+struct Tree {
+    places: HashMap<String, Found>,
+    /// Names that are links: taking such a file away takes the link, not what it leads to.
+    links: HashMap<String, Found>,
+    old: HashMap<String, Vec<u8>>,
+}
+
+impl Tree {
+    /// Rewrites the patch to canonical names and remembers the place behind each.
+    fn name_places(&mut self, patch: Patch, found: Vec<Found>) -> Patch {
+        let mut found = found.into_iter();
+        let mut source = String::new();
+        let mut next = || found.next().expect("BUG: a place for each target, in order");
+        let renamed: Result<Patch, std::convert::Infallible> = patch.map_paths(|_, role| {
+            let place = next();
+            let name = place.shown().to_owned();
+            self.places.entry(name.clone()).or_insert(place);
+            match role {
+                Role::Update => source.clone_from(&name),
+                Role::MoveTo => {
+                    let itself = next();
+                    if itself.shown() != source {
+                        self.links.insert(source.clone(), itself);
+                    }
+                }
+                Role::Add | Role::Delete => {}
+            }
+            Ok(name)
+        });
+        let Ok(patch) = renamed;
+        patch
+    }
+
+    fn meta(&self, path: &str) -> Option<Meta> {
+        match self.places.get(path) {
+            Some(Found::Here(place)) => place.meta,
+            Some(Found::Below { .. }) | None => None,
+        }
+    }
+
+    /// Removals first, so that a file may make room for a folder of its name.
+    fn steps(&self, changes: Vec<patch::Change>, scene: &Scene<'_>) -> Result<Vec<Step>, Refusal> {
+        let (puts, removals): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|change| change.after.is_some());
+        let mut steps = Vec::new();
+        for change in removals {
+            let found = self.links.get(&change.path).unwrap_or(&self.places[&change.path]);
+            let (place, before) = found.existing()?;
+            steps.push(Step::Remove { at: Spot::of(place), before });
+        }
+        let umask = scene.host.machine.umask;
+        let mut parents = Parents::default();
+        for change in puts {
+            let at = parents.spot(&self.places[&change.path], &mut steps, 0o777 & !umask, &scene.live.jail);
+            let before = self.meta(&change.path);
+            let dressed_as = change.mode_from.as_deref().and_then(|path| self.meta(path)).or(before);
+            let bytes = change.after.expect("BUG: puts have content");
+            steps.push(Step::Put(Put {
+                at,
+                bytes,
+                mode: new_mode(dressed_as, None, umask),
+                before,
+                built_on_before: true,
+            }));
+        }
+        Ok(steps)
+    }
+
+    fn diff(&self, changes: &[patch::Change]) -> String {
+        let mut shown = String::new();
+        for change in changes {
+            let before = self.old.get(&change.path).filter(|_| change.before);
+            shown.push_str(&text::diff(&change.path, before.map(Vec::as_slice), change.after.as_deref()));
+            if shown.len() > DIFF_BYTES_MAX {
+                shown.push_str("… (more files changed; diff cut)\n");
+                break;
+            }
+        }
+        shown
+    }
+}
+
+impl patch::Before for Tree {
+    type Error = Refusal;
+
+    fn read(&mut self, path: &str) -> Result<Option<Vec<u8>>, Refusal> {
+        let Some(Found::Here(place)) = self.places.get(path) else { return Ok(None) };
+        let Some(meta) = place.meta else { return Ok(None) };
+        if place.is_root() {
+            return Err(Refusal::new(
+                Code::IsDirectory,
+                format!("{} is the session's root folder; name a file in it", place.shown),
+            ));
+        }
+        // Only a deletion looks at a link itself, and its content does not matter.
+        if meta.kind == Kind::Symlink {
+            return Ok(Some(Vec::new()));
+        }
+        let (file, meta) = place.open_file()?;
+        let bytes = read_file::whole(place, &file, meta.size, EDIT_FILE_BYTES_MAX)?;
+        self.old.insert(path.to_owned(), bytes.clone());
+        Ok(Some(bytes))
+    }
+}
+
+/// The first thing wrong decides what the answer is; the others are listed beside it.
+fn refuse(errors: Vec<PlanError<Refusal>>) -> Refusal {
+    let listed: Vec<String> = errors.iter().take(PATCH_ERRORS_MAX).map(ToString::to_string).collect();
+    let first = errors.into_iter().next().expect("BUG: a patch fails for a reason");
+    let message = format!("nothing was changed: {first}");
+    let code = match first {
+        PlanError::Read { source, .. } => source.code,
+        PlanError::Missing { .. } => Code::PathNotFound,
+        PlanError::Context { .. } | PlanError::Exhausted { .. } => Code::PatchContextNotFound,
+    };
+    Refusal::new(code, message).with(Detail { errors: listed, ..Detail::default() })
+}
+
+fn summary(counts: &patch::Counts, files: u64, dry_run: bool) -> String {
+    let parts = [
+        (counts.add, "added"),
+        (counts.update, "updated"),
+        (counts.delete, "deleted"),
+        (counts.r#move, "moved"),
+    ];
+    let parts: Vec<String> =
+        parts.iter().filter(|(n, _)| *n > 0).map(|(n, verb)| format!("{n} {verb}")).collect();
+    let verb = if dry_run { "Patch would apply" } else { "Applied patch" };
+    format!("{verb}: {} ({})", text::count(files, "file"), parts.join(", "))
+}

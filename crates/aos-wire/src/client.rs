@@ -1,0 +1,92 @@
+//! The client side of the socket: one question, one answer.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<UnixStream>,
+    next_id: u64,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("the daemon ended before it answered; see `aos log` for what was done")]
+    Ended,
+    #[error("the connection to the daemon broke: {0}")]
+    Broken(#[from] std::io::Error),
+    #[error("{message} ({code})")]
+    Refused { code: i64, message: String },
+    #[error("the daemon answered something else: {0}")]
+    Strange(#[from] serde_json::Error),
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    result: Option<Box<RawValue>>,
+    #[serde(default)]
+    error: Option<Problem>,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    code: i64,
+    message: String,
+}
+
+impl Client {
+    pub fn new(stream: UnixStream) -> Client {
+        Client { reader: BufReader::new(stream), next_id: 1 }
+    }
+
+    /// Sends `params` (JSON) to `method` and waits for the result (JSON).
+    pub fn call(&mut self, method: &str, params: &str) -> Result<String, ClientError> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut line =
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}");
+        // A message is one line; a newline in the caller's JSON can only be white space between tokens.
+        if line.contains(['\n', '\r']) {
+            line = line.replace(['\n', '\r'], " ");
+        }
+        line.push('\n');
+        self.reader.get_ref().write_all(line.as_bytes())?;
+        let mut answer = String::new();
+        if self.reader.read_line(&mut answer)? == 0 {
+            return Err(ClientError::Ended);
+        }
+        let answer: Answer = serde_json::from_str(&answer)?;
+        match (answer.result, answer.error) {
+            (Some(result), _) => Ok(result.get().to_owned()),
+            (None, Some(problem)) => {
+                Err(ClientError::Refused { code: problem.code, message: problem.message })
+            }
+            (None, None) => Err(ClientError::Ended),
+        }
+    }
+
+    /// Sends one effect. Ids are plain tokens or are refused by the daemon.
+    pub fn effect(
+        &mut self,
+        kind: &str,
+        params: &str,
+        tool_call: Option<&str>,
+        turn: Option<&str>,
+    ) -> Result<String, ClientError> {
+        let quoted = |text: &str| serde_json::to_string(text).expect("BUG: a string is JSON");
+        let mut call = format!("{{\"kind\":{},\"params\":{params}", quoted(kind));
+        for (name, id) in [("tool_call_id", tool_call), ("turn_id", turn)] {
+            if let Some(id) = id {
+                call.push_str(&format!(",\"{name}\":{}", quoted(id)));
+            }
+        }
+        call.push('}');
+        self.call("effect.call", &call)
+    }
+}

@@ -1,0 +1,191 @@
+//! JSON-RPC 2.0 as the socket speaks it: one message a line, ids echoed as they came.
+
+use std::borrow::Cow;
+
+use aos_model::strict::{Invalid, present};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The only errors of the envelope. Whatever an effect has to say is a `result`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorCode {
+    ParseError,
+    InvalidRequest,
+    MethodNotFound,
+    InvalidParams,
+}
+
+impl ErrorCode {
+    pub fn number(self) -> i32 {
+        match self {
+            ErrorCode::ParseError => -32700,
+            ErrorCode::InvalidRequest => -32600,
+            ErrorCode::MethodNotFound => -32601,
+            ErrorCode::InvalidParams => -32602,
+        }
+    }
+}
+
+/// What is wrong with the envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    pub(crate) code: ErrorCode,
+    pub(crate) message: String,
+}
+
+impl Wrong {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Wrong {
+        Wrong { code, message: message.into() }
+    }
+
+    /// Params that do not fit their method; broken JSON inside them breaks the whole message.
+    pub(crate) fn params(invalid: Invalid) -> Wrong {
+        match invalid {
+            Invalid::Syntax(why) => Wrong::new(ErrorCode::ParseError, why),
+            Invalid::Shape(why) => Wrong::new(ErrorCode::InvalidParams, why),
+        }
+    }
+}
+
+/// One message, its parts untouched.
+#[derive(Debug)]
+pub(crate) struct Message<'a> {
+    /// As it came; `None` is a notification, which gets no answer.
+    pub(crate) id: Option<&'a RawValue>,
+    pub(crate) method: Cow<'a, str>,
+    pub(crate) params: &'a str,
+}
+
+/// A line: one message or a batch of them, each good or wrong by itself.
+#[derive(Debug)]
+pub(crate) enum Line<'a> {
+    One(Result<Message<'a>, Wrong>),
+    Batch(Vec<Result<Message<'a>, Wrong>>),
+}
+
+pub(crate) fn parse_line(line: &[u8]) -> Line<'_> {
+    let broken = |why: String| Line::One(Err(Wrong::new(ErrorCode::ParseError, why)));
+    let text = match std::str::from_utf8(line) {
+        Ok(text) => text.trim_matches([' ', '\t', '\r', '\n']),
+        Err(why) => return broken(format!("not UTF-8: {why}")),
+    };
+    if !text.starts_with('[') {
+        return Line::One(parse_message(text));
+    }
+    match serde_json::from_str::<Vec<&RawValue>>(text) {
+        Ok(items) if items.is_empty() => {
+            Line::One(Err(Wrong::new(ErrorCode::InvalidRequest, "the batch is empty")))
+        }
+        Ok(items) => Line::Batch(items.into_iter().map(|item| parse_message(item.get())).collect()),
+        Err(why) => broken(why.to_string()),
+    }
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+}
+
+fn parse_message(text: &str) -> Result<Message<'_>, Wrong> {
+    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|why| {
+        let code = match why.classify() {
+            serde_json::error::Category::Data => ErrorCode::InvalidRequest,
+            _ => ErrorCode::ParseError,
+        };
+        Wrong::new(code, why.to_string())
+    })?;
+    if envelope.jsonrpc != "2.0" {
+        return Err(Wrong::new(ErrorCode::InvalidRequest, "field `jsonrpc`: must be \"2.0\""));
+    }
+    if envelope.id.is_some_and(|id| id.get().starts_with(['{', '[', 't', 'f'])) {
+        return Err(Wrong::new(ErrorCode::InvalidRequest, "field `id`: must be a string, a number or null"));
+    }
+    Ok(Message {
+        id: envelope.id,
+        method: envelope.method,
+        params: envelope.params.map_or("{}", RawValue::get),
+    })
+}
+
+/// An answer with a result that is JSON already.
+pub(crate) fn result(id: &RawValue, result: &str) -> String {
+    let mut out = String::with_capacity(result.len() + id.get().len() + 40);
+    out.push_str("{\"jsonrpc\":\"2.0\",\"id\":");
+    out.push_str(id.get());
+    out.push_str(",\"result\":");
+    out.push_str(result);
+    out.push('}');
+    out
+}
+
+pub(crate) fn error(id: Option<&RawValue>, wrong: &Wrong) -> String {
+    let message = serde_json::to_string(&wrong.message).expect("BUG: a string is JSON");
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{{\"code\":{},\"message\":{message}}}}}",
+        id.map_or("null", RawValue::get),
+        wrong.code.number()
+    )
+}
+
+/// The params of `effect.call`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EffectCall<'a> {
+    #[serde(borrow)]
+    pub(crate) kind: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) tool_call_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) turn_id: Option<Cow<'a, str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_of(line: &str) -> i32 {
+        match parse_line(line.as_bytes()) {
+            Line::One(Err(wrong)) => wrong.code.number(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_envelope_is_judged_by_the_book() {
+        assert_eq!(code_of("{nope"), -32700);
+        assert_eq!(code_of("\u{feff}{}"), -32700);
+        assert_eq!(code_of("[]"), -32600);
+        assert_eq!(code_of("{}"), -32600);
+        assert_eq!(code_of("42"), -32600);
+        assert_eq!(code_of(r#"{"jsonrpc":"1.0","id":1,"method":"x"}"#), -32600);
+        assert_eq!(code_of(r#"{"jsonrpc":"2.0","id":{},"method":"x"}"#), -32600);
+        assert_eq!(code_of(r#"{"jsonrpc":"2.0","id":1,"method":7}"#), -32600);
+        let deep = "[".repeat(100_000);
+        assert_eq!(code_of(&deep), -32700);
+    }
+
+    #[test]
+    fn ids_come_back_as_they_came() {
+        for id in ["null", "1.5", "1180591620717411303424", "\"\"", "-7"] {
+            let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#);
+            let Line::One(Ok(message)) = parse_line(line.as_bytes()) else { panic!("{line}") };
+            assert_eq!(message.id.unwrap().get(), id);
+            assert!(result(message.id.unwrap(), "{}").contains(&format!("\"id\":{id},")));
+        }
+    }
+
+    #[test]
+    fn a_message_without_id_is_a_notification() {
+        let Line::One(Ok(message)) = parse_line(br#"{"jsonrpc":"2.0","method":"x"}"#) else { panic!() };
+        assert!(message.id.is_none());
+    }
+}

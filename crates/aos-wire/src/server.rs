@@ -1,0 +1,378 @@
+//! The server: a thread a connection, answers in any order, nobody waits for a neighbour.
+//!
+//! A request that need not wait runs where it was read: handing it to another thread would cost more than most of
+//! them take. One that must wait for others of its session gets a thread of its own, so that `signal` and `list`
+//! on the same connection never stand behind it.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use aos_host::{Call, Evaluate, Host, Job};
+use aos_model::limits::{CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_MAX};
+use aos_model::refusal::Refusal;
+use aos_model::strict;
+use serde_json::value::RawValue;
+
+use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, Wrong};
+
+/// What only the operator's program can answer: how the daemon is, and that it shall stop.
+pub trait Control: Send + Sync {
+    /// The result of `daemon.status`, as JSON.
+    fn status(&self) -> String;
+    fn stop(&self);
+}
+
+/// The socket door of one host.
+pub struct Server {
+    host: Arc<Host>,
+    control: Arc<dyn Control>,
+    connections: AtomicUsize,
+    /// Requests that were taken in and are not answered yet.
+    under_way: Mutex<usize>,
+    all_answered: Condvar,
+    stopping: AtomicBool,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("connections", &self.connections).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub fn new(host: Arc<Host>, control: Arc<dyn Control>) -> Arc<Server> {
+        Arc::new(Server {
+            host,
+            control,
+            connections: AtomicUsize::new(0),
+            under_way: Mutex::new(0),
+            all_answered: Condvar::new(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Accepts for ever. The process ends when somebody called [`Server::drain`] and then exits.
+    pub fn serve(self: &Arc<Server>, listener: &UnixListener) -> io::Result<()> {
+        for stream in listener.incoming() {
+            let stream = match stream {
+                Ok(stream) => stream,
+                // Out of descriptors: those that are open go on; new ones wait a little.
+                Err(why) if matches!(why.raw_os_error(), Some(23 | 24)) => {
+                    std::thread::sleep(Duration::from_millis(50));
+                    continue;
+                }
+                Err(why)
+                    if why.kind() == io::ErrorKind::ConnectionAborted
+                        || why.kind() == io::ErrorKind::Interrupted =>
+                {
+                    continue;
+                }
+                Err(why) => return Err(why),
+            };
+            if !is_owner(&stream)
+                || self.connections() >= CONNECTIONS_MAX
+                || self.stopping.load(Ordering::Acquire)
+            {
+                continue;
+            }
+            self.connections.fetch_add(1, Ordering::Relaxed);
+            let server = self.clone();
+            let spawned = std::thread::Builder::new().name("connection".into()).spawn(move || {
+                let _ = Connection::new(&server, stream).run();
+                server.connections.fetch_sub(1, Ordering::Relaxed);
+            });
+            if spawned.is_err() {
+                self.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes no more requests in and waits until those under way are answered. False when time ran out.
+    pub fn drain(&self, patience: Duration) -> bool {
+        self.stopping.store(true, Ordering::Release);
+        let under_way = self.under_way.lock().expect("BUG: nobody panics counting");
+        let (left, _) = self
+            .all_answered
+            .wait_timeout_while(under_way, patience, |n| *n > 0)
+            .expect("BUG: nobody panics counting");
+        *left == 0
+    }
+
+    /// Counts a request in, unless the daemon is stopping.
+    fn enter(self: &Arc<Server>) -> Option<Entered> {
+        let mut under_way = self.under_way.lock().expect("BUG: nobody panics counting");
+        if self.stopping.load(Ordering::Acquire) {
+            return None;
+        }
+        *under_way += 1;
+        Some(Entered(self.clone()))
+    }
+}
+
+struct Entered(Arc<Server>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut under_way = self.0.under_way.lock().expect("BUG: nobody panics counting");
+        *under_way -= 1;
+        if *under_way == 0 {
+            self.0.all_answered.notify_all();
+        }
+    }
+}
+
+/// The owner of the home and root may speak; nobody else is even answered.
+fn is_owner(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
+struct Connection {
+    server: Arc<Server>,
+    out: Arc<Out>,
+}
+
+/// The writing side: whole lines, whoever writes them.
+struct Out {
+    stream: UnixStream,
+    line: Mutex<()>,
+    /// Requests of this connection that run on threads of their own.
+    apart: AtomicUsize,
+}
+
+impl Out {
+    fn send(&self, mut answer: String) {
+        answer.push('\n');
+        let _whole_lines = self.line.lock().expect("BUG: nobody panics writing");
+        // Who went away does not hear the answer; the journal has it.
+        let _ = (&self.stream).write_all(answer.as_bytes());
+    }
+}
+
+/// What is to be sent, now or later.
+enum Reply {
+    Now(Option<String>),
+    /// Runs on a thread of its own.
+    Apart(Box<dyn FnOnce() -> Option<String> + Send>),
+}
+
+impl Connection {
+    fn new(server: &Arc<Server>, stream: UnixStream) -> Connection {
+        let out = Arc::new(Out { stream, line: Mutex::new(()), apart: AtomicUsize::new(0) });
+        Connection { server: server.clone(), out }
+    }
+
+    fn run(&self) -> io::Result<()> {
+        let mut reader = BufReader::with_capacity(64 << 10, &self.out.stream);
+        let mut line = Vec::new();
+        loop {
+            match read_line(&mut reader, &mut line)? {
+                Read::End => return Ok(()),
+                Read::TooLong => {
+                    let wrong = Wrong::new(
+                        ErrorCode::InvalidRequest,
+                        format!("a line is at most {FRAME_BYTES_MAX} bytes; send larger content by blob"),
+                    );
+                    self.out.send(rpc::error(None, &wrong));
+                    // Reading on a little lets the other side see the answer before the connection breaks.
+                    let _ = self.out.stream.shutdown(std::net::Shutdown::Write);
+                    return Ok(());
+                }
+                Read::Line => {}
+            }
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let Some(entered) = self.server.enter() else { return Ok(()) };
+            self.line(&line, entered);
+            if line.capacity() > 1 << 20 {
+                line = Vec::new();
+            }
+        }
+    }
+
+    fn line(&self, line: &[u8], entered: Entered) {
+        match rpc::parse_line(line) {
+            Line::One(message) => match self.reply(message) {
+                Reply::Now(answer) => {
+                    if let Some(answer) = answer {
+                        self.out.send(answer);
+                    }
+                }
+                Reply::Apart(run) => self.apart(run, entered),
+            },
+            Line::Batch(messages) => {
+                let answers: Vec<String> = messages
+                    .into_iter()
+                    .filter_map(|message| match self.reply(message) {
+                        Reply::Now(answer) => answer,
+                        Reply::Apart(run) => run(),
+                    })
+                    .collect();
+                if !answers.is_empty() {
+                    self.out.send(format!("[{}]", answers.join(",")));
+                }
+            }
+        }
+    }
+
+    /// Runs a waiting request beside the connection; when too many wait already, the connection waits with them.
+    fn apart(&self, run: Box<dyn FnOnce() -> Option<String> + Send>, entered: Entered) {
+        let out = self.out.clone();
+        let finish = move || {
+            if let Some(answer) = run() {
+                out.send(answer);
+            }
+            out.apart.fetch_sub(1, Ordering::Relaxed);
+            drop(entered);
+        };
+        if self.out.apart.fetch_add(1, Ordering::Relaxed) >= CONNECTION_REQUESTS_MAX {
+            return finish();
+        }
+        let shared = Arc::new(Mutex::new(Some(finish)));
+        let theirs = shared.clone();
+        let take = |slot: &Mutex<Option<_>>| slot.lock().expect("BUG: taken once").take();
+        let spawned = std::thread::Builder::new()
+            .name("request".into())
+            .spawn(move || take(&theirs).map(|finish| finish()));
+        if spawned.is_err()
+            && let Some(finish) = take(&shared)
+        {
+            finish();
+        }
+    }
+
+    fn reply(&self, message: Result<Message<'_>, Wrong>) -> Reply {
+        let message = match message {
+            Ok(message) => message,
+            Err(wrong) => return Reply::Now(Some(rpc::error(None, &wrong))),
+        };
+        let outcome = match &*message.method {
+            "effect.call" => match self.admit(message.params) {
+                Ok(job) if job.must_wait() => return self.later(job, message.id),
+                Ok(job) => Ok(self.server.host.answer(job).receipt),
+                Err(wrong) => Err(wrong),
+            },
+            "policy.evaluate" => self.evaluate(message.params),
+            "blob.adopt" => self.adopt(message.params),
+            "store.gc" => Ok(self.sweep()),
+            "daemon.status" => Ok(self.server.control.status()),
+            "daemon.stop" => {
+                self.server.control.stop();
+                Ok("{\"status\":\"ok\"}".to_owned())
+            }
+            other => Err(Wrong::new(
+                ErrorCode::MethodNotFound,
+                format!("no method `{}`", aos_model::text::escape(other)),
+            )),
+        };
+        Reply::Now(match (message.id, outcome) {
+            (None, _) => None,
+            (Some(id), Ok(result)) => Some(rpc::result(id, &result)),
+            (Some(id), Err(wrong)) => Some(rpc::error(Some(id), &wrong)),
+        })
+    }
+
+    fn admit(&self, params: &str) -> Result<Job, Wrong> {
+        let call: EffectCall<'_> = parse_borrowed(params)?;
+        let params = call.params.map_or("{}", RawValue::get);
+        let call = Call {
+            kind: &call.kind,
+            params,
+            tool_call_id: call.tool_call_id.as_deref(),
+            turn_id: call.turn_id.as_deref(),
+        };
+        self.server.host.admit(call).map_err(|why| Wrong::new(ErrorCode::ParseError, why))
+    }
+
+    fn later(&self, job: Job, id: Option<&RawValue>) -> Reply {
+        let (host, id) = (self.server.host.clone(), id.map(RawValue::to_owned));
+        Reply::Apart(Box::new(move || {
+            let receipt = host.answer(job).receipt;
+            id.map(|id| rpc::result(&id, &receipt))
+        }))
+    }
+
+    fn evaluate(&self, params: &str) -> Result<String, Wrong> {
+        let asked: Evaluate = strict::parse(params).map_err(Wrong::params)?;
+        Ok(match self.server.host.evaluate(&asked) {
+            Ok(evaluation) => serde_json::to_string(&evaluation).expect("BUG: an evaluation is plain data"),
+            Err(refusal) => refused(refusal),
+        })
+    }
+
+    fn adopt(&self, params: &str) -> Result<String, Wrong> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Adopt {
+            blob_ref: String,
+        }
+        let Adopt { blob_ref } = strict::parse(params).map_err(Wrong::params)?;
+        Ok(match self.server.host.adopt_blob(&blob_ref) {
+            Ok(seq) => format!("{{\"seq\":{seq},\"status\":\"ok\"}}"),
+            Err(fault) => refused(fault.into()),
+        })
+    }
+
+    fn sweep(&self) -> String {
+        match self.server.host.sweep() {
+            Ok(swept) => format!(
+                "{{\"status\":\"ok\",\"kept\":{},\"removed\":{},\"removed_bytes\":{}}}",
+                swept.kept, swept.removed, swept.removed_bytes
+            ),
+            Err(fault) => refused(fault.into()),
+        }
+    }
+}
+
+fn refused(refusal: Refusal) -> String {
+    aos_model::receipt::Receipt::refusal(refusal).to_json()
+}
+
+/// As `strict::parse`, for values that borrow from the line.
+fn parse_borrowed<'a, T: serde::Deserialize<'a>>(params: &'a str) -> Result<T, Wrong> {
+    serde_json::from_str(params).map_err(|why| {
+        let code = match why.classify() {
+            serde_json::error::Category::Data => ErrorCode::InvalidParams,
+            _ => ErrorCode::ParseError,
+        };
+        Wrong::new(code, why.to_string())
+    })
+}
+
+enum Read {
+    Line,
+    TooLong,
+    End,
+}
+
+/// One line, of bounded length. What follows no newline at the end is no message.
+fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Read> {
+    line.clear();
+    loop {
+        let available = match reader.fill_buf() {
+            Ok([]) => return Ok(Read::End),
+            Ok(available) => available,
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+            Err(why) => return Err(why),
+        };
+        let end = available.iter().position(|b| *b == b'\n');
+        let taken = end.unwrap_or(available.len());
+        if line.len() + taken > FRAME_BYTES_MAX {
+            return Ok(Read::TooLong);
+        }
+        line.extend_from_slice(&available[..taken]);
+        reader.consume(taken + usize::from(end.is_some()));
+        if end.is_some() {
+            return Ok(Read::Line);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! `aos`, the client.
+
+fn main() -> std::process::ExitCode {
+    aos::cli::main()
+}

@@ -1,0 +1,5 @@
+//! `aosd`, the daemon.
+
+fn main() -> std::process::ExitCode {
+    aos::daemon::main()
+}

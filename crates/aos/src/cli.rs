@@ -1,0 +1,248 @@
+//! What can be typed, and where it goes.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+
+use crate::{Exit, commands, daemon, demo};
+
+/// The layer between AI agents and your machine: sessions with hard limits, file tools inside them, one policy that is
+/// shown and enforced, and a journal from which everything is explained and replayed.
+#[derive(Debug, Parser)]
+#[command(name = "aos", version, about, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// See the product work: a minute's tour on a sample repository, in a home of its own
+    Demo,
+    /// Send one effect and print its receipt as one line of JSON
+    Call(Call),
+    /// Open, list and close sessions
+    #[command(subcommand)]
+    Session(Session),
+    /// Ask what policy says about a path or a command, or why an entry was answered as it was
+    #[command(subcommand)]
+    Policy(Policy),
+    /// Show the journal, one line an entry
+    Log(Log),
+    /// Show one entry of the journal in full
+    Show {
+        /// The entry's sequence number, as receipts and `aos log` give it
+        seq: u64,
+    },
+    /// Store and fetch content by its SHA-256
+    #[command(subcommand)]
+    Blob(Blob),
+    /// Check that the journal and all blobs it names are whole
+    Verify,
+    /// Fold the journal from its beginning and compare with the live state: MATCH or DIFF
+    Replay(Replay),
+    /// Remove stored content that nothing names any more
+    Gc,
+    /// How the daemon and its home are
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Manage the daemon by hand; other commands start it by themselves
+    #[command(subcommand)]
+    Daemon(Daemon),
+    /// Print a completion script for your shell
+    Completions { shell: clap_complete::Shell },
+    /// Write the manual pages into a folder
+    Man { dir: PathBuf },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// The effect, `host.fs.read_file` for example
+    pub(crate) kind: String,
+    /// Its params as a JSON object; `-` reads them from standard input
+    #[arg(default_value = "{}")]
+    pub(crate) params: String,
+    /// The agent's id for this tool use
+    #[arg(long, value_name = "ID")]
+    pub(crate) tool_call: Option<String>,
+    /// The turn that groups tool calls
+    #[arg(long, value_name = "ID")]
+    pub(crate) turn: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Session {
+    /// Open a session on a folder and print its id
+    Open(SessionOpen),
+    /// List sessions
+    List {
+        /// Closed and expired ones too
+        #[arg(long)]
+        all: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Close a session; left out: the newest open one whose workdir contains the current folder
+    Close { session: Option<String> },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionOpen {
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// The hard ceiling: a file with a capability in JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capability: Option<PathBuf>,
+    /// A policy: default, strict, permissive, or a file in JSON
+    #[arg(long, value_name = "FILE|PRESET")]
+    pub(crate) policy: Option<String>,
+    /// Close by itself after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ttl: Option<u64>,
+    /// A label, may be given more than once
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) label: Vec<String>,
+    /// Print the receipt as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// Evaluate a path
+    Path {
+        path: String,
+        #[command(flatten)]
+        ground: PolicyGround,
+    },
+    /// Evaluate a command
+    Command {
+        #[command(flatten)]
+        ground: PolicyGround,
+        /// Where the command would run; left out: --cwd
+        #[arg(long, value_name = "DIR")]
+        command_cwd: Option<String>,
+        /// The program and its arguments, after `--`
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        argv: Vec<String>,
+    },
+    /// Show the evaluation that an entry of the journal was judged by
+    Explain { seq: u64 },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyGround {
+    /// The session's working folder; left out: the current one
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// The workspace root; left out, its decision points never fire
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<String>,
+    /// default, strict or permissive
+    #[arg(long, value_name = "PRESET", conflicts_with = "policy")]
+    pub(crate) preset: Option<String>,
+    /// A policy file in JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Evaluate inside a session instead, with its policy and roots
+    #[arg(short, long, value_name = "S", conflicts_with_all = ["cwd", "workspace"])]
+    pub(crate) session: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// Only this session's entries
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Option<String>,
+    /// Print whole entries, one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Go on as entries arrive
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Blob {
+    /// Write a blob to standard output
+    Get { blob_ref: String },
+    /// Store a file and print its reference; `-` is standard input
+    Put { file: PathBuf },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// Only this session's part of the state
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Option<String>,
+    /// Compare with the live state
+    #[arg(long)]
+    pub(crate) verify: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Daemon {
+    /// Start it in the background
+    Start,
+    /// Stop it; what is under way is finished first
+    Stop,
+    /// Whether it runs
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run it in the foreground
+    Run(daemon::Options),
+}
+
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Demo => demo::run(),
+        Command::Call(call) => commands::call::run(&call),
+        Command::Session(session) => commands::session::run(session),
+        Command::Policy(policy) => commands::policy::run(policy),
+        Command::Log(log) => commands::log::run(&log),
+        Command::Show { seq } => commands::log::show(seq),
+        Command::Blob(blob) => commands::blob::run(blob),
+        Command::Verify => commands::record::verify(),
+        Command::Replay(replay) => commands::record::replay(&replay),
+        Command::Gc => commands::record::gc(),
+        Command::Status { json } => commands::daemon::status(json),
+        Command::Daemon(Daemon::Run(options)) => {
+            crate::detach::close_inherited();
+            return daemon::run(&options).into();
+        }
+        Command::Daemon(daemon) => commands::daemon::run(&daemon),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "aos", &mut std::io::stdout());
+            Ok(Exit::Success)
+        }
+        Command::Man { dir } => commands::man::run(&dir, Cli::command()),
+    };
+    match outcome {
+        Ok(exit) => exit.into(),
+        Err(error) if is_broken_pipe(&error) => Exit::Success.into(),
+        Err(error) => {
+            eprintln!("aos: {}", aos_model::text::escape_lines(&format!("{error:#}")));
+            exit_of(&error).into()
+        }
+    }
+}
+
+/// `aos log | head` is no failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+fn exit_of(error: &anyhow::Error) -> Exit {
+    error.downcast_ref::<commands::Ending>().map_or(Exit::Failure, |ending| ending.0)
+}

@@ -1,0 +1,68 @@
+//! `aos blob get|put`: content by its name.
+
+use std::io::{Read, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use aos_store::Home;
+use serde_json::{Value, json};
+
+use super::{complaint, daemon, ended};
+use crate::Exit;
+use crate::cli::Blob;
+use crate::home;
+
+pub(crate) fn run(command: Blob) -> anyhow::Result<Exit> {
+    match command {
+        Blob::Get { blob_ref } => get(&blob_ref),
+        Blob::Put { file } => put(&file),
+    }
+}
+
+fn get(blob_ref: &str) -> anyhow::Result<Exit> {
+    let home = Home::open(&home::path()?)?;
+    let blob = home
+        .blobs()?
+        .open_blob(blob_ref)?
+        .with_context(|| format!("there is no blob {}", aos_model::text::escape(blob_ref)))?;
+    let mut out = std::io::stdout().lock();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let n = rustix::io::read(&blob, buffer.as_mut_slice())?;
+        if n == 0 {
+            out.flush()?;
+            return Ok(Exit::Success);
+        }
+        out.write_all(&buffer[..n])?;
+    }
+}
+
+/// The bytes go into the store from here, however many; the daemon then writes down that the operator put them.
+fn put(file: &Path) -> anyhow::Result<Exit> {
+    let home = Home::open(&home::path()?)?;
+    let mut source: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        #[expect(clippy::disallowed_methods, reason = "the operator's own argument, read as the operator")]
+        Box::new(std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?)
+    };
+    let blobs = home.blobs()?;
+    let mut writer = blobs.writer()?;
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let n = source.read(&mut buffer).with_context(|| format!("cannot read {}", file.display()))?;
+        if n == 0 {
+            break;
+        }
+        writer.write(&buffer[..n])?;
+    }
+    let blob_ref = writer.finish()?;
+    let answer: Value = serde_json::from_str(
+        &daemon()?.call("blob.adopt", &json!({ "blob_ref": blob_ref }).to_string()).map_err(ended)?,
+    )?;
+    if answer["status"] != "ok" {
+        bail!("{}", complaint(&answer));
+    }
+    println!("{blob_ref}");
+    Ok(Exit::Success)
+}

@@ -1,0 +1,94 @@
+//! `aos log` and `aos show`: the journal, read beside the daemon or without one.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use aos_model::text::escape;
+use aos_store::{Reader, Row};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::Exit;
+use crate::cli::Log;
+use crate::home;
+use crate::render::{BAD, DIM, status_style, subject, time};
+
+/// How often `--follow` looks for more.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(log: &Log) -> anyhow::Result<Exit> {
+    let home = home::path()?;
+    let reader = Reader::open(&home)?;
+    let mut out = std::io::BufWriter::new(anstream::stdout());
+    let mut last = 0;
+    loop {
+        let mut failed = None;
+        reader.entries(last, |row| {
+            last = row.seq;
+            failed = line(&mut out, row, log).err();
+            Ok(failed.is_none())
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        out.flush()?;
+        if !log.follow {
+            return Ok(Exit::Success);
+        }
+        std::thread::sleep(FOLLOW_PAUSE);
+    }
+}
+
+fn line(out: &mut impl std::io::Write, row: &Row, log: &Log) -> anyhow::Result<()> {
+    let entry = row.entry()?;
+    if log.session.is_some() && log.session.as_deref() != entry.session_id.as_deref() {
+        return Ok(());
+    }
+    if log.json {
+        return Ok(writeln!(out, "{}", whole(row)?)?);
+    }
+    let params: Value = serde_json::from_str(entry.params.get())?;
+    let receipt: Value = serde_json::from_str(entry.receipt.get())?;
+    let status = receipt["status"].as_str().unwrap_or("?");
+    let style = status_style(status);
+    let code = receipt["error_code"]
+        .as_str()
+        .map(|code| format!(" {BAD}{}{BAD:#}", escape(code)))
+        .unwrap_or_default();
+    let kind = entry.kind.trim_start_matches("host.");
+    writeln!(
+        out,
+        "{:>6}  {DIM}{}{DIM:#}  {}  {:<16} {style}{}{style:#}{code}  {}",
+        row.seq,
+        time(entry.at_ns),
+        entry.session_id.as_deref().map_or("-".to_owned(), short),
+        escape(kind),
+        escape(status),
+        subject(&params)
+    )?;
+    Ok(())
+}
+
+/// The end of an id tells sessions apart; its start is the time.
+fn short(id: &str) -> String {
+    let tail: String = id.chars().rev().take(8).collect::<Vec<_>>().into_iter().rev().collect();
+    format!("…{}", escape(&tail))
+}
+
+/// An entry with its sequence number, params and receipt as they were.
+fn whole(row: &Row) -> anyhow::Result<String> {
+    let body: &RawValue = serde_json::from_slice(&row.body)?;
+    Ok(format!("{{\"seq\":{},{}", row.seq, &body.get()[1..]))
+}
+
+pub(crate) fn show(seq: u64) -> anyhow::Result<Exit> {
+    let home = home::path()?;
+    let row = Reader::open(&home)?
+        .entry(seq)?
+        .with_context(|| format!("there is no entry {seq}; `aos log` shows them"))?;
+    let value: Value = serde_json::from_str(&whole(&row)?)?;
+    // serde_json escapes C0 itself; C1 and bidi controls are made visible here.
+    anstream::println!("{}", aos_model::text::escape_lines(&serde_json::to_string_pretty(&value)?));
+    Ok(Exit::Success)
+}

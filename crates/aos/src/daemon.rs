@@ -1,0 +1,178 @@
+//! The daemon: opens the home, recovers, listens, and stops cleanly when asked.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use aos_host::{Host, Machine};
+use aos_model::receipt::Durability;
+use aos_store::{Home, StateLock};
+use aos_wire::{Control, Server};
+use clap::Parser;
+
+use crate::log_file::LogFile;
+use crate::{Exit, detach, home};
+
+/// Serves one AOS_HOME: sessions, effects and the journal. Usually started by `aos` itself.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "aosd", version, about)]
+pub struct Options {
+    /// How far an acknowledged change survives: the death of any process, or also a power cut.
+    #[arg(long, env = "AOS_DURABILITY", value_enum, default_value_t = DurabilityName::Process)]
+    durability: DurabilityName,
+    /// Leave the caller's terminal; say `ready` on standard output once, then nothing.
+    #[arg(long, hide = true)]
+    detach: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum DurabilityName {
+    Process,
+    Power,
+}
+
+/// How long a stop waits for effects that are under way.
+const STOP_PATIENCE: Duration = Duration::from_secs(4);
+
+/// What the daemon says when a caller that started it may go on.
+pub(crate) const READY: &str = "ready";
+
+pub fn main() -> ExitCode {
+    detach::close_inherited();
+    run(&Options::parse()).into()
+}
+
+/// Serves until it is told to stop.
+pub(crate) fn run(options: &Options) -> Exit {
+    match serve(options) {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            // The one that started us reads standard output; a person in front of it reads standard error.
+            let text = format!("aosd: {error:#}");
+            if options.detach {
+                println!("{text}");
+            } else {
+                eprintln!("{text}");
+            }
+            Exit::Upstream
+        }
+    }
+}
+
+fn serve(options: &Options) -> anyhow::Result<()> {
+    if options.detach {
+        detach::leave();
+    }
+    let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077)).as_raw_mode();
+    let _ = rustix::thread::set_name(c"aosd");
+    // What the daemon holds in memory is not for debuggers and core files.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .context("cannot become undumpable")?;
+    raise_descriptor_limit();
+    let home = Home::open(&home::path()?)?;
+    let lock = home.lock()?;
+    let log = Arc::new(LogFile::open(home.run()).context("cannot open run/aosd.log")?);
+    let durability = match options.durability {
+        DurabilityName::Process => Durability::Process,
+        DurabilityName::Power => Durability::Power,
+    };
+    let started = Instant::now();
+    let (host, report) = Host::start(home, Machine::real(durability, umask))
+        .inspect_err(|fault| log.line(&format!("cannot start: {fault}")))?;
+    let listener = aos_wire::bind(host.home().run()).context("cannot bind run/aosd.sock")?;
+    log.line(&format!(
+        "aosd {} serves: {} sessions open, {} closed at start, {} effects rolled back, ready after {} ms",
+        env!("CARGO_PKG_VERSION"),
+        report.sessions_open,
+        report.sessions_closed,
+        report.rolled_back,
+        started.elapsed().as_millis()
+    ));
+    let host = Arc::new(host);
+    let (stop, stopped) = channel();
+    let control = Arc::new(Steering { host: host.clone(), stop: stop.clone(), durability, started });
+    let server = Server::new(host, control);
+    listen_for_signals(stop)?;
+    let serving = server.clone();
+    std::thread::Builder::new().name("accept".into()).spawn(move || serving.serve(&listener))?;
+    announce(options);
+    wait_and_drain(&server, &stopped, &log, lock);
+    Ok(())
+}
+
+fn announce(options: &Options) {
+    if options.detach {
+        let mut out = std::io::stdout();
+        let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+        detach::let_go_of_streams();
+    }
+}
+
+fn wait_and_drain(server: &Arc<Server>, stopped: &Receiver<&'static str>, log: &LogFile, lock: StateLock) {
+    let why = stopped.recv().unwrap_or("all senders gone");
+    let all_done = server.drain(STOP_PATIENCE);
+    log.line(&format!(
+        "aosd stops ({why}); {}",
+        if all_done { "everything was answered" } else { "something did not end in time" }
+    ));
+    // The lock goes last: whoever starts next finds the home at rest.
+    drop(lock);
+}
+
+fn listen_for_signals(stop: Sender<&'static str>) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .context("cannot listen for signals")?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            let why = match signal {
+                SIGTERM => "SIGTERM",
+                SIGINT => "SIGINT",
+                // A terminal that closed is no reason to stop.
+                _ => continue,
+            };
+            if stop.send(why).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// The daemon's answers about itself.
+struct Steering {
+    host: Arc<Host>,
+    stop: Sender<&'static str>,
+    durability: Durability,
+    started: Instant,
+}
+
+impl Control for Steering {
+    fn status(&self) -> String {
+        serde_json::json!({
+            "status": "ok",
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "home": self.host.home().path().display().to_string(),
+            "durability": self.durability,
+            "sessions_open": self.host.sessions_open(),
+            "seq": self.host.head(),
+            "uptime_ns": self.started.elapsed().as_nanos() as u64,
+        })
+        .to_string()
+    }
+
+    fn stop(&self) {
+        let _ = self.stop.send("asked to");
+    }
+}

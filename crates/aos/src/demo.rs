@@ -1,0 +1,4 @@
+//! `aos demo`
+pub(crate) fn run() -> anyhow::Result<crate::Exit> {
+    Ok(crate::Exit::Success)
+}

@@ -1,0 +1,38 @@
+//! What people see: short lines, escaped, coloured where a terminal wants it.
+
+use anstyle::{AnsiColor, Style};
+use aos_model::text::escape;
+use serde_json::Value;
+
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const STRONG: Style = Style::new().bold();
+
+/// RFC 3339 with milliseconds, for people.
+pub(crate) fn time(at_ns: u64) -> String {
+    match jiff::Timestamp::from_nanosecond(i128::from(at_ns)) {
+        Ok(time) => format!("{time:.3}"),
+        Err(_) => at_ns.to_string(),
+    }
+}
+
+pub(crate) fn status_style(status: &str) -> Style {
+    match status {
+        "ok" | "ready" | "signaled" | "already_exited" => GOOD,
+        _ => BAD,
+    }
+}
+
+/// The gist of a request: the paths it names.
+pub(crate) fn subject(params: &Value) -> String {
+    let text = |name: &str| params.get(name).and_then(Value::as_str);
+    if let Some(workdir) = params.pointer("/target/local/workdir").and_then(Value::as_str) {
+        return escape(workdir);
+    }
+    match (text("path"), text("from"), text("to")) {
+        (Some(path), ..) => escape(path),
+        (_, Some(from), Some(to)) => format!("{} → {}", escape(from), escape(to)),
+        _ => text("signal").or(text("blob_ref")).or(text("reason")).map(escape).unwrap_or_default(),
+    }
+}
