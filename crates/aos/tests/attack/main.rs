@@ -1,0 +1,53 @@
+//! The attack cases, by id: each is a test of its own name, and what cannot run here says why and is counted.
+//!
+//! `cargo test -p aos --test attack` runs all; `cargo test -p aos --test attack -- PATH-0` those whose id matches.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test prepares and inspects the disk behind the product's back"
+)]
+
+mod world;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// One case: its id in `attack_cases.json`, what it needs, and what is done.
+pub struct Case {
+    pub id: &'static str,
+    pub needs: &'static [Need],
+    pub run: fn() -> Outcome,
+}
+
+/// What a machine may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    Root,
+    Strace,
+    Loop,
+    /// A door or a tool that a later part of the product brings; the text says which.
+    Later(&'static str),
+}
+
+pub type Outcome = Result<(), String>;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Two cores, and many cases measure how fast the daemon answers: a few at a time.
+    arguments.test_threads.get_or_insert(2);
+    let trials = areas().into_iter().map(trial).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn areas() -> Vec<Case> {
+    Vec::new()
+}
+
+fn trial(case: Case) -> Trial {
+    let lacking = case.needs.iter().find_map(|need| world::lacking(*need));
+    if let Some(why) = &lacking {
+        println!("skipped {}: {why}", case.id);
+    }
+    let run = case.run;
+    Trial::test(case.id, move || run().map_err(Failed::from)).with_ignored_flag(lacking.is_some())
+}

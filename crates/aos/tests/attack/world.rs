@@ -1,0 +1,426 @@
+//! The world of a case: a root `$R`, a sibling `$O` with a secret, a home `$D` and a daemon of its own.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::{Need, Outcome};
+
+pub const AOS: &str = env!("CARGO_BIN_EXE_aos");
+pub const AOSD: &str = env!("CARGO_BIN_EXE_aosd");
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn has(program: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    path.split(':').any(|dir| Path::new(dir).join(program).exists())
+}
+
+/// Why a need cannot be met here, if it cannot.
+pub fn lacking(need: Need) -> Option<String> {
+    match need {
+        Need::Root => (!is_root()).then(|| "needs root".into()),
+        Need::Strace => (!has("strace")).then(|| "needs strace".into()),
+        Need::Loop => (!is_root() || !has("mkfs.ext4") || !Path::new("/dev/loop-control").exists())
+            .then(|| "needs root, mkfs.ext4 and loop devices".into()),
+        Need::Later(what) => Some(format!("comes with {what}")),
+    }
+}
+
+/// How a daemon is started.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    pub power: bool,
+    /// Words before `aosd`, for example `strace -f -e inject=…`.
+    pub wrapper: Vec<String>,
+    /// Run as this uid and gid (only root can ask for it).
+    pub uid: Option<u32>,
+    pub env: Vec<(String, String)>,
+}
+
+pub struct World {
+    _dir: tempfile::TempDir,
+    /// `$P`: the parent of root and outside.
+    pub parent: PathBuf,
+    /// `$R`, whose name is `ws`.
+    pub root: PathBuf,
+    /// `$O`, with the canary in `secret`.
+    pub outside: PathBuf,
+    /// `$D`.
+    pub home: PathBuf,
+    pub canary: String,
+    outside_before: BTreeMap<PathBuf, String>,
+    daemon: Option<Child>,
+    start: Start,
+    answers: Arc<Mutex<Vec<String>>>,
+}
+
+impl World {
+    /// A world whose daemon runs.
+    pub fn new() -> World {
+        World::with(Start::default())
+    }
+
+    pub fn with(start: Start) -> World {
+        let mut world = World::asleep(start);
+        world.start_daemon();
+        world
+    }
+
+    /// A world whose daemon is not started yet.
+    pub fn asleep(start: Start) -> World {
+        let dir = tempfile::Builder::new().prefix("aos-attack-").tempdir().expect("a temporary folder");
+        // What the daemon of another uid must reach may not be closed to it.
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let parent = dir.path().canonicalize().unwrap();
+        let (root, outside, home) = (parent.join("ws"), parent.join("outside"), parent.join("home"));
+        for folder in [&root, &outside, &home] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let canary = format!("CANARY-{:016x}", rand());
+        std::fs::write(outside.join("secret"), format!("{canary}\n")).unwrap();
+        if let Some(uid) = start.uid {
+            for folder in [&root, &home] {
+                std::os::unix::fs::chown(folder, Some(uid), Some(uid)).unwrap();
+            }
+        }
+        let outside_before = tree(&outside);
+        World {
+            _dir: dir,
+            parent,
+            root,
+            outside,
+            home,
+            canary,
+            outside_before,
+            daemon: None,
+            start,
+            answers: Arc::default(),
+        }
+    }
+
+    pub fn start_daemon(&mut self) {
+        self.try_start_daemon().expect("the daemon starts");
+    }
+
+    /// Starts the daemon and waits until it answers or ends. The error is what it said.
+    pub fn try_start_daemon(&mut self) -> Result<(), String> {
+        use std::os::unix::process::CommandExt as _;
+        let mut words = self.start.wrapper.clone();
+        words.push(AOSD.into());
+        if self.start.power {
+            words.extend(["--durability".into(), "power".into()]);
+        }
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .env_clear()
+            .env("AOS_HOME", &self.home)
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command
+            .envs(self.start.env.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        if let Some(uid) = self.start.uid {
+            command.uid(uid).gid(uid);
+        }
+        let mut child = command.spawn().map_err(|why| why.to_string())?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            if connect(&self.home).is_ok() {
+                self.daemon = Some(child);
+                return Ok(());
+            }
+            if child.try_wait().unwrap().is_some() || Instant::now() > deadline {
+                let _ = child.kill();
+                let output = child.wait_with_output().map_err(|why| why.to_string())?;
+                return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The pid of `aosd` itself, also under a wrapper.
+    pub fn daemon_pid(&self) -> i32 {
+        let status: Value =
+            serde_json::from_str(&self.client().rpc("daemon.status", json!({})).to_string()).unwrap();
+        status["result"]["pid"].as_i64().expect("the daemon tells its pid") as i32
+    }
+
+    pub fn kill9(&mut self) {
+        if let Some(mut child) = self.daemon.take() {
+            if !self.start.wrapper.is_empty() {
+                let pid = self.daemon_pid();
+                signal(pid, rustix::process::Signal::KILL);
+            } else {
+                let _ = child.kill();
+            }
+            let _ = child.wait();
+        }
+    }
+
+    /// SIGTERM; returns how long the stop took.
+    pub fn terminate(&mut self) -> Duration {
+        let pid = self.daemon_pid();
+        let begun = Instant::now();
+        signal(pid, rustix::process::Signal::TERM);
+        if let Some(mut child) = self.daemon.take() {
+            let _ = child.wait();
+        }
+        begun.elapsed()
+    }
+
+    /// Waits for a daemon that ends by itself (or was killed from inside) and forgets it.
+    pub fn reap(&mut self) {
+        if let Some(mut child) = self.daemon.take() {
+            let _ = child.wait();
+        }
+    }
+
+    pub fn restart(&mut self, start: Start) {
+        self.kill9();
+        self.start = start;
+        self.start_daemon();
+    }
+
+    /// A connection whose answers are searched for the canary at the end.
+    pub fn client(&self) -> Client {
+        Client {
+            reader: BufReader::new(connect(&self.home).expect("the daemon accepts")),
+            next: 1,
+            answers: self.answers.clone(),
+        }
+    }
+
+    /// Opens a session on `$R`; `extra` is merged into the params (`capability`, `policy`, …).
+    pub fn open(&self, extra: Value) -> String {
+        let receipt = self.open_receipt(extra);
+        receipt["session_id"].as_str().unwrap_or_else(|| panic!("no session: {receipt}")).to_owned()
+    }
+
+    pub fn open_receipt(&self, extra: Value) -> Value {
+        let mut params = json!({ "target": { "local": { "workdir": self.root } } });
+        for (key, value) in extra.as_object().cloned().unwrap_or_default() {
+            params[key] = value;
+        }
+        self.client().effect("host.session.open", params)
+    }
+
+    /// The client program on this home, with its exit code and output.
+    pub fn aos(&self, arguments: &[&str]) -> (i32, String, String) {
+        let output = Command::new(AOS)
+            .args(arguments)
+            .env("AOS_HOME", &self.home)
+            .current_dir(&self.parent)
+            .stdin(Stdio::null())
+            .output()
+            .expect("aos runs");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let (out, err) = (text(output.stdout), text(output.stderr));
+        self.answers.lock().unwrap().extend([out.clone(), err.clone()]);
+        (output.status.code().unwrap_or(-1), out, err)
+    }
+
+    /// Resident memory of the daemon in bytes.
+    pub fn rss(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon_pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    pub fn open_descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.daemon_pid())).unwrap().count()
+    }
+
+    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        if let Some(uid) = self.start.uid {
+            std::os::unix::fs::chown(&path, Some(uid), Some(uid)).unwrap();
+        }
+        path
+    }
+
+    pub fn read(&self, path: &str) -> Vec<u8> {
+        std::fs::read(self.root.join(path)).unwrap_or_default()
+    }
+
+    pub fn link(&self, target: impl AsRef<Path>, path: &str) {
+        std::os::unix::fs::symlink(target, self.root.join(path)).unwrap();
+    }
+
+    /// What must hold after every case. Starts the daemon again when the case left none.
+    pub fn finish(mut self) -> Outcome {
+        if self.daemon.is_none() {
+            self.start = Start { uid: self.start.uid, ..Start::default() };
+            self.try_start_daemon().map_err(|why| format!("the daemon does not start again: {why}"))?;
+        }
+        let asked = Instant::now();
+        let receipt = self.client().effect("host.session.list", json!({}));
+        check(receipt["status"] == "ok", || format!("the daemon answers {receipt}"))?;
+        check(asked.elapsed() < Duration::from_secs(1), || {
+            "the daemon did not answer within a second".into()
+        })?;
+        check(tree(&self.outside) == self.outside_before, || "$O was changed".into())?;
+        let answers = std::mem::take(&mut *self.answers.lock().unwrap());
+        check(!answers.iter().any(|answer| answer.contains(&self.canary)), || {
+            "the canary stands in an answer".into()
+        })?;
+        for (path, _) in tree(&self.root) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            check(!name.starts_with(".aos-tmp-"), || {
+                format!("a temporary file was left: {}", path.display())
+            })?;
+        }
+        let (code, out, err) = self.aos(&["verify"]);
+        check(code == 0, || format!("aos verify: {code}\n{out}{err}"))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.daemon.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub fn signal(pid: i32, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn connect(home: &Path) -> std::io::Result<UnixStream> {
+    UnixStream::connect(home.join("run/aosd.sock"))
+}
+
+/// Fails a case with a sentence.
+pub fn check(holds: bool, why: impl FnOnce() -> String) -> Outcome {
+    if holds { Ok(()) } else { Err(why()) }
+}
+
+/// `status` or `status / error_code` of a receipt.
+pub fn verdict(receipt: &Value) -> String {
+    let text = |name: &str| receipt[name].as_str().unwrap_or_default();
+    if receipt["error_code"].is_null() {
+        text("status").into()
+    } else {
+        format!("{} / {}", text("status"), text("error_code"))
+    }
+}
+
+/// Expects one of `allowed`, each written as `forbidden / path_outside_roots`, `ok`, or a status alone for any code.
+pub fn expect(what: &str, receipt: &Value, allowed: &[&str]) -> Outcome {
+    let found = verdict(receipt);
+    let fits = |want: &&str| found == **want || (!want.contains(" / ") && receipt["status"] == **want);
+    check(allowed.iter().any(|want| fits(&want)), || {
+        format!("{what}: expected {allowed:?}, got {found}: {receipt}")
+    })
+}
+
+pub fn rand() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_ne_bytes(bytes)
+}
+
+/// Every path below `dir` with its kind, mode and content, for comparing before and after.
+pub fn tree(dir: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let Ok(entries) = std::fs::read_dir(dir) else { return found };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(meta) = path.symlink_metadata() else { continue };
+        let kind = meta.file_type();
+        let content = if kind.is_symlink() {
+            format!("link {:?}", std::fs::read_link(&path).ok())
+        } else if kind.is_dir() {
+            found.extend(tree(&path));
+            "dir".into()
+        } else if kind.is_file() {
+            format!(
+                "file {:o} {}",
+                meta.mode() & 0o7777,
+                aos_model::request::content_hash(&std::fs::read(&path).unwrap_or_default())
+            )
+        } else {
+            "other".into()
+        };
+        found.insert(path, content);
+    }
+    found
+}
+
+/// One connection to the daemon.
+pub struct Client {
+    reader: BufReader<UnixStream>,
+    next: u64,
+    answers: Arc<Mutex<Vec<String>>>,
+}
+
+impl Client {
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.reader.get_ref().write_all(bytes)
+    }
+
+    /// The next line, or `None` when the daemon closed the connection.
+    pub fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(n) if n > 0 => {
+                self.answers.lock().unwrap().push(line.clone());
+                Some(line)
+            }
+            _ => None,
+        }
+    }
+
+    /// A whole answer envelope; `Value::Null` when the connection ended.
+    pub fn rpc(&mut self, method: &str, params: Value) -> Value {
+        let id = self.next;
+        self.next += 1;
+        let line =
+            json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string() + "\n";
+        if self.send(line.as_bytes()).is_err() {
+            return Value::Null;
+        }
+        self.line().map_or(Value::Null, |line| serde_json::from_str(&line).expect("an answer is JSON"))
+    }
+
+    /// One effect; its receipt, or `Value::Null` when the daemon died.
+    pub fn effect(&mut self, kind: &str, params: Value) -> Value {
+        self.effect_of(kind, params, None)
+    }
+
+    pub fn effect_of(&mut self, kind: &str, params: Value, tool_call: Option<&str>) -> Value {
+        let mut call = json!({ "kind": kind, "params": params });
+        if let Some(id) = tool_call {
+            call["tool_call_id"] = json!(id);
+        }
+        let answer = self.rpc("effect.call", call);
+        answer.get("result").cloned().unwrap_or(answer)
+    }
+
+    pub fn stream(&self) -> &UnixStream {
+        self.reader.get_ref()
+    }
+}
+
+/// A text value for `content` and `patch`.
+pub fn text(text: impl Into<String>) -> Value {
+    json!({ "inline_text": { "text": text.into() } })
+}
