@@ -4,6 +4,7 @@
     reason = "the workshop runs programs and touches files; the product does not"
 )]
 
+mod bench;
 mod setup;
 mod test;
 
@@ -20,10 +21,25 @@ struct Cli {
 enum Command {
     /// Install what is missing, then check and run everything
     Test(test::Options),
+    /// Measure the product beside its peers; run it with `cargo run --release -p xtask -- bench`
+    Bench(bench::Options),
+    /// A contender of the bench
+    #[command(hide = true)]
+    MiniHost {
+        socket: std::path::PathBuf,
+        root: std::path::PathBuf,
+        bank: std::path::PathBuf,
+        #[arg(long)]
+        duties: bool,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Test(options) => test::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::MiniHost { socket, root, bank, duties } => {
+            bench::mini_host::run(&socket, &root, &bank, duties)
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The state: a pure fold of the journal, kept as a map from keys to frozen bytes.
 //!
-//! The store keeps the same map as a table, changed in the transaction that appends the entry, so that opening a
-//! home never folds a long journal; `replay --verify` folds from genesis and compares the two byte for byte.
+//! The store keeps the same map as a table that is brought up to date every so many entries (a checkpoint), so that
+//! opening a home folds only the few entries after it; `replay --verify` folds from genesis and compares the two byte
+//! for byte. What is large stays in its entry: the map then holds the entry's number.
 
 use std::collections::BTreeMap;
 
@@ -137,7 +138,7 @@ pub trait Before {
 
 /// What `entry` changes. Facts that contradict the state (a session that never was) change nothing: the journal
 /// is read back after damage too.
-pub fn fold(before: &impl Before, entry: &Entry<'_>) -> Vec<Change> {
+pub fn fold(before: &impl Before, seq: u64, entry: &Entry<'_>) -> Vec<Change> {
     let mut changes = Vec::new();
     for blob_ref in &entry.blobs {
         changes.push(put(blob_key(entry.session_id.as_deref(), blob_ref), Vec::new()));
@@ -148,7 +149,7 @@ pub fn fold(before: &impl Before, entry: &Entry<'_>) -> Vec<Change> {
             Fact::SessionEnded { session_id, state } => end_session(before, session_id, *state, &mut changes),
             Fact::Captured(snapshot) => {
                 let key = format!("{}{}", snapshot_prefix(&snapshot.session_id), snapshot.snapshot_id);
-                changes.push(put(key, encode(snapshot)));
+                changes.push(put(key, seq.to_string().into_bytes()));
             }
             Fact::BlobPut { blob_ref } => changes.push(put(blob_key(None, blob_ref), Vec::new())),
         }
@@ -186,13 +187,17 @@ pub struct State {
 }
 
 impl State {
-    pub fn apply(&mut self, entry: &Entry<'_>) {
-        for change in fold(self, entry) {
-            match change.value {
-                Some(value) => self.map.insert(change.key, value),
-                None => self.map.remove(&change.key),
-            };
+    pub fn apply(&mut self, seq: u64, entry: &Entry<'_>) {
+        for change in fold(self, seq, entry) {
+            self.change(change);
         }
+    }
+
+    pub fn change(&mut self, change: Change) {
+        match change.value {
+            Some(value) => self.map.insert(change.key, value),
+            None => self.map.remove(&change.key),
+        };
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {

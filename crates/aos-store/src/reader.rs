@@ -5,6 +5,7 @@ use std::path::Path;
 use aos_model::entry::Entry;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+use crate::sqlite::Recent;
 use crate::{Fault, sqlite};
 
 /// A read-only view of a journal, beside a running daemon or without one.
@@ -87,11 +88,11 @@ impl Reader {
     }
 
     pub fn state(&self, key: &str) -> Result<Option<Vec<u8>>, Fault> {
-        Ok(sqlite::get_state(&self.connection, key)?)
+        Recent::load(&self.connection)?.get(&self.connection, key)
     }
 
     pub fn state_below(&self, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), Fault> {
-        Ok(sqlite::each_below(&self.connection, prefix, each)?)
+        Recent::load(&self.connection)?.each_below(&self.connection, prefix, each)
     }
 }
 

@@ -4,14 +4,16 @@
 //! all that queued meanwhile; the others find their work done when the pen comes to them. Alone, that costs no
 //! thread switch; in a crowd, it is group commit.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use aos_model::entry::Entry;
 use aos_model::receipt::Durability;
-use aos_model::state::{self, Before};
+use aos_model::state::{self, Before, Change};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
@@ -22,6 +24,7 @@ use crate::{Fault, Home, disk};
 pub(crate) const SCHEMA: &[(&str, &str)] = &[
     ("entry", "CREATE TABLE entry (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, chain BLOB NOT NULL)"),
     ("state", "CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"),
+    ("folded", "CREATE TABLE folded (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL)"),
     ("intent", "CREATE TABLE intent (id INTEGER PRIMARY KEY, body BLOB NOT NULL, digest BLOB NOT NULL)"),
 ];
 /// `aosj`, so that `file` and we know the database for ours.
@@ -29,6 +32,11 @@ pub(crate) const APPLICATION_ID: i32 = 0x616f_736a;
 pub(crate) const SCHEMA_VERSION: i32 = 1;
 /// How much is written between two checkpoints of the write-ahead log.
 const CHECKPOINT_BYTES: u64 = 4 << 20;
+/// How many entries the state table may lag behind the journal: what opening a home folds at most.
+const FOLD_EVERY: u64 = 2048;
+
+/// Nobody else writes; readers hold nobody up. This only covers the moment in which a reader recovers the log.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The chain value before the first entry.
 pub(crate) const GENESIS: [u8; 32] = [0; 32];
@@ -41,7 +49,8 @@ pub(crate) fn link(previous: &[u8; 32], seq: u64, body: &[u8]) -> [u8; 32] {
 /// The journal of one home, open for writing. There is one of these a home: the daemon's.
 #[derive(Debug)]
 pub struct SqliteJournal {
-    pen: Mutex<Pen>,
+    pen: Arc<Mutex<Pen>>,
+    recent: Arc<RwLock<Recent>>,
     queue: Mutex<Vec<Queued>>,
     reader: Mutex<Connection>,
     next_intent: AtomicU64,
@@ -55,6 +64,7 @@ struct Pen {
     connection: Connection,
     seq: u64,
     chain: [u8; 32],
+    recent: Arc<RwLock<Recent>>,
 }
 
 #[derive(Debug)]
@@ -87,10 +97,15 @@ impl SqliteJournal {
         let last_intent: i64 =
             connection.query_row("SELECT coalesce(max(id), 0) FROM intent", [], |row| row.get(0))?;
         let reader = Connection::open_with_flags(home.journal_path(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let recent = Arc::new(RwLock::new(Recent::load(&connection)?));
+        let pen = Arc::new(Mutex::new(Pen { connection, seq, chain, recent: recent.clone() }));
         let checkpoints = Arc::new(Checkpoints::default());
-        let checkpointer = checkpoints.clone().start(Connection::open(home.journal_path())?);
+        let mover = Connection::open(home.journal_path())?;
+        mover.busy_timeout(BUSY_TIMEOUT)?;
+        let checkpointer = checkpoints.clone().start(mover, pen.clone());
         Ok(SqliteJournal {
-            pen: Mutex::new(Pen { connection, seq, chain }),
+            pen,
+            recent,
             queue: Mutex::new(Vec::new()),
             reader: Mutex::new(reader),
             next_intent: AtomicU64::new(last_intent as u64 + 1),
@@ -171,21 +186,41 @@ impl Pen {
     /// All of `writes` or none, in order. Returns their numbers: intent ids and sequence numbers.
     fn commit(&mut self, writes: &[Write]) -> Result<Vec<u64>, Fault> {
         let (seq, chain) = (self.seq, self.chain);
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let outcome = writes.iter().map(|write| self.put(write)).collect::<Result<Vec<u64>, Fault>>();
+        let mut fresh = Vec::new();
+        // One statement is a transaction by itself.
+        let alone = matches!(
+            writes,
+            [Write::Intent { .. } | Write::Entry(Append { folds: false, closes: None, .. })]
+        );
+        if !alone {
+            self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        }
+        let outcome =
+            writes.iter().map(|write| self.put(write, &mut fresh)).collect::<Result<Vec<u64>, Fault>>();
         let outcome = outcome.and_then(|numbers| {
-            self.connection.prepare_cached("COMMIT")?.execute([])?;
+            if !alone {
+                self.connection.prepare_cached("COMMIT")?.execute([])?;
+            }
             Ok(numbers)
         });
         if outcome.is_err() {
             (self.seq, self.chain) = (seq, chain);
             // SQLite may have rolled back by itself; then there is nothing to roll back.
             let _ = self.connection.execute_batch("ROLLBACK");
+            return outcome;
+        }
+        let mut recent = self.recent.write().expect("BUG: nobody panics folding");
+        recent.map.extend(fresh.into_iter().map(|change| (change.key, change.value)));
+        let lag = self.seq - recent.folded;
+        drop(recent);
+        if lag >= FOLD_EVERY {
+            // It can wait: when it fails (a full disk), the next commit tries again.
+            let _ = self.bring_state_up_to_date();
         }
         outcome
     }
 
-    fn put(&mut self, write: &Write) -> Result<u64, Fault> {
+    fn put(&mut self, write: &Write, fresh: &mut Vec<Change>) -> Result<u64, Fault> {
         match write {
             Write::Intent { id, body } => {
                 let digest: [u8; 32] = Sha256::digest(body).into();
@@ -195,11 +230,11 @@ impl Pen {
                 insert.execute(params![*id as i64, body, digest])?;
                 Ok(*id)
             }
-            Write::Entry(append) => self.append(append),
+            Write::Entry(append) => self.append(append, fresh),
         }
     }
 
-    fn append(&mut self, append: &Append) -> Result<u64, Fault> {
+    fn append(&mut self, append: &Append, fresh: &mut Vec<Change>) -> Result<u64, Fault> {
         let seq = self.seq + 1;
         let chain = link(&self.chain, seq, &append.body);
         let mut insert =
@@ -207,7 +242,12 @@ impl Pen {
         insert.execute(params![seq as i64, append.body, chain])?;
         drop(insert);
         if append.folds {
-            self.fold(&append.body)?;
+            let entry: Entry<'_> =
+                serde_json::from_slice(&append.body).expect("BUG: an entry reads back as it was written");
+            let recent = self.recent.read().expect("BUG: nobody panics folding");
+            let changes =
+                state::fold(&View { fresh, recent: &recent.map, table: &self.connection }, seq, &entry);
+            fresh.extend(changes);
         }
         if let Some(id) = append.closes {
             self.connection.prepare_cached("DELETE FROM intent WHERE id = ?")?.execute([id as i64])?;
@@ -216,51 +256,146 @@ impl Pen {
         Ok(seq)
     }
 
-    fn fold(&self, body: &[u8]) -> Result<(), Fault> {
-        let entry: Entry<'_> =
-            serde_json::from_slice(body).expect("BUG: an entry reads back as it was written");
-        for change in state::fold(&Table(&self.connection), &entry) {
-            match change.value {
+    /// The checkpoint of the state: what was folded since the last one goes into the table.
+    fn bring_state_up_to_date(&mut self) -> Result<(), Fault> {
+        let work = self.connection.transaction()?;
+        for (key, value) in &self.recent.read().expect("BUG: nobody panics folding").map {
+            match value {
                 Some(value) => {
-                    let mut put = self
-                        .connection
-                        .prepare_cached("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)")?;
-                    put.execute(params![change.key, value])?;
+                    let mut put =
+                        work.prepare_cached("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)")?;
+                    put.execute(params![key, value])?;
                 }
                 None => {
-                    self.connection
-                        .prepare_cached("DELETE FROM state WHERE key = ?")?
-                        .execute([change.key])?;
+                    work.prepare_cached("DELETE FROM state WHERE key = ?")?.execute([key])?;
                 }
+            }
+        }
+        work.prepare_cached("INSERT OR REPLACE INTO folded (one, seq) VALUES (1, ?)")?
+            .execute([self.seq as i64])?;
+        work.commit()?;
+        *self.recent.write().expect("BUG: nobody panics folding") =
+            Recent { folded: self.seq, map: BTreeMap::new() };
+        Ok(())
+    }
+}
+
+/// What the entries after the last checkpoint of the state change in it; `None` takes a key away.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    pub(crate) folded: u64,
+    pub(crate) map: BTreeMap<String, Option<Vec<u8>>>,
+}
+
+impl Recent {
+    /// Folds the entries that the state table has not seen yet.
+    pub(crate) fn load(connection: &Connection) -> Result<Recent, Fault> {
+        let folded = connection
+            .query_row("SELECT seq FROM folded", [], |row| row.get::<_, i64>(0))
+            .optional()?
+            .unwrap_or(0);
+        let mut recent = Recent { folded: folded as u64, map: BTreeMap::new() };
+        let mut select = connection.prepare("SELECT seq, body FROM entry WHERE seq > ? ORDER BY seq")?;
+        let mut rows = select.query([folded])?;
+        while let Some(row) = rows.next()? {
+            let seq = row.get::<_, i64>(0)? as u64;
+            let body = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+            let entry: Entry<'_> = serde_json::from_slice(body).map_err(|why| {
+                Fault::Refused(format!(
+                    "the journal is damaged: entry {seq} cannot be read: {why}; run `aos verify`"
+                ))
+            })?;
+            let changes =
+                state::fold(&View { fresh: &[], recent: &recent.map, table: connection }, seq, &entry);
+            recent.map.extend(changes.into_iter().map(|change| (change.key, change.value)));
+        }
+        Ok(recent)
+    }
+
+    pub(crate) fn get(&self, connection: &Connection, key: &str) -> Result<Option<Vec<u8>>, Fault> {
+        match self.map.get(key) {
+            Some(value) => Ok(value.clone()),
+            None => Ok(get_state(connection, key)?),
+        }
+    }
+
+    /// The table with the recent changes over it, in key order.
+    pub(crate) fn each_below(
+        &self,
+        connection: &Connection,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, &[u8]),
+    ) -> Result<(), Fault> {
+        let mut recent =
+            self.map.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix)).peekable();
+        each_in_table(connection, prefix, &mut |key, value| {
+            while let Some((newer, value)) = recent.next_if(|(newer, _)| newer.as_str() < key) {
+                if let Some(value) = value {
+                    each(newer, value);
+                }
+            }
+            match recent.next_if(|(newer, _)| newer.as_str() == key) {
+                Some((_, Some(value))) => each(key, value),
+                Some((_, None)) => {}
+                None => each(key, value),
+            }
+        })?;
+        for (key, value) in recent {
+            if let Some(value) = value {
+                each(key, value);
             }
         }
         Ok(())
     }
 }
 
-/// The state table as the fold sees it. A failing read shows as a missing key; the commit after it fails too.
-struct Table<'a>(&'a Connection);
+/// The state as the fold sees it: this commit's changes, over the recent ones, over the table. A failing read shows as
+/// a missing key; the commit after it fails too.
+struct View<'a> {
+    fresh: &'a [Change],
+    recent: &'a BTreeMap<String, Option<Vec<u8>>>,
+    table: &'a Connection,
+}
 
-impl Before for Table<'_> {
+impl Before for View<'_> {
     fn get(&self, key: &str) -> Option<Vec<u8>> {
-        get_state(self.0, key).ok().flatten()
+        if let Some(change) = self.fresh.iter().rev().find(|change| change.key == key) {
+            return change.value.clone();
+        }
+        match self.recent.get(key) {
+            Some(value) => value.clone(),
+            None => get_state(self.table, key).ok().flatten(),
+        }
     }
 
     fn keys_with_prefix(&self, prefix: &str) -> Vec<String> {
-        let mut keys = Vec::new();
-        let _ = each_below(self.0, prefix, &mut |key, _| keys.push(key.to_owned()));
-        keys
+        let mut keys = BTreeSet::new();
+        let _ = each_in_table(self.table, prefix, &mut |key, _| {
+            keys.insert(key.to_owned());
+        });
+        let recent = self.recent.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
+        let fresh = self.fresh.iter().filter(|change| change.key.starts_with(prefix));
+        for (key, value) in
+            recent.map(|(k, v)| (k, v)).chain(fresh.map(|change| (&change.key, &change.value)))
+        {
+            if value.is_some() {
+                keys.insert(key.clone())
+            } else {
+                keys.remove(key)
+            };
+        }
+        keys.into_iter().collect()
     }
 }
 
-pub(crate) fn get_state(connection: &Connection, key: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+fn get_state(connection: &Connection, key: &str) -> rusqlite::Result<Option<Vec<u8>>> {
     connection
         .prepare_cached("SELECT value FROM state WHERE key = ?")?
         .query_row([key], |row| row.get(0))
         .optional()
 }
 
-pub(crate) fn each_below(
+fn each_in_table(
     connection: &Connection,
     prefix: &str,
     each: &mut dyn FnMut(&str, &[u8]),
@@ -305,11 +440,13 @@ impl Journal for SqliteJournal {
     }
 
     fn state(&self, key: &str) -> Result<Option<Vec<u8>>, Fault> {
-        Ok(get_state(&self.reader.lock().expect("BUG: nobody panics reading"), key)?)
+        let recent = self.recent.read().expect("BUG: nobody panics folding");
+        recent.get(&self.reader.lock().expect("BUG: nobody panics reading"), key)
     }
 
     fn state_below(&self, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), Fault> {
-        Ok(each_below(&self.reader.lock().expect("BUG: nobody panics reading"), prefix, each)?)
+        let recent = self.recent.read().expect("BUG: nobody panics folding");
+        recent.each_below(&self.reader.lock().expect("BUG: nobody panics reading"), prefix, each)
     }
 
     fn head(&self) -> u64 {
@@ -323,7 +460,8 @@ impl Drop for SqliteJournal {
         if let Some(checkpointer) = self.checkpointer.take() {
             let _ = checkpointer.join();
         }
-        if let Ok(pen) = self.pen.lock() {
+        if let Ok(mut pen) = self.pen.lock() {
+            let _ = pen.bring_state_up_to_date();
             let _ = pen.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
         }
     }
@@ -343,7 +481,7 @@ pub(crate) fn check_length(path: &Path) -> Result<(), Fault> {
 }
 
 fn configure(connection: &Connection, durability: Durability) -> Result<(), Fault> {
-    connection.busy_timeout(std::time::Duration::from_secs(10))?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(32);
     let synchronous = match durability {
         Durability::Process => "NORMAL",
@@ -420,12 +558,12 @@ struct Due {
 }
 
 impl Checkpoints {
-    fn start(self: Arc<Self>, connection: Connection) -> JoinHandle<()> {
+    fn start(self: Arc<Self>, connection: Connection, pen: Arc<Mutex<Pen>>) -> JoinHandle<()> {
         let name = std::thread::Builder::new().name("checkpoint".into());
-        name.spawn(move || self.run(&connection)).expect("the system starts a thread")
+        name.spawn(move || self.run(&connection, &pen)).expect("the system starts a thread")
     }
 
-    fn run(&self, connection: &Connection) {
+    fn run(&self, connection: &Connection, pen: &Mutex<Pen>) {
         loop {
             let mut due = self.due.lock().expect("BUG: nobody panics counting");
             while due.bytes < CHECKPOINT_BYTES && !due.stop {
@@ -436,7 +574,10 @@ impl Checkpoints {
             }
             due.bytes = 0;
             drop(due);
-            // PASSIVE never waits for writers; what it cannot move now, the next one moves.
+            // The bulk is moved beside the writers. The few pages that came meanwhile are moved with the pen in hand:
+            // a log that is moved whole is written again from its start, else it would grow for ever.
+            let _ = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
+            let _nobody_writes = pen.lock().expect("BUG: nobody panics with the pen");
             let _ = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
         }
     }

@@ -33,7 +33,7 @@ pub(crate) fn client() -> anyhow::Result<Client> {
 pub(crate) fn start(home: &Home) -> anyhow::Result<Client> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let complaint = match launch()? {
+        let complaint = match launch(home)? {
             Launched::Ready => {
                 eprintln!("aos: started aosd for {}", home.path().display());
                 None
@@ -60,7 +60,7 @@ enum Launched {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one process that the client starts: its daemon")]
-fn launch() -> anyhow::Result<Launched> {
+fn launch(home: &Home) -> anyhow::Result<Launched> {
     let own = std::env::current_exe().context("cannot find the aos program itself")?;
     let sibling = own.with_file_name("aosd");
     // Where only `aos` was built or installed, it is its own daemon.
@@ -70,6 +70,7 @@ fn launch() -> anyhow::Result<Launched> {
     }
     let mut child = command
         .arg("--detach")
+        .env("AOS_HOME", home.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

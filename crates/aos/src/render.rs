@@ -30,9 +30,23 @@ pub(crate) fn subject(params: &Value) -> String {
     if let Some(workdir) = params.pointer("/target/local/workdir").and_then(Value::as_str) {
         return escape(workdir);
     }
+    if let Some(patch) = params.pointer("/patch/inline_text/text").and_then(Value::as_str) {
+        return patched_files(patch);
+    }
     match (text("path"), text("from"), text("to")) {
         (Some(path), ..) => escape(path),
         (_, Some(from), Some(to)) => format!("{} → {}", escape(from), escape(to)),
         _ => text("signal").or(text("blob_ref")).or(text("reason")).map(escape).unwrap_or_default(),
+    }
+}
+
+/// The files that a patch names, the first few of them.
+fn patched_files(patch: &str) -> String {
+    let name =
+        |line: &str| line.strip_prefix("*** ")?.split_once(" File: ").map(|(_, path)| escape(path.trim()));
+    let names: Vec<String> = patch.lines().filter_map(name).collect();
+    match names.len() {
+        0..=3 => names.join(", "),
+        n => format!("{}, … ({n} files)", names[..3].join(", ")),
     }
 }

@@ -11,8 +11,9 @@ use rustix::fs::{Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::arm::Armed;
+use super::bank::{self, Object};
 use super::mark::{Mark, Seen};
-use super::{DirAt, Put, Spot, Step, bank, undo};
+use super::{DirAt, Put, Spot, Step, undo};
 use crate::fault;
 use crate::host::Host;
 use crate::jail::Meta;
@@ -93,16 +94,15 @@ impl Work<'_> {
 
     fn put(&mut self, put: &Put, temporary: &[u8], bank_name: &str) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot write {}", put.at.shown), why);
-        let old = put.before.map(|_| self.open_old(&put.at)).transpose()?;
+        let old = if put.before.is_some() { self.open_old(&put.at)? } else { None };
         let dir = self.dir(&put.at);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600)).map_err(fail)?;
         write_all(&file, &put.bytes).map_err(fail)?;
-        let kept = dress(&file, put, old.flatten().as_ref()).map_err(fail)?;
+        let (meta, kept) = dress(&file, put, old.as_ref()).map_err(fail)?;
         if self.sync {
             rustix::fs::fsync(&file).map_err(fail)?;
         }
-        let meta = Meta::of(&file).map_err(fail)?;
         match put.before {
             None => {
                 rustix::fs::renameat_with(
@@ -115,19 +115,17 @@ impl Work<'_> {
                 .map_err(|why| appeared(put, why))?;
             }
             Some(before) => {
-                self.exchange(put, &before, temporary)?;
-                bank::deposit(dir, temporary, self.bank, bank_name, self.sync).map_err(|why| {
-                    fault::refusal(&format!("cannot keep the pre-image of {}", put.at.shown), why)
-                })?;
+                let displaced = self.exchange(put, &before, temporary)?;
+                let object = Object { dir, name: temporary, meta: displaced, open: old };
+                bank::deposit(object, self.bank, bank_name, self.sync)
+                    .map_err(|why| not_kept(&put.at, why))?;
             }
         }
         self.touch(&put.at)?;
         self.warnings.extend(kept);
         if put.before.is_some_and(|before| before.nlink > 1) {
-            self.warnings.push(Warning::new(
-                "hard_link_broken",
-                format!("{} had another name, which keeps the old content", put.at.shown),
-            ));
+            let message = format!("{} had another name, which keeps the old content", put.at.shown);
+            self.warnings.push(Warning::new("hard_link_broken", message));
         }
         Ok(meta)
     }
@@ -143,7 +141,7 @@ impl Work<'_> {
     }
 
     /// Swaps the new file in. What came out must be what was there when the plan was made.
-    fn exchange(&self, put: &Put, before: &Meta, temporary: &[u8]) -> Result<(), Refusal> {
+    fn exchange(&self, put: &Put, before: &Meta, temporary: &[u8]) -> Result<Meta, Refusal> {
         let (dir, name) = (self.dir(&put.at), put.at.name.as_slice());
         let swap = || rustix::fs::renameat_with(dir, temporary, dir, name, RenameFlags::EXCHANGE);
         swap().map_err(|why| match why {
@@ -151,10 +149,10 @@ impl Work<'_> {
             why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
         })?;
         let displaced = Meta::at(dir, temporary).ok().flatten();
-        let as_planned = displaced
-            .is_some_and(|now| now.kind == Kind::File && (now.same_version(before) || !put.built_on_before));
-        if as_planned {
-            return Ok(());
+        let as_planned =
+            |now: &Meta| now.kind == Kind::File && (now.same_version(before) || !put.built_on_before);
+        if let Some(displaced) = displaced.filter(as_planned) {
+            return Ok(displaced);
         }
         swap().map_err(|why| fault::refusal(&format!("cannot put {} back", put.at.shown), why))?;
         Err(changed_meanwhile(&put.at, "somebody else wrote it"))
@@ -164,11 +162,10 @@ impl Work<'_> {
         let dir = self.dir(at);
         rustix::fs::renameat_with(dir, at.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
             .map_err(|why| fault::refusal(&format!("cannot remove {}", at.shown), why))?;
-        if !Meta::at(dir, temporary).ok().flatten().is_some_and(|now| Seen::from(*before).is(&now)) {
-            return Err(changed_meanwhile(at, "it was replaced"));
-        }
-        bank::deposit(dir, temporary, self.bank, bank_name, self.sync)
-            .map_err(|why| fault::refusal(&format!("cannot keep the pre-image of {}", at.shown), why))?;
+        let displaced = Meta::at(dir, temporary).ok().flatten().filter(|now| Seen::from(*before).is(now));
+        let Some(meta) = displaced else { return Err(changed_meanwhile(at, "it was replaced")) };
+        let object = Object { dir, name: temporary, meta, open: None };
+        bank::deposit(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(at, why))?;
         self.touch(at)
     }
 
@@ -232,11 +229,11 @@ impl Work<'_> {
         let Some(moved) = moved.filter(|moved| Seen::from(*before).is(moved)) else {
             return Err(changed_meanwhile(from, "it was replaced"));
         };
-        if replaced.is_some() {
+        if let Some(meta) = replaced {
             rustix::fs::renameat_with(dir, from.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
                 .map_err(fail)?;
-            bank::deposit(dir, temporary, self.bank, bank_name, self.sync)
-                .map_err(|why| fault::refusal(&format!("cannot keep the pre-image of {}", to.shown), why))?;
+            let object = Object { dir, name: temporary, meta, open: None };
+            bank::deposit(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(to, why))?;
         }
         self.touch(from)?;
         self.touch(to)?;
@@ -283,30 +280,36 @@ fn changed_meanwhile(at: &Spot, how: &str) -> Refusal {
     )
 }
 
-/// Mode, owner, ACL and attributes of the new file. Returns what could not be kept.
-fn dress(file: &OwnedFd, put: &Put, old: Option<&OwnedFd>) -> Result<Vec<Warning>, Errno> {
+fn not_kept(at: &Spot, why: Errno) -> Refusal {
+    fault::refusal(&format!("cannot keep the pre-image of {}", at.shown), why)
+}
+
+/// Mode, owner, ACL and attributes of the new file. Returns how it is now, and what could not be kept.
+fn dress(file: &OwnedFd, put: &Put, old: Option<&OwnedFd>) -> Result<(Meta, Option<Warning>), Errno> {
     let mut lost = Vec::new();
-    if let Some(before) = put.before {
-        let own = Meta::of(file)?;
-        if (own.uid, own.gid) != (before.uid, before.gid)
-            && rustix::fs::fchown(file, Some(Uid::from_raw(before.uid)), Some(Gid::from_raw(before.gid)))
-                .is_err()
-        {
-            lost.push("its owner");
-        }
-        if old.is_none_or(|old| copy_attributes(old, file).is_err()) {
-            lost.push("its extended attributes");
-        }
+    if put.before.is_some() && old.is_none_or(|old| copy_attributes(old, file).is_err()) {
+        lost.push("its extended attributes");
     }
-    // After the owner: changing that takes mode bits away.
-    rustix::fs::fchmod(file, Mode::from_raw_mode(put.mode))?;
-    if lost.is_empty() {
-        return Ok(Vec::new());
+    let mode = Mode::from_raw_mode(put.mode);
+    rustix::fs::fchmod(file, mode)?;
+    let mut meta = Meta::of(file)?;
+    if let Some(before) = put.before
+        && (meta.uid, meta.gid) != (before.uid, before.gid)
+    {
+        match rustix::fs::fchown(file, Some(Uid::from_raw(before.uid)), Some(Gid::from_raw(before.gid))) {
+            // Changing the owner takes mode bits away.
+            Ok(()) => rustix::fs::fchmod(file, mode)?,
+            Err(_) => lost.push("its owner"),
+        }
+        meta = Meta::of(file)?;
     }
-    Ok(vec![Warning::new(
-        "metadata_not_kept",
-        format!("{}: {} could not be kept", put.at.shown, lost.join(" and ")),
-    )])
+    let warning = || {
+        Warning::new(
+            "metadata_not_kept",
+            format!("{}: {} could not be kept", put.at.shown, lost.join(" and ")),
+        )
+    };
+    Ok((meta, (!lost.is_empty()).then(warning)))
 }
 
 /// User attributes and the ACL. Security labels are the system's to set.

@@ -1,6 +1,6 @@
 //! Banking: moves what was displaced into the session's folder of pre-images, or copies it when it must.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aos_model::receipt::Kind;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
@@ -9,33 +9,51 @@ use rustix::io::Errno;
 use super::lease;
 use crate::jail::Meta;
 
-/// Takes `name` out of `dir` into the bank. The object itself where nobody else can change it, else a copy.
-pub(super) fn deposit(
-    dir: impl AsFd,
-    name: &[u8],
-    bank: &OwnedFd,
-    bank_name: &str,
-    sync: bool,
-) -> Result<(), Errno> {
-    let Some(meta) = Meta::at(&dir, name)? else { return Err(Errno::NOENT) };
-    if is_ours_alone(&dir, name, &meta) {
-        match rustix::fs::renameat_with(&dir, name, bank, bank_name, RenameFlags::NOREPLACE) {
+/// Something that a step displaced, under its temporary name.
+pub(super) struct Object<'a> {
+    pub(super) dir: BorrowedFd<'a>,
+    pub(super) name: &'a [u8],
+    pub(super) meta: Meta,
+    /// The same file opened for reading, where somebody has it open already.
+    pub(super) open: Option<OwnedFd>,
+}
+
+/// Takes an object into the bank: itself where nobody else can change it, else a copy.
+pub(super) fn deposit(object: Object<'_>, bank: &OwnedFd, bank_name: &str, sync: bool) -> Result<(), Errno> {
+    let Object { dir, name, meta, open } = object;
+    if is_ours_alone(dir, name, &meta, open) {
+        match rustix::fs::renameat_with(dir, name, bank, bank_name, RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(()),
             Err(Errno::XDEV) => {}
             Err(why) => return Err(why),
         }
     }
-    copy(&dir, name, &meta, bank, bank_name.as_bytes(), sync)?;
-    remove(&dir, name, &meta)
+    copy(dir, name, &meta, bank, bank_name.as_bytes(), sync)?;
+    remove(dir, name, &meta)
+}
+
+/// As [`deposit`], for whatever stands at the name.
+pub(super) fn deposit_any(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    bank: &OwnedFd,
+    bank_name: &str,
+    sync: bool,
+) -> Result<(), Errno> {
+    let meta = Meta::at(dir, name)?.ok_or(Errno::NOENT)?;
+    deposit(Object { dir, name, meta, open: None }, bank, bank_name, sync)
 }
 
 /// A file with another name, or open for writing somewhere, would change in the bank.
-fn is_ours_alone(dir: impl AsFd, name: &[u8], meta: &Meta) -> bool {
+fn is_ours_alone(dir: BorrowedFd<'_>, name: &[u8], meta: &Meta, open: Option<OwnedFd>) -> bool {
     match meta.kind {
         Kind::File if meta.nlink > 1 => false,
         Kind::File => {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+            // What was opened before the exchange is only proof if it is the file that came out.
+            let same = open
+                .filter(|file| Meta::of(file).is_ok_and(|now| (now.dev, now.ino) == (meta.dev, meta.ino)));
+            match same.map_or_else(|| rustix::fs::openat(dir, name, flags, Mode::empty()), Ok) {
                 Ok(file) => lease::nobody_writes(&file),
                 // Unreadable to us: it cannot be copied, so it is moved.
                 Err(_) => true,

@@ -2,7 +2,7 @@
 //!
 //! A path is put back only while it is as our step left it. Otherwise it stays, and its name is returned.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use aos_model::path::Spelled;
 use aos_model::receipt::Kind;
@@ -160,7 +160,7 @@ impl Site {
         }
         if !self.is_ours(after)? {
             // The old content stays safe in the bank; the path belongs to whoever wrote it last.
-            bank::deposit(&self.dir, temporary.as_bytes(), bank, kept, sync)?;
+            bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
             return Ok(false);
         }
         rustix::fs::renameat_with(
@@ -196,7 +196,7 @@ impl Site {
         ) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => {
-                bank::deposit(&self.dir, temporary.as_bytes(), bank, kept, sync)?;
+                bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
                 Ok(false)
             }
             Err(why) => Err(why),
@@ -247,7 +247,7 @@ impl Site {
             ) {
                 Ok(()) => {}
                 Err(Errno::EXIST) => {
-                    bank::deposit(&self.dir, temporary.as_bytes(), bank, kept, sync)?;
+                    bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
                     return Ok(false);
                 }
                 Err(why) => return Err(why),

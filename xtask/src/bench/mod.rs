@@ -1,0 +1,59 @@
+//! `cargo xtask bench`: product and peers interleaved in one run; only ratios are compared.
+
+mod in_process;
+pub(crate) mod mini_host;
+mod small_files;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Which section: 1 (small files)
+    section: Option<u8>,
+    /// Rounds in which all contenders take turns
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Work here instead of in the temporary folder
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    in_process::run(options)?;
+    if options.section == Some(0) {
+        return Ok(());
+    }
+    small_files::run(options)
+}
+
+/// The times of one contender at one task.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Sample {
+    times: Vec<Duration>,
+}
+
+impl Sample {
+    pub(crate) fn time(&mut self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        work()?;
+        self.times.push(begun.elapsed());
+        Ok(())
+    }
+
+    /// In microseconds.
+    pub(crate) fn quantile(&self, q: f64) -> f64 {
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        if times.is_empty() {
+            return f64::NAN;
+        }
+        times[((times.len() - 1) as f64 * q) as usize].as_secs_f64() * 1e6
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+}
