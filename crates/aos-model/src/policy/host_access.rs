@@ -3,7 +3,8 @@
 //! One evaluation serves the warning, the preview and the refusal, so they cannot disagree. A point set to `allow`
 //! still lists its risk: what was let through stays visible.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
@@ -29,82 +30,58 @@ pub enum Point {
     CommandPathsOutsideWorkspace,
 }
 
-/// What is fixed about a point: its names, its sentence, and its decision in each preset.
+/// What is fixed about a point: its names, its sentence, and its decision in the default, strict and permissive preset.
 struct Row {
-    point: Point,
     name: &'static str,
     risk_code: &'static str,
     sentence: &'static str,
-    default: Decision,
-    strict: Decision,
-    permissive: Decision,
+    decisions: [Decision; 3],
 }
 
 const TABLE: [Row; 7] = {
     use Decision::{Allow, Deny, Warn};
     [
         Row {
-            point: Point::AbsolutePath,
             name: "absolute_path",
             risk_code: "absolute_path",
             sentence: "Path is absolute",
-            default: Warn,
-            strict: Warn,
-            permissive: Warn,
+            decisions: [Warn, Warn, Warn],
         },
         Row {
-            point: Point::PathOutsideCwd,
             name: "path_outside_cwd",
             risk_code: "outside_cwd",
             sentence: "Path is outside the active session cwd",
-            default: Warn,
-            strict: Deny,
-            permissive: Allow,
+            decisions: [Warn, Deny, Allow],
         },
         Row {
-            point: Point::PathOutsideWorkspace,
             name: "path_outside_workspace",
             risk_code: "outside_workspace",
             sentence: "Path escapes the workspace root",
-            default: Deny,
-            strict: Deny,
-            permissive: Warn,
+            decisions: [Deny, Deny, Warn],
         },
         Row {
-            point: Point::CommandCwdOutsideCwd,
             name: "command_cwd_outside_cwd",
             risk_code: "command_cwd_outside_cwd",
             sentence: "Command cwd is outside the active session cwd",
-            default: Warn,
-            strict: Deny,
-            permissive: Allow,
+            decisions: [Warn, Deny, Allow],
         },
         Row {
-            point: Point::CommandCwdOutsideWorkspace,
             name: "command_cwd_outside_workspace",
             risk_code: "command_cwd_outside_workspace",
             sentence: "Command cwd escapes the workspace root",
-            default: Deny,
-            strict: Deny,
-            permissive: Warn,
+            decisions: [Deny, Deny, Warn],
         },
         Row {
-            point: Point::CommandExternalPaths,
             name: "command_external_paths",
             risk_code: "command_references_external_paths",
             sentence: "Command references paths outside the active session cwd",
-            default: Warn,
-            strict: Deny,
-            permissive: Warn,
+            decisions: [Warn, Deny, Warn],
         },
         Row {
-            point: Point::CommandPathsOutsideWorkspace,
             name: "command_paths_outside_workspace",
             risk_code: "command_references_outside_workspace",
             sentence: "Command references paths outside the workspace root",
-            default: Deny,
-            strict: Deny,
-            permissive: Warn,
+            decisions: [Deny, Deny, Warn],
         },
     ]
 };
@@ -187,12 +164,7 @@ pub enum Target {
 
 impl HostAccess {
     pub fn preset(preset: Preset) -> HostAccess {
-        let decisions = Point::ALL.map(|point| match preset {
-            Preset::Default => point.row().default,
-            Preset::Strict => point.row().strict,
-            Preset::Permissive => point.row().permissive,
-        });
-        HostAccess { decisions }
+        HostAccess { decisions: Point::ALL.map(|point| point.row().decisions[preset as usize]) }
     }
 
     pub fn decision(&self, point: Point) -> Decision {
@@ -220,13 +192,13 @@ impl HostAccess {
     pub fn path_risks(&self, query: &PathQuery<'_>) -> Vec<Risk> {
         let mut risks = Vec::new();
         if query.input.starts_with('/') {
-            risks.push(self.risk_at(Point::AbsolutePath, query.resolved.to_owned()));
+            risks.push(self.risk_at(Point::AbsolutePath, query.resolved));
         }
         if let Some(path) = query.outside(&[query.cwd]) {
-            risks.push(self.risk_at(Point::PathOutsideCwd, path));
+            risks.push(self.risk_at(Point::PathOutsideCwd, &path));
         }
         if let Some(path) = query.outside(query.workspaces) {
-            risks.push(self.risk_at(Point::PathOutsideWorkspace, path));
+            risks.push(self.risk_at(Point::PathOutsideWorkspace, &path));
         }
         risks
     }
@@ -235,10 +207,10 @@ impl HostAccess {
         let references = command::references(query);
         let mut risks = Vec::new();
         if is_outside(query.command_cwd, &[query.cwd]) {
-            risks.push(self.risk_at(Point::CommandCwdOutsideCwd, query.command_cwd.to_owned()));
+            risks.push(self.risk_at(Point::CommandCwdOutsideCwd, query.command_cwd));
         }
         if is_outside(query.command_cwd, query.workspaces) {
-            risks.push(self.risk_at(Point::CommandCwdOutsideWorkspace, query.command_cwd.to_owned()));
+            risks.push(self.risk_at(Point::CommandCwdOutsideWorkspace, query.command_cwd));
         }
         if let Some(paths) = outside_of(&references, &[query.cwd]) {
             risks.push(self.risk(Point::CommandExternalPaths, &paths));
@@ -255,19 +227,19 @@ impl HostAccess {
         Risk { code: point.risk_code(), message, path: None, point, decision: self.decision(point) }
     }
 
-    fn risk_at(&self, point: Point, path: String) -> Risk {
-        Risk { path: Some(path.clone()), ..self.risk(point, &path) }
+    fn risk_at(&self, point: Point, path: &str) -> Risk {
+        Risk { path: Some(path.to_owned()), ..self.risk(point, path) }
     }
 }
 
 impl PathQuery<'_> {
     /// The spelling of the path that lies outside all roots, if one does: the resolved one before the literal.
-    fn outside(&self, roots: &[&str]) -> Option<String> {
+    fn outside(&self, roots: &[&str]) -> Option<Cow<'_, str>> {
         if is_outside(self.resolved, roots) {
-            return Some(self.resolved.to_owned());
+            return Some(Cow::Borrowed(self.resolved));
         }
         let literal_inside = roots.iter().any(|root| is_within(self.cwd, self.input, root));
-        (!roots.is_empty() && !literal_inside).then(|| lexical_join(self.cwd, self.input))
+        (!roots.is_empty() && !literal_inside).then(|| Cow::Owned(lexical_join(self.cwd, self.input)))
     }
 }
 
@@ -293,7 +265,7 @@ fn outside_of(references: &[Reference], roots: &[&str]) -> Option<String> {
 }
 
 fn distinct<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     paths.filter(|path| seen.insert(*path)).collect()
 }
 
@@ -449,7 +421,6 @@ mod tests {
         for (point, row) in Point::ALL.into_iter().zip(rows) {
             let decisions = presets.map(|preset| preset.decision(point).as_str()).join(" | ");
             assert_eq!(row.trim(), format!("{} | {} | {decisions}", point.as_str(), point.risk_code()));
-            assert_eq!(TABLE[point as usize].point, point);
             assert_eq!(serde_json::to_value(point).unwrap(), point.as_str());
         }
     }
