@@ -6,6 +6,7 @@
 //! at a disk: the host passes both spellings of a path in, as written and with its links resolved.
 
 mod command;
+mod evaluation;
 mod host_access;
 mod lexical;
 mod rules;
@@ -13,10 +14,14 @@ mod shell;
 mod tools;
 mod words;
 
+#[cfg(test)]
+mod properties;
+
 use serde::{Deserialize, Serialize};
 
 pub use command::{CommandQuery, Reference};
-pub use host_access::{Evaluation, HostAccess, HostAccessSpec, PathQuery, Point, Risk, Target};
+pub use evaluation::{Evaluation, Risk, Target};
+pub use host_access::{HostAccess, HostAccessSpec, PathQuery, Point};
 pub use lexical::{lexical_join, rule_path};
 pub use rules::{OutputRule, Policy, PolicyError, PolicySpec, Rule, Verdict};
 
