@@ -1,18 +1,27 @@
 //! The policy: what a session may do below its capability, said by rules over paths and by seven host-access points.
 //!
 //! `rules` judges an operation on a path, `host_access` judges where a path or a command reaches, `command` finds
-//! the paths that a command names. Enforcement, warnings and previews call the same functions. Nothing here looks
+//! the paths that a command names (`words` knows a path from a word, `tools` a script from a file, `shell` reads
+//! `sh -c`). Enforcement, warnings and previews call the same functions. Nothing here looks
 //! at a disk: the host passes both spellings of a path in, as written and with its links resolved.
 
 mod command;
+mod evaluation;
 mod host_access;
 mod lexical;
 mod rules;
+mod shell;
+mod tools;
+mod words;
+
+#[cfg(test)]
+mod properties;
 
 use serde::{Deserialize, Serialize};
 
 pub use command::{CommandQuery, Reference};
-pub use host_access::{Evaluation, HostAccess, HostAccessSpec, PathQuery, Point, Risk, Target};
+pub use evaluation::{Evaluation, Risk, Target};
+pub use host_access::{HostAccess, HostAccessSpec, PathQuery, Point};
 pub use lexical::{lexical_join, rule_path};
 pub use rules::{OutputRule, Policy, PolicyError, PolicySpec, Rule, Verdict};
 

@@ -1,0 +1,500 @@
+//! A reader of shell text: it splits a script into simple commands and their words, as far as advice needs it.
+//!
+//! It knows quotes, comments, separators, redirections, here-documents, `$(…)`, backticks and `case`, and keeps what
+//! it cannot know (the output of a substitution) as a placeholder. It expands no variables and runs nothing. One
+//! pass, no recursion, no cap on the number of commands. Where it loses its way (a quote that never closes, nesting
+//! beyond the limit) it also gives every blank-separated piece as a word: too many words are better than too few.
+
+use std::mem;
+
+/// How deep substitutions and subshells may nest; each level costs a frame.
+const NESTING_MAX: usize = 1_000;
+
+/// What stands in a word for the output of a substitution: no slash, so it neither starts nor ends a path.
+const SUBSTITUTED: &str = "$()";
+
+/// A script taken apart, its substitutions included.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    pub(super) commands: Vec<Simple>,
+    /// Here-documents and here-strings.
+    pub(super) inputs: Vec<Input>,
+    /// What else could be words: here-strings, and everything when the reader lost its way.
+    pub(super) pieces: Vec<String>,
+}
+
+/// One simple command, its quotes removed.
+#[derive(Debug, Default)]
+pub(super) struct Simple {
+    pub(super) words: Vec<String>,
+    /// The files it is redirected to or from.
+    pub(super) redirects: Vec<String>,
+    /// The line of the script, to find the commands that an input belongs to.
+    pub(super) line: usize,
+}
+
+/// Text that a command is given to read.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) text: String,
+    pub(super) line: usize,
+    /// Whether the shell runs the substitutions inside.
+    pub(super) expands: bool,
+}
+
+/// Takes a script apart.
+pub(super) fn read_script(text: &str) -> Script {
+    let mut reader = Reader::new(text);
+    reader.read_all();
+    reader.lost |= !reader.frame.quotes.is_empty();
+    reader.finish()
+}
+
+/// Takes apart what the shell runs inside a here-document: its substitutions.
+pub(super) fn read_here_document(text: &str) -> Script {
+    let mut reader = Reader::new(text);
+    reader.frame.quotes.push(Quote::HereDocument);
+    reader.read_all();
+    // What is left in the outermost frame is the document itself, which is data.
+    reader.frame.word = None;
+    reader.lost |= reader.frame.quotes.len() > 1;
+    reader.finish()
+}
+
+/// Everything in a text that could be a word, whatever the quotes say.
+pub(super) fn pieces(text: &str) -> Vec<String> {
+    let is_boundary = |c: char| c.is_whitespace() || "\"'`;|&()<>".contains(c);
+    text.split(is_boundary).filter(|piece| !piece.is_empty()).map(str::to_owned).collect()
+}
+
+/// The place of the program among the words of a simple command: behind keywords and assignments.
+pub(super) fn program_index(words: &[String]) -> usize {
+    words.iter().position(|word| !is_keyword(word) && !is_assignment(word)).unwrap_or(0)
+}
+
+fn is_keyword(word: &str) -> bool {
+    matches!(
+        word,
+        "if" | "then" | "elif" | "else" | "while" | "until" | "do" | "!" | "{" | "}" | "time" | "coproc"
+    )
+}
+
+fn is_assignment(word: &str) -> bool {
+    let name = word.split_once('=').map_or("", |(name, _)| name.strip_suffix('+').unwrap_or(name));
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quote {
+    /// `"…"`
+    Double,
+    /// `${…}`
+    Brace,
+    /// The body of a here-document, where a `"` is only a character.
+    HereDocument,
+}
+
+/// What the word being read is for.
+#[derive(Clone, Copy, Default)]
+enum Role {
+    #[default]
+    Word,
+    Redirect,
+    HereString,
+    HereDocument {
+        strip_tabs: bool,
+    },
+}
+
+/// What is read between an opening and its closing: the script itself, `(…)`, `$(…)` or backticks.
+#[derive(Default)]
+struct Frame {
+    closer: Option<char>,
+    /// Opened by `((`, where `<<` may be a shift.
+    arithmetic: bool,
+    /// Opened by `$((`: what it holds is dropped when `))` closes it, for only `((` is a subshell to some shells.
+    numeric: bool,
+    quotes: Vec<Quote>,
+    open_cases: usize,
+    /// Whether the simple command has more than keywords.
+    has_program: bool,
+    commands: Vec<Simple>,
+    simple: Simple,
+    word: Option<String>,
+    word_is_quoted: bool,
+    role: Role,
+}
+
+impl Frame {
+    fn until(closer: char) -> Frame {
+        Frame { closer: Some(closer), ..Frame::default() }
+    }
+}
+
+/// A here-document whose body starts at the next line.
+struct HereDocument {
+    delimiter: String,
+    strip_tabs: bool,
+    expands: bool,
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+    line: usize,
+    frame: Frame,
+    outer: Vec<Frame>,
+    here_documents: Vec<HereDocument>,
+    script: Script,
+    lost: bool,
+}
+
+impl<'t> Reader<'t> {
+    fn new(text: &'t str) -> Reader<'t> {
+        Reader {
+            text,
+            at: 0,
+            line: 0,
+            frame: Frame::default(),
+            outer: Vec::new(),
+            here_documents: Vec::new(),
+            script: Script::default(),
+            lost: false,
+        }
+    }
+
+    fn read_all(&mut self) {
+        while let Some(c) = self.bump() {
+            match self.frame.quotes.last() {
+                None => self.read_plain(c),
+                Some(&quote) => self.read_quoted(c, quote),
+            }
+        }
+        while !self.outer.is_empty() {
+            self.lost |= !self.frame.quotes.is_empty();
+            self.close_frame();
+        }
+    }
+
+    fn finish(mut self) -> Script {
+        self.end_command();
+        self.script.commands.append(&mut self.frame.commands);
+        if self.lost {
+            self.script.pieces.extend(pieces(self.text));
+        }
+        self.script
+    }
+
+    fn read_plain(&mut self, c: char) {
+        match c {
+            '\\' => self.read_escape(),
+            '\'' => self.read_single_quoted(),
+            '"' => self.open_quote(Quote::Double),
+            '$' => self.read_dollar(),
+            '`' => self.read_backtick(),
+            '#' if self.frame.word.is_none() => self.skip_comment(),
+            '\n' => self.end_line(),
+            ';' | '|' => self.end_command(),
+            '&' if self.peek() == Some('>') => self.end_word(),
+            '&' => self.end_command(),
+            '<' | '>' => self.read_redirection(c),
+            '(' => self.open_parenthesis(),
+            ')' => self.close_parenthesis(),
+            '}' if self.frame.closer == Some('}') && self.frame.word.is_none() => self.close_frame(),
+            c if c.is_whitespace() => self.end_word(),
+            c => self.push(c),
+        }
+    }
+
+    fn read_quoted(&mut self, c: char, quote: Quote) {
+        match (c, quote) {
+            ('"', Quote::Double) => {
+                self.frame.quotes.pop();
+            }
+            ('}', Quote::Brace) => {
+                self.push(c);
+                self.frame.quotes.pop();
+            }
+            ('"', Quote::Brace) => self.open_quote(Quote::Double),
+            ('\'', Quote::Brace) if !self.is_in_text() => self.read_single_quoted(),
+            ('\\', Quote::Brace) => self.read_escape(),
+            ('\\', _) => {
+                if self.peek().is_some_and(|next| "$`\"\\\n".contains(next)) {
+                    self.read_escape();
+                } else {
+                    self.push(c);
+                }
+            }
+            ('$', _) => self.read_dollar(),
+            ('`', _) => self.read_backtick(),
+            _ => self.push(c),
+        }
+    }
+
+    /// Whether single quotes are only characters here.
+    fn is_in_text(&self) -> bool {
+        self.frame.quotes.iter().any(|quote| *quote != Quote::Brace)
+    }
+
+    fn read_escape(&mut self) {
+        match self.bump() {
+            // Inside backticks an escaped one opens or closes a nested substitution.
+            Some('`') if self.frame.closer == Some('`') => self.end_command(),
+            Some('\n') => {}
+            Some(c) => {
+                self.frame.word_is_quoted = true;
+                self.push(c);
+            }
+            None => {}
+        }
+    }
+
+    fn read_single_quoted(&mut self) {
+        self.frame.word_is_quoted = true;
+        let rest = &self.text[self.at..];
+        let end = rest.find('\'');
+        self.lost |= end.is_none();
+        let body = &rest[..end.unwrap_or(rest.len())];
+        self.word().push_str(body);
+        self.at += body.len() + usize::from(end.is_some());
+    }
+
+    fn open_quote(&mut self, quote: Quote) {
+        self.frame.word_is_quoted = true;
+        self.word();
+        self.frame.quotes.push(quote);
+    }
+
+    fn read_dollar(&mut self) {
+        if self.take('(') {
+            self.word().push_str(SUBSTITUTED);
+            self.open_frame(Frame::until(')'));
+            if self.take('(') {
+                self.open_frame(Frame { arithmetic: true, numeric: true, ..Frame::until(')') });
+            }
+        } else if self.take('{') {
+            if self.peek().is_some_and(|c| c.is_whitespace() || c == '|') {
+                // `${ command; }` runs it, in the shells that know it.
+                self.word().push_str(SUBSTITUTED);
+                return self.open_frame(Frame::until('}'));
+            }
+            self.word().push_str("${");
+            self.frame.quotes.push(Quote::Brace);
+        } else if !self.is_in_text() && self.take('\'') {
+            self.read_ansi_quoted();
+        } else if !(self.frame.quotes.is_empty() && self.peek() == Some('"')) {
+            self.push('$');
+        }
+    }
+
+    /// `$'…'`, where `\x2f` is a slash.
+    fn read_ansi_quoted(&mut self) {
+        self.frame.word_is_quoted = true;
+        self.word();
+        while let Some(c) = self.bump() {
+            match c {
+                '\'' => return,
+                '\\' => {
+                    if let Some(c) = self.read_ansi_escape() {
+                        self.push(c);
+                    }
+                }
+                c => self.push(c),
+            }
+        }
+        self.lost = true;
+    }
+
+    fn read_ansi_escape(&mut self) -> Option<char> {
+        match self.bump()? {
+            'x' => self.read_code(16, 2),
+            'u' => self.read_code(16, 4),
+            'U' => self.read_code(16, 8),
+            '0'..='7' => {
+                self.at -= 1;
+                self.read_code(8, 3)
+            }
+            'n' => Some('\n'),
+            't' => Some('\t'),
+            c => Some(c),
+        }
+    }
+
+    fn read_code(&mut self, radix: u32, digits_max: usize) -> Option<char> {
+        let rest = &self.text[self.at..];
+        let digits = rest.chars().take(digits_max).take_while(|c| c.is_digit(radix)).count();
+        self.at += digits;
+        u32::from_str_radix(&rest[..digits], radix).ok().and_then(char::from_u32)
+    }
+
+    fn read_backtick(&mut self) {
+        if self.frame.closer == Some('`') {
+            self.frame.quotes.clear();
+            self.close_frame();
+        } else {
+            self.word().push_str(SUBSTITUTED);
+            self.open_frame(Frame::until('`'));
+        }
+    }
+
+    fn skip_comment(&mut self) {
+        let rest = &self.text[self.at..];
+        let ends_backticks = self.frame.closer == Some('`');
+        let end = rest.find(|c| c == '\n' || (ends_backticks && c == '`'));
+        self.at += end.unwrap_or(rest.len());
+    }
+
+    fn open_parenthesis(&mut self) {
+        self.end_command();
+        self.open_frame(Frame::until(')'));
+        if self.take('(') {
+            self.open_frame(Frame { arithmetic: true, ..Frame::until(')') });
+        }
+    }
+
+    fn close_parenthesis(&mut self) {
+        if self.frame.open_cases > 0 || self.frame.closer != Some(')') {
+            // The end of a pattern of `case`, or one too many.
+            return self.end_command();
+        }
+        if self.frame.numeric && self.peek() == Some(')') {
+            self.end_command();
+            self.frame.commands.clear();
+        }
+        self.close_frame();
+    }
+
+    fn read_redirection(&mut self, operator: char) {
+        if self.frame.word.as_ref().is_some_and(|word| word.bytes().all(|b| b.is_ascii_digit())) {
+            // The number of a descriptor.
+            self.frame.word = None;
+        }
+        self.end_word();
+        if self.frame.arithmetic {
+            return;
+        }
+        if self.take('(') {
+            return self.open_frame(Frame::until(')'));
+        }
+        self.frame.role = if operator == '<' && self.take('<') {
+            if self.take('<') { Role::HereString } else { Role::HereDocument { strip_tabs: self.take('-') } }
+        } else {
+            let _kind = self.take('>') || self.take('|') || self.take('&');
+            Role::Redirect
+        };
+    }
+
+    fn end_word(&mut self) {
+        let quoted = mem::take(&mut self.frame.word_is_quoted);
+        let Some(word) = self.frame.word.take() else { return };
+        match mem::take(&mut self.frame.role) {
+            Role::Word => {
+                self.count_cases(&word);
+                self.frame.simple.words.push(word);
+            }
+            Role::Redirect if word == "-" || word.bytes().all(|b| b.is_ascii_digit()) => {}
+            Role::Redirect => self.frame.simple.redirects.push(word),
+            Role::HereString => {
+                self.script.pieces.push(word.clone());
+                self.script.inputs.push(Input { text: word, line: self.line, expands: false });
+            }
+            Role::HereDocument { strip_tabs } => {
+                self.here_documents.push(HereDocument { delimiter: word, strip_tabs, expands: !quoted });
+            }
+        }
+    }
+
+    fn count_cases(&mut self, word: &str) {
+        match word {
+            _ if self.frame.has_program => {}
+            "case" => self.frame.open_cases += 1,
+            "esac" => self.frame.open_cases = self.frame.open_cases.saturating_sub(1),
+            _ => {}
+        }
+        self.frame.has_program |= !is_keyword(word);
+    }
+
+    fn end_command(&mut self) {
+        self.end_word();
+        self.frame.role = Role::Word;
+        self.frame.has_program = false;
+        let mut simple = mem::take(&mut self.frame.simple);
+        if !simple.words.is_empty() || !simple.redirects.is_empty() {
+            simple.line = self.line;
+            self.frame.commands.push(simple);
+        }
+    }
+
+    fn end_line(&mut self) {
+        self.end_command();
+        for document in mem::take(&mut self.here_documents) {
+            if self.lost || !self.read_here_document(&document) {
+                // Without its end it was none: what follows is read as commands. Looking on for the ends of others
+                // would cost a pass over the text for each.
+                self.lost = true;
+            }
+        }
+        self.line += 1;
+    }
+
+    /// Takes the body of a here-document if its end is found.
+    fn read_here_document(&mut self, document: &HereDocument) -> bool {
+        let body = &self.text[self.at..];
+        let mut end = 0;
+        for line in body.split_inclusive('\n') {
+            let bare = line.strip_suffix('\n').unwrap_or(line);
+            let bare = if document.strip_tabs { bare.trim_start_matches('\t') } else { bare };
+            if bare == document.delimiter {
+                let text = body[..end].to_owned();
+                self.script.inputs.push(Input { text, line: self.line, expands: document.expands });
+                self.at += end + line.len();
+                return true;
+            }
+            end += line.len();
+        }
+        false
+    }
+
+    fn open_frame(&mut self, inner: Frame) {
+        if self.outer.len() < NESTING_MAX {
+            self.outer.push(mem::replace(&mut self.frame, inner));
+        } else {
+            self.lost = true;
+        }
+    }
+
+    fn close_frame(&mut self) {
+        self.end_command();
+        if let Some(outer) = self.outer.pop() {
+            let inner = mem::replace(&mut self.frame, outer);
+            self.script.commands.extend(inner.commands);
+        }
+    }
+
+    fn word(&mut self) -> &mut String {
+        self.frame.word.get_or_insert_default()
+    }
+
+    fn push(&mut self, c: char) {
+        self.word().push(c);
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn bump(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn take(&mut self, c: char) -> bool {
+        let taken = self.peek() == Some(c);
+        if taken {
+            self.at += c.len_utf8();
+        }
+        taken
+    }
+}

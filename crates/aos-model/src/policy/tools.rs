@@ -1,0 +1,398 @@
+//! Tools whose arguments are not paths: shells, which are given a script to take apart, and the ones that are given
+//! a pattern or a program, like `sed` and `python -c`.
+//!
+//! Only that argument is exempt. Where the reading of options is in doubt, nothing is: a word too many is a warning
+//! too many, a word too few is a hole.
+
+/// How the words of one command read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// The words that are scripts, by number, in order.
+    pub(super) scripts: Vec<usize>,
+    /// Those of them, and joined ones, that are for a shell.
+    pub(super) shell_texts: Vec<String>,
+}
+
+impl Reading {
+    pub(super) fn is_script(&self, word: usize) -> bool {
+        self.scripts.binary_search(&word).is_ok()
+    }
+}
+
+/// Reads the words of one simple command whose program has the given number.
+pub(super) fn read(words: &[String], program: usize) -> Reading {
+    let mut reading = Reading::default();
+    if words.get(program).is_some_and(|word| word == "eval") {
+        // Its text is taken apart in its turn, so a shell in it is found then.
+        reading.shell_texts.push(words[program + 1..].join(" "));
+        return reading;
+    }
+    read_shells(words, &mut reading);
+    if let Some((tool, first)) = find_tool(words, program) {
+        tool.read_arguments(words, first, &mut reading.scripts);
+    }
+    reading.scripts.sort_unstable();
+    reading
+}
+
+/// Whether a command runs a shell, so that what it is given to read is a script.
+pub(super) fn runs_shell(words: &[String]) -> bool {
+    words.iter().any(|word| is_shell(word))
+}
+
+fn is_shell(word: &str) -> bool {
+    matches!(base_name(word), "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash" | "mksh" | "rbash" | "fish")
+}
+
+fn base_name(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or(word)
+}
+
+/// Finds the script of every `sh -c` among the words: a shell may stand behind any wrapper (`env`, `sudo`, `timeout`,
+/// `xargs`, `busybox`, `find -exec`), so its place does not matter.
+fn read_shells(words: &[String], reading: &mut Reading) {
+    let mut at = 0;
+    while at < words.len() {
+        if !is_shell(&words[at]) {
+            at += 1;
+            continue;
+        }
+        let (script, next) = shell_script(words, at + 1);
+        if let Some(script) = script {
+            reading.scripts.push(script);
+            reading.shell_texts.push(words[script].clone());
+        }
+        at = next;
+    }
+}
+
+/// The number of the script that a shell is given by `-c`, and where its options end. The script is the first word
+/// that is no option, wherever among them `-c` stands.
+fn shell_script(words: &[String], first: usize) -> (Option<usize>, usize) {
+    let mut at = first;
+    let mut has_command = false;
+    while let Some(word) = words.get(at) {
+        let cluster = match word.strip_prefix(['-', '+']) {
+            Some("-") => {
+                at += 1;
+                break;
+            }
+            Some(cluster) => cluster,
+            None => break,
+        };
+        let takes_value = match cluster.strip_prefix('-') {
+            Some(long) => matches!(long, "rcfile" | "init-file"),
+            None => cluster.ends_with(['o', 'O']),
+        };
+        has_command |= word == "--command" || (!cluster.starts_with('-') && cluster.contains('c'));
+        at += if takes_value { 2 } else { 1 };
+    }
+    let script = (has_command && at < words.len()).then_some(at);
+    (script, at + usize::from(script.is_some()))
+}
+
+/// Programs that run the program among their arguments: short options with a value, and operands before it.
+const WRAPPERS: [(&str, &str, usize); 13] = [
+    ("env", "uCS", 0),
+    ("sudo", "ugpCDhRrtTU", 0),
+    ("doas", "uC", 0),
+    ("nice", "n", 0),
+    ("timeout", "ks", 1),
+    ("xargs", "aEIdLnPs", 0),
+    ("nohup", "", 0),
+    ("time", "fo", 0),
+    ("stdbuf", "ioe", 0),
+    ("setsid", "", 0),
+    ("command", "", 0),
+    ("exec", "a", 0),
+    ("busybox", "", 0),
+];
+
+/// The tool that a command runs, behind any wrappers, and the number of its first argument.
+fn find_tool(words: &[String], program: usize) -> Option<(&'static Tool, usize)> {
+    let mut at = program;
+    loop {
+        let name = base_name(words.get(at)?);
+        at += 1;
+        if let Some(tool) = Tool::named(name) {
+            return Some((tool, at));
+        }
+        let (_, with_value, operands) = WRAPPERS.iter().find(|(wrapper, ..)| *wrapper == name)?;
+        at = skip_options(words, at, with_value) + operands;
+    }
+}
+
+fn skip_options(words: &[String], first: usize, with_value: &str) -> usize {
+    let mut at = first;
+    while let Some(word) = words.get(at) {
+        if word == "--" {
+            return at + 1;
+        }
+        match word.strip_prefix('-') {
+            Some(cluster) => at += if cluster.ends_with(|c| with_value.contains(c)) { 2 } else { 1 },
+            None if word.contains('=') => at += 1,
+            None => break,
+        }
+    }
+    at
+}
+
+/// A program that takes a script or a pattern, and enough of its options to tell that from files.
+#[derive(Debug)]
+struct Tool {
+    names: &'static [&'static str],
+    /// The options whose value is the script.
+    script: Options,
+    /// The options with another value.
+    value: Options,
+    /// The options that leave no operand to be the script: it comes from a file, or none is wanted.
+    no_script: Options,
+    /// Letters whose value, if any, is the rest of their word.
+    attached: &'static str,
+    /// Letters after which nothing is an option.
+    last: &'static str,
+    /// Whether the first operand is the script when no option says otherwise.
+    operand: bool,
+    /// Whether options are also read behind operands.
+    permutes: bool,
+    /// Whether long options may be cut short.
+    abbreviates: bool,
+}
+
+#[derive(Debug)]
+struct Options {
+    short: &'static str,
+    long: &'static [&'static str],
+}
+
+/// What an option says about the words around it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Flag,
+    Value,
+    Script,
+    NoScript,
+}
+
+/// An option as one word spells it.
+struct Spelled {
+    meaning: Meaning,
+    /// Whether its value is in the next word.
+    is_separate: bool,
+    is_last: bool,
+}
+
+impl Tool {
+    /// The tool of that name, with any version behind it: `python3.12`.
+    fn named(name: &str) -> Option<&'static Tool> {
+        let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        TOOLS.iter().find(|tool| tool.names.contains(&name))
+    }
+
+    /// Adds the numbers of the words that are scripts.
+    fn read_arguments(&self, words: &[String], first: usize, scripts: &mut Vec<usize>) {
+        let mut at = first;
+        let mut operand = None;
+        let mut expects_operand = self.operand;
+        while let Some(word) = words.get(at) {
+            if word == "--" {
+                operand = operand.or(Some(at + 1));
+                break;
+            }
+            let Some(option) = self.option(word) else {
+                operand = operand.or(Some(at));
+                if !self.permutes {
+                    break;
+                }
+                at += 1;
+                continue;
+            };
+            let value = at + usize::from(option.is_separate);
+            expects_operand &= !matches!(option.meaning, Meaning::Script | Meaning::NoScript);
+            if option.meaning == Meaning::Script {
+                scripts.push(value);
+            }
+            if option.is_last {
+                break;
+            }
+            at = value + 1;
+        }
+        scripts.extend(operand.filter(|_| expects_operand));
+    }
+
+    fn option(&self, word: &str) -> Option<Spelled> {
+        if let Some(long) = word.strip_prefix("--") {
+            let (name, is_separate) = long.split_once('=').map_or((long, true), |(name, _)| (name, false));
+            let meaning = self.meaning(|options| options.has_long(name, self.abbreviates));
+            return Some(Spelled {
+                meaning,
+                is_separate: is_separate && meaning != Meaning::Flag,
+                is_last: false,
+            });
+        }
+        let cluster = word.strip_prefix('-').filter(|cluster| !cluster.is_empty())?;
+        for (at, letter) in cluster.char_indices() {
+            let meaning = self.meaning(|options| options.short.contains(letter));
+            if meaning != Meaning::Flag {
+                let is_separate = at + letter.len_utf8() == cluster.len();
+                return Some(Spelled { meaning, is_separate, is_last: self.last.contains(letter) });
+            }
+            if self.attached.contains(letter) {
+                break;
+            }
+        }
+        Some(Spelled { meaning: Meaning::Flag, is_separate: false, is_last: false })
+    }
+
+    fn meaning(&self, is_in: impl Fn(&Options) -> bool) -> Meaning {
+        [(&self.script, Meaning::Script), (&self.no_script, Meaning::NoScript), (&self.value, Meaning::Value)]
+            .into_iter()
+            .find_map(|(options, meaning)| is_in(options).then_some(meaning))
+            .unwrap_or(Meaning::Flag)
+    }
+}
+
+impl Options {
+    fn has_long(&self, name: &str, abbreviates: bool) -> bool {
+        self.long
+            .iter()
+            .any(|long| *long == name || (abbreviates && !name.is_empty() && long.starts_with(name)))
+    }
+}
+
+const NONE: Options = Options { short: "", long: &[] };
+
+const TOOLS: [Tool; 7] = [
+    Tool {
+        names: &["sed", "gsed"],
+        script: Options { short: "e", long: &["expression"] },
+        value: Options { short: "l", long: &["line-length"] },
+        no_script: Options { short: "f", long: &["file"] },
+        attached: "i",
+        last: "",
+        operand: true,
+        permutes: true,
+        abbreviates: true,
+    },
+    Tool {
+        names: &["awk", "gawk", "mawk", "nawk"],
+        script: Options { short: "e", long: &["source"] },
+        value: Options { short: "FvilW", long: &["field-separator", "assign", "include", "load"] },
+        no_script: Options { short: "fE", long: &["file", "exec"] },
+        attached: "dDLop",
+        last: "",
+        operand: true,
+        permutes: false,
+        abbreviates: true,
+    },
+    Tool {
+        names: &["grep", "egrep", "fgrep"],
+        script: Options { short: "e", long: &["regexp"] },
+        value: Options {
+            short: "ABCmdD",
+            long: &[
+                "after-context",
+                "before-context",
+                "context",
+                "max-count",
+                "binary-files",
+                "devices",
+                "directories",
+                "exclude",
+                "exclude-dir",
+                "exclude-from",
+                "group-separator",
+                "include",
+                "label",
+            ],
+        },
+        no_script: Options { short: "f", long: &["file"] },
+        attached: "",
+        last: "",
+        operand: true,
+        permutes: true,
+        abbreviates: true,
+    },
+    Tool {
+        names: &["rg"],
+        script: Options { short: "e", long: &["regexp"] },
+        value: Options {
+            short: "ABCdEgjmMrtT",
+            long: &[
+                "after-context",
+                "before-context",
+                "color",
+                "colors",
+                "context",
+                "context-separator",
+                "dfa-size-limit",
+                "encoding",
+                "engine",
+                "field-context-separator",
+                "field-match-separator",
+                "generate",
+                "glob",
+                "hostname-bin",
+                "hyperlink-format",
+                "iglob",
+                "ignore-file",
+                "max-columns",
+                "max-count",
+                "max-depth",
+                "maxdepth",
+                "max-filesize",
+                "path-separator",
+                "pre",
+                "pre-glob",
+                "regex-size-limit",
+                "replace",
+                "sort",
+                "sortr",
+                "threads",
+                "type",
+                "type-add",
+                "type-clear",
+                "type-not",
+            ],
+        },
+        no_script: Options { short: "f", long: &["file", "files", "type-list"] },
+        attached: "",
+        last: "",
+        operand: true,
+        permutes: true,
+        abbreviates: false,
+    },
+    Tool {
+        names: &["perl"],
+        script: Options { short: "eE", long: &[] },
+        value: NONE,
+        no_script: NONE,
+        attached: "CDFIMVimx",
+        last: "",
+        operand: false,
+        permutes: false,
+        abbreviates: false,
+    },
+    Tool {
+        names: &["python"],
+        script: Options { short: "c", long: &[] },
+        value: Options { short: "WX", long: &[] },
+        no_script: Options { short: "m", long: &[] },
+        attached: "",
+        last: "cm",
+        operand: false,
+        permutes: false,
+        abbreviates: false,
+    },
+    Tool {
+        names: &["node", "nodejs"],
+        script: Options { short: "e", long: &["eval"] },
+        value: Options { short: "rC", long: &["require", "import", "conditions"] },
+        no_script: NONE,
+        attached: "",
+        last: "",
+        operand: false,
+        permutes: false,
+        abbreviates: false,
+    },
+];

@@ -1,0 +1,176 @@
+//! Words: which of them name a path, and which part of them is the path.
+
+use std::borrow::Cow;
+
+/// A path that a word may name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate<'w> {
+    /// Relative, absolute, or starting with `~`, `$HOME` or `$PWD`.
+    pub(super) path: Cow<'w, str>,
+    /// Not what the word most likely means: worth telling only if it leads outside.
+    pub(super) unlikely: bool,
+}
+
+/// What a whole word, or a part of one, is.
+enum Reading<'w> {
+    Path(Cow<'w, str>),
+    Url,
+    Other,
+}
+
+/// Every path that a word may name. A word with a slash is always one of them, however it reads best.
+pub(super) fn candidates(word: &str) -> Vec<Candidate<'_>> {
+    let mut found = Vec::new();
+    let whole = read(word);
+    if let Reading::Url = whole {
+        return found;
+    }
+    let mut has_better_reading = false;
+    for part in [redirection_target(word), option_value(word), option_cluster_value(word), value(word)] {
+        match part.map_or(Reading::Other, read) {
+            Reading::Path(path) => found.push(Candidate { path, unlikely: false }),
+            Reading::Url => {}
+            Reading::Other => continue,
+        }
+        has_better_reading = true;
+    }
+    if let Reading::Path(path) = whole {
+        // `@file` and `file:` URLs read as the path they hold, and still as they stand.
+        let is_literal = path == word;
+        found.push(Candidate { path, unlikely: has_better_reading && is_literal });
+        if !is_literal && is_path_like(word) {
+            found.push(Candidate { path: Cow::Borrowed(word), unlikely: true });
+        }
+    }
+    found.extend(listed_paths(word).map(|path| Candidate { path: Cow::Borrowed(path), unlikely: true }));
+    found
+}
+
+fn read(text: &str) -> Reading<'_> {
+    let text = text.strip_prefix('@').unwrap_or(text);
+    if let Some(path) = file_url_path(text) {
+        return Reading::Path(path);
+    }
+    if is_url(text) {
+        return Reading::Url;
+    }
+    if is_path_like(text) { Reading::Path(Cow::Borrowed(text)) } else { Reading::Other }
+}
+
+fn is_path_like(text: &str) -> bool {
+    if text.starts_with('-') {
+        return false;
+    }
+    matches!(text, "." | "..")
+        || text.contains(['/', '\\'])
+        || text.starts_with('~')
+        || split_variable(text).is_some()
+}
+
+/// Splits `$HOME/x` and `${PWD}/x` into the name of the variable and the rest; other variables stay unknown.
+pub(super) fn split_variable(text: &str) -> Option<(&str, &str)> {
+    let name = text.strip_prefix('$')?;
+    let (name, rest) = match name.strip_prefix('{') {
+        // `${HOME:-x}` is `$HOME` wherever it is set.
+        Some(braced) => {
+            let (inside, rest) = braced.split_once('}')?;
+            (inside.split(|c: char| !is_name(c)).next()?, rest)
+        }
+        None => name.split_at(name.find(|c| !is_name(c)).unwrap_or(name.len())),
+    };
+    matches!(name, "HOME" | "PWD").then_some((name, rest))
+}
+
+fn is_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// `2>/tmp/x`, `>>x`, `<x`, `&>x` as one word.
+fn redirection_target(word: &str) -> Option<&str> {
+    let operator = word.trim_start_matches(|c: char| c.is_ascii_digit());
+    let operator = operator.strip_prefix('&').unwrap_or(operator);
+    operator.starts_with(['<', '>']).then(|| operator.trim_start_matches(['<', '>', '&', '|']))
+}
+
+/// The part behind the first `=` of `--flag=value` and `key=value`; a slash before it makes the word a plain path.
+fn value(word: &str) -> Option<&str> {
+    let (key, value) = word.split_once('=')?;
+    (!key.contains('/')).then_some(value)
+}
+
+/// The value of `-I/usr/include` and `-o../x`: what follows one letter.
+fn option_value(word: &str) -> Option<&str> {
+    let option = word.strip_prefix('-').filter(|option| !option.starts_with('-'))?;
+    let value = option.strip_prefix(|c: char| c.is_alphabetic()).unwrap_or(option);
+    if value.split('/').next().is_some_and(|head| head.contains('=')) {
+        return None; // `-Dname=value`
+    }
+    // `cut -d/`, `awk -F/` and `sort -t/` name a delimiter.
+    let is_delimiter = value == "/" && option.starts_with(['d', 'F', 't']);
+    let is_number = option.starts_with(|c: char| c.is_ascii_digit());
+    (!is_delimiter && !is_number).then_some(value)
+}
+
+/// The value of `-xvf../x`: behind several letters only what can begin nothing but a path.
+fn option_cluster_value(word: &str) -> Option<&str> {
+    let cluster = word.strip_prefix('-').filter(|option| !option.starts_with('-'))?;
+    let value = cluster.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
+    (cluster.len() - value.len() > 1
+        && (value == ".." || value.starts_with(['~', '$', '@']) || value.starts_with("../")))
+    .then_some(value)
+}
+
+/// Paths inside a list: `type=bind,src=/etc`, `{/etc/passwd,x}`, `${x:-/etc/passwd}`. Only those that leave on
+/// their own, for text with a comma or a brace is rarely a list of paths.
+fn listed_paths(word: &str) -> impl Iterator<Item = &str> {
+    word.split(['=', ',', '{']).skip(1).filter_map(|piece| {
+        let piece = piece.split('}').next().unwrap_or(piece);
+        let piece = piece.split_once(":-").map_or(piece, |(_, default)| default);
+        let piece = piece.strip_prefix('@').unwrap_or(piece);
+        let leaves = piece.starts_with(['/', '~']) || piece == ".." || piece.starts_with("../");
+        leaves.then_some(piece)
+    })
+}
+
+/// Whether a text is a URL. One with a `..` stays a path: it could climb out of a folder named `x:`.
+fn is_url(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+        && !rest.split('/').any(|component| component == "..")
+}
+
+/// The path of `file:///etc/x`, `file://localhost/etc/x`, `file:/etc/x` and `file:../x`.
+fn file_url_path(text: &str) -> Option<Cow<'_, str>> {
+    let scheme = text.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("file:"))?;
+    let rest = &text[scheme.len()..];
+    let path = match rest.strip_prefix("//") {
+        Some(authority) => &authority[authority.find('/')?..],
+        None => rest,
+    };
+    let path = percent_decoded(path);
+    is_path_like(&path).then_some(path)
+}
+
+fn percent_decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text);
+    }
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let code = text.get(at + 1..at + 3).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match code.filter(|_| bytes[at] == b'%') {
+            Some(byte) => {
+                decoded.push(byte);
+                at += 3;
+            }
+            None => {
+                decoded.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
+}
