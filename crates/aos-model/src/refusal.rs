@@ -63,7 +63,6 @@ macro_rules! codes {
 codes! {
     // the request
     InvalidParams Error "invalid_params",
-    Unsupported Error "unsupported",
     // the session
     SessionNotFound Error "session_not_found",
     SessionClosed Error "session_closed",
@@ -116,9 +115,7 @@ codes! {
     PermissionDenied Error "permission_denied",
     NoSpace Error "no_space",
     IoError Error "io_error",
-    Interrupted Error "interrupted",
     InterruptedRolledBack Error "interrupted_rolled_back",
-    ShuttingDown Error "shutting_down",
 }
 
 impl Serialize for Code {

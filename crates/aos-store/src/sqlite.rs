@@ -375,9 +375,7 @@ impl Before for View<'_> {
         });
         let recent = self.recent.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
         let fresh = self.fresh.iter().filter(|change| change.key.starts_with(prefix));
-        for (key, value) in
-            recent.chain(fresh.map(|change| (&change.key, &change.value)))
-        {
+        for (key, value) in recent.chain(fresh.map(|change| (&change.key, &change.value))) {
             if value.is_some() {
                 keys.insert(key.clone())
             } else {

@@ -118,7 +118,7 @@ impl Stage {
         actor.say("Open a session: one folder, hard limits, and a rule that keeps `ci/` out of reach");
         let receipt = actor.effect(
             "host.session.open",
-            json!({
+            &json!({
                 "target": { "local": { "workdir": self.repository } },
                 "capability": { "max_write_bytes": 100_000, "max_changed_files": 10 },
                 "policy": { "rules": [{ "name": "hands-off-ci", "ops": ["write", "edit", "patch", "remove"], "paths": ["ci/**"], "decision": "deny", "reason": "deployment is for people" }] },
@@ -226,11 +226,11 @@ impl Actor {
 
     fn inside(&mut self, kind: &str, mut params: Value, expected: &str) -> anyhow::Result<Value> {
         params["session_id"] = json!(self.session);
-        self.effect(kind, params, expected)
+        self.effect(kind, &params, expected)
     }
 
-    fn effect(&mut self, kind: &str, params: Value, expected: &str) -> anyhow::Result<Value> {
-        let named = subject(&params);
+    fn effect(&mut self, kind: &str, params: &Value, expected: &str) -> anyhow::Result<Value> {
+        let named = subject(params);
         let target = if kind.ends_with("open") { String::new() } else { named };
         anstream::println!("  {DIM}{kind} {target}{DIM:#}");
         let receipt = self.client.effect(kind, &params.to_string(), None, None)?;
