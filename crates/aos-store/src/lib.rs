@@ -4,6 +4,7 @@
 
 mod bank;
 mod blobs;
+mod checkpoint;
 mod disk;
 mod fault;
 mod gc;
@@ -11,6 +12,7 @@ mod home;
 mod journal;
 mod reader;
 mod sqlite;
+mod state_table;
 mod verify;
 
 pub use bank::Bank;

@@ -5,7 +5,7 @@ use std::path::Path;
 use aos_model::entry::Entry;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use crate::sqlite::Recent;
+use crate::state_table::Recent;
 use crate::{Fault, sqlite};
 
 /// A read-only view of a journal, beside a running daemon or without one.

@@ -4,20 +4,21 @@
 //! all that queued meanwhile; the others find their work done when the pen comes to them. Alone, that costs no
 //! thread switch; in a crowd, it is group commit.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use aos_model::entry::Entry;
 use aos_model::receipt::Durability;
-use aos_model::state::{self, Before, Change};
+use aos_model::state::Change;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
+use crate::checkpoint::Checkpoints;
 use crate::journal::{Append, Journal, OpenIntent};
+use crate::state_table::Recent;
 use crate::{Fault, Home, disk};
 
 /// The tables. `verify` compares them with what a file really holds.
@@ -30,8 +31,6 @@ pub(crate) const SCHEMA: &[(&str, &str)] = &[
 /// `aosj`, so that `file` and we know the database for ours.
 pub(crate) const APPLICATION_ID: i32 = 0x616f_736a;
 pub(crate) const SCHEMA_VERSION: i32 = 1;
-/// How much is written between two checkpoints of the write-ahead log.
-const CHECKPOINT_BYTES: u64 = 4 << 20;
 /// How many entries the state table may lag behind the journal: what opening a home folds at most.
 const FOLD_EVERY: u64 = 2048;
 
@@ -210,12 +209,10 @@ impl Pen {
             return outcome;
         }
         let mut recent = self.recent.write().expect("BUG: nobody panics folding");
-        recent.map.extend(fresh.into_iter().map(|change| (change.key, change.value)));
-        let lag = self.seq - recent.folded;
-        drop(recent);
-        if lag >= FOLD_EVERY {
+        recent.accept(fresh);
+        if recent.lag(self.seq) >= FOLD_EVERY {
             // It can wait: when it fails (a full disk), the next commit tries again.
-            let _ = self.bring_state_up_to_date();
+            let _ = recent.checkpoint(&mut self.connection, self.seq);
         }
         outcome
     }
@@ -245,8 +242,7 @@ impl Pen {
             let entry: Entry<'_> =
                 serde_json::from_slice(&append.body).expect("BUG: an entry reads back as it was written");
             let recent = self.recent.read().expect("BUG: nobody panics folding");
-            let changes =
-                state::fold(&View { fresh, recent: &recent.map, table: &self.connection }, seq, &entry);
+            let changes = recent.fold(fresh, &self.connection, seq, &entry);
             fresh.extend(changes);
         }
         if let Some(id) = append.closes {
@@ -255,159 +251,6 @@ impl Pen {
         (self.seq, self.chain) = (seq, chain);
         Ok(seq)
     }
-
-    /// The checkpoint of the state: what was folded since the last one goes into the table.
-    fn bring_state_up_to_date(&mut self) -> Result<(), Fault> {
-        let work = self.connection.transaction()?;
-        for (key, value) in &self.recent.read().expect("BUG: nobody panics folding").map {
-            match value {
-                Some(value) => {
-                    let mut put =
-                        work.prepare_cached("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)")?;
-                    put.execute(params![key, value])?;
-                }
-                None => {
-                    work.prepare_cached("DELETE FROM state WHERE key = ?")?.execute([key])?;
-                }
-            }
-        }
-        work.prepare_cached("INSERT OR REPLACE INTO folded (one, seq) VALUES (1, ?)")?
-            .execute([self.seq as i64])?;
-        work.commit()?;
-        *self.recent.write().expect("BUG: nobody panics folding") =
-            Recent { folded: self.seq, map: BTreeMap::new() };
-        Ok(())
-    }
-}
-
-/// What the entries after the last checkpoint of the state change in it; `None` takes a key away.
-#[derive(Debug, Default)]
-pub(crate) struct Recent {
-    pub(crate) folded: u64,
-    pub(crate) map: BTreeMap<String, Option<Vec<u8>>>,
-}
-
-impl Recent {
-    /// Folds the entries that the state table has not seen yet.
-    pub(crate) fn load(connection: &Connection) -> Result<Recent, Fault> {
-        let folded = connection
-            .query_row("SELECT seq FROM folded", [], |row| row.get::<_, i64>(0))
-            .optional()?
-            .unwrap_or(0);
-        let mut recent = Recent { folded: folded as u64, map: BTreeMap::new() };
-        let mut select = connection.prepare("SELECT seq, body FROM entry WHERE seq > ? ORDER BY seq")?;
-        let mut rows = select.query([folded])?;
-        while let Some(row) = rows.next()? {
-            let seq = row.get::<_, i64>(0)? as u64;
-            let body = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-            let entry: Entry<'_> = serde_json::from_slice(body).map_err(|why| {
-                Fault::Refused(format!(
-                    "the journal is damaged: entry {seq} cannot be read: {why}; run `aos verify`"
-                ))
-            })?;
-            let changes =
-                state::fold(&View { fresh: &[], recent: &recent.map, table: connection }, seq, &entry);
-            recent.map.extend(changes.into_iter().map(|change| (change.key, change.value)));
-        }
-        Ok(recent)
-    }
-
-    pub(crate) fn get(&self, connection: &Connection, key: &str) -> Result<Option<Vec<u8>>, Fault> {
-        match self.map.get(key) {
-            Some(value) => Ok(value.clone()),
-            None => Ok(get_state(connection, key)?),
-        }
-    }
-
-    /// The table with the recent changes over it, in key order.
-    pub(crate) fn each_below(
-        &self,
-        connection: &Connection,
-        prefix: &str,
-        each: &mut dyn FnMut(&str, &[u8]),
-    ) -> Result<(), Fault> {
-        let mut recent =
-            self.map.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix)).peekable();
-        each_in_table(connection, prefix, &mut |key, value| {
-            while let Some((newer, value)) = recent.next_if(|(newer, _)| newer.as_str() < key) {
-                if let Some(value) = value {
-                    each(newer, value);
-                }
-            }
-            match recent.next_if(|(newer, _)| newer.as_str() == key) {
-                Some((_, Some(value))) => each(key, value),
-                Some((_, None)) => {}
-                None => each(key, value),
-            }
-        })?;
-        for (key, value) in recent {
-            if let Some(value) = value {
-                each(key, value);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The state as the fold sees it: this commit's changes, over the recent ones, over the table. A failing read shows as
-/// a missing key; the commit after it fails too.
-struct View<'a> {
-    fresh: &'a [Change],
-    recent: &'a BTreeMap<String, Option<Vec<u8>>>,
-    table: &'a Connection,
-}
-
-impl Before for View<'_> {
-    fn get(&self, key: &str) -> Option<Vec<u8>> {
-        if let Some(change) = self.fresh.iter().rev().find(|change| change.key == key) {
-            return change.value.clone();
-        }
-        match self.recent.get(key) {
-            Some(value) => value.clone(),
-            None => get_state(self.table, key).ok().flatten(),
-        }
-    }
-
-    fn keys_with_prefix(&self, prefix: &str) -> Vec<String> {
-        let mut keys = BTreeSet::new();
-        let _ = each_in_table(self.table, prefix, &mut |key, _| {
-            keys.insert(key.to_owned());
-        });
-        let recent = self.recent.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
-        let fresh = self.fresh.iter().filter(|change| change.key.starts_with(prefix));
-        for (key, value) in recent.chain(fresh.map(|change| (&change.key, &change.value))) {
-            if value.is_some() {
-                keys.insert(key.clone())
-            } else {
-                keys.remove(key)
-            };
-        }
-        keys.into_iter().collect()
-    }
-}
-
-fn get_state(connection: &Connection, key: &str) -> rusqlite::Result<Option<Vec<u8>>> {
-    connection
-        .prepare_cached("SELECT value FROM state WHERE key = ?")?
-        .query_row([key], |row| row.get(0))
-        .optional()
-}
-
-fn each_in_table(
-    connection: &Connection,
-    prefix: &str,
-    each: &mut dyn FnMut(&str, &[u8]),
-) -> rusqlite::Result<()> {
-    let mut select = connection.prepare_cached("SELECT key, value FROM state WHERE key >= ? ORDER BY key")?;
-    let mut rows = select.query([prefix])?;
-    while let Some(row) = rows.next()? {
-        let key = row.get_ref(0)?.as_str()?;
-        if !key.starts_with(prefix) {
-            break;
-        }
-        each(key, row.get_ref(1)?.as_blob()?);
-    }
-    Ok(())
 }
 
 impl Journal for SqliteJournal {
@@ -459,7 +302,8 @@ impl Drop for SqliteJournal {
             let _ = checkpointer.join();
         }
         if let Ok(mut pen) = self.pen.lock() {
-            let _ = pen.bring_state_up_to_date();
+            let Pen { connection, seq, recent, .. } = &mut *pen;
+            let _ = recent.write().expect("BUG: nobody panics folding").checkpoint(connection, *seq);
             let _ = pen.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
         }
     }
@@ -539,57 +383,5 @@ fn stop_if_unsynced(fault: &Fault) {
             "aosd: the journal could not be synced ({fault}); stopping so that nothing is acknowledged that may be lost"
         );
         std::process::abort();
-    }
-}
-
-/// Moves the write-ahead log into the database beside the writers, never inside a commit.
-#[derive(Debug, Default)]
-struct Checkpoints {
-    due: Mutex<Due>,
-    wake: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Due {
-    bytes: u64,
-    stop: bool,
-}
-
-impl Checkpoints {
-    fn start(self: Arc<Self>, connection: Connection, pen: Arc<Mutex<Pen>>) -> JoinHandle<()> {
-        let name = std::thread::Builder::new().name("checkpoint".into());
-        name.spawn(move || self.run(&connection, &pen)).expect("the system starts a thread")
-    }
-
-    fn run(&self, connection: &Connection, pen: &Mutex<Pen>) {
-        loop {
-            let mut due = self.due.lock().expect("BUG: nobody panics counting");
-            while due.bytes < CHECKPOINT_BYTES && !due.stop {
-                due = self.wake.wait(due).expect("BUG: nobody panics counting");
-            }
-            if due.stop {
-                return;
-            }
-            due.bytes = 0;
-            drop(due);
-            // The bulk is moved beside the writers. The few pages that came meanwhile are moved with the pen in hand:
-            // a log that is moved whole is written again from its start, else it would grow for ever.
-            let _ = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
-            let _nobody_writes = pen.lock().expect("BUG: nobody panics with the pen");
-            let _ = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
-        }
-    }
-
-    fn wrote(&self, bytes: u64) {
-        let mut due = self.due.lock().expect("BUG: nobody panics counting");
-        due.bytes += bytes;
-        if due.bytes >= CHECKPOINT_BYTES {
-            self.wake.notify_one();
-        }
-    }
-
-    fn stop(&self) {
-        self.due.lock().expect("BUG: nobody panics counting").stop = true;
-        self.wake.notify_one();
     }
 }

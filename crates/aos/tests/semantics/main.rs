@@ -5,7 +5,11 @@
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
 )]
-#![allow(dead_code, unreachable_pub, reason = "the world of the attack cases has more in it than is needed here")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the world of the attack cases has more in it than is needed here"
+)]
 
 #[path = "../attack/world.rs"]
 mod world;

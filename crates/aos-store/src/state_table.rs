@@ -1,0 +1,180 @@
+//! The state as a table: a checkpoint of the fold, and the entries after it folded over it in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aos_model::entry::Entry;
+use aos_model::state::{self, Before, Change};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::Fault;
+
+/// What the entries after the last checkpoint of the state change in it; `None` takes a key away.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    folded: u64,
+    map: BTreeMap<String, Option<Vec<u8>>>,
+}
+
+impl Recent {
+    /// Folds the entries that the state table has not seen yet.
+    pub(crate) fn load(connection: &Connection) -> Result<Recent, Fault> {
+        let folded = connection
+            .query_row("SELECT seq FROM folded", [], |row| row.get::<_, i64>(0))
+            .optional()?
+            .unwrap_or(0);
+        let mut recent = Recent { folded: folded as u64, map: BTreeMap::new() };
+        let mut select = connection.prepare("SELECT seq, body FROM entry WHERE seq > ? ORDER BY seq")?;
+        let mut rows = select.query([folded])?;
+        while let Some(row) = rows.next()? {
+            let seq = row.get::<_, i64>(0)? as u64;
+            let body = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+            let entry: Entry<'_> = serde_json::from_slice(body).map_err(|why| {
+                Fault::Refused(format!(
+                    "the journal is damaged: entry {seq} cannot be read: {why}; run `aos verify`"
+                ))
+            })?;
+            let changes = recent.fold(&[], connection, seq, &entry);
+            recent.accept(changes);
+        }
+        Ok(recent)
+    }
+
+    /// What `entry` changes, seen from after `fresh`.
+    pub(crate) fn fold(
+        &self,
+        fresh: &[Change],
+        table: &Connection,
+        seq: u64,
+        entry: &Entry<'_>,
+    ) -> Vec<Change> {
+        state::fold(&View { fresh, recent: &self.map, table }, seq, entry)
+    }
+
+    pub(crate) fn accept(&mut self, changes: Vec<Change>) {
+        self.map.extend(changes.into_iter().map(|change| (change.key, change.value)));
+    }
+
+    /// How many entries the table is behind.
+    pub(crate) fn lag(&self, seq: u64) -> u64 {
+        seq - self.folded
+    }
+
+    /// Brings the table up to `seq`, in a transaction of its own.
+    pub(crate) fn checkpoint(&mut self, connection: &mut Connection, seq: u64) -> Result<(), Fault> {
+        let work = connection.transaction()?;
+        for (key, value) in &self.map {
+            match value {
+                Some(value) => {
+                    let mut put =
+                        work.prepare_cached("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)")?;
+                    put.execute(params![key, value])?;
+                }
+                None => {
+                    work.prepare_cached("DELETE FROM state WHERE key = ?")?.execute([key])?;
+                }
+            }
+        }
+        work.prepare_cached("INSERT OR REPLACE INTO folded (one, seq) VALUES (1, ?)")?
+            .execute([seq as i64])?;
+        work.commit()?;
+        *self = Recent { folded: seq, map: BTreeMap::new() };
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, connection: &Connection, key: &str) -> Result<Option<Vec<u8>>, Fault> {
+        match self.map.get(key) {
+            Some(value) => Ok(value.clone()),
+            None => Ok(get_state(connection, key)?),
+        }
+    }
+
+    /// The table with the recent changes over it, in key order.
+    pub(crate) fn each_below(
+        &self,
+        connection: &Connection,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, &[u8]),
+    ) -> Result<(), Fault> {
+        let mut recent =
+            self.map.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix)).peekable();
+        each_in_table(connection, prefix, &mut |key, value| {
+            while let Some((newer, value)) = recent.next_if(|(newer, _)| newer.as_str() < key) {
+                if let Some(value) = value {
+                    each(newer, value);
+                }
+            }
+            match recent.next_if(|(newer, _)| newer.as_str() == key) {
+                Some((_, Some(value))) => each(key, value),
+                Some((_, None)) => {}
+                None => each(key, value),
+            }
+        })?;
+        for (key, value) in recent {
+            if let Some(value) = value {
+                each(key, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state as the fold sees it: this commit's changes, over the recent ones, over the table. A failing read shows as
+/// a missing key; the commit after it fails too.
+struct View<'a> {
+    fresh: &'a [Change],
+    recent: &'a BTreeMap<String, Option<Vec<u8>>>,
+    table: &'a Connection,
+}
+
+impl Before for View<'_> {
+    fn get(&self, key: &str) -> Option<Vec<u8>> {
+        if let Some(change) = self.fresh.iter().rev().find(|change| change.key == key) {
+            return change.value.clone();
+        }
+        match self.recent.get(key) {
+            Some(value) => value.clone(),
+            None => get_state(self.table, key).ok().flatten(),
+        }
+    }
+
+    fn keys_with_prefix(&self, prefix: &str) -> Vec<String> {
+        let mut keys = BTreeSet::new();
+        let _ = each_in_table(self.table, prefix, &mut |key, _| {
+            keys.insert(key.to_owned());
+        });
+        let recent = self.recent.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
+        let fresh = self.fresh.iter().filter(|change| change.key.starts_with(prefix));
+        for (key, value) in recent.chain(fresh.map(|change| (&change.key, &change.value))) {
+            if value.is_some() {
+                keys.insert(key.clone())
+            } else {
+                keys.remove(key)
+            };
+        }
+        keys.into_iter().collect()
+    }
+}
+
+fn get_state(connection: &Connection, key: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+    connection
+        .prepare_cached("SELECT value FROM state WHERE key = ?")?
+        .query_row([key], |row| row.get(0))
+        .optional()
+}
+
+fn each_in_table(
+    connection: &Connection,
+    prefix: &str,
+    each: &mut dyn FnMut(&str, &[u8]),
+) -> rusqlite::Result<()> {
+    let mut select = connection.prepare_cached("SELECT key, value FROM state WHERE key >= ? ORDER BY key")?;
+    let mut rows = select.query([prefix])?;
+    while let Some(row) = rows.next()? {
+        let key = row.get_ref(0)?.as_str()?;
+        if !key.starts_with(prefix) {
+            break;
+        }
+        each(key, row.get_ref(1)?.as_blob()?);
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! What is written is checked: documents against tests, crates against their floors, files and functions against their
+//! size. A list of exceptions may only shrink.
+#![allow(clippy::disallowed_methods, reason = "this test reads the repository it stands in")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use aos_model::refusal::Code;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(repository().join(&path))
+        .unwrap_or_else(|why| panic!("{}: {why}", path.as_ref().display()))
+}
+
+/// Every Rust file of ours, relative to the repository.
+fn sources() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![repository().join("crates"), repository().join("xtask")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") && !path.ends_with("patch_scenarios") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                found.push(path.strip_prefix(repository()).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_module_opens_with_a_sentence() {
+    let silent: Vec<PathBuf> = sources().into_iter().filter(|path| !read(path).starts_with("//! ")).collect();
+    assert!(silent.is_empty(), "modules without `//!`: {silent:?}");
+}
+
+/// The rows of SEMANTICS.md: the cells between the bars.
+fn rows() -> Vec<Vec<String>> {
+    let is_row = |line: &&str| line.starts_with("| ") && !line.ends_with("| test |");
+    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    read("SEMANTICS.md").lines().filter(is_row).map(cells).collect()
+}
+
+#[test]
+fn semantics_names_every_status_and_code() {
+    let named: BTreeSet<String> = rows().into_iter().map(|row| row[0].clone()).collect();
+    for code in Code::ALL {
+        assert!(
+            named.contains(&format!("`{}`", code.as_str())),
+            "SEMANTICS.md has no row for the code {}",
+            code.as_str()
+        );
+        let status = code.status().as_str();
+        assert!(named.contains(&format!("`{status}`")), "SEMANTICS.md has no row for the status {status}");
+    }
+}
+
+#[test]
+fn every_row_of_semantics_names_a_test_that_exists() {
+    let sources: Vec<(PathBuf, String)> =
+        sources().into_iter().map(|path| (path.clone(), read(&path))).collect();
+    let semantics = read("crates/aos/tests/semantics/main.rs");
+    for row in rows() {
+        let test = row.last().unwrap().trim_matches('`').to_owned();
+        let exists = match test.strip_prefix("semantics::") {
+            Some(name) => {
+                semantics.contains(&format!("    {name} =>")) || semantics.contains(&format!("fn {name}()"))
+            }
+            None if test.contains('-') => sources.iter().any(|(path, text)| {
+                path.starts_with("crates/aos/tests/attack") && text.contains(&format!("\"{test}\""))
+            }),
+            None => sources.iter().any(|(_, text)| text.contains(&format!("fn {test}("))),
+        };
+        assert!(exists, "SEMANTICS.md names the test {test}, which does not exist: {row:?}");
+    }
+}
+
+#[test]
+fn the_crates_stand_on_their_floors() {
+    let architecture = read("ARCHITECTURE.md");
+    for krate in ["aos-model", "aos-store", "aos-host", "aos-wire", "aos"] {
+        let line = architecture
+            .lines()
+            .find(|line| line.starts_with(&format!("- {krate} →")))
+            .expect("ARCHITECTURE.md draws each crate");
+        let drawn: BTreeSet<&str> = line
+            .split('→')
+            .nth(1)
+            .unwrap()
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .collect();
+        let manifest = read(format!("crates/{krate}/Cargo.toml"));
+        let dependencies =
+            manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap().to_owned();
+        let real: BTreeSet<&str> = dependencies
+            .lines()
+            .filter_map(|line| line.split(['.', ' ', '=']).next())
+            .filter(|name| name.starts_with("aos-"))
+            .collect();
+        assert_eq!(real, drawn, "the edges of {krate} differ from ARCHITECTURE.md");
+    }
+}
+
+/// Files that may be longer than [`FILE_LINES_MAX`].
+const LONG_FILES: &[&str] = &[];
+const FILE_LINES_MAX: usize = 500;
+
+#[test]
+fn no_file_grows_beyond_a_room() {
+    let is_product = |path: &&PathBuf| {
+        !path.components().any(|part| part.as_os_str() == "tests") && !path.ends_with("tests.rs")
+    };
+    let long: Vec<String> = sources()
+        .iter()
+        .filter(is_product)
+        .filter(|path| read(path).lines().count() > FILE_LINES_MAX)
+        .map(|path| path.display().to_string())
+        .collect();
+    let surprising: Vec<&String> = long.iter().filter(|path| !LONG_FILES.contains(&path.as_str())).collect();
+    assert!(surprising.is_empty(), "longer than {FILE_LINES_MAX} lines: {surprising:?}");
+    let short: Vec<&&str> = LONG_FILES.iter().filter(|path| !long.iter().any(|l| l == *path)).collect();
+    assert!(short.is_empty(), "no longer long, take them off the list: {short:?}");
+}
+
+/// Functions that may be longer than [`FUNCTION_LINES_MAX`], as `file: name`.
+const LONG_FUNCTIONS: &[&str] = &[];
+const FUNCTION_LINES_MAX: usize = 70;
+
+#[test]
+fn no_function_grows_beyond_a_screen() {
+    let mut long = Vec::new();
+    for path in sources().iter().filter(|path| !path.components().any(|part| part.as_os_str() == "tests")) {
+        long.extend(
+            functions(&read(path))
+                .into_iter()
+                .filter(|(_, lines)| *lines > FUNCTION_LINES_MAX)
+                .map(|(name, _)| format!("{}: {name}", path.display())),
+        );
+    }
+    let surprising: Vec<&String> =
+        long.iter().filter(|name| !LONG_FUNCTIONS.contains(&name.as_str())).collect();
+    assert!(surprising.is_empty(), "longer than {FUNCTION_LINES_MAX} lines: {surprising:?}");
+    let short: Vec<&&str> = LONG_FUNCTIONS.iter().filter(|name| !long.iter().any(|l| l == *name)).collect();
+    assert!(short.is_empty(), "no longer long, take them off the list: {short:?}");
+}
+
+/// Name and length of each function, by rustfmt's indentation: a body ends at a `}` under its `fn`.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let Some(name) = line
+            .trim_start()
+            .split("fn ")
+            .nth(1)
+            .filter(|_| line.trim_start().split("fn ").next().is_some_and(is_head))
+        else {
+            continue;
+        };
+        let name: String = name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let opens = lines[start..].iter().find(|line| line.ends_with([';', '{', '}']));
+        if opens.is_none_or(|line| line.ends_with(';')) {
+            continue; // declared here, written elsewhere
+        }
+        let close = format!("{}}}", " ".repeat(indent));
+        if let Some(length) = lines[start..].iter().position(|line| *line == close) {
+            found.push((name, length + 1));
+        }
+    }
+    found
+}
+
+/// Whether what stands before `fn` belongs to a function's head.
+fn is_head(before: &str) -> bool {
+    before
+        .split_whitespace()
+        .all(|word| matches!(word, "pub" | "const" | "unsafe" | "async") || word.starts_with("pub("))
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    for path in sources() {
+        let text = read(&path);
+        for word in ["todo!(", "unimplemented!(", "#[ignore"] {
+            // This file has to name them to look for them.
+            assert!(!text.contains(word) || path.ends_with("tidy.rs"), "{}: {word}", path.display());
+        }
+    }
+}
