@@ -14,6 +14,7 @@
 )]
 
 mod path;
+mod special_files;
 mod world;
 
 use std::process::ExitCode;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    [path::cases()].into_iter().flatten().collect()
+    [path::cases(), special_files::cases()].into_iter().flatten().collect()
 }
 
 fn trial(case: Case) -> Trial {

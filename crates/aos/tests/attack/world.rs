@@ -241,8 +241,17 @@ impl World {
 
     /// Resident memory of the daemon in bytes.
     pub fn rss(&self) -> u64 {
+        self.memory("VmRSS")
+    }
+
+    /// The most memory that the daemon ever held, in bytes.
+    pub fn rss_peak(&self) -> u64 {
+        self.memory("VmHWM")
+    }
+
+    fn memory(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon_pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(field)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
