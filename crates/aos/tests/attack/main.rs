@@ -5,7 +5,16 @@
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
 )]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_debug_implementations,
+    clippy::needless_pass_by_value,
+    reason = "a test program is nobody's interface, and not every area uses all of the world"
+)]
 
+mod path;
+mod special_files;
 mod world;
 
 use std::process::ExitCode;
@@ -40,7 +49,7 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    Vec::new()
+    [path::cases(), special_files::cases()].into_iter().flatten().collect()
 }
 
 fn trial(case: Case) -> Trial {

@@ -62,6 +62,9 @@ pub struct World {
     daemon: Option<Child>,
     start: Start,
     answers: Arc<Mutex<Vec<String>>>,
+    /// Receipts that are not of the contract's shape, whatever their case expected.
+    malformed: Arc<Mutex<Vec<String>>>,
+    aosd: PathBuf,
 }
 
 impl World {
@@ -94,6 +97,7 @@ impl World {
             }
         }
         let outside_before = tree(&outside);
+        let aosd = daemon_for(start.uid, &parent);
         World {
             _dir: dir,
             parent,
@@ -105,6 +109,8 @@ impl World {
             daemon: None,
             start,
             answers: Arc::default(),
+            malformed: Arc::default(),
+            aosd,
         }
     }
 
@@ -116,7 +122,7 @@ impl World {
     pub fn try_start_daemon(&mut self) -> Result<(), String> {
         use std::os::unix::process::CommandExt as _;
         let mut words = self.start.wrapper.clone();
-        words.push(AOSD.into());
+        words.push(self.aosd.to_str().expect("the path of aosd is text").into());
         if self.start.power {
             words.extend(["--durability".into(), "power".into()]);
         }
@@ -199,6 +205,8 @@ impl World {
             reader: BufReader::new(connect(&self.home).expect("the daemon accepts")),
             next: 1,
             answers: self.answers.clone(),
+            malformed: self.malformed.clone(),
+            quiet: None,
         }
     }
 
@@ -233,8 +241,17 @@ impl World {
 
     /// Resident memory of the daemon in bytes.
     pub fn rss(&self) -> u64 {
+        self.memory("VmRSS")
+    }
+
+    /// The most memory that the daemon ever held, in bytes.
+    pub fn rss_peak(&self) -> u64 {
+        self.memory("VmHWM")
+    }
+
+    fn memory(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon_pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(field)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
@@ -277,6 +294,8 @@ impl World {
         check(!answers.iter().any(|answer| answer.contains(&self.canary)), || {
             "the canary stands in an answer".into()
         })?;
+        let malformed = std::mem::take(&mut *self.malformed.lock().unwrap());
+        check(malformed.is_empty(), || malformed.join("\n"))?;
         for (path, _) in tree(&self.root) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             check(!name.starts_with(".aos-tmp-"), || {
@@ -291,10 +310,33 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if let Some(mut child) = self.daemon.take() {
+            // A wrapper that is killed lets go of the daemon: that one goes first.
+            for pid in children(child.id()) {
+                signal(pid, rustix::process::Signal::KILL);
+            }
             let _ = child.kill();
             let _ = child.wait();
         }
     }
+}
+
+/// The processes that `pid` started and that still run.
+fn children(pid: u32) -> Vec<i32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// The daemon's program, copied to where `uid` can reach it when a build folder is closed to others.
+fn daemon_for(uid: Option<u32>, parent: &Path) -> PathBuf {
+    let open = |path: &Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o001 != 0);
+    let built = PathBuf::from(AOSD);
+    if uid.is_none() || built.ancestors().all(open) {
+        return built;
+    }
+    let copy = parent.join("aosd");
+    std::fs::copy(&built, &copy).unwrap();
+    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).unwrap();
+    copy
 }
 
 pub fn signal(pid: i32, signal: rustix::process::Signal) {
@@ -326,9 +368,7 @@ pub fn verdict(receipt: &Value) -> String {
 pub fn expect(what: &str, receipt: &Value, allowed: &[&str]) -> Outcome {
     let found = verdict(receipt);
     let fits = |want: &&str| found == **want || (!want.contains(" / ") && receipt["status"] == **want);
-    check(allowed.iter().any(|want| fits(&want)), || {
-        format!("{what}: expected {allowed:?}, got {found}: {receipt}")
-    })
+    check(allowed.iter().any(fits), || format!("{what}: expected {allowed:?}, got {found}: {receipt}"))
 }
 
 pub fn rand() -> u64 {
@@ -369,6 +409,9 @@ pub struct Client {
     reader: BufReader<UnixStream>,
     next: u64,
     answers: Arc<Mutex<Vec<String>>>,
+    malformed: Arc<Mutex<Vec<String>>>,
+    /// The canary, when answers are searched at once and not kept.
+    quiet: Option<String>,
 }
 
 impl Client {
@@ -382,7 +425,10 @@ impl Client {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
             Ok(n) if n > 0 => {
-                self.answers.lock().unwrap().push(line.clone());
+                match &self.quiet {
+                    Some(canary) => assert!(!line.contains(canary), "the canary stands in an answer"),
+                    None => self.answers.lock().unwrap().push(line.clone()),
+                }
                 Some(line)
             }
             _ => None,
@@ -423,4 +469,206 @@ impl Client {
 /// A text value for `content` and `patch`.
 pub fn text(text: impl Into<String>) -> Value {
     json!({ "inline_text": { "text": text.into() } })
+}
+
+/// What later parts of the product bring. Each is turned on with its part; nothing else has to change.
+pub const LATER_SEARCH: bool = false; // part B: host.fs.grep and host.fs.glob
+pub const LATER_EXEC: bool = false; // part B: host.exec
+pub const LATER_UNDO: bool = false; // part C: host.fs.snapshot, host.fs.restore, manifests
+
+/// Runs what the product can do already.
+pub fn later(part: bool, run: impl FnOnce() -> Outcome) -> Outcome {
+    if part { run() } else { Ok(()) }
+}
+
+/// The whole figure of a case that has a short form.
+pub fn full_figure(full: usize, short: usize) -> usize {
+    if std::env::var_os("AOS_ATTACK_FULL").is_some() { full } else { short }
+}
+
+/// Every way to name a path, as `Agent::way` takes them.
+pub const WAYS: &[&str] = &[
+    "read_file",
+    "write_file",
+    "create_parents",
+    "create_new",
+    "append",
+    "edit_file",
+    "patch_add",
+    "patch_update",
+    "patch_delete",
+    "patch_move_to",
+    "stat",
+    "no_follow",
+    "exists",
+    "list_dir",
+    "remove",
+    "move_from",
+    "move_to",
+    "make_dir",
+];
+
+/// Those of them that look at the last name itself where it is a link.
+pub const WAYS_TO_A_LINK: &[&str] =
+    &["patch_delete", "no_follow", "remove", "move_from", "move_to", "make_dir"];
+
+/// All ways that the product has by now.
+pub fn ways() -> Vec<&'static str> {
+    let search: &[&str] = if LATER_SEARCH { &["grep", "glob"] } else { &[] };
+    [WAYS, search].concat()
+}
+
+/// The ways that follow a link in the last name.
+pub fn following_ways() -> Vec<&'static str> {
+    ways().into_iter().filter(|way| !WAYS_TO_A_LINK.contains(way)).collect()
+}
+
+/// The effect and the params of a way. Edits and patches replace `OLD`; moves and patches need a file `donor`.
+fn request(way: &str, path: &str) -> (&'static str, Value) {
+    let write = |mode: &str| json!({ "path": path, "content": text("PWN"), "mode": mode });
+    let patch = |body: String| json!({ "patch": text(patch_of(&body)) });
+    match way {
+        "read_file" => ("read_file", json!({ "path": path })),
+        "write_file" => ("write_file", write("overwrite")),
+        "create_parents" => {
+            ("write_file", json!({ "path": path, "content": text("PWN"), "create_parents": true }))
+        }
+        "create_new" => ("write_file", write("create_new")),
+        "append" => ("write_file", write("append")),
+        "edit_file" => ("edit_file", json!({ "path": path, "old_string": "OLD", "new_string": "PWN" })),
+        "patch_add" => ("apply_patch", patch(format!("*** Add File: {path}\n+PWN\n"))),
+        "patch_update" => ("apply_patch", patch(format!("*** Update File: {path}\n@@\n-OLD\n+PWN\n"))),
+        "patch_delete" => ("apply_patch", patch(format!("*** Delete File: {path}\n"))),
+        "patch_move_to" => {
+            ("apply_patch", patch(format!("*** Update File: donor\n*** Move to: {path}\n@@\n-OLD\n+PWN\n")))
+        }
+        "stat" => ("stat", json!({ "path": path })),
+        "no_follow" => ("stat", json!({ "path": path, "no_follow": true })),
+        "exists" => ("exists", json!({ "path": path })),
+        "list_dir" => ("list_dir", json!({ "path": path })),
+        "remove" => ("remove", json!({ "path": path, "recursive": true })),
+        "move_from" => ("move", json!({ "from": path, "to": "moved" })),
+        "move_to" => ("move", json!({ "from": "donor", "to": path, "overwrite": true })),
+        "make_dir" => ("make_dir", json!({ "path": path, "parents": true })),
+        "grep" => ("grep", json!({ "pattern": ".", "path": path })),
+        "glob" => ("glob", json!({ "pattern": "**", "path": path })),
+        other => unreachable!("no way is called {other}"),
+    }
+}
+
+/// A whole patch around these file sections.
+pub fn patch_of(sections: &str) -> String {
+    format!("*** Begin Patch\n{sections}*** End Patch\n")
+}
+
+/// The statuses that the contract gives to each file effect.
+fn statuses(op: &str) -> &'static [&'static str] {
+    match op {
+        "read_file" => &["ok", "not_found", "is_directory", "forbidden", "error"],
+        "write_file" | "make_dir" => &["ok", "conflict", "forbidden", "error"],
+        "edit_file" => &["ok", "not_found", "ambiguous", "conflict", "forbidden", "error"],
+        "apply_patch" => &["ok", "parse_error", "reject", "not_found", "forbidden", "error"],
+        "grep" => &["ok", "invalid_regex", "not_found", "forbidden", "error"],
+        "glob" => &["ok", "invalid_pattern", "not_found", "forbidden", "error"],
+        "stat" | "list_dir" | "remove" => &["ok", "not_found", "forbidden", "error"],
+        "exists" => &["ok", "forbidden", "error"],
+        "move" => &["ok", "not_found", "conflict", "forbidden", "error"],
+        _ => &[],
+    }
+}
+
+/// What holds for every receipt of a file effect, whatever was asked.
+fn well_formed(op: &str, receipt: &Value) -> Outcome {
+    // A daemon that died answers nothing; the case says whether it may.
+    if receipt.is_null() {
+        return Ok(());
+    }
+    let status = receipt["status"].as_str().unwrap_or_default();
+    check(statuses(op).is_empty() || statuses(op).contains(&status), || {
+        format!("the contract has no status `{status}` here")
+    })?;
+    let told = |name: &str| receipt[name].as_str().is_some_and(|text| !text.is_empty());
+    check(told("error_code") == (status != "ok") && told("error_message") == (status != "ok"), || {
+        "a refusal says code and sentence, a success neither".into()
+    })
+}
+
+/// A connection that speaks for one session.
+pub struct Agent {
+    pub client: Client,
+    pub session: String,
+}
+
+impl Agent {
+    /// `host.fs.<op>`; the session is filled in.
+    pub fn fs(&mut self, op: &str, mut params: Value) -> Value {
+        params["session_id"] = json!(self.session);
+        let receipt = self.client.effect(&format!("host.fs.{op}"), params);
+        if let Err(why) = well_formed(op, &receipt) {
+            self.client.malformed.lock().unwrap().push(format!("host.fs.{op}: {why}: {receipt}"));
+        }
+        receipt
+    }
+
+    pub fn way(&mut self, way: &str, path: &str) -> Value {
+        let (op, params) = request(way, path);
+        self.fs(op, params)
+    }
+
+    pub fn write(&mut self, path: &str, content: &str) -> Value {
+        self.fs("write_file", json!({ "path": path, "content": text(content) }))
+    }
+
+    pub fn edit(&mut self, path: &str, old: &str, new: &str) -> Value {
+        self.fs("edit_file", json!({ "path": path, "old_string": old, "new_string": new }))
+    }
+
+    pub fn patch(&mut self, sections: &str) -> Value {
+        self.fs("apply_patch", json!({ "patch": text(patch_of(sections)) }))
+    }
+}
+
+impl World {
+    /// Opens a session and a connection for it.
+    pub fn agent(&self, extra: Value) -> Agent {
+        Agent { session: self.open(extra), client: self.client() }
+    }
+
+    /// Another connection to a session. Its answers are searched for the canary at once and not kept, for many.
+    pub fn quiet_agent(&self, session: &str) -> Agent {
+        let client = Client { quiet: Some(self.canary.clone()), ..self.client() };
+        Agent { session: session.to_owned(), client }
+    }
+
+    /// Puts something more into `$O` before the case begins.
+    pub fn put_outside(&mut self, name: &str, content: &str) -> PathBuf {
+        let path = self.outside.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        self.outside_before = tree(&self.outside);
+        path
+    }
+
+    /// Waits until the daemon holds no more descriptors than it did.
+    pub fn expect_descriptors(&self, before: usize) -> Outcome {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        loop {
+            let now = self.open_descriptors();
+            if now <= before {
+                return Ok(());
+            }
+            // Threads of connections that just ended close theirs in their own time.
+            check(Instant::now() < deadline, || format!("{now} descriptors are open, {before} were"))?;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Runs something that must answer in time.
+pub fn timed<T>(limit: Duration, what: &str, run: impl FnOnce() -> T) -> Result<T, String> {
+    let begun = Instant::now();
+    let outcome = run();
+    let took = begun.elapsed();
+    check(took < limit, || format!("{what}: took {took:?}, more than {limit:?}"))?;
+    Ok(outcome)
 }
