@@ -55,8 +55,10 @@ pub(crate) fn judge_path(
 ) -> Result<bool, Refusal> {
     let workspaces: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
     let absolute = absolute_shown(resolved);
+    // An absolute spelling may go through the link by which the workdir was opened: its clean form is what is meant.
+    let spelled = if text.starts_with('/') { absolute_shown(literal) } else { text.to_owned() };
     let query =
-        PathQuery { input: text, cwd: &live.workdir_shown, workspaces: &workspaces, resolved: &absolute };
+        PathQuery { input: &spelled, cwd: &live.workdir_shown, workspaces: &workspaces, resolved: &absolute };
     for risk in live.policy.host_access().path_risks(&query) {
         match risk.decision {
             Decision::Allow => {}

@@ -201,8 +201,7 @@ const PROTECTED: &[&str] = &[
 /// The protected name that `path` (relative, `/`-separated) is or lies below, compared case-folded: a
 /// case-insensitive file system would open the same file under another spelling.
 pub fn protected_name(path: &[u8]) -> Option<&'static str> {
-    let folded = fold_case(path);
-    let names: Vec<&[u8]> = folded.split(|b| *b == b'/').filter(|n| !n.is_empty()).collect();
+    let names: Vec<Vec<u8>> = path.split(|b| *b == b'/').filter(|n| !n.is_empty()).map(fold_case).collect();
     PROTECTED.iter().copied().find(|pattern| {
         let wanted: Vec<&str> = pattern.split('/').collect();
         (0..names.len()).any(|start| matches_here(&names[start..], &wanted))
@@ -211,7 +210,7 @@ pub fn protected_name(path: &[u8]) -> Option<&'static str> {
 
 /// Whether `names` begin with `wanted`. The folder of a `folder/**` is protected itself: replacing it replaces
 /// all that it holds.
-fn matches_here(names: &[&[u8]], wanted: &[&str]) -> bool {
+fn matches_here(names: &[Vec<u8>], wanted: &[&str]) -> bool {
     if let [head @ .., "**"] = wanted {
         return names.len() >= head.len() && head.iter().zip(names).all(|(w, n)| name_matches(n, w));
     }
@@ -229,10 +228,12 @@ fn name_matches(name: &[u8], wanted: &str) -> bool {
     }
 }
 
-fn fold_case(path: &[u8]) -> Vec<u8> {
-    match std::str::from_utf8(path) {
-        Ok(text) if !text.is_ascii() => text.to_lowercase().into_bytes(),
-        _ => path.to_ascii_lowercase(),
+/// Name by name: one that is no UTF-8 must not hide the others.
+fn fold_case(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        // Through upper case first: `ſ` and `K` (Kelvin) are other spellings of `s` and `k` only there.
+        Ok(text) if !text.is_ascii() => text.to_uppercase().to_lowercase().into_bytes(),
+        _ => name.to_ascii_lowercase(),
     }
 }
 

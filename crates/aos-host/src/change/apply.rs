@@ -34,6 +34,9 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
     };
     for (index, (step, mark)) in plan.steps.iter().zip(&armed.marks).enumerate() {
         if let Err(mut refusal) = work.step(index, step, mark) {
+            if matches!(refusal.code, Code::StaleBase | Code::FileExists) {
+                refusal.code = plan.raced;
+            }
             // A folder that we did not get to make is somebody else's: the failed step is not taken back then.
             let begun = !matches!(step, Step::MakeDir { .. }) || work.made[index].is_some();
             refusal.detail.not_rolled_back = undo::take_back_first(host, armed, index + usize::from(begun));
@@ -93,7 +96,13 @@ impl Work<'_> {
     }
 
     fn put(&mut self, put: &Put, temporary: &[u8], bank_name: &str) -> Result<Meta, Refusal> {
-        let fail = |why| fault::refusal(&format!("cannot write {}", put.at.shown), why);
+        let fail = |why| match why {
+            Errno::NOENT => Refusal::new(
+                Code::ParentNotFound,
+                format!("cannot write {}: its folder takes no files", put.at.shown),
+            ),
+            why => fault::refusal(&format!("cannot write {}", put.at.shown), why),
+        };
         let old = if put.before.is_some() { self.open_old(&put.at)? } else { None };
         let dir = self.dir(&put.at);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

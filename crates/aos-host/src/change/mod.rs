@@ -22,6 +22,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Mutex, MutexGuard};
 
 use aos_model::receipt::{Body, Warning};
+use aos_model::refusal::Code;
 
 use crate::jail::{Dir, Found, Meta, Place};
 
@@ -38,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) warnings: Vec<Warning>,
     /// Makes the receipt's fields from what stands at each step's place afterwards.
     pub(crate) finish: Finish,
+    /// What this effect answers when somebody else got in between; not every effect has a `conflict`.
+    pub(crate) raced: Code,
 }
 
 type Finish = Box<dyn FnOnce(&[Option<Meta>]) -> Body + Send>;
@@ -131,6 +134,7 @@ impl Parents {
         let (base, missing) = match found {
             Found::Here(place) => return Spot::of(place),
             Found::Below { base, missing, .. } => (base, missing),
+            Found::Nowhere { .. } => unreachable!("BUG: the operation asks whether it can be made"),
         };
         let mut dir = DirAt::Pinned(base.dir.clone());
         let mut absolute = base.absolute.clone();

@@ -142,7 +142,8 @@ impl Site {
         Ok(true)
     }
 
-    /// A replaced file: the old one comes back from where it is now.
+    /// A replaced file: what was displaced comes back from where it is now. It may be another file than the one that
+    /// was planned on: an overwrite takes what it finds.
     fn unreplace(
         &self,
         temporary: &str,
@@ -155,22 +156,31 @@ impl Site {
         if self.here()?.is_some_and(|here| before.is(&here)) {
             return Ok(true);
         }
-        if !self.fetch(temporary, bank, kept, before, sync)? {
-            return Ok(false);
+        let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
+        if self.is_ours(after)? {
+            if waiting.is_none() && !self.fetch(temporary, bank, kept, before, sync)? {
+                return Ok(false);
+            }
+            rustix::fs::renameat_with(
+                &self.dir,
+                temporary,
+                &self.dir,
+                self.name.as_slice(),
+                RenameFlags::EXCHANGE,
+            )?;
+            return Ok(true);
         }
-        if !self.is_ours(after)? {
-            // The old content stays safe in the bank; the path belongs to whoever wrote it last.
-            bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
-            return Ok(false);
+        match waiting {
+            // The old content goes to the bank; the path belongs to whoever wrote it last.
+            Some(meta) if before.is(&meta) => {
+                bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
+                Ok(false)
+            }
+            // What waits is our own: it never got to its place, or was taken out again.
+            Some(_) => Ok(true),
+            // Nothing was begun, or somebody wrote the path after us.
+            None => Ok(Meta::at(bank, kept.as_bytes())?.is_none()),
         }
-        rustix::fs::renameat_with(
-            &self.dir,
-            temporary,
-            &self.dir,
-            self.name.as_slice(),
-            RenameFlags::EXCHANGE,
-        )?;
-        Ok(true)
     }
 
     fn unremove(

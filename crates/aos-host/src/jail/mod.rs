@@ -119,6 +119,15 @@ impl Jail {
     }
 
     pub(crate) fn is_hidden(&self, absolute: &[u8]) -> bool {
-        self.hidden.iter().any(|hidden| is_below(absolute, hidden))
+        self.hidden.iter().any(|hidden| is_below(absolute, hidden)) || is_own_thread(absolute)
     }
+}
+
+/// `/proc/N` for a thread of ours: the same secrets under another number.
+fn is_own_thread(absolute: &[u8]) -> bool {
+    let Some(rest) = absolute.strip_prefix(b"/proc/") else { return false };
+    let number = rest.split(|b| *b == b'/').next().unwrap_or_default();
+    let Ok(number) = std::str::from_utf8(number) else { return false };
+    number.bytes().all(|b| b.is_ascii_digit())
+        && rustix::fs::stat(format!("/proc/self/task/{number}")).is_ok()
 }

@@ -50,20 +50,22 @@ pub(crate) enum Found {
     Here(Place),
     /// Folders are missing on the way: the deepest one there is, and the names below it, the last one included.
     Below { base: Place, missing: Vec<Vec<u8>>, absolute: Vec<u8>, shown: String },
+    /// A missing name is followed by `..`: nothing can be there, and nothing can be made there.
+    Nowhere { absolute: Vec<u8>, shown: String },
 }
 
 impl Found {
     pub(crate) fn absolute(&self) -> &[u8] {
         match self {
             Found::Here(place) => &place.absolute,
-            Found::Below { absolute, .. } => absolute,
+            Found::Below { absolute, .. } | Found::Nowhere { absolute, .. } => absolute,
         }
     }
 
     pub(crate) fn shown(&self) -> &str {
         match self {
             Found::Here(place) => &place.shown,
-            Found::Below { shown, .. } => shown,
+            Found::Below { shown, .. } | Found::Nowhere { shown, .. } => shown,
         }
     }
 
@@ -74,7 +76,7 @@ impl Found {
                 Some(meta) => Ok((place, meta)),
                 None => Err(self.missing()),
             },
-            Found::Below { .. } => Err(self.missing()),
+            Found::Below { .. } | Found::Nowhere { .. } => Err(self.missing()),
         }
     }
 
@@ -87,16 +89,28 @@ impl Found {
 
     /// The place whose folder is there, or `parent_not_found`.
     pub(crate) fn with_parent(&self) -> Result<&Place, Refusal> {
-        match self {
-            Found::Here(place) => Ok(place),
-            Found::Below { shown, missing, base, .. } => Err(Refusal::new(
-                Code::ParentNotFound,
+        let why = match self {
+            Found::Here(place) => return Ok(place),
+            Found::Below { shown, missing, base, .. } => {
                 format!(
                     "{shown}: `{}` is not a folder in {}; make it first or ask for the parents to be made",
                     aos_model::path::show(&missing[0]),
                     base.shown
-                ),
-            )),
+                )
+            }
+            Found::Nowhere { shown, .. } => {
+                format!("{shown}: a `..` follows a name that does not exist; leave both out")
+            }
+        };
+        Err(Refusal::new(Code::ParentNotFound, why))
+    }
+
+    /// Where something can be made, its parents too. A file in the way of a folder is no parent.
+    pub(crate) fn makeable(&self) -> Result<(), Refusal> {
+        match self {
+            Found::Here(_) => Ok(()),
+            Found::Below { base, .. } if base.meta.is_none() => Ok(()),
+            Found::Below { .. } | Found::Nowhere { .. } => self.with_parent().map(drop),
         }
     }
 }

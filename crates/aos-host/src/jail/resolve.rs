@@ -55,7 +55,15 @@ pub(crate) fn resolve(live: &Arc<Live>, text: &str, last: Last) -> Result<Resolv
         // The quick way: no `..`, and the kernel finds no link either.
         let clean = match next.take() {
             Some(clean) => clean,
-            None => jail.unlink(&spelled, last)?,
+            None => match jail.unlink(&spelled, last)? {
+                Some(clean) => clean,
+                None => {
+                    return Ok(Resolved {
+                        found: Found::Nowhere { shown: jail.shown(&literal), absolute: literal.clone() },
+                        literal,
+                    });
+                }
+            },
         };
         match open(live, &clean, last) {
             Ok(found) => return Ok(Resolved { literal, found }),
@@ -127,14 +135,31 @@ impl Jail {
     }
 
     /// Follows the links on the way, as text, under the session's rule. What comes out is opened with links
-    /// forbidden, so that a lie told meanwhile is found out.
-    fn unlink(&self, spelled: &Spelled, last: Last) -> Result<Clean, Refusal> {
+    /// forbidden, so that a lie told meanwhile is found out. `None`: a missing name is followed by `..`.
+    fn unlink(&self, spelled: &Spelled, last: Last) -> Result<Option<Clean>, Refusal> {
         self.clean(spelled)?;
         let subject = || aos_model::path::show(spelled.as_bytes());
         let start = self.start(spelled);
         let root = self.root_of(&start).expect("BUG: cleaning found a root");
-        let (absolute, links) = follow(&self.roots[root].path, &start[self.roots[root].path.len()..], last)
-            .map_err(|why| why.refusal(&subject()))?;
+        let walk = Walk {
+            inside: &|path| self.root_of(path).is_some(),
+            everywhere: self.follow == FollowSymlinks::Allow,
+        };
+        let base = &self.roots[root].path;
+        let (absolute, links) = match walk.follow(base, &start[base.len()..], last) {
+            Ok(followed) => followed,
+            Err(Followed::Missing) => return Ok(None),
+            Err(Followed::Loop) => {
+                let why = format!("{}: more than {LINKS_MAX} links on the way, or a link loop", subject());
+                return Err(Refusal::new(Code::InvalidPath, why));
+            }
+            Err(Followed::Outside) => {
+                return Err(link_refused(&subject(), "a link on the way leads outside the roots"));
+            }
+            Err(Followed::Failed(why)) => {
+                return Err(fault::refusal(&format!("cannot resolve {}", subject()), why));
+            }
+        };
         if links && self.follow == FollowSymlinks::Deny {
             return Err(link_refused(&subject(), "the capability's `follow_symlinks` is `deny`"));
         }
@@ -142,8 +167,8 @@ impl Jail {
             return Err(outside(&subject(), self));
         }
         match self.root_of(&absolute) {
-            Some(root) => Ok(Clean { root, absolute }),
-            None if self.follow == FollowSymlinks::Allow => Ok(Clean { root: OUTSIDE, absolute }),
+            Some(root) => Ok(Some(Clean { root, absolute })),
+            None if self.follow == FollowSymlinks::Allow => Ok(Some(Clean { root: OUTSIDE, absolute })),
             None => Err(link_refused(&subject(), "a link on the way leads outside the roots")),
         }
     }
@@ -155,75 +180,95 @@ const OUTSIDE: usize = usize::MAX;
 enum Followed {
     Loop,
     Missing,
+    Outside,
     Failed(Errno),
 }
 
-impl Followed {
-    fn refusal(self, subject: &str) -> Refusal {
-        match self {
-            Followed::Loop => Refusal::new(
-                Code::InvalidPath,
-                format!("{subject}: more than {LINKS_MAX} links on the way, or a link loop"),
-            ),
-            Followed::Missing => Refusal::new(
-                Code::PathNotFound,
-                format!("{subject}: nothing is there; check the spelling or list the folder"),
-            ),
-            Followed::Failed(why) => fault::refusal(&format!("cannot resolve {subject}"), why),
+/// Reading links as text.
+struct Walk<'a> {
+    inside: &'a dyn Fn(&[u8]) -> bool,
+    /// Links may lead anywhere.
+    everywhere: bool,
+}
+
+impl Walk<'_> {
+    /// Walks `rest` from `base` (link-free). Returns the link-free path, and whether there were links. Names that are
+    /// missing stay as they are, so that a file can be made there.
+    ///
+    /// Each link must lead to a place inside, even where the path would come back in later; and what is outside
+    /// answers the same whether it is there or not.
+    fn follow(&self, base: &[u8], rest: &[u8], last: Last) -> Result<(Vec<u8>, bool), Followed> {
+        let mut path = base.to_vec();
+        let mut todo = names_of(rest);
+        let (mut links, mut missing) = (0, false);
+        // How many names were left to do behind each link that is being followed.
+        let mut behind: Vec<usize> = Vec::new();
+        while let Some(name) = todo.pop_front() {
+            if name == b".." && missing {
+                return Err(self.blame(&path, Followed::Missing));
+            } else if name == b".." {
+                let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+                path.truncate(cut);
+            } else {
+                path.push(b'/');
+                path.extend_from_slice(&name);
+                let itself = todo.is_empty() && last == Last::Itself;
+                let target = if path.len() > PATH_BYTES_MAX || itself {
+                    None
+                } else {
+                    self.read(&path, &mut missing)?
+                };
+                if let Some(target) = target {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(self.blame(&path, Followed::Loop));
+                    }
+                    let link_is_ours = (self.inside)(&path);
+                    path.truncate(if target.starts_with(b"/") { 0 } else { path.len() - name.len() - 1 });
+                    if link_is_ours {
+                        behind.push(todo.len());
+                    }
+                    let mut ahead = names_of(&target);
+                    ahead.append(&mut todo);
+                    todo = ahead;
+                }
+            }
+            while behind.last().is_some_and(|left| todo.len() <= *left) {
+                behind.pop();
+                if !self.everywhere && !(self.inside)(&path) {
+                    return Err(Followed::Outside);
+                }
+            }
         }
+        Ok((path, links > 0))
+    }
+
+    fn read(&self, path: &[u8], missing: &mut bool) -> Result<Option<Vec<u8>>, Followed> {
+        match rustix::fs::readlink(path, Vec::new()) {
+            Ok(target) => Ok(Some(target.into_bytes())),
+            Err(Errno::INVAL) => Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR) => {
+                *missing = true;
+                Ok(None)
+            }
+            Err(why) => Err(self.blame(path, Followed::Failed(why))),
+        }
+    }
+
+    /// Outside, the only thing to be learnt is that it is outside.
+    fn blame(&self, path: &[u8], why: Followed) -> Followed {
+        if self.everywhere || (self.inside)(path) { why } else { Followed::Outside }
     }
 }
 
-/// Walks `rest` from `base` (link-free), reading links as text. Returns the link-free path, and whether there were
-/// links. Names that are missing stay as they are, so that a file can be made there.
-fn follow(base: &[u8], rest: &[u8], last: Last) -> Result<(Vec<u8>, bool), Followed> {
-    let names = |text: &[u8]| {
-        text.split(|b| *b == b'/')
-            .filter(|n| !n.is_empty() && *n != b".")
-            .map(<[u8]>::to_vec)
-            .collect::<VecDeque<_>>()
-    };
-    let mut path = base.to_vec();
-    let mut todo = names(rest);
-    let (mut links, mut missing) = (0, false);
-    while let Some(name) = todo.pop_front() {
-        if name == b".." {
-            if missing {
-                return Err(Followed::Missing);
-            }
-            let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
-            path.truncate(cut);
-            continue;
-        }
-        path.push(b'/');
-        path.extend_from_slice(&name);
-        if path.len() > PATH_BYTES_MAX || (todo.is_empty() && last == Last::Itself) {
-            continue;
-        }
-        match rustix::fs::readlink(path.as_slice(), Vec::new()) {
-            Ok(target) => {
-                links += 1;
-                if links > LINKS_MAX {
-                    return Err(Followed::Loop);
-                }
-                let target = target.into_bytes();
-                let mut ahead = names(&target);
-                ahead.append(&mut todo);
-                todo = ahead;
-                let cut = path.len() - name.len() - 1;
-                path.truncate(if target.starts_with(b"/") { 0 } else { cut });
-            }
-            Err(Errno::INVAL) => {}
-            Err(Errno::NOENT | Errno::NOTDIR) => missing = true,
-            Err(why) => return Err(Followed::Failed(why)),
-        }
-    }
-    Ok((path, links > 0))
+fn names_of(text: &[u8]) -> VecDeque<Vec<u8>> {
+    text.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".").map(<[u8]>::to_vec).collect()
 }
 
 /// Where an absolute path leads, for advice only: nothing is opened by what this says.
 pub(crate) fn follow_text(absolute: &[u8]) -> Option<Vec<u8>> {
-    follow(b"", absolute, Last::Follow).ok().map(|(path, _)| path)
+    let walk = Walk { inside: &|_| true, everywhere: true };
+    walk.follow(b"", absolute, Last::Follow).ok().map(|(path, _)| path)
 }
 
 /// Opens the folder of a clean path beneath its root and looks at the name in it.

@@ -105,6 +105,7 @@ impl Operation for Checked {
             built_on_before: true,
         };
         Ok(Planned::Change(Plan {
+            raced: Code::StaleBase,
             steps: vec![Step::Put(put)],
             warnings: scene.warnings,
             finish: Box::new(|_| body),

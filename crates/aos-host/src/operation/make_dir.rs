@@ -2,7 +2,7 @@
 
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Kind};
-use aos_model::refusal::Refusal;
+use aos_model::refusal::{Code, Refusal};
 use aos_model::request::MakeDir;
 
 use super::write_file::exists;
@@ -28,13 +28,20 @@ impl Operation for MakeDir {
                 Err(exists(place))
             };
         }
-        if !parents {
+        if parents {
+            found.makeable()?;
+        } else {
             found.with_parent()?;
         }
         let mode = 0o777 & !scene.host.machine.umask;
         let mut steps = Vec::new();
         let at = Parents::default().spot(found, &mut steps, mode, &scene.live.jail);
         steps.push(Step::MakeDir { at, mode });
-        Ok(Planned::Change(Plan { steps, warnings: scene.warnings, finish: Box::new(|_| Body::Made {}) }))
+        Ok(Planned::Change(Plan {
+            raced: Code::FileExists,
+            steps,
+            warnings: scene.warnings,
+            finish: Box::new(|_| Body::Made {}),
+        }))
     }
 }

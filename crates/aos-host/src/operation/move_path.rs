@@ -55,7 +55,12 @@ impl Operation for Move {
             walk.folder(from.dir.as_fd(), &from.name, &from.absolute)?;
         }
         let steps = vec![Step::Rename { from: Spot::of(from), before, to: Spot::of(to), replaced }];
-        Ok(Planned::Change(Plan { steps, warnings, finish: Box::new(|_| Body::Moved {}) }))
+        Ok(Planned::Change(Plan {
+            raced: Code::StaleBase,
+            steps,
+            warnings,
+            finish: Box::new(|_| Body::Moved {}),
+        }))
     }
 }
 

@@ -112,7 +112,12 @@ impl Operation for Parsed {
         if steps.is_empty() || self.request.dry_run == Some(true) {
             return scene.answer(body);
         }
-        Ok(Planned::Change(Plan { steps, warnings: scene.warnings, finish: Box::new(|_| body) }))
+        Ok(Planned::Change(Plan {
+            raced: Code::PatchContextNotFound,
+            steps,
+            warnings: scene.warnings,
+            finish: Box::new(|_| body),
+        }))
     }
 }
 
@@ -154,7 +159,7 @@ impl Tree {
     fn meta(&self, path: &str) -> Option<Meta> {
         match self.places.get(path) {
             Some(Found::Here(place)) => place.meta,
-            Some(Found::Below { .. }) | None => None,
+            Some(Found::Below { .. } | Found::Nowhere { .. }) | None => None,
         }
     }
 
@@ -171,6 +176,7 @@ impl Tree {
         let umask = scene.host.machine.umask;
         let mut parents = Parents::default();
         for change in puts {
+            self.places[&change.path].makeable()?;
             let at = parents.spot(&self.places[&change.path], &mut steps, 0o777 & !umask, &scene.live.jail);
             let before = self.meta(&change.path);
             let dressed_as = change.mode_from.as_deref().and_then(|path| self.meta(path)).or(before);

@@ -46,7 +46,12 @@ impl Operation for Remove {
             }
         }
         let steps = vec![Step::Remove { at: Spot::of(place), before: meta }];
-        Ok(Planned::Change(Plan { steps, warnings, finish: Box::new(move |_| Body::Removed { removed }) }))
+        Ok(Planned::Change(Plan {
+            raced: Code::IoError,
+            steps,
+            warnings,
+            finish: Box::new(move |_| Body::Removed { removed }),
+        }))
     }
 }
 

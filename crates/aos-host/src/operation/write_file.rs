@@ -37,7 +37,9 @@ impl Operation for WriteFile {
             )
         });
         let mut steps = Vec::new();
-        if !matches!(found, Found::Here(_)) && self.create_parents != Some(true) {
+        if self.create_parents == Some(true) {
+            found.makeable()?;
+        } else {
             found.with_parent()?;
         }
         let umask = scene.host.machine.umask;
@@ -56,7 +58,12 @@ impl Operation for WriteFile {
             let new_mtime_ns = after.last().copied().flatten().map_or(0, |meta| meta.mtime_ns);
             Body::Written(Written { written_bytes, created, new_mtime_ns, diff })
         };
-        Ok(Planned::Change(Plan { steps, warnings: scene.warnings, finish: Box::new(finish) }))
+        Ok(Planned::Change(Plan {
+            raced: Code::StaleBase,
+            steps,
+            warnings: scene.warnings,
+            finish: Box::new(finish),
+        }))
     }
 }
 
