@@ -145,6 +145,7 @@ struct Reader<'t> {
     line: usize,
     frame: Frame,
     outer: Vec<Frame>,
+    open_backticks: usize,
     here_documents: Vec<HereDocument>,
     script: Script,
     lost: bool,
@@ -158,6 +159,7 @@ impl<'t> Reader<'t> {
             line: 0,
             frame: Frame::default(),
             outer: Vec::new(),
+            open_backticks: 0,
             here_documents: Vec::new(),
             script: Script::default(),
             lost: false,
@@ -254,10 +256,15 @@ impl<'t> Reader<'t> {
         self.frame.word_is_quoted = true;
         let rest = &self.text[self.at..];
         let end = rest.find('\'');
-        self.lost |= end.is_none();
         let body = &rest[..end.unwrap_or(rest.len())];
+        self.lost |= end.is_none() || self.doubts_quote(body);
         self.word().push_str(body);
         self.at += body.len() + usize::from(end.is_some());
+    }
+
+    /// Whether shells may see another quote here: in arithmetic they differ, and a backtick ends the substitution.
+    fn doubts_quote(&self, body: &str) -> bool {
+        self.frame.arithmetic || (self.open_backticks > 0 && body.contains('`'))
     }
 
     fn open_quote(&mut self, quote: Quote) {
@@ -292,9 +299,13 @@ impl<'t> Reader<'t> {
     fn read_ansi_quoted(&mut self) {
         self.frame.word_is_quoted = true;
         self.word();
+        let start = self.at;
         while let Some(c) = self.bump() {
             match c {
-                '\'' => return,
+                '\'' => {
+                    self.lost |= self.doubts_quote(&self.text[start..self.at]);
+                    return;
+                }
                 '\\' => {
                     if let Some(c) = self.read_ansi_escape() {
                         self.push(c);
@@ -333,6 +344,8 @@ impl<'t> Reader<'t> {
             self.frame.quotes.clear();
             self.close_frame();
         } else {
+            // Another one may stand in a parenthesis that the first left open.
+            self.lost |= self.open_backticks > 0;
             self.word().push_str(SUBSTITUTED);
             self.open_frame(Frame::until('`'));
         }
@@ -340,7 +353,7 @@ impl<'t> Reader<'t> {
 
     fn skip_comment(&mut self) {
         let rest = &self.text[self.at..];
-        let ends_backticks = self.frame.closer == Some('`');
+        let ends_backticks = self.open_backticks > 0;
         let end = rest.find(|c| c == '\n' || (ends_backticks && c == '`'));
         self.at += end.unwrap_or(rest.len());
     }
@@ -458,6 +471,7 @@ impl<'t> Reader<'t> {
 
     fn open_frame(&mut self, inner: Frame) {
         if self.outer.len() < NESTING_MAX {
+            self.open_backticks += usize::from(inner.closer == Some('`'));
             self.outer.push(mem::replace(&mut self.frame, inner));
         } else {
             self.lost = true;
@@ -468,6 +482,7 @@ impl<'t> Reader<'t> {
         self.end_command();
         if let Some(outer) = self.outer.pop() {
             let inner = mem::replace(&mut self.frame, outer);
+            self.open_backticks -= usize::from(inner.closer == Some('`'));
             self.script.commands.extend(inner.commands);
         }
     }
