@@ -438,7 +438,7 @@ fn hostile_texts_are_read_in_linear_time() {
     for unit in [
         "(", "$(", "$((", "`", "\"", "'", "\\", "<<a ", "<<a\n", "=/", "{", "${", "case ", "if case ",
         "sh -o ", "eval ", "a=", ",/", "$'\\", "#", "../", "&>", "-", "@", "sh -c ", "ä", "%", "file:",
-        "://",
+        "${$x", "${\"", "\"${'", "://",
     ] {
         let text = unit.repeat(100_000 / unit.len());
         let started = std::time::Instant::now();
