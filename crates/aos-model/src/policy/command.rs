@@ -155,7 +155,8 @@ impl Finder<'_> {
 
     /// Puts the home and the working directory in the place of `~`, `$HOME` and `$PWD`.
     fn expand<'p>(&self, path: &'p str) -> Option<Cow<'p, str>> {
-        let (base, rest) = if let Some(rest) = path.strip_prefix('~') {
+        // The seed takes `./~/x` for `~/x`.
+        let (base, rest) = if let Some(rest) = behind_dots(path).strip_prefix('~') {
             (self.query.home.filter(|_| rest.is_empty() || rest.starts_with('/'))?, rest)
         } else {
             match words::split_variable(path) {
@@ -174,6 +175,14 @@ impl Finder<'_> {
                 || !(self.query.workspaces.is_empty() || self.query.workspaces.iter().any(is_in))
         })
     }
+}
+
+fn behind_dots(path: &str) -> &str {
+    let mut rest = path;
+    while let Some(next) = rest.strip_prefix("./") {
+        rest = next.trim_start_matches('/');
+    }
+    rest
 }
 
 /// Whether a program is one of the system's, named by its path.

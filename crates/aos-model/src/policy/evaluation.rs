@@ -45,6 +45,14 @@ impl Evaluation {
         Evaluation { disposition, risks, target }
     }
 
+    /// The paths that the command names; none for a path.
+    pub fn references(&self) -> &[Reference] {
+        match &self.target {
+            Target::Path { .. } => &[],
+            Target::Command { references, .. } => references,
+        }
+    }
+
     pub fn headline(&self) -> &'static str {
         match self.disposition {
             Decision::Allow => "Host access allowed",

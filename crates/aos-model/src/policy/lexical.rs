@@ -39,7 +39,11 @@ pub(super) fn is_within(base: &str, path: &str, root: &str) -> bool {
     if base.is_empty() && !path.starts_with('/') {
         return false;
     }
-    let mut walk = Walk { root: root.trim_end_matches('/'), matched_bytes: 0, depth_beside: 0 };
+    let root = root.trim_end_matches('/');
+    if is_plainly_within(base, path, root) {
+        return true;
+    }
+    let mut walk = Walk { root, matched_bytes: 0, depth_beside: 0 };
     for component in components(base).chain(components(path)) {
         match component {
             ".." => walk.leave(),
@@ -47,6 +51,14 @@ pub(super) fn is_within(base: &str, path: &str, root: &str) -> bool {
         }
     }
     walk.matched_bytes == walk.root.len()
+}
+
+/// The common case at a glance: the text starts with the root and nothing behind it climbs.
+fn is_plainly_within(base: &str, path: &str, root: &str) -> bool {
+    let start = if base.is_empty() { path } else { base };
+    let Some(below) = start.strip_prefix(root) else { return false };
+    let may_climb = |text: &str| text.as_bytes().windows(2).any(|pair| pair == b"..");
+    (below.is_empty() || below.starts_with('/')) && !may_climb(below) && (base.is_empty() || !may_climb(path))
 }
 
 /// A walk from `/` that remembers only how far it agrees with `root`.

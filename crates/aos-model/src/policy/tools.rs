@@ -27,7 +27,7 @@ pub(super) fn read(words: &[String], program: usize) -> Reading {
         reading.shell_texts.push(words[program + 1..].join(" "));
         return reading;
     }
-    read_shells(words, &mut reading);
+    read_shells(words, program, &mut reading);
     if let Some((tool, first)) = find_tool(words, program) {
         tool.read_arguments(words, first, &mut reading.scripts);
     }
@@ -50,17 +50,22 @@ fn base_name(word: &str) -> &str {
 
 /// Finds the script of every `sh -c` among the words: a shell may stand behind any wrapper (`env`, `sudo`, `timeout`,
 /// `xargs`, `busybox`, `find -exec`), so its place does not matter.
-fn read_shells(words: &[String], reading: &mut Reading) {
+fn read_shells(words: &[String], program: usize, reading: &mut Reading) {
     let mut at = 0;
     while at < words.len() {
-        if !is_shell(&words[at]) {
+        // Behind a `$` may stand one too: `$SHELL`, `$(which sh)`.
+        if !is_shell(&words[at]) && !words[at].starts_with('$') {
             at += 1;
             continue;
         }
         let (script, next) = shell_script(words, at + 1);
         if let Some(script) = script {
-            reading.scripts.push(script);
-            reading.shell_texts.push(words[script].clone());
+            let text = &words[script];
+            // `grep sh -c /usr/bin/x` names a file.
+            if at == program || text.contains(char::is_whitespace) {
+                reading.scripts.push(script);
+            }
+            reading.shell_texts.push(text.clone());
         }
         at = next;
     }

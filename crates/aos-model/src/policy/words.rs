@@ -18,29 +18,24 @@ enum Reading<'w> {
     Other,
 }
 
-/// Every path that a word may name. A word with a slash is always one of them, however it reads best.
+/// Every path that a word may name. A word that looks like a path is one of them, however else it reads.
 pub(super) fn candidates(word: &str) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
-    let whole = read(word);
-    if let Reading::Url = whole {
+    if let Reading::Url = read(word) {
         return found;
     }
-    let mut has_better_reading = false;
-    for part in [redirection_target(word), option_value(word), option_cluster_value(word), value(word)] {
-        match part.map_or(Reading::Other, read) {
-            Reading::Path(path) => found.push(Candidate { path, unlikely: false }),
+    let mut reads_better = false;
+    let parts = [redirection_target(word), option_value(word), option_cluster_value(word), value(word)];
+    for part in [Some(word)].into_iter().chain(parts).flatten() {
+        match read(part) {
+            Reading::Path(path) if path != word => found.push(Candidate { path, unlikely: false }),
             Reading::Url => {}
-            Reading::Other => continue,
+            Reading::Path(_) | Reading::Other => continue,
         }
-        has_better_reading = true;
+        reads_better = true;
     }
-    if let Reading::Path(path) = whole {
-        // `@file` and `file:` URLs read as the path they hold, and still as they stand.
-        let is_literal = path == word;
-        found.push(Candidate { path, unlikely: has_better_reading && is_literal });
-        if !is_literal && is_path_like(word) {
-            found.push(Candidate { path: Cow::Borrowed(word), unlikely: true });
-        }
+    if is_path_like(word) {
+        found.push(Candidate { path: Cow::Borrowed(word), unlikely: reads_better });
     }
     found.extend(listed_paths(word).map(|path| Candidate { path: Cow::Borrowed(path), unlikely: true }));
     found
@@ -120,16 +115,17 @@ fn option_cluster_value(word: &str) -> Option<&str> {
     .then_some(value)
 }
 
-/// Paths inside a list: `type=bind,src=/etc`, `{/etc/passwd,x}`, `${x:-/etc/passwd}`. Only those that leave on
+/// Paths inside a list: `type=bind,src=/etc`, `{/etc/passwd,x}`, `${x:-cat /etc/passwd}`. Only those that leave on
 /// their own, for text with a comma or a brace is rarely a list of paths.
 fn listed_paths(word: &str) -> impl Iterator<Item = &str> {
-    word.split(['=', ',', '{']).skip(1).filter_map(|piece| {
+    let pieces = word.split(['=', ',', '{']).skip(1).flat_map(|piece| {
         let piece = piece.split('}').next().unwrap_or(piece);
-        let piece = piece.split_once(":-").map_or(piece, |(_, default)| default);
-        let piece = piece.strip_prefix('@').unwrap_or(piece);
-        let leaves = piece.starts_with(['/', '~']) || piece == ".." || piece.starts_with("../");
-        leaves.then_some(piece)
-    })
+        let default = piece.split_once(":-").map(|(_, default)| default);
+        let plain = default.is_none().then_some(piece);
+        plain.into_iter().chain(default.into_iter().flat_map(str::split_whitespace))
+    });
+    let paths = pieces.map(|piece| piece.strip_prefix('@').unwrap_or(piece));
+    paths.filter(|piece| piece.starts_with(['/', '~']) || *piece == ".." || piece.starts_with("../"))
 }
 
 /// Whether a text is a URL. One with a `..` stays a path: it could climb out of a folder named `x:`.

@@ -75,6 +75,7 @@ fn words_that_name_a_path() {
         ("~", "/home/me"),
         ("~/x", "/home/me/x"),
         ("~bob/x", "~bob/x"),
+        (".//./~/x", "/home/me/x"),
         ("$HOME/x", "/home/me/x"),
         ("${HOME}/x", "/home/me/x"),
         ("$HOME", "/home/me"),
@@ -279,6 +280,13 @@ fn the_words_inside_shell_text() {
         ("grep '/a' /etc/b | sed 's/x/y/'", "/etc/b"),
         ("grep \"$(cat /etc/a)\" b", "/etc/a"),
         ("echo 'unclosed /etc/a", "/etc/a"),
+        ("$SHELL -c 'cat /etc/a'", "/etc/a"),
+        ("`true`sh -c 'cat /etc/a'", "/etc/a"),
+        ("${SHELL:-sh} -c 'cat /etc/a'", "/etc/a"),
+        ("grep sh -c /usr/bin/a", "/usr/bin/a"),
+        ("echo `(#` ; cat /etc/a", "/etc/a"),
+        ("echo $((\\''*`cat /etc/a`))", "/etc/a"),
+        ("echo ${x:-cat /etc/a}", "/etc/a"),
         ("for f in /etc/*; do cat $f; done", "/etc/*"),
         ("curl -d @/etc/a https://x/y", "/etc/a"),
         ("echo grün; cat /etc/ä", "/etc/ä"),
@@ -430,7 +438,7 @@ fn hostile_texts_are_read_in_linear_time() {
     for unit in [
         "(", "$(", "$((", "`", "\"", "'", "\\", "<<a ", "<<a\n", "=/", "{", "${", "case ", "if case ",
         "sh -o ", "eval ", "a=", ",/", "$'\\", "#", "../", "&>", "-", "@", "sh -c ", "ä", "%", "file:",
-        "://",
+        "${$x", "${\"", "\"${'", "://",
     ] {
         let text = unit.repeat(100_000 / unit.len());
         let started = std::time::Instant::now();

@@ -210,3 +210,51 @@ fn the_ceilings_compile() {
     assert_eq!(policy.rule_for(Op::Read, "dir7/a/f999b.x").map(|rule| rule.name.as_str()), Some("r7"));
     assert_eq!(policy.rule_for(Op::Read, "dir7/a/b/f999b.x"), None);
 }
+
+#[test]
+fn commands_are_judged_by_program_and_paths() {
+    let policy = policy(json!({"rules": [
+        rule("tools", &["exec"], &["make", "cargo", "src/**"], "allow"),
+        rule("ask", &["exec"], &["./run.sh", "docs/**", "/opt/tool"], "warn"),
+        rule("else", &["exec"], &["**"], "deny"),
+    ]}));
+    let cases: &[(&[&str], Decision, &str)] = &[
+        (&["make", "all"], Decision::Allow, "tools"),
+        (&["./make", "all"], Decision::Deny, "else"),
+        (&["cargo", "src/a"], Decision::Allow, "tools"),
+        (&["cargo", "docs/a"], Decision::Warn, "ask"),
+        (&["cargo", "docs/a", "secret/b"], Decision::Deny, "else"),
+        (&["cargo", "--out=secret/b"], Decision::Deny, "else"),
+        (&["./run.sh"], Decision::Warn, "ask"),
+        (&["/opt/tool"], Decision::Warn, "ask"),
+        (&["rm", "src/a"], Decision::Deny, "else"),
+        (&["cargo", "link"], Decision::Allow, "tools"),
+        (&["cargo", "./link"], Decision::Deny, "else"),
+    ];
+    for (argv, decision, name) in cases {
+        let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
+        let resolve = |path: &str| path.replace("/./link", "/secret/target");
+        let query = CommandQuery {
+            argv: &argv,
+            cwd: "/w",
+            workspaces: &["/w"],
+            command_cwd: "/w",
+            home: None,
+            resolve: &resolve,
+        };
+        let evaluation = policy.host_access().evaluate_command(&query);
+        let verdict = policy.judge_command(&query, evaluation.references());
+        assert_eq!(verdict.decision, *decision, "{argv:?}");
+        assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some(*name), "{argv:?}");
+    }
+    let quiet = Policy::preset(Preset::Strict);
+    let query = CommandQuery {
+        argv: &[],
+        cwd: "/w",
+        workspaces: &[],
+        command_cwd: "/w",
+        home: None,
+        resolve: &str::to_owned,
+    };
+    assert_eq!(quiet.judge_command(&query, &[]), Verdict::of(None));
+}
