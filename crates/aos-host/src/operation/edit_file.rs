@@ -122,6 +122,7 @@ fn refuse(shown: &str, error: &EditError) -> Refusal {
     let not_applied = Detail { applied: Some(false), ..Detail::default() };
     match error {
         EditError::EmptyOld { .. } => Refusal::new(Code::InvalidInputEmptyOldString, message),
+        EditError::TooLarge { .. } => Refusal::new(Code::FileTooLarge, message).with(not_applied),
         EditError::Ambiguous { .. } => Refusal::new(Code::AmbiguousMatches, message).with(not_applied),
         EditError::NotFound { already_applied, .. } => {
             let detail = Detail { already_applied: already_applied.then_some(true), ..not_applied };

@@ -23,6 +23,9 @@ use std::ops::Range;
 use fit::Fit;
 use ladder::Rung;
 
+/// What an edit may make of a text; its last replacement may reach beyond.
+const EDITED_BYTES_MAX: usize = crate::limits::READ_BYTES_MAX as usize;
+
 /// How many places an ambiguous edit names.
 const PLACES_MAX: usize = 20;
 
@@ -75,6 +78,12 @@ pub enum EditError {
     #[error("{message}")]
     NotFound { index: usize, message: String, already_applied: bool },
 
+    #[error(
+        "edit {} would make the text larger than {EDITED_BYTES_MAX} bytes, so it is not done: replace fewer places or put less.",
+        .index + 1
+    )]
+    TooLarge { index: usize },
+
     /// `lines` counts from 1 and names the first 20 of `count` places.
     #[error("{}", miss::ambiguous(*.index, .lines, *.count))]
     Ambiguous { index: usize, lines: Vec<usize>, count: u64 },
@@ -121,9 +130,14 @@ where
         return Err(EditError::Ambiguous { index, lines, count: count as u64 });
     }
     let fit = Fit::new(text, edit, rung);
-    let mut out = String::with_capacity(text.len() - gone + count * edit.new.len());
+    let size = (text.len() - gone).saturating_add(count.saturating_mul(edit.new.len()));
+    let mut out = String::with_capacity(size.min(EDITED_BYTES_MAX));
     let mut kept = 0;
     for span in spans {
+        // A few kilobytes put at each of millions of places would fill the memory.
+        if out.len() > EDITED_BYTES_MAX {
+            return Err(EditError::TooLarge { index });
+        }
         out.push_str(&text[kept..span.start]);
         out.push_str(&fit.at(&span));
         kept = span.end;

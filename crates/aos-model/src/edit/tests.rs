@@ -410,3 +410,10 @@ fn hostile_inputs_take_linear_time() {
         }
     }
 }
+
+#[test]
+fn an_edit_that_would_fill_the_memory_is_not_done() {
+    let (text, new) = ("a".repeat(1 << 20), "b".repeat(1 << 16));
+    let huge = Edit { old: "a", new: &new, replace_all: true };
+    assert_eq!(edit(&text, &[huge]), Err(EditError::TooLarge { index: 0 }));
+}
