@@ -124,7 +124,8 @@ fn replace<S>(text: &str, edit: Edit<'_>, index: usize, rung: Rung, spans: S) ->
 where
     S: Iterator<Item = Range<usize>> + Clone,
 {
-    let (count, gone) = spans.clone().fold((0, 0), |(count, gone), span| (count + 1, gone + span.len()));
+    let (count, gone) =
+        spans.clone().fold((0_usize, 0), |(count, gone), span| (count + 1, gone + span.len()));
     if count > 1 && !edit.replace_all {
         let lines = line::numbers(text, spans.map(|span| span.start).take(PLACES_MAX));
         return Err(EditError::Ambiguous { index, lines, count: count as u64 });
