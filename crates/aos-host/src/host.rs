@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aos_model::entry::{Draft, Fact};
 use aos_model::receipt::{Body, Receipt};
 use aos_model::refusal::Status;
-use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
+use aos_model::state::{Effects, SessionRecord, SessionState, decode_session, session_key};
 use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Reader, SqliteJournal, Swept};
 use serde_json::value::RawValue;
 
@@ -92,6 +92,7 @@ impl Host {
             reason: &'a str,
         }
         let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();
+        let facts = vec![fact];
         let draft = Draft {
             at_ns: (self.machine.now_ns)(),
             kind,
@@ -101,11 +102,12 @@ impl Host {
             params: Why { reason: why },
             receipt: &RawValue::from_string(receipt).expect("BUG: a receipt is JSON"),
             blobs: &[],
-            facts: &[fact],
+            facts: &facts,
         };
         let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
         // A full disk keeps the note out; the session stays ended in memory and the next start says it again.
-        let _ = self.journal.append(Append { body, folds: true, closes: None });
+        let effects = Effects { session_id: Some(session_id.to_owned()), blobs: Vec::new(), facts };
+        let _ = self.journal.append(Append { body, effects, closes: None });
     }
 
     /// Makes a blob that the operator stored known to the journal, so that sessions may use it.
@@ -114,6 +116,7 @@ impl Host {
             return Err(Fault::Refused(format!("no blob {} is stored", aos_model::text::escape(blob_ref))));
         }
         let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();
+        let facts = vec![Fact::BlobPut { blob_ref: blob_ref.to_owned() }];
         let draft = Draft {
             at_ns: (self.machine.now_ns)(),
             kind: "blob.put",
@@ -123,10 +126,11 @@ impl Host {
             params: std::collections::BTreeMap::from([("blob_ref", blob_ref)]),
             receipt: &RawValue::from_string(receipt).expect("BUG: a receipt is JSON"),
             blobs: &[],
-            facts: &[Fact::BlobPut { blob_ref: blob_ref.to_owned() }],
+            facts: &facts,
         };
         let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
-        self.journal.append(Append { body, folds: true, closes: None })
+        let effects = Effects { session_id: None, blobs: Vec::new(), facts };
+        self.journal.append(Append { body, effects, closes: None })
     }
 
     /// Removes the blobs that nothing names.

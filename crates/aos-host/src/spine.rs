@@ -10,6 +10,7 @@ use aos_model::limits::RECORDED_RAW_BYTES_MAX;
 use aos_model::receipt::{Body, Receipt, Trace, Warning, with_seq};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Request, Unparsed};
+use aos_model::state::Effects;
 use aos_store::Append;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -198,19 +199,20 @@ impl Host {
             facts: &facts,
         };
         let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
-        let folds = !facts.is_empty() || !blobs.is_empty();
-        match self.journal.append(Append { body, folds, closes: armed.as_ref().map(|armed| armed.intent) }) {
+        let blobs = blobs.into_iter().map(str::to_owned).collect();
+        let opened = session_opened(&facts);
+        let effects = Effects { session_id: session.map(str::to_owned), blobs, facts };
+        match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })
+        {
             Ok(seq) => Answer { receipt: with_seq(seq, json.get()), status: receipt.status },
-            Err(fault) => self.unrecorded(fault.into(), &facts, armed),
+            Err(fault) => self.unrecorded(fault.into(), opened.as_deref(), armed),
         }
     }
 
     /// What cannot be written down has not happened: it is taken back, and the answer says so.
-    fn unrecorded(&self, mut refusal: Refusal, facts: &[Fact], armed: Option<Armed<'_>>) -> Answer {
-        for fact in facts {
-            if let Fact::SessionOpened(record) = fact {
-                session::forget(self, &record.session_id);
-            }
+    fn unrecorded(&self, mut refusal: Refusal, opened: Option<&str>, armed: Option<Armed<'_>>) -> Answer {
+        if let Some(session_id) = opened {
+            session::forget(self, session_id);
         }
         if let Some(armed) = armed {
             refusal.detail.not_rolled_back = change::take_back(self, &armed);
@@ -218,6 +220,13 @@ impl Host {
         let receipt = Receipt::refusal(refusal);
         Answer { receipt: receipt.to_json(), status: receipt.status }
     }
+}
+
+fn session_opened(facts: &[Fact]) -> Option<String> {
+    facts.iter().find_map(|fact| match fact {
+        Fact::SessionOpened(record) => Some(record.session_id.clone()),
+        Fact::SessionEnded { .. } | Fact::Captured(_) | Fact::BlobPut { .. } => None,
+    })
 }
 
 type Passed<'a> = (Result<Done, Refusal>, Option<Armed<'a>>, Option<Ticket>);

@@ -69,15 +69,11 @@ pub struct RootRecord {
     pub ino: u64,
 }
 
-/// The pre-images of one mutation.
+/// The pre-images of one mutation. Session, tool call, turn and time are those of its entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRecord {
     pub snapshot_id: String,
-    pub session_id: String,
-    pub scope_id: String,
-    pub turn_id: String,
-    pub captured_at_ns: u64,
     pub paths: Vec<PathRecord>,
 }
 
@@ -136,19 +132,45 @@ pub trait Before {
     fn keys_with_prefix(&self, prefix: &str) -> Vec<String>;
 }
 
-/// What `entry` changes. Facts that contradict the state (a session that never was) change nothing: the journal
-/// is read back after damage too.
-pub fn fold(before: &impl Before, seq: u64, entry: &Entry<'_>) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for blob_ref in &entry.blobs {
-        changes.push(put(blob_key(entry.session_id.as_deref(), blob_ref), Vec::new()));
+/// The part of an entry that the fold looks at.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Effects {
+    pub session_id: Option<String>,
+    pub blobs: Vec<String>,
+    pub facts: Vec<Fact>,
+}
+
+impl Effects {
+    pub fn is_empty(&self) -> bool {
+        self.blobs.is_empty() && self.facts.is_empty()
     }
-    for fact in &entry.facts {
+}
+
+impl From<Entry<'_>> for Effects {
+    fn from(entry: Entry<'_>) -> Effects {
+        Effects {
+            session_id: entry.session_id.map(Into::into),
+            blobs: entry.blobs.into_iter().map(Into::into).collect(),
+            facts: entry.facts,
+        }
+    }
+}
+
+/// What the entry `seq` changes. Facts that contradict the state (a session that never was) change nothing: the
+/// journal is read back after damage too.
+pub fn fold(before: &impl Before, seq: u64, effects: &Effects) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let session_id = effects.session_id.as_deref();
+    for blob_ref in &effects.blobs {
+        changes.push(put(blob_key(session_id, blob_ref), Vec::new()));
+    }
+    for fact in &effects.facts {
         match fact {
             Fact::SessionOpened(record) => changes.push(put(session_key(&record.session_id), encode(record))),
             Fact::SessionEnded { session_id, state } => end_session(before, session_id, *state, &mut changes),
             Fact::Captured(snapshot) => {
-                let key = format!("{}{}", snapshot_prefix(&snapshot.session_id), snapshot.snapshot_id);
+                let key =
+                    format!("{}{}", snapshot_prefix(session_id.unwrap_or_default()), snapshot.snapshot_id);
                 changes.push(put(key, seq.to_string().into_bytes()));
             }
             Fact::BlobPut { blob_ref } => changes.push(put(blob_key(None, blob_ref), Vec::new())),
@@ -187,17 +209,13 @@ pub struct State {
 }
 
 impl State {
-    pub fn apply(&mut self, seq: u64, entry: &Entry<'_>) {
-        for change in fold(self, seq, entry) {
-            self.change(change);
+    pub fn apply(&mut self, seq: u64, effects: &Effects) {
+        for change in fold(self, seq, effects) {
+            match change.value {
+                Some(value) => self.map.insert(change.key, value),
+                None => self.map.remove(&change.key),
+            };
         }
-    }
-
-    pub fn change(&mut self, change: Change) {
-        match change.value {
-            Some(value) => self.map.insert(change.key, value),
-            None => self.map.remove(&change.key),
-        };
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {

@@ -1,5 +1,7 @@
 //! What the host asks of a journal. SQLite keeps it today; a fleet can put another keeper behind the same words.
 
+use aos_model::state::Effects;
+
 use crate::Fault;
 
 /// One finished effect on its way into the record.
@@ -7,8 +9,8 @@ use crate::Fault;
 pub struct Append {
     /// The frozen bytes of the entry.
     pub body: Vec<u8>,
-    /// Whether the entry carries facts or blobs, so that the state must be folded on.
-    pub folds: bool,
+    /// What of it the state is folded from, so that the body need not be read again.
+    pub effects: Effects,
     /// The intent that this receipt closes.
     pub closes: Option<u64>,
 }

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use aos_model::entry::Entry;
 use aos_model::receipt::Durability;
 use aos_model::state::Change;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
@@ -187,10 +186,7 @@ impl Pen {
         let (seq, chain) = (self.seq, self.chain);
         let mut fresh = Vec::new();
         // One statement is a transaction by itself.
-        let alone = matches!(
-            writes,
-            [Write::Intent { .. } | Write::Entry(Append { folds: false, closes: None, .. })]
-        );
+        let alone = matches!(writes, [Write::Intent { .. } | Write::Entry(Append { closes: None, .. })]);
         if !alone {
             self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         }
@@ -238,11 +234,9 @@ impl Pen {
             self.connection.prepare_cached("INSERT INTO entry (seq, body, chain) VALUES (?, ?, ?)")?;
         insert.execute(params![seq as i64, append.body, chain])?;
         drop(insert);
-        if append.folds {
-            let entry: Entry<'_> =
-                serde_json::from_slice(&append.body).expect("BUG: an entry reads back as it was written");
+        if !append.effects.is_empty() {
             let recent = self.recent.read().expect("BUG: nobody panics folding");
-            let changes = recent.fold(fresh, &self.connection, seq, &entry);
+            let changes = recent.fold(fresh, &self.connection, seq, &append.effects);
             fresh.extend(changes);
         }
         if let Some(id) = append.closes {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aos_model::entry::Entry;
-use aos_model::state::{self, Before, Change};
+use aos_model::state::{self, Before, Change, Effects};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::Fault;
@@ -33,7 +33,7 @@ impl Recent {
                     "the journal is damaged: entry {seq} cannot be read: {why}; run `aos verify`"
                 ))
             })?;
-            let changes = recent.fold(&[], connection, seq, &entry);
+            let changes = recent.fold(&[], connection, seq, &entry.into());
             recent.accept(changes);
         }
         Ok(recent)
@@ -45,9 +45,9 @@ impl Recent {
         fresh: &[Change],
         table: &Connection,
         seq: u64,
-        entry: &Entry<'_>,
+        effects: &Effects,
     ) -> Vec<Change> {
-        state::fold(&View { fresh, recent: &self.map, table }, seq, entry)
+        state::fold(&View { fresh, recent: &self.map, table }, seq, effects)
     }
 
     pub(crate) fn accept(&mut self, changes: Vec<Change>) {

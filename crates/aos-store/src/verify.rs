@@ -129,7 +129,7 @@ fn fold_all(
                 for blob_ref in entry.blobs.iter().filter(|_| wanted) {
                     blobs.check(blob_ref, row.seq, report)?;
                 }
-                state.apply(row.seq, &entry);
+                state.apply(row.seq, &entry.into());
             }
             Err(fault) => report.add(Finding::Journal(fault.to_string())),
         }

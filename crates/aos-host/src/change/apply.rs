@@ -388,12 +388,5 @@ fn record(armed: &Armed<'_>, steps: &[Step], after: &[Option<Meta>]) -> Snapshot
         let after = if moved_to.is_some() { None } else { after.map(|meta| image(&meta, hash, None)) };
         paths.push(PathRecord { path: at.shown.clone(), before, after, moved_to });
     }
-    SnapshotRecord {
-        snapshot_id: armed.snapshot_id.clone(),
-        session_id: armed.live.id.clone(),
-        scope_id: armed.ids.tool_call.clone().unwrap_or_default(),
-        turn_id: armed.ids.turn.clone().unwrap_or_default(),
-        captured_at_ns: armed.at_ns,
-        paths,
-    }
+    SnapshotRecord { snapshot_id: armed.snapshot_id.clone(), paths }
 }

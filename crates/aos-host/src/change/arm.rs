@@ -19,8 +19,6 @@ use crate::spine::Ids;
 pub(crate) struct Armed<'a> {
     pub(crate) intent: u64,
     pub(super) snapshot_id: String,
-    pub(super) ids: Ids,
-    pub(super) at_ns: u64,
     pub(super) live: Arc<Live>,
     pub(super) marks: Vec<Mark>,
     pub(super) plan: std::sync::Mutex<Option<Plan>>,
@@ -63,8 +61,6 @@ pub(crate) fn arm<'a>(
     Ok(Armed {
         intent: host.journal.intend(body)?,
         snapshot_id: intent.snapshot_id,
-        ids: ids.clone(),
-        at_ns,
         live: live.clone(),
         marks: intent.marks,
         plan: std::sync::Mutex::new(Some(plan)),

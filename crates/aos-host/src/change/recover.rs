@@ -3,6 +3,7 @@
 use aos_model::entry::Draft;
 use aos_model::receipt::Receipt;
 use aos_model::refusal::{Code, Detail, Refusal};
+use aos_model::state::Effects;
 use aos_store::{Append, Fault, OpenIntent};
 use serde_json::value::RawValue;
 
@@ -47,6 +48,6 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
         facts: &[],
     };
     let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
-    host.journal.append(Append { body, folds: false, closes: Some(open.id) })?;
+    host.journal.append(Append { body, effects: Effects::default(), closes: Some(open.id) })?;
     Ok(())
 }
