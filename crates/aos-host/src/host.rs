@@ -7,7 +7,6 @@ use aos_model::receipt::{Body, Receipt};
 use aos_model::refusal::Status;
 use aos_model::state::{Effects, SessionRecord, SessionState, decode_session, session_key};
 use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Reader, SqliteJournal, Swept};
-use serde_json::value::RawValue;
 
 use crate::change::{self, PathLocks};
 use crate::machine::Machine;
@@ -87,10 +86,6 @@ impl Host {
 
     /// Writes down something that nobody asked for: a session that expired or could not be pinned again.
     pub(crate) fn note(&self, kind: &str, session_id: &str, why: &str, fact: Fact) {
-        #[derive(serde::Serialize)]
-        struct Why<'a> {
-            reason: &'a str,
-        }
         let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();
         let facts = vec![fact];
         let draft = Draft {
@@ -99,12 +94,12 @@ impl Host {
             session_id: Some(session_id),
             tool_call_id: None,
             turn_id: None,
-            params: Why { reason: why },
-            receipt: &RawValue::from_string(receipt).expect("BUG: a receipt is JSON"),
+            params: &serde_json::json!({ "reason": why }).to_string(),
+            receipt: &receipt,
             blobs: &[],
             facts: &facts,
         };
-        let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
+        let body = draft.to_bytes();
         // A full disk keeps the note out; the session stays ended in memory and the next start says it again.
         let effects = Effects { session_id: Some(session_id.to_owned()), blobs: Vec::new(), facts };
         let _ = self.journal.append(Append { body, effects, closes: None });
@@ -123,12 +118,12 @@ impl Host {
             session_id: None,
             tool_call_id: None,
             turn_id: None,
-            params: std::collections::BTreeMap::from([("blob_ref", blob_ref)]),
-            receipt: &RawValue::from_string(receipt).expect("BUG: a receipt is JSON"),
+            params: &serde_json::json!({ "blob_ref": blob_ref }).to_string(),
+            receipt: &receipt,
             blobs: &[],
             facts: &facts,
         };
-        let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
+        let body = draft.to_bytes();
         let effects = Effects { session_id: None, blobs: Vec::new(), facts };
         self.journal.append(Append { body, effects, closes: None })
     }

@@ -12,8 +12,6 @@ use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Request, Unparsed};
 use aos_model::state::Effects;
 use aos_store::Append;
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::change::{self, Armed};
 use crate::host::Host;
@@ -42,7 +40,8 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Job {
     kind: String,
-    params: Params,
+    /// As the record keeps it, in JSON.
+    params: String,
     ids: Ids,
     outcome: Result<Seated, Refusal>,
 }
@@ -60,14 +59,6 @@ pub(crate) struct Inside {
     pub(crate) request: Request,
     pub(crate) live: Arc<Live>,
     pub(crate) ticket: Option<Ticket>,
-}
-
-/// How the record keeps what was asked.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Params {
-    Typed(Box<RawValue>),
-    Raw { raw: String },
 }
 
 #[derive(Debug, Clone, Default)]
@@ -100,7 +91,7 @@ impl Host {
             Err(Unparsed::Refused(refusal)) => Err(refusal),
             Ok(request) => Ok(request),
         };
-        let params = Params::of(&parsed, call.params);
+        let params = recorded_params(&parsed, call.params);
         let (ids, parsed) = match Ids::of(&call) {
             Ok(ids) => (ids, parsed),
             Err(refusal) => (Ids::default(), Err(refusal)),
@@ -183,9 +174,8 @@ impl Host {
         };
         receipt.tool_call_id = ids.tool_call.clone();
         receipt.turn_id = ids.turn.clone();
-        let json = RawValue::from_string(receipt.to_json()).expect("BUG: a receipt is JSON");
-        let kept =
-            receipt.recorded().map(|text| RawValue::from_string(text).expect("BUG: a receipt is JSON"));
+        let json = receipt.to_json();
+        let kept = receipt.recorded();
         let blobs = receipt.blob_refs();
         let draft = Draft {
             at_ns: (self.machine.now_ns)(),
@@ -194,17 +184,17 @@ impl Host {
             tool_call_id: ids.tool_call.as_deref(),
             turn_id: ids.turn.as_deref(),
             params: &job.params,
-            receipt: kept.as_ref().unwrap_or(&json),
+            receipt: kept.as_deref().unwrap_or(&json),
             blobs: &blobs,
             facts: &facts,
         };
-        let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
+        let body = draft.to_bytes();
         let blobs = blobs.into_iter().map(str::to_owned).collect();
         let opened = session_opened(&facts);
         let effects = Effects { session_id: session.map(str::to_owned), blobs, facts };
         match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })
         {
-            Ok(seq) => Answer { receipt: with_seq(seq, json.get()), status: receipt.status },
+            Ok(seq) => Answer { receipt: with_seq(seq, &json), status: receipt.status },
             Err(fault) => self.unrecorded(fault.into(), opened.as_deref(), armed),
         }
     }
@@ -250,15 +240,16 @@ impl Seated {
     }
 }
 
-impl Params {
-    fn of(parsed: &Result<Request, Refusal>, raw: &str) -> Params {
-        match parsed {
-            Ok(request) => {
-                Params::Typed(serde_json::value::to_raw_value(request).expect("BUG: a request is plain data"))
-            }
-            Err(_) => Params::Raw { raw: raw.chars().take(RECORDED_RAW_BYTES_MAX / 4).collect() },
+/// How the record keeps what was asked: typed, or the start of what could not be understood.
+fn recorded_params(parsed: &Result<Request, Refusal>, raw: &str) -> String {
+    match parsed {
+        Ok(request) => serde_json::to_string(request),
+        Err(_) => {
+            let start: String = raw.chars().take(RECORDED_RAW_BYTES_MAX / 4).collect();
+            serde_json::to_string(&serde_json::json!({ "raw": start }))
         }
     }
+    .expect("BUG: a request is plain data")
 }
 
 impl Ids {

@@ -7,23 +7,59 @@ use serde_json::value::RawValue;
 
 use crate::state::{SessionRecord, SessionState, SnapshotRecord};
 
-/// An entry as it is written. Its bytes are frozen: fields are added at the end or not at all.
-#[derive(Debug, Serialize)]
-pub struct Draft<'a, P: Serialize> {
+/// An entry as it is written. Params and receipt are JSON already, so they are put in as they are.
+#[derive(Debug, Clone, Copy)]
+pub struct Draft<'a> {
     pub at_ns: u64,
     pub kind: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<&'a str>,
-    pub params: P,
-    pub receipt: &'a RawValue,
-    #[serde(skip_serializing_if = "<[&str]>::is_empty")]
+    pub params: &'a str,
+    pub receipt: &'a str,
     pub blobs: &'a [&'a str],
-    #[serde(skip_serializing_if = "<[Fact]>::is_empty")]
     pub facts: &'a [Fact],
+}
+
+impl Draft<'_> {
+    /// The frozen bytes of the entry: fields are added at the end or not at all.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        fn json(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
+            serde_json::to_writer(out, value).expect("BUG: an entry is plain data");
+        }
+        let mut out = Vec::with_capacity(self.params.len() + self.receipt.len() + 512);
+        out.extend_from_slice(b"{\"at_ns\":");
+        json(&self.at_ns, &mut out);
+        out.extend_from_slice(b",\"kind\":");
+        json(self.kind, &mut out);
+        let ids =
+            [("session_id", self.session_id), ("tool_call_id", self.tool_call_id), ("turn_id", self.turn_id)];
+        for (name, id) in ids {
+            if let Some(id) = id {
+                out.extend_from_slice(b",\"");
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"\":");
+                json(id, &mut out);
+            }
+        }
+        for (name, value) in [("params", self.params), ("receipt", self.receipt)] {
+            debug_assert!(serde_json::from_str::<&RawValue>(value).is_ok(), "BUG: {name} is JSON");
+            out.extend_from_slice(b",\"");
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
+            out.extend_from_slice(value.as_bytes());
+        }
+        if !self.blobs.is_empty() {
+            out.extend_from_slice(b",\"blobs\":");
+            json(self.blobs, &mut out);
+        }
+        if !self.facts.is_empty() {
+            out.extend_from_slice(b",\"facts\":");
+            json(self.facts, &mut out);
+        }
+        out.push(b'}');
+        out
+    }
 }
 
 /// An entry as it is read back. Params and receipt stay as they are until somebody wants them.
@@ -56,4 +92,30 @@ pub enum Fact {
     SessionEnded { session_id: String, state: SessionState },
     Captured(Box<SnapshotRecord>),
     BlobPut { blob_ref: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_an_entry_are_frozen_and_read_back() {
+        let facts = [Fact::SessionEnded { session_id: "hs_1".into(), state: SessionState::Closed }];
+        let draft = Draft {
+            at_ns: 7,
+            kind: "host.x\"y",
+            session_id: Some("hs_1"),
+            tool_call_id: None,
+            turn_id: Some("t"),
+            params: "{\"a\":1}",
+            receipt: "{\"status\":\"ok\"}",
+            blobs: &["sha256:00"],
+            facts: &facts,
+        };
+        let bytes = draft.to_bytes();
+        let frozen = r#"{"at_ns":7,"kind":"host.x\"y","session_id":"hs_1","turn_id":"t","params":{"a":1},"receipt":{"status":"ok"},"blobs":["sha256:00"],"facts":[{"session_ended":{"session_id":"hs_1","state":"closed"}}]}"#;
+        assert_eq!(String::from_utf8_lossy(&bytes), frozen);
+        let entry: Entry<'_> = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!((entry.at_ns, &*entry.kind, entry.facts.as_slice()), (7, "host.x\"y", facts.as_slice()));
+    }
 }

@@ -6,7 +6,6 @@ use aos_model::id;
 use aos_model::path::show;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::content_hash;
-use serde::Serialize;
 
 use super::mark::{At, Content, Intent, Mark};
 use super::{Locked, Plan, Spot, Step};
@@ -32,7 +31,7 @@ pub(crate) fn arm<'a>(
     ids: &mut Ids,
     locks: Locked<'a>,
     kind: &str,
-    params: &impl Serialize,
+    params: &str,
 ) -> Result<Armed<'a>, Refusal> {
     if plan.steps.len() > aos_model::limits::CHANGED_PATHS_MAX {
         return Err(Refusal::new(
@@ -54,7 +53,7 @@ pub(crate) fn arm<'a>(
         tool_call_id: ids.tool_call.clone().expect("BUG: completed above"),
         turn_id: ids.turn.clone().expect("BUG: completed above"),
         snapshot_id,
-        params,
+        params: params.to_owned(),
         marks,
     };
     let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");

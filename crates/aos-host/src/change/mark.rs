@@ -66,13 +66,14 @@ pub(crate) const TEMPORARY_PREFIX: &[u8] = b".aos-tmp-";
 
 /// What the intent row holds: the request, and the marks in order.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Intent<P> {
+pub(crate) struct Intent {
     pub(crate) at_ns: u64,
     pub(crate) kind: String,
     pub(crate) session_id: String,
     pub(crate) tool_call_id: String,
     pub(crate) turn_id: String,
     pub(crate) snapshot_id: String,
-    pub(crate) params: P,
+    /// As the record will keep it: JSON, here inside a string.
+    pub(crate) params: String,
     pub(crate) marks: Vec<Mark>,
 }

@@ -5,7 +5,6 @@ use aos_model::receipt::Receipt;
 use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::state::Effects;
 use aos_store::{Append, Fault, OpenIntent};
-use serde_json::value::RawValue;
 
 use super::mark::Intent;
 use super::undo;
@@ -21,7 +20,7 @@ pub(crate) fn recover(host: &Host) -> Result<usize, Fault> {
 }
 
 fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
-    let intent: Intent<Box<RawValue>> = serde_json::from_slice(&open.body).map_err(|why| {
+    let intent: Intent = serde_json::from_slice(&open.body).map_err(|why| {
         Fault::Refused(format!("the journal is damaged: intent {} cannot be read: {why}", open.id))
     })?;
     let bank = host.bank.session(&intent.session_id)?;
@@ -43,11 +42,11 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
         tool_call_id: Some(&intent.tool_call_id),
         turn_id: Some(&intent.turn_id),
         params: &intent.params,
-        receipt: &RawValue::from_string(receipt.to_json()).expect("BUG: a receipt is JSON"),
+        receipt: &receipt.to_json(),
         blobs: &[],
         facts: &[],
     };
-    let body = serde_json::to_vec(&draft).expect("BUG: an entry is plain data");
+    let body = draft.to_bytes();
     host.journal.append(Append { body, effects: Effects::default(), closes: Some(open.id) })?;
     Ok(())
 }
