@@ -87,10 +87,10 @@ fn redirection_target(word: &str) -> Option<&str> {
     operator.starts_with(['<', '>']).then(|| operator.trim_start_matches(['<', '>', '&', '|']))
 }
 
-/// The part behind the first `=` of `--flag=value` and `key=value`; a slash before it makes the word a plain path.
+/// The part behind the first `=` of `--flag=value` and `key=value`; a key with a slash makes the word a plain path.
 fn value(word: &str) -> Option<&str> {
     let (key, value) = word.split_once('=')?;
-    (!key.contains('/')).then_some(value)
+    (key.starts_with("--") || !key.contains('/')).then_some(value)
 }
 
 /// The value of `-I/usr/include` and `-o../x`: what follows one letter.

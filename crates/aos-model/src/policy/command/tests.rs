@@ -84,6 +84,8 @@ fn words_that_name_a_path() {
         ("--output=../dist/x", "/ws/dist/x"),
         ("--output=..", "/ws"),
         ("--data=@/etc/passwd", "/etc/passwd"),
+        ("--a/b=../x", "/ws/x"),
+        ("@-/../../x", "/ws/x"),
         ("--url=file:///etc/x", "/etc/x"),
         ("-f=../x", "/ws/x"),
         ("-Dkey=/etc/x", "/etc/x"),
