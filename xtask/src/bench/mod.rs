@@ -2,6 +2,7 @@
 
 mod in_process;
 pub(crate) mod mini_host;
+mod record;
 mod small_files;
 
 use std::path::PathBuf;
@@ -11,8 +12,11 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Which section: 1 (small files)
+    /// Which section: 1 (small files), 2 (the record); left out: all
     section: Option<u8>,
+    /// How many entries the long home of section 2 has
+    #[arg(long, default_value_t = 1_000_000)]
+    entries: u64,
     /// Rounds in which all contenders take turns
     #[arg(long, default_value_t = 9)]
     rounds: usize,
@@ -22,11 +26,17 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    in_process::run(options)?;
-    if options.section == Some(0) {
-        return Ok(());
+    let wanted = |section: u8| options.section.is_none_or(|only| only == section);
+    if wanted(1) {
+        println!("── 1. One small file");
+        in_process::run(options)?;
+        small_files::run(options)?;
     }
-    small_files::run(options)
+    if wanted(2) {
+        println!("── 2. The record");
+        record::run(options)?;
+    }
+    Ok(())
 }
 
 /// The times of one contender at one task.

@@ -8,6 +8,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    clippy::needless_pass_by_value,
     reason = "the world of the attack cases has more in it than is needed here"
 )]
 
