@@ -559,9 +559,9 @@ fn an_fsync_fails(way: &str, path: &str, inject: &str) -> Outcome {
 fn journaled(world: &World) -> Result<String, String> {
     let (code, log, err) = world.aos(&["log", "--json"]);
     check(code == 0, || format!("aos log: {code} {err}"))?;
-    let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_files = |entry: &Value| entry["kind"].as_str().is_some_and(|kind| kind.starts_with("host.fs."));
-    let last = entries.filter(of_files).last();
+    let last = entries.rfind(of_files);
     Ok(last.map_or("nothing".into(), |entry| verdict(&entry["receipt"])))
 }
 
@@ -810,7 +810,7 @@ fn appends_and_patches(world: &World, crowd: Vec<Agent>) -> Outcome {
     world.write("log", "begin\n");
     let request = |number: usize, turn: usize| {
         let line = format!("<{number}-{turn}>");
-        if turn % 2 == 0 {
+        if turn.is_multiple_of(2) {
             let params = json!({ "path": "log", "content": text(format!("{line}\n")), "mode": "append" });
             return (line, json!({ "kind": "host.fs.write_file", "params": params }));
         }
