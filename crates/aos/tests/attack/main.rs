@@ -16,6 +16,7 @@
 mod path;
 mod special_files;
 mod world;
+mod write_edit;
 
 use std::process::ExitCode;
 
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    [path::cases(), special_files::cases()].into_iter().flatten().collect()
+    [path::cases(), special_files::cases(), write_edit::cases()].into_iter().flatten().collect()
 }
 
 fn trial(case: Case) -> Trial {

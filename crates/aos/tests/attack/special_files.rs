@@ -315,7 +315,7 @@ fn a_file_that_shrinks(world: &World, agent: &mut Agent) -> Outcome {
             let params = json!({ "path": "shrink", "with_hash": true });
             let receipt = timed(SECOND, "read_file shrink", || agent.fs("read_file", params))?;
             expect("read_file shrink", &receipt, &["ok"])?;
-            let edited = timed(SECOND, "edit_file shrink", || agent.edit("shrink", "y", "z"))?;
+            let edited = timed(5 * SECOND, "edit_file shrink", || agent.edit("shrink", "y", "z"))?;
             expect("edit_file shrink", &edited, &["not_found / edit_target_not_found"])
         });
         stop.store(true, Ordering::Relaxed);
@@ -474,9 +474,9 @@ fn immutable_files() -> Outcome {
     world.write("ok.txt", "OLD\n");
     world.write("donor", "OLD\n");
     world.write("closed/f", "OLD\n");
-    let _immutable = Attribute::set(world.write("im", "OLD\n"), "i")?;
-    let _append_only = Attribute::set(world.write("ap", "OLD\n"), "a")?;
-    let _folder = Attribute::set(world.root.join("closed"), "i")?;
+    let immutable = Attribute::set(world.write("im", "OLD\n"), "i")?;
+    let append_only = Attribute::set(world.write("ap", "OLD\n"), "a")?;
+    let folder = Attribute::set(world.root.join("closed"), "i")?;
     let before = tree(&world.root);
     let times = |name: &str| {
         let meta = world.root.join(name).metadata().unwrap();
@@ -513,6 +513,8 @@ fn immutable_files() -> Outcome {
         expect(way, &agent.way(way, "closed/new"), denied)?;
         unchanged(way)?;
     }
+    // The world goes with its files, so they must be free to go.
+    drop((immutable, append_only, folder));
     world.finish()
 }
 
