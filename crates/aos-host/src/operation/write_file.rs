@@ -13,7 +13,12 @@ use crate::jail::{Found, Last, Meta, Place};
 
 impl Operation for WriteFile {
     fn targets(&self) -> Vec<Target> {
-        vec![Target::new(&self.path, Op::Write, Last::Follow)]
+        let mut targets = vec![Target::new(&self.path, Op::Write, Last::Follow)];
+        // A new file must not appear behind a link that is there already, dangling or not.
+        if self.mode == Some(WriteMode::CreateNew) {
+            targets.push(Target::new(&self.path, Op::Write, Last::Itself));
+        }
+        targets
     }
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
@@ -22,6 +27,12 @@ impl Operation for WriteFile {
         let written_bytes = bytes.len() as u64;
         let found = &scene.found[0];
         within(limit, "max_write_bytes", written_bytes, found.shown())?;
+        if let Some(Found::Here(itself)) = scene.found.get(1)
+            && itself.meta.is_some()
+            && !itself.is_root()
+        {
+            return Err(exists(itself));
+        }
         let old = old_file(self, found)?;
         if self.mode == Some(WriteMode::Append)
             && let Some((_, Some(old))) = &old
