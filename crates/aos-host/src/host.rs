@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aos_model::entry::{Draft, Fact};
-use aos_model::receipt::{Body, Receipt};
+use aos_model::receipt::{Body, Durability, Receipt};
 use aos_model::refusal::Status;
 use aos_model::state::{Effects, SessionRecord, SessionState, decode_session, session_key};
 use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Reader, SqliteJournal, Swept};
@@ -39,7 +39,10 @@ impl Host {
     /// Opens a home, rolls back what the last daemon left half done, and serves its open sessions again.
     pub fn start(home: Home, machine: Machine) -> Result<(Host, StartReport), Fault> {
         let journal = Box::new(SqliteJournal::open(&home, machine.durability)?);
-        let (blobs, bank) = (home.blobs()?, Arc::new(home.bank()?));
+        let (blobs, bank) = (home.blobs(machine.durability)?, Arc::new(home.bank()?));
+        if machine.durability == Durability::Power {
+            home.sync()?;
+        }
         let hidden = hidden_paths(&home)?;
         let host = Host {
             machine,

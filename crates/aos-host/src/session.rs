@@ -107,6 +107,9 @@ impl Sessions {
 /// `host.session.open`.
 pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> {
     if host.sessions.len() >= host.sessions_max {
+        expire_all(host);
+    }
+    if host.sessions.len() >= host.sessions_max {
         return Err(Refusal::new(
             Code::TooManySessions,
             format!("{} sessions are open already; close some with `aos session close`", host.sessions.len()),

@@ -15,6 +15,8 @@ use crate::{Fault, disk};
 #[derive(Debug)]
 pub struct Blobs {
     dir: OwnedFd,
+    /// Whether blobs and their names reach the disk before they are named.
+    sync: bool,
     next_temporary: AtomicU64,
     /// Readers put blobs in; the sweeper holds it alone, so that it never takes a blob that is being named again.
     sweeping: RwLock<()>,
@@ -28,8 +30,8 @@ pub(crate) fn digits(blob_ref: &str) -> Option<&str> {
 }
 
 impl Blobs {
-    pub(crate) fn open(dir: OwnedFd) -> Result<Blobs, Fault> {
-        Ok(Blobs { dir, next_temporary: AtomicU64::new(0), sweeping: RwLock::new(()) })
+    pub(crate) fn open(dir: OwnedFd, sync: bool) -> Result<Blobs, Fault> {
+        Ok(Blobs { dir, sync, next_temporary: AtomicU64::new(0), sweeping: RwLock::new(()) })
     }
 
     /// Stores bytes that are at hand.
@@ -155,6 +157,10 @@ impl BlobWriter<'_> {
         let name = hash_name(&std::mem::take(&mut self.hash).finalize().into());
         let digits = digits(&name).expect("BUG: a hash names a blob");
         let folder = disk::make_dir(&self.blobs.dir, &digits[..2])?;
+        let fail = |why| Fault::io(format!("cannot sync {name}"), why);
+        if self.blobs.sync {
+            rustix::fs::fsync(&self.file).map_err(fail)?;
+        }
         let flags = rustix::fs::RenameFlags::NOREPLACE;
         match rustix::fs::renameat_with(
             &self.blobs.dir,
@@ -174,12 +180,11 @@ impl BlobWriter<'_> {
             }
             Err(why) => return Err(Fault::io(format!("cannot store {name}"), why)),
         }
+        // At `power` the name must last as long as the receipt that carries it.
+        if self.blobs.sync {
+            rustix::fs::fsync(&folder).and_then(|()| rustix::fs::fsync(&self.blobs.dir)).map_err(fail)?;
+        }
         Ok(name)
-    }
-
-    /// At `power`: the bytes reach the disk before the receipt that names them.
-    pub fn sync(&self) -> Result<(), Fault> {
-        rustix::fs::fsync(&self.file).map_err(|why| Fault::io("cannot sync a blob", why))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use aos_model::receipt::Durability;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
@@ -63,8 +64,20 @@ impl Home {
         self.run.as_fd()
     }
 
-    pub fn blobs(&self) -> Result<Blobs, Fault> {
-        Blobs::open(disk::make_dir(&self.state, "blobs")?)
+    pub fn blobs(&self, durability: Durability) -> Result<Blobs, Fault> {
+        Blobs::open(disk::make_dir(&self.state, "blobs")?, durability == Durability::Power)
+    }
+
+    /// Makes the folders themselves last: what is written in them would be lost with them.
+    pub fn sync(&self) -> Result<(), Fault> {
+        let parent = self.path.parent().unwrap_or(&self.path);
+        for path in [parent, &self.path, &self.path.join("state")] {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+                .and_then(rustix::fs::fsync)
+                .map_err(|why| Fault::io(format!("cannot sync {}", path.display()), why))?;
+        }
+        Ok(())
     }
 
     pub fn bank(&self) -> Result<Bank, Fault> {

@@ -191,7 +191,7 @@ impl BlobCheck {
         let blobs = state
             .ok()
             .and_then(|state| disk::open_dir(&state, "blobs").ok())
-            .and_then(|dir| Blobs::open(dir).ok());
+            .and_then(|dir| Blobs::open(dir, false).ok());
         BlobCheck { blobs, seen: HashMap::new() }
     }
 

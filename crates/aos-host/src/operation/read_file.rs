@@ -174,9 +174,6 @@ impl Range<'_> {
         if text {
             check.end(self.left == 0).map_err(|()| self.not_text())?;
         }
-        if scene.host.machine.durability == aos_model::receipt::Durability::Power {
-            blob.sync()?;
-        }
         let payload =
             Payload::Blob { blob_ref: blob.finish()?, size_bytes: size, preview_bytes: form.preview(&head) };
         Ok(Taken { payload, bytes: size, held_back: !held.is_empty() })

@@ -4,6 +4,7 @@ use std::io::{Read, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use aos_model::receipt::Durability;
 use aos_store::Home;
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ pub(crate) fn run(command: Blob) -> anyhow::Result<Exit> {
 fn get(blob_ref: &str) -> anyhow::Result<Exit> {
     let home = Home::open(&home::path()?)?;
     let blob = home
-        .blobs()?
+        .blobs(Durability::Process)?
         .open_blob(blob_ref)?
         .with_context(|| format!("there is no blob {}", aos_model::text::escape(blob_ref)))?;
     let mut out = std::io::stdout().lock();
@@ -46,7 +47,8 @@ fn put(file: &Path) -> anyhow::Result<Exit> {
         #[expect(clippy::disallowed_methods, reason = "the operator's own argument, read as the operator")]
         Box::new(std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?)
     };
-    let blobs = home.blobs()?;
+    // The daemon may run at `power`; what the operator puts is made to last in any case.
+    let blobs = home.blobs(Durability::Power)?;
     let mut writer = blobs.writer()?;
     let mut buffer = vec![0; 256 << 10];
     loop {
