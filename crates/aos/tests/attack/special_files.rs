@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::path::another_thread;
 use crate::world::{
-    Agent, LATER_SEARCH, LATER_UNDO, World, check, expect, full_figure, later, text, timed, tree,
+    Agent, Injection, LATER_SEARCH, LATER_UNDO, World, check, expect, full_figure, lacking, later, text,
+    timed, tree,
 };
 use crate::{Case, Need, Outcome};
 
@@ -477,6 +478,7 @@ fn immutable_files() -> Outcome {
     let immutable = Attribute::set(world.write("im", "OLD\n"), "i")?;
     let append_only = Attribute::set(world.write("ap", "OLD\n"), "a")?;
     let folder = Attribute::set(world.root.join("closed"), "i")?;
+    let inner = Attribute::set(world.write("d/im", "OLD\n"), "i")?;
     let before = tree(&world.root);
     let times = |name: &str| {
         let meta = world.root.join(name).metadata().unwrap();
@@ -513,9 +515,91 @@ fn immutable_files() -> Outcome {
         expect(way, &agent.way(way, "closed/new"), denied)?;
         unchanged(way)?;
     }
+    let mut wrong = Vec::new();
+    if lacking(Need::Strace).is_none() {
+        wrong.extend(a_folder_that_is_renamed(&world, &mut agent).err());
+        wrong.extend(a_neighbour_while_it_is_taken_back(&world, &mut agent).err());
+    }
     // The world goes with its files, so they must be free to go.
-    drop((immutable, append_only, folder));
+    let _ = std::fs::rename(world.root.join("e"), world.root.join("d"));
+    drop((immutable, append_only, folder, inner));
+    check(wrong.is_empty(), || wrong.join("\n"))?;
     world.finish()
+}
+
+/// A folder that goes elsewhere while a change in it fails takes no temporary file along.
+fn a_folder_that_is_renamed(world: &World, agent: &mut Agent) -> Outcome {
+    let (from, to) = (world.root.join("d"), world.root.join("e"));
+    let slowly = Injection::attach(world.daemon_pid(), "inject=renameat2:delay_enter=200000")?;
+    let ended = AtomicBool::new(false);
+    let receipt = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = || std::fs::read_dir(&from).is_ok_and(|names| names.count() > 1);
+            while !begun() && !ended.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            std::fs::rename(&from, &to).unwrap();
+        });
+        let receipt = agent.way("edit_file", "d/im");
+        ended.store(true, Ordering::Relaxed);
+        receipt
+    });
+    drop(slowly);
+    expect("an edit that fails slowly", &receipt, &["error / permission_denied"])?;
+    let left: Vec<PathBuf> = tree(&to).into_keys().collect();
+    check(left == [to.join("im")], || format!("the folder took along {left:?}"))
+}
+
+/// A path is put back only while it is as our step left it: what a neighbour writes meanwhile stays and is named.
+fn a_neighbour_while_it_is_taken_back(world: &World, agent: &mut Agent) -> Outcome {
+    world.write("a.txt", "OLD\n");
+    let slowly = Injection::attach(world.daemon_pid(), "inject=renameat2:delay_enter=200000")?;
+    let ended = AtomicBool::new(false);
+    let (wrote, receipt) = std::thread::scope(|scope| {
+        let neighbour = scope.spawn(|| write_while_it_is_taken_back(world, &ended));
+        let update = |path: &str| format!("*** Update File: {path}\n@@\n-OLD\n+NEW\n");
+        // By name this one comes first, so it is done when the other fails.
+        let receipt = agent.patch(&(update("a.txt") + &update("im")));
+        ended.store(true, Ordering::Relaxed);
+        (neighbour.join().expect("the neighbour ends"), receipt)
+    });
+    drop(slowly);
+    expect("a patch that fails slowly", &receipt, &["error / permission_denied"])?;
+    let expected: &[u8] = if wrote { b"NEIGHBOUR\n" } else { b"OLD\n" };
+    check(world.read("a.txt") == expected, || {
+        format!(
+            "taking back destroyed what a neighbour wrote: {:?}",
+            String::from_utf8_lossy(&world.read("a.txt"))
+        )
+    })?;
+    check(!wrote || receipt["not_rolled_back"] == json!(["a.txt"]), || format!("it is not named: {receipt}"))
+}
+
+/// Puts a file in place of `a.txt` once the old one has come back beside it. Returns whether it did.
+fn write_while_it_is_taken_back(world: &World, ended: &AtomicBool) -> bool {
+    let fresh = world.parent.join("fresh");
+    std::fs::write(&fresh, "NEIGHBOUR\n").unwrap();
+    let beside = || {
+        let old = |path: &PathBuf| std::fs::read(path).is_ok_and(|bytes| bytes == b"OLD\n");
+        let temporary = |path: &PathBuf| path.to_string_lossy().contains("/.aos-tmp-");
+        let names = std::fs::read_dir(&world.root).unwrap().flatten().map(|entry| entry.path());
+        names.filter(temporary).any(|path| old(&path))
+    };
+    let mut stage = 0;
+    while !ended.load(Ordering::Relaxed) {
+        let new = world.read("a.txt") == b"NEW\n";
+        match stage {
+            0 if new => stage = 1,       // the new file is in its place
+            1 if !beside() => stage = 2, // the old one is in the bank
+            2 if new && beside() => {
+                // and is fetched to be put back
+                std::fs::rename(&fresh, world.root.join("a.txt")).unwrap();
+                return true;
+            }
+            _ => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+    false
 }
 
 /// The file and another, before it and behind it, with all kinds of changes.

@@ -696,3 +696,34 @@ pub fn timed<T>(limit: Duration, what: &str, run: impl FnOnce() -> T) -> Result<
     check(took < limit, || format!("{what}: took {took:?}, more than {limit:?}"))?;
     Ok(outcome)
 }
+
+/// Strace on a running daemon, which lets go of it at the end.
+pub struct Injection(Child);
+
+impl Injection {
+    pub fn attach(pid: i32, inject: &str) -> Result<Injection, String> {
+        let mut strace = Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-e", inject, "-p", &pid.to_string()])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|why| format!("strace: {why}"))?;
+        let mut said = String::new();
+        let mut lines = BufReader::new(strace.stderr.take().expect("it was piped"));
+        while !said.contains("attached") {
+            let heard = lines.read_line(&mut said).map_err(|why| why.to_string())?;
+            check(heard > 0, || format!("strace does not attach: {said}"))?;
+        }
+        // It goes on talking; somebody has to listen.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Ok(Injection(strace))
+    }
+}
+
+impl Drop for Injection {
+    fn drop(&mut self) {
+        // Asked kindly, strace waits for a daemon that is just ending; the kernel lets go of it either way.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

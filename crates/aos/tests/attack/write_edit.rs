@@ -1,9 +1,7 @@
 //! Writing and editing: whole or not at all, nothing lost, nothing beside it touched, whatever fails underneath.
 
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::world::{
-    Agent, Start, World, check, expect, full_figure, is_root, patch_of, text, timed, tree, verdict,
+    Agent, Injection, Start, World, check, expect, full_figure, is_root, patch_of, text, timed, tree, verdict,
 };
 use crate::{Case, Need, Outcome};
 
@@ -474,37 +472,6 @@ fn no_inodes() -> Outcome {
     expect("remove", &agent.way("remove", &format!("fill{}", filled - 1)), &["ok"])?;
     expect("one more", &agent.way("edit_file", "moved"), &["ok"])?;
     world.finish()
-}
-
-/// Strace on a running daemon, which lets go of it at the end.
-struct Injection(Child);
-
-impl Injection {
-    fn attach(pid: i32, inject: &str) -> Result<Injection, String> {
-        let mut strace = Command::new("strace")
-            .args(["-f", "-o", "/dev/null", "-e", inject, "-p", &pid.to_string()])
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|why| format!("strace: {why}"))?;
-        let mut said = String::new();
-        let mut lines = BufReader::new(strace.stderr.take().expect("it was piped"));
-        while !said.contains("attached") {
-            let heard = lines.read_line(&mut said).map_err(|why| why.to_string())?;
-            check(heard > 0, || format!("strace does not attach: {said}"))?;
-        }
-        // It goes on talking; somebody has to listen.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Ok(Injection(strace))
-    }
-}
-
-impl Drop for Injection {
-    fn drop(&mut self) {
-        // Asked kindly, strace waits for a daemon that is just ending; the kernel lets go of it either way.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// No answer within this is a daemon that stopped.
