@@ -5,7 +5,21 @@
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
 )]
+#![allow(
+    unreachable_pub,
+    missing_debug_implementations,
+    clippy::needless_pass_by_value,
+    reason = "one program and no library: cases share what they need and give values as they read best"
+)]
 
+mod journal_crash;
+// The load and the killing are the torturer's: a case is a short run of the same.
+#[path = "../../../../xtask/src/torture/kill.rs"]
+mod kill;
+#[path = "../../../../xtask/src/torture/load.rs"]
+#[allow(dead_code, reason = "the torturer uses the rest")]
+mod load;
+#[allow(dead_code, reason = "each area uses its part")]
 mod world;
 
 use std::process::ExitCode;
@@ -40,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    Vec::new()
+    [journal_crash::cases()].into_iter().flatten().collect()
 }
 
 fn trial(case: Case) -> Trial {

@@ -326,9 +326,7 @@ pub fn verdict(receipt: &Value) -> String {
 pub fn expect(what: &str, receipt: &Value, allowed: &[&str]) -> Outcome {
     let found = verdict(receipt);
     let fits = |want: &&str| found == **want || (!want.contains(" / ") && receipt["status"] == **want);
-    check(allowed.iter().any(|want| fits(&want)), || {
-        format!("{what}: expected {allowed:?}, got {found}: {receipt}")
-    })
+    check(allowed.iter().any(fits), || format!("{what}: expected {allowed:?}, got {found}: {receipt}"))
 }
 
 pub fn rand() -> u64 {
