@@ -16,9 +16,10 @@ mod journal_crash;
 // The load and the killing are the torturer's: a case is a short run of the same.
 #[path = "../../../../xtask/src/torture/kill.rs"]
 mod kill;
-#[path = "../../../../xtask/src/torture/load.rs"]
+#[path = "../../../../xtask/src/torture/load/mod.rs"]
 #[allow(dead_code, reason = "the torturer uses the rest")]
 mod load;
+mod replay;
 #[allow(dead_code, reason = "each area uses its part")]
 mod world;
 
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    [journal_crash::cases()].into_iter().flatten().collect()
+    [journal_crash::cases(), replay::cases()].into_iter().flatten().collect()
 }
 
 fn trial(case: Case) -> Trial {
