@@ -13,7 +13,14 @@
     reason = "a test program is nobody's interface, and not every area uses all of the world"
 )]
 
+mod journal_crash;
+// The load and the killing are the torturer's: a case is a short run of the same.
+#[path = "../../../../xtask/src/torture/kill.rs"]
+mod kill;
+#[path = "../../../../xtask/src/torture/load/mod.rs"]
+mod load;
 mod path;
+mod replay;
 mod special_files;
 mod world;
 mod write_edit;
@@ -50,7 +57,10 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    [path::cases(), special_files::cases(), write_edit::cases()].into_iter().flatten().collect()
+    [path::cases(), special_files::cases(), write_edit::cases(), journal_crash::cases(), replay::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn trial(case: Case) -> Trial {

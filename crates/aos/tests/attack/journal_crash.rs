@@ -1,0 +1,66 @@
+//! The journal through crashes: kills, cuts, flips, full disks, and what others prepared in its place.
+
+mod damage;
+mod home;
+mod kills;
+mod many;
+mod power;
+mod space;
+
+use crate::Need;
+use crate::kill::{Bench, Programs};
+use crate::load::Tally;
+use crate::world::{AOS, AOSD, World, check};
+use crate::{Case, Outcome};
+
+pub fn cases() -> Vec<Case> {
+    let case = |id, run| Case { id, needs: &[], run };
+    vec![
+        case("JRNL-01", kills::under_load as fn() -> Outcome),
+        Case { id: "OWN-KILL", needs: &[Need::Strace], run: kills::at_chosen_calls },
+        Case {
+            id: "OWN-KILL-UNREADABLE",
+            needs: &[Need::Root, Need::Strace],
+            run: kills::over_an_unreadable_file,
+        },
+        case("JRNL-02", damage::cut_off),
+        case("OWN-EMPTY-JOURNAL", damage::emptied),
+        case("JRNL-03", damage::flipped),
+        case("OWN-WAL-FLIP", damage::flipped_log),
+        Case { id: "JRNL-05", needs: &[Need::Root], run: space::full_disk },
+        Case { id: "OWN-STALE-INTENT", needs: &[Need::Root], run: space::taken_back_twice },
+        Case { id: "JRNL-07", needs: &[Need::Root, Need::Loop], run: power::cut_under_load },
+        Case { id: "JRNL-08", needs: &[Need::Root, Need::Loop], run: power::cut_in_patches },
+        Case { id: "OWN-POWER-BLOB", needs: &[Need::Root, Need::Loop], run: power::cut_after_blobs },
+        case("JRNL-09", home::second_daemon),
+        case("JRNL-11", home::prepared_journal),
+        case("JRNL-13", many::a_million_records),
+        case("JRNL-14", many::sixty_four_clients),
+        case("OWN-ANSWER-ORDER", many::answers_in_order),
+        case("OWN-WAL-SIZE", many::log_stays_small),
+        case("JRNL-15", home::private),
+        case("JRNL-16", kills::asked_to_stop),
+    ]
+}
+
+/// What later parts of the product bring; each is switched on here and nowhere else.
+const LATER_RESTORE: bool = false; // part C: host.fs.restore
+const LATER_EXEC: bool = false; // part B: host.exec
+
+/// The short figure of a case, or the whole with `AOS_ATTACK_FULL=1`.
+pub fn figure(short: usize, full: usize) -> usize {
+    let is_full = std::env::var_os("AOS_ATTACK_FULL").is_some_and(|value| value == "1");
+    if is_full { full } else { short }
+}
+
+/// The torturer's view of a world.
+pub fn bench(world: &World) -> Bench {
+    let programs = Programs { aosd: AOSD.into(), aos: AOS.into() };
+    Bench { programs, home: world.home.clone(), roots: vec![world.root.clone()] }
+}
+
+/// Fails with the seed and all complaints unless everything that was promised held.
+fn clean(id: &str, seed: u64, tally: &Tally) -> Outcome {
+    println!("{id}: seed {seed}: {tally}");
+    check(tally.is_clean(), || format!("seed {seed}: {tally}\n{}", tally.complaints.join("\n")))
+}

@@ -1,0 +1,374 @@
+//! JRNL-02, JRNL-03: a journal that was cut off or in which a bit has turned.
+
+use std::path::{Path, PathBuf};
+
+use aos_model::receipt::Durability;
+use aos_store::{Home, Reader, SqliteJournal};
+use serde_json::{Value, json};
+
+use super::figure;
+use crate::Outcome;
+use crate::load::Random;
+use crate::world::{Client, Start, World, check, expect, rand, text};
+
+const RECORDS: usize = 1_000;
+
+/// A journal of 1,000 records whose daemon was killed, and copies of it to be damaged.
+struct Recorded {
+    world: World,
+    /// The home as the kill left it.
+    whole: PathBuf,
+    log: Vec<String>,
+    copies: usize,
+    /// Whether copies hold the pre-images too: only what is rolled back needs them.
+    bank: bool,
+}
+
+/// How a damaged home was received.
+struct Received {
+    started: Result<(), String>,
+    verify: (i32, String),
+}
+
+impl Recorded {
+    /// Restarts keep the write-ahead log from being checkpointed: all records are in it, to its very end.
+    fn new() -> Result<Recorded, String> {
+        let mut world = World::new();
+        let session = world.open(json!({}));
+        for life in 0..4 {
+            record(&mut world.client(), &session, (life * RECORDS / 4).max(1)..(life + 1) * RECORDS / 4)?;
+            world.restart(Start::default());
+        }
+        world.kill9();
+        let (whole, log) = (world.home.clone(), log_lines(&world));
+        check(log.len() == RECORDS, || format!("{} records instead of {RECORDS}", log.len()))?;
+        Ok(Recorded { world, whole, log, copies: 0, bank: false })
+    }
+
+    /// The same with everything in the database file and no log beside it.
+    fn checkpointed() -> Result<Recorded, String> {
+        let recorded = Recorded::new()?;
+        let home = Home::open(&recorded.whole).map_err(|why| why.to_string())?;
+        drop(SqliteJournal::open(&home, Durability::Process).map_err(|why| why.to_string())?);
+        let left =
+            std::fs::metadata(recorded.whole.join("state/journal.db-wal")).map_or(0, |meta| meta.len());
+        check(left == 0, || format!("{left} bytes are left in the log"))?;
+        Ok(recorded)
+    }
+
+    /// A copy of the home with `damage` done to one of its files.
+    fn damaged(&mut self, file: &str, damage: impl FnOnce(&mut Vec<u8>)) -> Result<(), String> {
+        let copy = self.world.parent.join(format!("copy{}", self.copies));
+        self.copies += 1;
+        copy_tree(&self.whole, &copy, self.bank).map_err(|why| why.to_string())?;
+        let path = copy.join("state").join(file);
+        let mut bytes = std::fs::read(&path).map_err(|why| why.to_string())?;
+        damage(&mut bytes);
+        std::fs::write(&path, bytes).map_err(|why| why.to_string())?;
+        self.world.home = copy;
+        Ok(())
+    }
+
+    /// Starts a daemon on the damaged copy, then lets `aos verify` look. Nobody may panic.
+    fn receive(&mut self) -> Result<Received, String> {
+        let started = self.world.try_start_daemon();
+        let (code, out, err) = self.world.aos(&["verify"]);
+        let said = format!("{out}{err}{}", started.as_ref().err().cloned().unwrap_or_default());
+        check(!said.contains("panicked"), || format!("a panic: {said}"))?;
+        if let Err(said) = &started {
+            check(!said.trim().is_empty(), || "the daemon refuses without a word".into())?;
+        }
+        Ok(Received { started, verify: (code, out + &err) })
+    }
+
+    /// Forgets the copy.
+    fn discard(&mut self) {
+        self.world.kill9();
+        let _ = std::fs::remove_dir_all(&self.world.home);
+        self.world.home = self.whole.clone();
+    }
+}
+
+/// Records `numbers`: writes, edits and a read now and then, so that all tables are in use. The last is a read: a
+/// single commit.
+fn record(client: &mut Client, session: &str, numbers: std::ops::Range<usize>) -> Outcome {
+    let last = numbers.end - 1;
+    for n in numbers {
+        let path = format!("f{}", n % 40);
+        let receipt = if n % 9 == 0 || n == last {
+            let params = json!({ "session_id": session, "path": "." });
+            client.effect_of("host.fs.list_dir", params, Some(&format!("r-{n}")))
+        } else {
+            let content = text(format!("record {n}\n"));
+            let params = json!({ "session_id": session, "path": path, "content": content });
+            client.effect_of("host.fs.write_file", params, Some(&format!("r-{n}")))
+        };
+        expect("a record", &receipt, &["ok"])?;
+    }
+    Ok(())
+}
+
+fn log_lines(world: &World) -> Vec<String> {
+    let (_, out, _) = world.aos(&["log", "--json"]);
+    out.lines().map(str::to_owned).collect()
+}
+
+fn copy_tree(from: &Path, to: &Path, bank: bool) -> std::io::Result<()> {
+    std::fs::create_dir(to)?;
+    std::fs::set_permissions(to, std::fs::metadata(from)?.permissions())?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() && (bank || entry.file_name() != "preimages") {
+            copy_tree(&entry.path(), &to.join(entry.file_name()), bank)?;
+        } else if kind.is_file() {
+            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the last commit of a write-ahead log begins and ends: frames of the log's own salt, up to the last that ends
+/// a transaction. What follows is left over from an older round.
+fn last_commit(wal: &[u8]) -> (usize, usize) {
+    const HEADER: usize = 32;
+    const FRAME: usize = 24 + 4096;
+    let number = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap_or_default());
+    let (mut begin, mut end) = (HEADER, HEADER);
+    let mut at = HEADER;
+    while at + FRAME <= wal.len() && wal[at + 8..at + 16] == wal[16..24] {
+        if number(at + 4) != 0 {
+            (begin, end) = (end, at + FRAME);
+        }
+        at += FRAME;
+    }
+    (begin, end)
+}
+
+/// JRNL-02.
+pub fn cut_off() -> Outcome {
+    let cuts = |fine: &[usize]| -> Vec<usize> {
+        if figure(0, 1) == 1 { (1..=200).collect() } else { fine.to_vec() }
+    };
+    let mut recorded = Recorded::new()?;
+    for cut in cuts(&[1, 2, 8, 23, 24, 25, 100, 199, 200]) {
+        cut_log(&mut recorded, cut, RECORDS - 1)?;
+    }
+    for cut in cuts(&[1, 7, 8, 100, 199, 200]) {
+        cut_database(&mut recorded, cut)?;
+    }
+    recorded.bank = true;
+    cut_deep(&mut recorded)?;
+    last_write_cut_off(&mut recorded)?;
+    let mut checkpointed = Recorded::checkpointed()?;
+    // Whole pages too: the length alone does not give those away.
+    for cut in cuts(&[1, 7, 8, 100, 199, 200]).into_iter().chain([4096, 8192, 40_960]) {
+        cut_database(&mut checkpointed, cut)?;
+    }
+    recorded.world.finish()?;
+    checkpointed.world.finish()
+}
+
+/// The log without its last bytes: the records up to `kept` are there, just as they were.
+fn cut_log(recorded: &mut Recorded, cut: usize, kept: usize) -> Outcome {
+    recorded.damaged("journal.db-wal", |wal| {
+        let (begin, end) = last_commit(wal);
+        assert!(end == wal.len() && cut < end - begin, "the cut falls into the last commit");
+        wal.truncate(wal.len() - cut);
+    })?;
+    let received = recorded.receive()?;
+    received.started.map_err(|why| format!("log cut by {cut}: the daemon does not start: {why}"))?;
+    let (code, said) = received.verify;
+    check(code == 0, || format!("log cut by {cut}: aos verify: {code}: {said}"))?;
+    let log = log_lines(&recorded.world);
+    check(log == recorded.log[..kept], || {
+        format!("log cut by {cut}: {} records are left, expected the first {kept}", log.len())
+    })?;
+    recorded.discard();
+    Ok(())
+}
+
+/// Far more than the last commit is gone: the start of the log as it was, and nothing else.
+fn cut_deep(recorded: &mut Recorded) -> Outcome {
+    let seed = rand();
+    let mut random = Random::new(seed);
+    for round in 0..figure(4, 40) {
+        let mut left = 0;
+        recorded.damaged("journal.db-wal", |wal| {
+            left = if round == 0 { 32 } else { random.below(wal.len()) };
+            wal.truncate(left);
+        })?;
+        let received = recorded.receive()?;
+        let what = format!("seed {seed}: log cut to {left} bytes");
+        received.started.map_err(|why| format!("{what}: the daemon does not start: {why}"))?;
+        check(received.verify.0 == 0, || format!("{what}: aos verify: {}", received.verify.1))?;
+        let log = log_lines(&recorded.world);
+        // An intent whose receipt was cut away is closed at the start.
+        let closed = log.iter().rev().take_while(|line| line.contains("interrupted_rolled_back")).count();
+        let kept = log.len() - closed;
+        check(closed <= 1 && log[..kept] == recorded.log[..kept], || {
+            format!("{what}: the {kept} records that are left are not the first ones")
+        })?;
+        recorded.discard();
+    }
+    Ok(())
+}
+
+/// The last commit is the receipt of a write: without it the write was never answered, and is taken back.
+fn last_write_cut_off(recorded: &mut Recorded) -> Outcome {
+    recorded.world.start_daemon();
+    let session = serde_json::from_str::<Value>(&recorded.log[1]).unwrap_or_default()["session_id"].take();
+    let before = recorded.world.read("f1");
+    let content = text("the last write\n");
+    let params = json!({ "session_id": session, "path": "f1", "content": content });
+    let receipt = recorded.world.client().effect("host.fs.write_file", params);
+    expect("the last write", &receipt, &["ok"])?;
+    recorded.world.kill9();
+    recorded.damaged("journal.db-wal", |wal| wal.truncate(last_commit(wal).1 - 1))?;
+    let received = recorded.receive()?;
+    received.started?;
+    check(received.verify.0 == 0, || format!("aos verify: {}", received.verify.1))?;
+    let last: Value = log_lines(&recorded.world)
+        .last()
+        .map(|line| serde_json::from_str(line).unwrap_or_default())
+        .unwrap_or_default();
+    expect("the write that was cut off", &last["receipt"], &["error / interrupted_rolled_back"])?;
+    let found = recorded.world.read("f1");
+    check(found == before, || format!("f1 holds `{}`", String::from_utf8_lossy(&found)))?;
+    recorded.discard();
+    Ok(())
+}
+
+fn cut_database(recorded: &mut Recorded, cut: usize) -> Outcome {
+    let mut length = 0;
+    recorded.damaged("journal.db", |database| {
+        length = database.len();
+        database.truncate(database.len().saturating_sub(cut));
+    })?;
+    if cut >= length {
+        return Ok(()); // an empty file is OWN-EMPTY-JOURNAL
+    }
+    let received = recorded.receive()?;
+    let (code, said) = received.verify;
+    check(code != 0, || {
+        format!("database cut by {cut} of {length}: aos verify says {said}, daemon {:?}", received.started)
+    })?;
+    recorded.discard();
+    Ok(())
+}
+
+/// A journal of no bytes, or none at all, beside the blobs, pre-images and log of a home that was in use: starting
+/// afresh would silently skip every record.
+pub fn emptied() -> Outcome {
+    let mut recorded = Recorded::new()?;
+    let mut wrong = Vec::new();
+    for (what, keep_log, keep_file) in
+        [("emptied", true, true), ("emptied, its log gone", false, true), ("removed", true, false)]
+    {
+        recorded.damaged("journal.db", Vec::clear)?;
+        let state = recorded.world.home.join("state");
+        if !keep_log {
+            let _ = std::fs::remove_file(state.join("journal.db-wal"));
+        }
+        if !keep_file {
+            let _ = std::fs::remove_file(state.join("journal.db"));
+        }
+        let received = recorded.receive()?;
+        let records = log_lines(&recorded.world).len();
+        if received.started.is_ok() && received.verify.0 == 0 && records < RECORDS {
+            wrong.push(format!(
+                "journal.db {what}: {records} of {RECORDS} records are left and nobody says so"
+            ));
+        }
+        recorded.discard();
+    }
+    check(wrong.is_empty(), || wrong.join("; "))
+}
+
+/// JRNL-03: in the database file, where all records are once the log has been moved into it.
+pub fn flipped() -> Outcome {
+    let mut recorded = Recorded::checkpointed()?;
+    let length =
+        std::fs::metadata(recorded.whole.join("state/journal.db")).map_err(|why| why.to_string())?.len();
+    let bodies = bodies(&recorded.whole)?;
+    let seed = rand();
+    let mut random = Random::new(seed);
+    let header = (0..figure(12, 100)).map(|n| if figure(0, 1) == 1 { n } else { n * 8 + 3 });
+    let anywhere = (0..figure(30, 200)).map(|_| random.below(length as usize)).collect::<Vec<_>>();
+    for offset in header.chain(anywhere) {
+        let bit = offset % 8;
+        let mut hit = None;
+        recorded.damaged("journal.db", |database| {
+            hit = record_at(database, offset, &bodies);
+            database[offset] ^= 1 << bit;
+        })?;
+        let what = format!("seed {seed}: bit {bit} of byte {offset} flipped");
+        seen_or_harmless(&mut recorded, &what, hit)?;
+    }
+    recorded.world.finish()
+}
+
+/// The same in a write-ahead log that a kill left, and in one that a clean stop left. The last commit is spared: a
+/// torn end is no damage.
+pub fn flipped_log() -> Outcome {
+    let mut recorded = Recorded::new()?;
+    let seed = rand();
+    let mut random = Random::new(seed);
+    for _ in 0..figure(10, 200) {
+        let mut what = String::new();
+        recorded.damaged("journal.db-wal", |wal| {
+            let offset = random.below(last_commit(wal).0);
+            what = format!("seed {seed}: bit {} of byte {offset} of the log flipped", offset % 8);
+            wal[offset] ^= 1 << (offset % 8);
+        })?;
+        seen_or_harmless(&mut recorded, &what, None)?;
+    }
+    recorded.world.finish()
+}
+
+/// Seen by `aos verify` or the start, which name the record that was hit; or nothing is different.
+fn seen_or_harmless(recorded: &mut Recorded, what: &str, hit: Option<u64>) -> Outcome {
+    let received = recorded.receive()?;
+    let (code, said) = received.verify;
+    let seen = code != 0 || received.started.is_err();
+    if let (Some(seq), true) = (hit, seen) {
+        let named = [format!("entry {seq} "), format!("entry {seq}:")];
+        check(named.iter().any(|name| said.contains(name)), || {
+            format!("{what}, in the body of entry {seq}, which nobody names: {said}")
+        })?;
+    }
+    if !seen {
+        let (code, out, err) = recorded.world.aos(&["replay", "--verify"]);
+        check(code == 0 && out.trim() == "MATCH", || format!("{what}: replay: {code}: {out}{err}"))?;
+        let log = log_lines(&recorded.world);
+        check(log == recorded.log, || {
+            format!("{what}: {} of {} records are left or changed, silently", log.len(), recorded.log.len())
+        })?;
+    }
+    recorded.discard();
+    Ok(())
+}
+
+/// The bodies of all entries, by sequence number.
+fn bodies(home: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let mut bodies = vec![Vec::new()];
+    let reader = Reader::open(home).map_err(|why| why.to_string())?;
+    let read = reader.entries(0, |row| {
+        bodies.push(row.body.clone());
+        Ok(true)
+    });
+    read.map_err(|why| why.to_string())?;
+    Ok(bodies)
+}
+
+/// The entry whose body lies over `offset` of the database file, if one does.
+fn record_at(database: &[u8], offset: usize, bodies: &[Vec<u8>]) -> Option<u64> {
+    let opening: &[u8] = b"{\"at_ns\":";
+    // An entry lies within one page, or its first part does.
+    let page = offset / 4096 * 4096;
+    let begin = (page..=offset).rev().find(|at| database[*at..].starts_with(opening))?;
+    let here = &database[begin..];
+    let seq = bodies.iter().position(|body| !body.is_empty() && here.starts_with(body))?;
+    // State and intents repeat parts of entries; only the row itself is the record.
+    (offset < begin + bodies[seq].len()).then_some(seq as u64)
+}

@@ -1,0 +1,241 @@
+//! JRNL-01, JRNL-16: the daemon killed, and asked to stop, while it works.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{LATER_EXEC, LATER_RESTORE, bench, clean, figure};
+use crate::Outcome;
+use crate::kill::{self, Plan};
+use crate::load::{Random, Tally, Taste};
+use crate::world::{Start, World, check, expect, rand, signal, text};
+
+fn plan(kills: usize, taste: Taste) -> Plan {
+    Plan {
+        seed: rand(),
+        kills: kills as u64,
+        writers: 8,
+        taste,
+        strace: false,
+        verify_every: 20,
+        until: None,
+    }
+}
+
+/// A folder on another file system than the home's, where there is one: pre-images are then copied, not moved.
+fn elsewhere(world: &World) -> Option<tempfile::TempDir> {
+    use std::os::unix::fs::MetadataExt as _;
+    let dir = tempfile::Builder::new().prefix("aos-attack-").tempdir_in("/dev/shm").ok()?;
+    let device = |path: &std::path::Path| path.metadata().map(|meta| meta.dev()).ok();
+    (device(dir.path()) != device(&world.home)).then_some(dir)
+}
+
+/// JRNL-01, with half of the writers on a root that lies on another file system than the home.
+pub fn under_load() -> Outcome {
+    let world = World::asleep(Start::default());
+    let mut bench = bench(&world);
+    let other = elsewhere(&world);
+    if let Some(other) = &other {
+        let root = other.path().join("ws");
+        std::fs::create_dir(&root).map_err(|why| why.to_string())?;
+        bench.roots.push(root);
+    }
+    let plan = plan(figure(15, 200), Taste::Mixed);
+    let tally = kill::torture(&bench, &plan, &mut |_| ());
+    clean("JRNL-01", plan.seed, &tally)?;
+    world.finish()
+}
+
+/// The torturer's own short form: five-file patches, and lives that end at chosen system calls.
+pub fn at_chosen_calls() -> Outcome {
+    let world = World::asleep(Start::default());
+    let plan = Plan { strace: true, ..plan(figure(12, 200), Taste::Patches) };
+    let tally = kill::torture(&bench(&world), &plan, &mut |_| ());
+    clean("OWN-KILL", plan.seed, &tally)?;
+    world.finish()
+}
+
+/// A file that its owner may write but not read is replaced, and the daemon dies before it can say so. Taking that
+/// back must not cost the old content: what cannot be compared stays in the bank.
+pub fn over_an_unreadable_file() -> Outcome {
+    let uid = 65_534;
+    for when in 1..100 {
+        let mut world = World::with(Start { uid: Some(uid), ..Start::default() });
+        let path = world.write("f", "old content\n");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o200))
+            .map_err(|why| why.to_string())?;
+        let session = world.open(json!({}));
+        // A connection is a thread of its own, for which strace counts from one.
+        let tracer = Tracer::attach(world.daemon_pid(), &format!("inject=pwrite64:signal=KILL:when={when}"))?;
+        let params = json!({ "session_id": session, "path": "f", "content": text("new content\n") });
+        let receipt = world.client().effect("host.fs.write_file", params);
+        if !receipt.is_null() {
+            return check(when > 3, || format!("the daemon lived through pwrite64 {when}: {receipt}"));
+        }
+        drop(tracer);
+        world.reap();
+        world.start_daemon();
+        let found = String::from_utf8_lossy(&world.read("f")).into_owned();
+        check(found == "old content\n" || kept_somewhere(&world, "old content\n"), || {
+            format!("killed at pwrite64 {when}: f holds `{found}` and the old content is nowhere")
+        })?;
+        world.finish()?;
+    }
+    Err("the daemon dies of a hundred pwrite64".into())
+}
+
+/// strace on a daemon that runs.
+struct Tracer(std::process::Child);
+
+impl Tracer {
+    fn attach(pid: i32, inject: &str) -> Result<Tracer, String> {
+        use std::io::BufRead as _;
+        let mut command = Command::new("strace");
+        command.args(["-f", "-o", "/dev/null", "-e", "trace=pwrite64", "-e", inject, "-p", &pid.to_string()]);
+        let mut child = command.stderr(Stdio::piped()).spawn().map_err(|why| why.to_string())?;
+        let mut said = String::new();
+        // It says once that it is attached to the process and its threads.
+        let stderr = child.stderr.as_mut().ok_or("no stderr")?;
+        std::io::BufReader::new(stderr).read_line(&mut said).map_err(|why| why.to_string())?;
+        check(said.contains("attached"), || format!("strace: {said}"))?;
+        Ok(Tracer(child))
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a file below the home or the root holds exactly this.
+fn kept_somewhere(world: &World, content: &str) -> bool {
+    let hash = aos_model::request::content_hash(content.as_bytes());
+    let trees = [crate::world::tree(&world.home), crate::world::tree(&world.root)];
+    trees.iter().flat_map(|tree| tree.values()).any(|found| found.ends_with(&hash))
+}
+
+/// JRNL-16.
+pub fn asked_to_stop() -> Outcome {
+    for twice in [false, true] {
+        under_load_asked(twice)?;
+        with_a_long_queue(twice)?;
+    }
+    deaf_clients()?;
+    if LATER_EXEC || LATER_RESTORE {
+        return Err("commands and restores are there now: have them in flight too".into());
+    }
+    Ok(())
+}
+
+fn terminate(pid: i32, twice: bool) -> Instant {
+    let asked = Instant::now();
+    signal(pid, rustix::process::Signal::TERM);
+    if twice {
+        signal(pid, rustix::process::Signal::TERM);
+    }
+    asked
+}
+
+fn stopped_in_time(asked: Instant) -> Outcome {
+    let took = asked.elapsed();
+    check(took <= Duration::from_secs(5), || format!("the stop took {took:?}"))
+}
+
+/// Writers at work: each request is answered or was never taken in, and the next start has nothing to take back.
+fn under_load_asked(twice: bool) -> Outcome {
+    let seed = rand();
+    let mut random = Random::new(seed);
+    let mut world = World::new();
+    let bench = bench(&world);
+    let mut writers = bench.writers(8, Taste::Mixed, &mut random)?;
+    let mut tally = Tally::default();
+    for _ in 0..figure(3, 20) {
+        let pid = world.daemon_pid();
+        let moment = Duration::from_millis(random.below(100) as u64);
+        let mut asked = Instant::now();
+        let strange = kill::under_load(&bench.home, &mut writers, || {
+            std::thread::sleep(moment);
+            asked = terminate(pid, twice);
+            world.reap();
+        });
+        stopped_in_time(asked)?;
+        strange.into_iter().for_each(|why| tally.fault(why));
+        world.start_daemon();
+        kill::judge(&bench, &mut writers, &mut tally)?;
+    }
+    let (late, undone) = (tally.unanswered, tally.rolled_back);
+    check(late + undone == 0, || {
+        format!(
+            "seed {seed}: a clean stop left {late} requests done but unanswered and {undone} to be rolled back"
+        )
+    })?;
+    clean("JRNL-16", seed, &tally)?;
+    world.finish()
+}
+
+/// A large patch is being applied and many requests stand behind it.
+fn with_a_long_queue(twice: bool) -> Outcome {
+    let mut world = World::new();
+    let session = world.open(json!({}));
+    let mut client = world.client();
+    let sections: String = (0..5)
+        .map(|n| format!("*** Add File: big{n}\n{}", "+a line of a large file\n".repeat(100_000)))
+        .collect();
+    let patch = json!({ "session_id": session, "patch": text(format!("*** Begin Patch\n{sections}*** End Patch\n")) });
+    let mut sent = vec![call(0, "host.fs.apply_patch", &patch)];
+    for n in 1..50 {
+        let params = json!({ "session_id": session, "path": format!("f{n}"), "content": text("queued\n") });
+        sent.push(call(n, "host.fs.write_file", &params));
+    }
+    client.send(sent.concat().as_bytes()).map_err(|why| why.to_string())?;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while std::fs::read_dir(&world.root).map_err(|why| why.to_string())?.next().is_none() {
+        check(Instant::now() < deadline, || "the patch was never begun".into())?;
+        std::thread::yield_now();
+    }
+    let asked = terminate(world.daemon_pid(), twice);
+    let answers: Vec<Value> = std::iter::from_fn(|| client.line())
+        .map(|line| serde_json::from_str(&line).unwrap_or_default())
+        .collect();
+    world.reap();
+    stopped_in_time(asked)?;
+    world.start_daemon();
+    let log = bench(&world).journal()?;
+    check(log.rolled_back() == 0, || "a clean stop left something to be rolled back".into())?;
+    for answer in &answers {
+        expect("an answer while stopping", &answer["result"], &["ok", "error / shutting_down"])?;
+    }
+    let names = std::fs::read_dir(&world.root).map_err(|why| why.to_string())?.count();
+    let done = answers.iter().filter(|answer| answer["result"]["status"] == "ok").count();
+    let patched = answers.iter().any(|answer| answer["id"] == 0 && answer["result"]["status"] == "ok");
+    let expected = done + if patched { 4 } else { 0 };
+    check(names == expected, || format!("{done} answers of ok (patch {patched}), but {names} files"))?;
+    world.finish()
+}
+
+fn call(id: usize, kind: &str, params: &Value) -> String {
+    let params = json!({ "kind": kind, "params": params });
+    json!({ "jsonrpc": "2.0", "id": id, "method": "effect.call", "params": params }).to_string() + "\n"
+}
+
+/// One client never reads its answers, one is in the middle of a line: neither holds the stop up.
+fn deaf_clients() -> Outcome {
+    let mut world = World::new();
+    let session = world.open(json!({}));
+    world.write("large", "x".repeat(12_000));
+    let mut deaf = world.client();
+    let read = json!({ "session_id": session, "path": "large" });
+    deaf.stream().set_write_timeout(Some(Duration::from_millis(300))).map_err(|why| why.to_string())?;
+    // Until the daemon blocks on us too, and takes no more in.
+    while deaf.send(call(1, "host.fs.read_file", &read).repeat(50).as_bytes()).is_ok() {}
+    let mut half = world.client();
+    half.send(b"{\"jsonrpc\":\"2.0\",\"id\":1,").map_err(|why| why.to_string())?;
+    let asked = terminate(world.daemon_pid(), false);
+    world.reap();
+    stopped_in_time(asked)?;
+    world.finish()
+}

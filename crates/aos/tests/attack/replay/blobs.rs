@@ -1,0 +1,258 @@
+//! RPLY-04, RPLY-05, RPLY-09: blobs that are missing, corrupted, or swept around.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use aos_model::receipt::Durability;
+use aos_store::Home;
+use serde_json::json;
+
+use super::Recorded;
+use crate::Outcome;
+use crate::world::{check, expect, text};
+
+const REPLAY_FAULT: i32 = 103;
+
+fn io<T>(result: std::io::Result<T>) -> Result<T, String> {
+    result.map_err(|why| why.to_string())
+}
+
+/// Where a blob lies.
+fn blob_path(home: &Path, blob_ref: &str) -> PathBuf {
+    let digits = blob_ref.trim_start_matches("sha256:");
+    home.join("state/blobs").join(&digits[..2]).join(&digits[2..])
+}
+
+impl Recorded {
+    /// The number of the first entry that names a blob.
+    fn named_by(&self, blob_ref: &str) -> Result<u64, String> {
+        let (_, log, _) = self.world.aos(&["log", "--json"]);
+        let naming = log.lines().find(|line| line.contains(blob_ref)).ok_or("no entry names the blob")?;
+        let entry: serde_json::Value = serde_json::from_str(naming).map_err(|why| why.to_string())?;
+        entry["seq"].as_u64().ok_or_else(|| "an entry without seq".into())
+    }
+
+    /// Replays three times: exit 103 and the same words, which name the blob and the entry, each time.
+    fn stops_at(&self, what: &str, blob_ref: &str) -> Result<String, String> {
+        let seq = self.named_by(blob_ref)?;
+        let told: Vec<_> = (0..3).map(|_| self.world.aos(&["replay", "--verify"])).collect();
+        let (code, out, err) = &told[0];
+        check(*code == REPLAY_FAULT, || format!("{what}: exit {code}: {out}{err}"))?;
+        check(told.iter().all(|one| one == &told[0]), || format!("{what}: three replays differ: {told:?}"))?;
+        let named = err.contains(blob_ref) && err.contains(&format!("entry {seq}"));
+        check(named && !err.contains("panicked"), || format!("{what}: does not name blob and {seq}: {err}"))?;
+        check(!out.contains("MATCH"), || format!("{what}: says {out}"))?;
+        let (code, out, err_of_verify) = self.world.aos(&["verify"]);
+        check(code != 0 && format!("{out}{err_of_verify}").contains(blob_ref), || {
+            format!("{what}: aos verify: {code}: {out}{err_of_verify}")
+        })?;
+        Ok(err.clone())
+    }
+}
+
+/// Damages the blob, looks, and puts it back.
+fn with_damage(
+    recorded: &Recorded,
+    blob_ref: &str,
+    damage: impl FnOnce(&Path) -> std::io::Result<()>,
+    look: impl FnOnce() -> Outcome,
+) -> Outcome {
+    let path = blob_path(&recorded.world.home, blob_ref);
+    let kept = recorded.world.parent.join("kept");
+    io(std::fs::rename(&path, &kept))?;
+    io(damage(&path))?;
+    let outcome = look();
+    let _ = std::fs::remove_dir(&path).or_else(|_| std::fs::remove_file(&path));
+    io(std::fs::rename(&kept, &path))?;
+    outcome
+}
+
+/// RPLY-04.
+pub fn missing() -> Outcome {
+    let recorded = Recorded::new(60)?;
+    for blob_ref in &recorded.blobs {
+        let look = || recorded.stops_at("missing", blob_ref).map(drop);
+        with_damage(&recorded, blob_ref, |_| Ok(()), look)?;
+    }
+    recorded.matches("all blobs in their places")?;
+    recorded.world.finish()
+}
+
+/// Something else stands where the blob was: said in the same way as if nothing did.
+pub fn replaced() -> Outcome {
+    let recorded = Recorded::new(60)?;
+    let blob_ref = &recorded.blobs[0];
+    let kept = recorded.world.parent.join("kept");
+    let folder = with_damage(
+        &recorded,
+        blob_ref,
+        |path| std::fs::create_dir(path),
+        || recorded.stops_at("a folder in its place", blob_ref).map(drop),
+    );
+    let link = with_damage(
+        &recorded,
+        blob_ref,
+        |path| std::os::unix::fs::symlink(&kept, path),
+        || recorded.stops_at("a link in its place", blob_ref).map(drop),
+    );
+    let wrong: Vec<String> = [folder, link].into_iter().filter_map(Result::err).collect();
+    check(wrong.is_empty(), || wrong.join("\n"))?;
+    recorded.world.finish()
+}
+
+/// What the operator put and a session used is named by the journal too.
+pub fn put_and_missing() -> Outcome {
+    let recorded = Recorded::new(60)?;
+    let file = recorded.world.parent.join("put");
+    io(std::fs::write(&file, "what the operator put\n".repeat(10)))?;
+    let (code, out, err) = recorded.world.aos(&["blob", "put", &file.display().to_string()]);
+    check(code == 0, || format!("aos blob put: {err}"))?;
+    let blob_ref = out.trim().to_owned();
+    let content = json!({ "blob_ref": { "blob_ref": blob_ref } });
+    let params = json!({ "session_id": recorded.sessions[0], "path": "from-blob", "content": content });
+    expect("a write", &recorded.world.client().effect("host.fs.write_file", params), &["ok"])?;
+    with_damage(
+        &recorded,
+        &blob_ref,
+        |_| Ok(()),
+        || recorded.stops_at("put, then missing", &blob_ref).map(drop),
+    )?;
+    recorded.world.finish()
+}
+
+type Corrupt = fn(&mut Vec<u8>);
+
+const CORRUPTIONS: [(&str, Corrupt); 5] = [
+    ("first bit", |bytes| bytes[0] ^= 1),
+    ("last bit", |bytes| *bytes.last_mut().expect("it is not empty") ^= 0x80),
+    ("cut", |bytes| bytes.truncate(bytes.len() - 1)),
+    ("longer", |bytes| bytes.push(b'\n')),
+    ("empty", Vec::clear),
+];
+
+/// RPLY-05.
+pub fn corrupted() -> Outcome {
+    let recorded = Recorded::new(60)?;
+    let blob_ref = &recorded.blobs[1];
+    let whole = io(std::fs::read(blob_path(&recorded.world.home, blob_ref)))?;
+    for (what, corrupt) in CORRUPTIONS {
+        let mut bytes = whole.clone();
+        corrupt(&mut bytes);
+        with_damage(
+            &recorded,
+            blob_ref,
+            |path| std::fs::write(path, bytes),
+            || {
+                let said = recorded.stops_at(what, blob_ref)?;
+                check(said.contains("hash mismatch"), || {
+                    format!("{what}: no hash mismatch is named: {said}")
+                })?;
+                // What a session would write from it is refused, not garbage.
+                let content = json!({ "blob_ref": { "blob_ref": blob_ref } });
+                let params =
+                    json!({ "session_id": recorded.sessions[1], "path": "from-blob", "content": content });
+                let receipt = recorded.world.client().effect("host.fs.write_file", params);
+                expect(&format!("{what}: a write from it"), &receipt, &["error"])
+            },
+        )?;
+        check(!recorded.world.root.join("from-blob").exists(), || format!("{what}: garbage was written"))?;
+    }
+    recorded.matches("the blob put right")?;
+    recorded.world.finish()
+}
+
+/// `aos blob get` of a corrupted blob fails; it does not hand garbage out as if it were the blob.
+pub fn fetched_corrupted() -> Outcome {
+    let recorded = Recorded::new(60)?;
+    let blob_ref = &recorded.blobs[1];
+    let (code, whole, _) = recorded.world.aos(&["blob", "get", blob_ref]);
+    check(code == 0 && aos_model::request::content_hash(whole.as_bytes()) == *blob_ref, || {
+        "aos blob get gives other bytes".into()
+    })?;
+    for (what, corrupt) in CORRUPTIONS {
+        let mut bytes = whole.clone().into_bytes();
+        corrupt(&mut bytes);
+        with_damage(
+            &recorded,
+            blob_ref,
+            |path| std::fs::write(path, bytes),
+            || {
+                let (code, _, err) = recorded.world.aos(&["blob", "get", blob_ref]);
+                check(code != 0 && !err.trim().is_empty(), || {
+                    format!("{what}: aos blob get: exit {code}, `{err}`")
+                })
+            },
+        )?;
+    }
+    recorded.world.finish()
+}
+
+/// RPLY-09.
+pub fn swept() -> Outcome {
+    let recorded = Recorded::new(60)?;
+    let file = recorded.world.parent.join("put");
+    io(std::fs::write(&file, "named by the operator alone\n"))?;
+    let (_, put, _) = recorded.world.aos(&["blob", "put", &file.display().to_string()]);
+    let store = |bytes: &[u8]| -> Result<String, String> {
+        let home = Home::open(&recorded.world.home).map_err(|why| why.to_string())?;
+        home.blobs(Durability::Process).and_then(|blobs| blobs.put(bytes)).map_err(|why| why.to_string())
+    };
+    let nobody_names = store(b"an old blob that nobody names\n")?;
+    age_all(&recorded.world.home.join("state/blobs"))?;
+    let young = store(b"a young blob that nobody names yet\n")?;
+    let named: Vec<String> = recorded.blobs.iter().cloned().chain([put.trim().to_owned()]).collect();
+    // The session of the third large read is closed: its entry names the blob all the same.
+    for round in 0..3 {
+        let (code, out, err) = recorded.world.aos(&["gc"]);
+        check(code == 0, || format!("aos gc: {code}: {out}{err}"))?;
+        let gone = !blob_path(&recorded.world.home, &nobody_names).exists();
+        check(gone, || format!("round {round}: gc leaves what nobody names: {out}"))?;
+        check(blob_path(&recorded.world.home, &young).exists(), || "gc takes what is young".into())?;
+        for blob_ref in &named {
+            let (code, out, err) = recorded.world.aos(&["blob", "get", blob_ref]);
+            let hash = aos_model::request::content_hash(out.as_bytes());
+            check(code == 0 && hash == *blob_ref, || format!("{blob_ref} after gc: {code}: {err}"))?;
+        }
+        recorded.matches("after gc")?;
+    }
+    swept_beside_readers(&recorded)?;
+    recorded.matches("after gc beside readers")?;
+    recorded.world.finish()
+}
+
+/// Sets every blob's time two days back.
+fn age_all(blobs: &Path) -> Outcome {
+    let old = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+    for (path, _) in crate::world::tree(blobs).into_iter().filter(|(_, what)| what.starts_with("file")) {
+        let file = io(std::fs::File::options().write(true).open(&path))?;
+        io(file.set_modified(old))?;
+    }
+    Ok(())
+}
+
+/// Blobs that are named again while the sweeper is at work: whatever it finds old, a receipt may name a moment later.
+fn swept_beside_readers(recorded: &Recorded) -> Outcome {
+    let world = &recorded.world;
+    let session = &recorded.sessions[0];
+    for n in 0..20 {
+        let bytes = format!("a blob that comes back {n}\n").repeat(1_000);
+        world.write(&format!("back{n}"), &bytes);
+        let home = Home::open(&world.home).map_err(|why| why.to_string())?;
+        home.blobs(Durability::Process)
+            .and_then(|blobs| blobs.put(bytes.as_bytes()))
+            .map_err(|why| why.to_string())?;
+    }
+    age_all(&world.home.join("state/blobs"))?;
+    std::thread::scope(|scope| {
+        let sweeper = scope.spawn(|| (0..5).map(|_| world.aos(&["gc"]).0).max());
+        let mut client = world.client();
+        for n in 0..20 {
+            let params = json!({ "session_id": session, "path": format!("back{n}") });
+            expect("a read beside gc", &client.effect("host.fs.read_file", params), &["ok"])?;
+            let write = json!({ "session_id": session, "path": "beside", "content": text(format!("{n}\n")) });
+            expect("a write beside gc", &client.effect("host.fs.write_file", write), &["ok"])?;
+        }
+        let worst = sweeper.join().unwrap_or(None);
+        check(worst == Some(0), || format!("gc beside readers: exit {worst:?}"))
+    })
+}
