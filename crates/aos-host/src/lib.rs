@@ -20,4 +20,4 @@ mod spine;
 pub use evaluate::{Evaluate, evaluate, evaluate_recorded};
 pub use host::{Host, StartReport};
 pub use machine::Machine;
-pub use spine::{Answer, Call, Job};
+pub use spine::{Answer, Call, Job, Turn};

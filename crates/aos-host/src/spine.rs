@@ -30,10 +30,18 @@ pub struct Call<'a> {
 }
 
 /// The receipt, as the caller gets it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Answer {
     pub receipt: String,
     pub status: Status,
+    /// A mutation's turn in its session. Held until the answer is on its way, so that answers keep the order.
+    pub turn: Option<Turn>,
+}
+
+/// Dropping it lets the session's next mutation begin.
+#[derive(Debug)]
+pub struct Turn {
+    _ticket: Ticket,
 }
 
 /// A request that has its place in the order of its session. Dropping it unrun gives the place up.
@@ -105,11 +113,12 @@ impl Host {
         let outcome = std::mem::replace(&mut job.outcome, Err(Refusal::new(Code::IoError, "taken")));
         let session = outcome.as_ref().ok().and_then(Seated::session_id).map(str::to_owned);
         let mut ids = job.ids.clone();
-        let (ended, intent, _turn) = match outcome {
+        let (ended, intent, ticket) = match outcome {
             Ok(seated) => self.pass(seated, &mut ids, &job),
             Err(refusal) => (Err(refusal), None, None),
         };
-        self.record(&job, &ids, session.as_deref(), ended, intent)
+        let answer = self.record(&job, &ids, session.as_deref(), ended, intent);
+        Answer { turn: ticket.map(|ticket| Turn { _ticket: ticket }), ..answer }
     }
 
     fn seat(&self, request: Request) -> Result<Seated, Refusal> {
@@ -194,7 +203,7 @@ impl Host {
         let effects = Effects { session_id: session.map(str::to_owned), blobs, facts };
         match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })
         {
-            Ok(seq) => Answer { receipt: with_seq(seq, &json), status: receipt.status },
+            Ok(seq) => Answer { receipt: with_seq(seq, &json), status: receipt.status, turn: None },
             Err(fault) => self.unrecorded(fault.into(), opened.as_deref(), armed),
         }
     }
@@ -206,9 +215,10 @@ impl Host {
         }
         if let Some(armed) = armed {
             refusal.detail.not_rolled_back = change::take_back(self, &armed);
+            self.journal.abandon(armed.intent);
         }
         let receipt = Receipt::refusal(refusal);
-        Answer { receipt: receipt.to_json(), status: receipt.status }
+        Answer { receipt: receipt.to_json(), status: receipt.status, turn: None }
     }
 }
 

@@ -144,6 +144,15 @@ impl Effects {
     pub fn is_empty(&self) -> bool {
         self.blobs.is_empty() && self.facts.is_empty()
     }
+
+    /// Every blob the entry names: those of its receipt, and those that the operator put.
+    pub fn blob_refs(&self) -> impl Iterator<Item = &str> {
+        let put = self.facts.iter().filter_map(|fact| match fact {
+            Fact::BlobPut { blob_ref } => Some(blob_ref.as_str()),
+            Fact::SessionOpened(_) | Fact::SessionEnded { .. } | Fact::Captured(_) => None,
+        });
+        self.blobs.iter().map(String::as_str).chain(put)
+    }
 }
 
 impl From<Entry<'_>> for Effects {

@@ -85,6 +85,18 @@ impl Blobs {
         Ok(Some(bytes))
     }
 
+    /// Opens a blob whose content was found to be what its name says.
+    pub fn open_checked(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
+        let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
+        let found = hash_name(&copy_hashing(&file, |_| Ok(()))?);
+        if found != blob_ref {
+            return Err(Fault::Refused(format!("{blob_ref} is damaged: its content hashes to {found}")));
+        }
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))
+            .map_err(|why| Fault::io(format!("cannot read {blob_ref}"), why))?;
+        Ok(Some(file))
+    }
+
     pub fn size_of(&self, blob_ref: &str) -> Result<Option<u64>, Fault> {
         match self.open_blob(blob_ref)? {
             Some(file) => self.size(&file, blob_ref).map(Some),

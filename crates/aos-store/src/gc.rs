@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
+use aos_model::state::Effects;
 use rustix::fs::AtFlags;
 
 use crate::bank::names_in;
@@ -46,13 +47,8 @@ fn is_folder_of_blobs(name: &str) -> bool {
 fn named_blobs(reader: &Reader) -> Result<HashSet<String>, Fault> {
     let mut named = HashSet::new();
     reader.entries(0, |row| {
-        let entry = row.entry()?;
-        named.extend(entry.blobs.iter().map(|blob| blob.clone().into_owned()));
-        for fact in &entry.facts {
-            if let aos_model::entry::Fact::BlobPut { blob_ref } = fact {
-                named.insert(blob_ref.clone());
-            }
-        }
+        let effects = Effects::from(row.entry()?);
+        named.extend(effects.blob_refs().map(str::to_owned));
         Ok(true)
     })?;
     Ok(named)

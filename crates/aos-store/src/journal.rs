@@ -30,6 +30,10 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     /// Appends an entry and folds it into the state, as one. Returns its sequence number.
     fn append(&self, append: Append) -> Result<u64, Fault>;
 
+    /// Forgets an intent whose receipt could not be written and whose steps were taken back: with the next commit it
+    /// is gone, before anything is acknowledged that it could undo.
+    fn abandon(&self, intent: u64);
+
     fn open_intents(&self) -> Result<Vec<OpenIntent>, Fault>;
 
     /// One value of the state.

@@ -10,10 +10,12 @@ mod fault;
 mod gc;
 mod home;
 mod journal;
+mod read_only;
 mod reader;
 mod sqlite;
 mod state_table;
 mod verify;
+mod wal;
 
 pub use bank::Bank;
 pub use blobs::{BlobWriter, Blobs};

@@ -6,7 +6,7 @@ use aos_model::entry::Entry;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use crate::state_table::Recent;
-use crate::{Fault, sqlite};
+use crate::{Fault, read_only, sqlite};
 
 /// A read-only view of a journal, beside a running daemon or without one.
 #[derive(Debug)]
@@ -96,23 +96,37 @@ impl Reader {
     }
 }
 
-/// Opens without writing anything, the shared index of the log included. Where no log is left (a clean stop, a
+/// Opens without the right to write anything, the log and its index included. Where no log is left (a clean stop, a
 /// copy), the database alone is the whole truth.
 fn open_read_only(path: &Path) -> Result<Connection, Fault> {
+    if !read_only::register() {
+        return Err(Fault::Refused("SQLite has no file layer here".into()));
+    }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let uri = |options: &str| format!("file:{}?{options}", percent_encode(path));
-    let connection = Connection::open_with_flags(uri("mode=ro&readonly_shm=1"), flags)?;
+    let log_is_empty =
+        || rustix::fs::stat(path.with_extension("db-wal")).map_or(true, |stat| stat.st_size == 0);
+    let connection =
+        Connection::open_with_flags_and_vfs(uri("mode=ro&readonly_shm=1"), flags, read_only::NAME)?;
     match connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())) {
         Ok(()) => Ok(connection),
-        Err(error) => {
-            let log_is_empty =
-                rustix::fs::stat(path.with_extension("db-wal")).map_or(true, |stat| stat.st_size == 0);
-            let no_index = error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen);
-            if no_index && log_is_empty {
-                return Ok(Connection::open_with_flags(uri("mode=ro&immutable=1"), flags)?);
-            }
-            Err(error.into())
+        Err(error) if error.sqlite_error_code() != Some(rusqlite::ErrorCode::CannotOpen) => Err(error.into()),
+        Err(_) if log_is_empty() => {
+            Ok(Connection::open_with_flags_and_vfs(uri("mode=ro&immutable=1"), flags, read_only::NAME)?)
         }
+        Err(_) => with_an_index_of_our_own(path),
+    }
+}
+
+/// A copy of a home may lack `journal.db-shm`, the index of the log. It can be made again where we may write.
+fn with_an_index_of_our_own(path: &Path) -> Result<Connection, Fault> {
+    let opened = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    match opened.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())) {
+        Ok(()) => Ok(opened),
+        Err(_) => Err(Fault::Refused(format!(
+            "{} has a log whose index, journal.db-shm, is missing and cannot be made here; copy the home to a place where you may write",
+            path.display()
+        ))),
     }
 }
 

@@ -13,12 +13,13 @@ use std::time::Duration;
 use aos_model::receipt::Durability;
 use aos_model::state::Change;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rustix::fs::{Access, AtFlags, OFlags};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::Checkpoints;
 use crate::journal::{Append, Journal, OpenIntent};
 use crate::state_table::Recent;
-use crate::{Fault, Home, disk};
+use crate::{Fault, Home, disk, wal};
 
 /// The tables. `verify` compares them with what a file really holds.
 pub(crate) const SCHEMA: &[(&str, &str)] = &[
@@ -66,6 +67,9 @@ struct Pen {
     seq: u64,
     chain: [u8; 32],
     recent: Arc<RwLock<Recent>>,
+    abandoned: Vec<u64>,
+    /// A commit failed and may have left pages in the log that belong to nothing.
+    leftovers: bool,
 }
 
 #[derive(Debug)]
@@ -86,9 +90,15 @@ impl SqliteJournal {
             disk::check_private(home.state(), name)?;
         }
         check_length(&home.journal_path())?;
+        check_not_lost(home)?;
+        wal::check(&home.journal_path())?;
         let mut connection = Connection::open(home.journal_path())?;
         configure(&connection, durability)?;
         create_or_check(&mut connection)?;
+        // A killed daemon may have left the start of a commit in the log. With a log begun anew, whatever stands behind
+        // a page that does not fit is damage, and can be told.
+        empty_log(&connection);
+        mark_made(home)?;
         let last = connection
             .query_row("SELECT seq, chain FROM entry ORDER BY seq DESC LIMIT 1", [], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get(1)?))
@@ -99,7 +109,14 @@ impl SqliteJournal {
             connection.query_row("SELECT coalesce(max(id), 0) FROM intent", [], |row| row.get(0))?;
         let reader = Connection::open_with_flags(home.journal_path(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let recent = Arc::new(RwLock::new(Recent::load(&connection)?));
-        let pen = Arc::new(Mutex::new(Pen { connection, seq, chain, recent: recent.clone() }));
+        let pen = Arc::new(Mutex::new(Pen {
+            connection,
+            seq,
+            chain,
+            recent: recent.clone(),
+            abandoned: Vec::new(),
+            leftovers: false,
+        }));
         let checkpoints = Arc::new(Checkpoints::default());
         let mover = Connection::open(home.journal_path())?;
         mover.busy_timeout(BUSY_TIMEOUT)?;
@@ -189,13 +206,16 @@ impl Pen {
         let (seq, chain) = (self.seq, self.chain);
         let mut fresh = Vec::new();
         // One statement is a transaction by itself.
-        let alone = matches!(writes, [Write::Intent { .. } | Write::Entry(Append { closes: None, .. })]);
+        let alone = self.abandoned.is_empty()
+            && matches!(writes, [Write::Intent { .. } | Write::Entry(Append { closes: None, .. })]);
         if !alone {
             self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         }
-        let outcome =
-            writes.iter().map(|write| self.put(write, &mut fresh)).collect::<Result<Vec<u64>, Fault>>();
-        let outcome = outcome.and_then(|numbers| {
+        let outcome = self.forget_abandoned().and_then(|()| {
+            let numbers = writes
+                .iter()
+                .map(|write| self.put(write, &mut fresh))
+                .collect::<Result<Vec<u64>, Fault>>()?;
             if !alone {
                 self.connection.prepare_cached("COMMIT")?.execute([])?;
             }
@@ -205,7 +225,13 @@ impl Pen {
             (self.seq, self.chain) = (seq, chain);
             // SQLite may have rolled back by itself; then there is nothing to roll back.
             let _ = self.connection.execute_batch("ROLLBACK");
+            self.leftovers = true;
             return outcome;
+        }
+        self.abandoned.clear();
+        if self.leftovers {
+            // Only now: while the disk is full, emptying the log would make room that is not there for good.
+            self.leftovers = !empty_log(&self.connection);
         }
         let mut recent = self.recent.write().expect("BUG: nobody panics folding");
         recent.accept(fresh);
@@ -214,6 +240,13 @@ impl Pen {
             let _ = recent.checkpoint(&mut self.connection, self.seq);
         }
         outcome
+    }
+
+    fn forget_abandoned(&self) -> Result<(), Fault> {
+        for id in &self.abandoned {
+            self.connection.prepare_cached("DELETE FROM intent WHERE id = ?")?.execute([*id as i64])?;
+        }
+        Ok(())
     }
 
     fn put(&mut self, write: &Write, fresh: &mut Vec<Change>) -> Result<u64, Fault> {
@@ -260,6 +293,10 @@ impl Journal for SqliteJournal {
         self.write(Write::Entry(append))
     }
 
+    fn abandon(&self, intent: u64) {
+        self.pen.lock().expect("BUG: nobody panics with the pen").abandoned.push(intent);
+    }
+
     fn open_intents(&self) -> Result<Vec<OpenIntent>, Fault> {
         let reader = self.reader.lock().expect("BUG: nobody panics reading");
         let mut select = reader.prepare("SELECT id, body, digest FROM intent ORDER BY id")?;
@@ -301,9 +338,37 @@ impl Drop for SqliteJournal {
         if let Ok(mut pen) = self.pen.lock() {
             let Pen { connection, seq, recent, .. } = &mut *pen;
             let _ = recent.write().expect("BUG: nobody panics folding").checkpoint(connection, *seq);
-            let _ = pen.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+            empty_log(&pen.connection);
         }
     }
+}
+
+/// Moves the whole log into the database and starts it anew. False when a reader or a full disk is in the way.
+fn empty_log(connection: &Connection) -> bool {
+    connection
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+        .is_ok_and(|busy| busy == 0)
+}
+
+/// Stands beside the journal from the first day, so that an empty journal is known to be a lost one.
+const MADE: &str = "journal.made";
+
+fn check_not_lost(home: &Home) -> Result<(), Fault> {
+    let is_empty = rustix::fs::stat(home.journal_path()).map_or(true, |stat| stat.st_size == 0);
+    if is_empty && rustix::fs::accessat(home.state(), MADE, Access::EXISTS, AtFlags::empty()).is_ok() {
+        return Err(Fault::Refused(format!(
+            "the journal is lost: {} is missing or empty in a home that was used; restore it from a copy, or choose another AOS_HOME",
+            home.journal_path().display()
+        )));
+    }
+    Ok(())
+}
+
+fn mark_made(home: &Home) -> Result<(), Fault> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(home.state(), MADE, flags, disk::PRIVATE_FILE)
+        .map(drop)
+        .map_err(|why| Fault::io(format!("cannot make {MADE}"), why))
 }
 
 /// SQLite reads pages past a torn end from the log when it can, so a cut file may look whole. We look first.

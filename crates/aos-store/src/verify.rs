@@ -1,10 +1,10 @@
 //! Proving the record whole: the chain of entries, the state they fold to, and the blobs they name.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::path::Path;
 
 use aos_model::request::hash_name;
-use aos_model::state::State;
+use aos_model::state::{Effects, State};
 
 use crate::blobs::{Blobs, copy_hashing};
 use crate::sqlite::{GENESIS, check_schema, link};
@@ -56,6 +56,9 @@ pub fn verify(home: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
     if let Err(fault) = check_schema(&reader.connection) {
         report.add(Finding::Journal(fault.to_string()));
         return Ok(report);
+    }
+    if let Err(fault) = crate::wal::check(&crate::home::journal_path(home)) {
+        report.add(Finding::Journal(fault.to_string()));
     }
     let mut select = reader.connection.prepare("PRAGMA integrity_check")?;
     let mut rows = select.query([])?;
@@ -126,10 +129,11 @@ fn fold_all(
         match row.entry() {
             Ok(entry) => {
                 let wanted = session.is_none() || entry.session_id.as_deref() == session;
-                for blob_ref in entry.blobs.iter().filter(|_| wanted) {
-                    blobs.check(blob_ref, row.seq, report)?;
+                let effects = Effects::from(entry);
+                for blob_ref in effects.blob_refs().filter(|_| wanted) {
+                    blobs.check(blob_ref, row.seq, report);
                 }
-                state.apply(row.seq, &entry.into());
+                state.apply(row.seq, &effects);
             }
             Err(fault) => report.add(Finding::Journal(fault.to_string())),
         }
@@ -178,7 +182,7 @@ fn compare(reader: &Reader, folded: &State, session: Option<&str>, report: &mut 
 /// Each blob is read once, however many entries name it.
 struct BlobCheck {
     blobs: Option<Blobs>,
-    seen: HashMap<String, bool>,
+    seen: HashSet<String>,
 }
 
 impl BlobCheck {
@@ -192,29 +196,29 @@ impl BlobCheck {
             .ok()
             .and_then(|state| disk::open_dir(&state, "blobs").ok())
             .and_then(|dir| Blobs::open(dir, false).ok());
-        BlobCheck { blobs, seen: HashMap::new() }
+        BlobCheck { blobs, seen: HashSet::new() }
     }
 
-    fn check(&mut self, blob_ref: &str, seq: u64, report: &mut Report) -> Result<(), Fault> {
-        if self.seen.contains_key(blob_ref) {
-            return Ok(());
+    fn check(&mut self, blob_ref: &str, seq: u64, report: &mut Report) {
+        if !self.seen.insert(blob_ref.to_owned()) {
+            return;
         }
-        let file = match &self.blobs {
-            Some(blobs) => blobs.open_blob(blob_ref)?,
-            None => None,
-        };
-        let complaint = match file {
-            None => Some(format!("blob {blob_ref}, which entry {seq} names, is missing")),
-            Some(file) => {
-                let found = hash_name(&copy_hashing(&file, |_| Ok(()))?);
-                (found != blob_ref).then(|| format!("blob {blob_ref}, which entry {seq} names, is damaged: hash mismatch, its content is {found}"))
-            }
-        };
-        self.seen.insert(blob_ref.to_owned(), complaint.is_none());
         report.blobs += 1;
-        if let Some(complaint) = complaint {
-            report.add(Finding::Blob(complaint));
+        let named = format!("blob {}, which entry {seq} names,", aos_model::text::escape(blob_ref));
+        let complaint = match self.hash(blob_ref) {
+            Ok(Some(found)) if found == blob_ref => return,
+            Ok(Some(found)) => format!("{named} is damaged: hash mismatch, its content is {found}"),
+            Ok(None) => format!("{named} is missing"),
+            Err(fault) => format!("{named} cannot be read: {fault}"),
+        };
+        report.add(Finding::Blob(complaint));
+    }
+
+    fn hash(&self, blob_ref: &str) -> Result<Option<String>, Fault> {
+        let Some(blobs) = &self.blobs else { return Ok(None) };
+        match blobs.open_blob(blob_ref)? {
+            Some(file) => Ok(Some(hash_name(&copy_hashing(&file, |_| Ok(()))?))),
+            None => Ok(None),
         }
-        Ok(())
     }
 }

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use aos_host::{Call, Evaluate, Host, Job};
+use aos_host::{Answer, Call, Evaluate, Host, Job, Turn};
 use aos_model::limits::{CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_MAX};
 use aos_model::refusal::Refusal;
 use aos_model::strict;
+use rustix::net::SendFlags;
 use serde_json::value::RawValue;
 
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, Wrong};
@@ -149,19 +150,40 @@ struct Out {
 }
 
 impl Out {
-    fn send(&self, mut answer: String) {
+    fn send(&self, reply: Spoken) {
+        let Spoken { mut answer, turn } = reply;
         answer.push('\n');
         let _whole_lines = self.line.lock().expect("BUG: nobody panics writing");
+        // While the turn is held, answers of a session keep its order; but a caller that does not read must not
+        // hold up its session, so what does not fit into the socket now is sent without it.
+        let sent =
+            rustix::net::send(&self.stream, answer.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+                .unwrap_or(0);
+        drop(turn);
         // Who went away does not hear the answer; the journal has it.
-        let _ = (&self.stream).write_all(answer.as_bytes());
+        let _ = (&self.stream).write_all(&answer.as_bytes()[sent..]);
     }
 }
 
-/// What is to be sent, now or later.
+/// What is to be sent, now or later. Notifications get nothing.
 enum Reply {
-    Now(Option<String>),
+    Now(Option<Spoken>),
     /// Runs on a thread of its own.
-    Apart(Box<dyn FnOnce() -> Option<String> + Send>),
+    Apart(Later),
+}
+
+type Later = Box<dyn FnOnce() -> Option<Spoken> + Send>;
+
+/// An answer, and the turn of the session that it was made in.
+struct Spoken {
+    answer: String,
+    turn: Option<Turn>,
+}
+
+impl From<String> for Spoken {
+    fn from(answer: String) -> Spoken {
+        Spoken { answer, turn: None }
+    }
 }
 
 impl Connection {
@@ -181,7 +203,7 @@ impl Connection {
                         ErrorCode::InvalidRequest,
                         format!("a line is at most {FRAME_BYTES_MAX} bytes; send larger content by blob"),
                     );
-                    self.out.send(rpc::error(None, &wrong));
+                    self.out.send(rpc::error(None, &wrong).into());
                     // Reading on a little lets the other side see the answer before the connection breaks.
                     let _ = self.out.stream.shutdown(std::net::Shutdown::Write);
                     return Ok(());
@@ -216,16 +238,17 @@ impl Connection {
                         Reply::Now(answer) => answer,
                         Reply::Apart(run) => run(),
                     })
+                    .map(|spoken| spoken.answer)
                     .collect();
                 if !answers.is_empty() {
-                    self.out.send(format!("[{}]", answers.join(",")));
+                    self.out.send(format!("[{}]", answers.join(",")).into());
                 }
             }
         }
     }
 
     /// Runs a waiting request beside the connection; when too many wait already, the connection waits with them.
-    fn apart(&self, run: Box<dyn FnOnce() -> Option<String> + Send>, entered: Entered) {
+    fn apart(&self, run: Later, entered: Entered) {
         let out = self.out.clone();
         let finish = move || {
             if let Some(answer) = run() {
@@ -253,12 +276,12 @@ impl Connection {
     fn reply(&self, message: Result<Message<'_>, Wrong>) -> Reply {
         let message = match message {
             Ok(message) => message,
-            Err(wrong) => return Reply::Now(Some(rpc::error(None, &wrong))),
+            Err(wrong) => return Reply::Now(Some(rpc::error(None, &wrong).into())),
         };
         let outcome = match &*message.method {
             "effect.call" => match self.admit(message.params) {
                 Ok(job) if job.must_wait() => return self.later(job, message.id),
-                Ok(job) => Ok(self.server.host.answer(job).receipt),
+                Ok(job) => return Reply::Now(spoken(message.id, self.server.host.answer(job))),
                 Err(wrong) => Err(wrong),
             },
             "policy.evaluate" => self.evaluate(message.params),
@@ -269,16 +292,15 @@ impl Connection {
                 self.server.control.stop();
                 Ok("{\"status\":\"ok\"}".to_owned())
             }
-            other => Err(Wrong::new(
-                ErrorCode::MethodNotFound,
-                format!("no method `{}`", aos_model::text::escape(other)),
-            )),
+            other => {
+                let why = format!("no method `{}`", aos_model::text::escape(other));
+                Err(Wrong::new(ErrorCode::MethodNotFound, why))
+            }
         };
-        Reply::Now(match (message.id, outcome) {
-            (None, _) => None,
-            (Some(id), Ok(result)) => Some(rpc::result(id, &result)),
-            (Some(id), Err(wrong)) => Some(rpc::error(Some(id), &wrong)),
-        })
+        Reply::Now(message.id.map(|id| match outcome {
+            Ok(result) => rpc::result(id, &result).into(),
+            Err(wrong) => rpc::error(Some(id), &wrong).into(),
+        }))
     }
 
     fn admit(&self, params: &str) -> Result<Job, Wrong> {
@@ -295,10 +317,7 @@ impl Connection {
 
     fn later(&self, job: Job, id: Option<&RawValue>) -> Reply {
         let (host, id) = (self.server.host.clone(), id.map(RawValue::to_owned));
-        Reply::Apart(Box::new(move || {
-            let receipt = host.answer(job).receipt;
-            id.map(|id| rpc::result(&id, &receipt))
-        }))
+        Reply::Apart(Box::new(move || spoken(id.as_deref(), host.answer(job))))
     }
 
     fn evaluate(&self, params: &str) -> Result<String, Wrong> {
@@ -331,6 +350,10 @@ impl Connection {
             Err(fault) => refused(fault.into()),
         }
     }
+}
+
+fn spoken(id: Option<&RawValue>, answer: Answer) -> Option<Spoken> {
+    id.map(|id| Spoken { answer: rpc::result(id, &answer.receipt), turn: answer.turn })
 }
 
 fn refused(refusal: Refusal) -> String {

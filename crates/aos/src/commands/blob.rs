@@ -24,7 +24,7 @@ fn get(blob_ref: &str) -> anyhow::Result<Exit> {
     let home = Home::open(&home::path()?)?;
     let blob = home
         .blobs(Durability::Process)?
-        .open_blob(blob_ref)?
+        .open_checked(blob_ref)?
         .with_context(|| format!("there is no blob {}", aos_model::text::escape(blob_ref)))?;
     let mut out = std::io::stdout().lock();
     let mut buffer = vec![0; 256 << 10];

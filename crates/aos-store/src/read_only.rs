@@ -1,0 +1,67 @@
+//! A way of opening SQLite files that never asks for the right to write, not even for the log.
+//!
+//! SQLite opens the write-ahead log for writing also when the database is opened read-only. Replay promises to open
+//! nothing for writing (I8), so it goes through a copy of the default file layer that asks for reading only.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
+
+use rusqlite::ffi::{
+    SQLITE_ERROR, SQLITE_OK, SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_OPEN_READWRITE, sqlite3_file,
+    sqlite3_filename, sqlite3_vfs, sqlite3_vfs_find, sqlite3_vfs_register,
+};
+
+pub(crate) const NAME: &CStr = c"aos-read-only";
+
+type Open =
+    unsafe extern "C" fn(*mut sqlite3_vfs, sqlite3_filename, *mut sqlite3_file, c_int, *mut c_int) -> c_int;
+
+static DEFAULT_OPEN: OnceLock<Open> = OnceLock::new();
+
+#[expect(
+    unsafe_code,
+    reason = "SQLite's file layers are C structures; this copies the default one and wraps one function"
+)]
+unsafe extern "C" fn open(
+    vfs: *mut sqlite3_vfs,
+    name: sqlite3_filename,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    out: *mut c_int,
+) -> c_int {
+    let Some(default_open) = DEFAULT_OPEN.get() else { return SQLITE_ERROR };
+    let flags = (flags & !(SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) | SQLITE_OPEN_READONLY;
+    // SAFETY: the arguments are SQLite's own, passed on to the function that it would have called.
+    unsafe { default_open(vfs, name, file, flags, out) }
+}
+
+/// Registers the layer, once. False when SQLite has no default layer to copy.
+#[expect(
+    unsafe_code,
+    reason = "SQLite's file layers are C structures; this copies the default one and wraps one function"
+)]
+pub(crate) fn register() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| {
+        // SAFETY: a null name asks for the default layer, which lives as long as the process.
+        let default = unsafe { sqlite3_vfs_find(std::ptr::null::<c_char>()) };
+        if default.is_null() {
+            return false;
+        }
+        // SAFETY: not null, and never changed once SQLite is initialised; the copy is leaked, so it lives for ever too.
+        let layer = unsafe {
+            let Some(default_open) = (*default).xOpen else { return false };
+            if DEFAULT_OPEN.set(default_open).is_err() {
+                return false;
+            }
+            Box::leak(Box::new(sqlite3_vfs {
+                zName: NAME.as_ptr(),
+                pNext: std::ptr::null_mut(),
+                xOpen: Some(open),
+                ..*default
+            }))
+        };
+        // SAFETY: the structure is complete and lives for ever.
+        unsafe { sqlite3_vfs_register(layer, 0) == SQLITE_OK }
+    })
+}
