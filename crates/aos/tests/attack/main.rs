@@ -5,7 +5,14 @@
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
 )]
+#![allow(
+    unreachable_pub,
+    missing_debug_implementations,
+    clippy::needless_pass_by_value,
+    reason = "the modules of one program speak only to each other, and `json!` literals are given away"
+)]
 
+mod patch;
 mod world;
 
 use std::process::ExitCode;
@@ -40,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    Vec::new()
+    [patch::cases()].into_iter().flatten().collect()
 }
 
 fn trial(case: Case) -> Trial {

@@ -326,9 +326,7 @@ pub fn verdict(receipt: &Value) -> String {
 pub fn expect(what: &str, receipt: &Value, allowed: &[&str]) -> Outcome {
     let found = verdict(receipt);
     let fits = |want: &&str| found == **want || (!want.contains(" / ") && receipt["status"] == **want);
-    check(allowed.iter().any(|want| fits(&want)), || {
-        format!("{what}: expected {allowed:?}, got {found}: {receipt}")
-    })
+    check(allowed.iter().any(fits), || format!("{what}: expected {allowed:?}, got {found}: {receipt}"))
 }
 
 pub fn rand() -> u64 {
@@ -423,4 +421,165 @@ impl Client {
 /// A text value for `content` and `patch`.
 pub fn text(text: impl Into<String>) -> Value {
     json!({ "inline_text": { "text": text.into() } })
+}
+
+/// What a later part of the product brings. Each of these is switched on here and nowhere else.
+pub const LATER_RESTORE: bool = false; // part C: host.fs.restore, host.fs.snapshot
+
+/// `AOS_ATTACK_FULL=1` asks for the long form of the cases that have one.
+pub fn is_full() -> bool {
+    std::env::var_os("AOS_ATTACK_FULL").is_some_and(|value| value == "1")
+}
+
+/// Gathers what is wrong, so that one failure does not hide the next.
+#[derive(Default)]
+pub struct Findings(Vec<String>);
+
+impl Findings {
+    pub fn add(&mut self, outcome: Outcome) {
+        self.0.extend(outcome.err());
+    }
+
+    pub fn outcome(self) -> Outcome {
+        check(self.0.is_empty(), || self.0.join("\n"))
+    }
+}
+
+/// Waits for something that is about to happen.
+pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !happened() {
+        check(Instant::now() < deadline, || format!("waited in vain for {what}"))?;
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// The params of `host.fs.apply_patch` for these sections.
+pub fn patch_of(sections: &str) -> Value {
+    json!({ "patch": text(format!("*** Begin Patch\n{sections}*** End Patch\n")) })
+}
+
+/// The codes of a receipt's warnings.
+pub fn warning_codes(receipt: &Value) -> Vec<&str> {
+    let warnings = receipt["warnings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    warnings.iter().filter_map(|warning| warning["code"].as_str()).collect()
+}
+
+/// A world with one session and one connection to it: all that most cases need.
+pub struct Bench {
+    pub client: Client,
+    pub session: String,
+    pub world: World,
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        Bench::open(json!({}))
+    }
+
+    /// With what is given when the session is opened (`capability`, `policy`, …).
+    pub fn open(extra: Value) -> Bench {
+        Bench::of(World::new(), extra)
+    }
+
+    pub fn of(world: World, extra: Value) -> Bench {
+        Bench { client: world.client(), session: world.open(extra), world }
+    }
+
+    /// `host.fs.<op>` in the session.
+    pub fn fs(&mut self, op: &str, params: Value) -> Value {
+        self.client.fs(&self.session, op, params)
+    }
+
+    pub fn patch(&mut self, sections: &str) -> Value {
+        self.fs("apply_patch", patch_of(sections))
+    }
+
+    pub fn finish(self) -> Outcome {
+        self.world.finish()
+    }
+}
+
+impl Client {
+    /// `host.fs.<op>` in a session.
+    pub fn fs(&mut self, session: &str, op: &str, mut params: Value) -> Value {
+        params["session_id"] = json!(session);
+        self.effect(&format!("host.fs.{op}"), params)
+    }
+}
+
+impl World {
+    /// The entries of the journal, as `aos log --json` gives them.
+    pub fn journal(&self) -> Vec<Value> {
+        let (_, out, _) = self.aos(&["log", "--json"]);
+        out.lines().map(|line| serde_json::from_str(line).expect("an entry is JSON")).collect()
+    }
+
+    /// The entries of one tool call in a session.
+    pub fn entries_of(&self, session: &str, tool_call: &str) -> Vec<Value> {
+        let (_, out, _) = self.aos(&["log", "--json", "--session", session]);
+        let entries = out.lines().map(|line| serde_json::from_str(line).expect("an entry is JSON"));
+        entries.filter(|entry: &Value| entry["tool_call_id"] == tool_call).collect()
+    }
+
+    /// Stores a blob as the operator would; its reference.
+    pub fn blob(&self, bytes: &[u8]) -> String {
+        let file = self.parent.join("blob");
+        std::fs::write(&file, bytes).unwrap();
+        let (code, out, err) = self.aos(&["blob", "put", file.to_str().unwrap()]);
+        assert_eq!(code, 0, "aos blob put: {err}");
+        out.trim().to_owned()
+    }
+
+    /// How the next daemon is started.
+    pub fn set_start(&mut self, start: Start) {
+        self.start = start;
+    }
+
+    /// The most memory the daemon ever held, in bytes.
+    pub fn rss_peak(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon_pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+}
+
+/// strace, attached to a running daemon. Its counters are per thread, so a connection made after it starts at one.
+pub struct Tracer {
+    child: Child,
+    // Kept open: strace goes on talking, and a closed pipe would end it.
+    _said: BufReader<std::process::ChildStderr>,
+}
+
+impl Tracer {
+    pub fn attach(pid: i32, arguments: &[&str]) -> Result<Tracer, String> {
+        let mut child = Command::new("strace")
+            .args(["-f", "-p", &pid.to_string()])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|why| why.to_string())?;
+        let mut said = BufReader::new(child.stderr.take().expect("asked for above"));
+        let mut line = String::new();
+        let _ = said.read_line(&mut line);
+        let tracer = Tracer { child, _said: said };
+        if line.contains("attached") { Ok(tracer) } else { Err(format!("strace: {line}")) }
+    }
+
+    /// Lets the daemon go on untraced; the trace is whole afterwards.
+    pub fn detach(mut self) {
+        signal(self.child.id() as i32, rustix::process::Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Tracer {
+    /// Asked to stop politely, strace would wait for ever for threads of a daemon that was killed.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
