@@ -13,6 +13,7 @@
 )]
 
 mod patch;
+mod policy_capability;
 mod world;
 
 use std::process::ExitCode;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    [patch::cases()].into_iter().flatten().collect()
+    [patch::cases(), policy_capability::cases()].into_iter().flatten().collect()
 }
 
 fn trial(case: Case) -> Trial {

@@ -424,7 +424,10 @@ pub fn text(text: impl Into<String>) -> Value {
 }
 
 /// What a later part of the product brings. Each of these is switched on here and nowhere else.
+pub const LATER_SEARCH: bool = false; // part B: host.fs.grep, host.fs.glob
+pub const LATER_EXEC: bool = false; // part B: host.exec
 pub const LATER_RESTORE: bool = false; // part C: host.fs.restore, host.fs.snapshot
+pub const LATER_TOOL: bool = false; // part E: aos tool call
 
 /// `AOS_ATTACK_FULL=1` asks for the long form of the cases that have one.
 pub fn is_full() -> bool {
@@ -442,6 +445,33 @@ impl Findings {
 
     pub fn outcome(self) -> Outcome {
         check(self.0.is_empty(), || self.0.join("\n"))
+    }
+}
+
+/// A small generator of its own, so that a printed seed brings the same run again.
+pub struct Dice {
+    pub seed: u64,
+    state: u64,
+}
+
+impl Dice {
+    /// `AOS_ATTACK_SEED` repeats a run.
+    pub fn new() -> Dice {
+        let given = std::env::var("AOS_ATTACK_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(rand);
+        Dice { seed, state: seed | 1 }
+    }
+
+    /// From 0 to below `sides`.
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
+    }
+
+    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.roll(from.len())]
     }
 }
 
@@ -492,6 +522,11 @@ impl Bench {
         self.client.fs(&self.session, op, params)
     }
 
+    /// `host.fs.<op>` that must end in one of `allowed`.
+    pub fn must(&mut self, op: &str, params: Value, allowed: &[&str]) -> Outcome {
+        self.client.must(&self.session, op, params, allowed)
+    }
+
     pub fn patch(&mut self, sections: &str) -> Value {
         self.fs("apply_patch", patch_of(sections))
     }
@@ -502,10 +537,27 @@ impl Bench {
 }
 
 impl Client {
+    /// One effect whose params are spelled by hand, for what no JSON library would write.
+    pub fn raw_effect(&mut self, kind: &str, params: &str) -> Value {
+        let call = format!("{{\"kind\":\"{kind}\",\"params\":{params}}}");
+        let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"effect.call\",\"params\":{call}}}\n");
+        self.send(line.as_bytes()).expect("the daemon reads");
+        let answer: Value = self.line().map_or(Value::Null, |line| serde_json::from_str(&line).unwrap());
+        answer.get("result").cloned().unwrap_or(answer)
+    }
+
     /// `host.fs.<op>` in a session.
     pub fn fs(&mut self, session: &str, op: &str, mut params: Value) -> Value {
         params["session_id"] = json!(session);
         self.effect(&format!("host.fs.{op}"), params)
+    }
+}
+
+impl Client {
+    /// `host.fs.<op>` that must end in one of `allowed`.
+    pub fn must(&mut self, session: &str, op: &str, params: Value, allowed: &[&str]) -> Outcome {
+        let what = format!("{op} {params}");
+        expect(&what, &self.fs(session, op, params), allowed)
     }
 }
 
