@@ -14,6 +14,7 @@
 
 mod patch;
 mod policy_capability;
+mod rpc_surface;
 mod world;
 
 use std::process::ExitCode;
@@ -40,6 +41,10 @@ pub enum Need {
 pub type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
+    // Some cases need a second process of another uid; this program is its own.
+    if let Some(code) = rpc_surface::other_uid() {
+        return code;
+    }
     let mut arguments = Arguments::from_args();
     // Two cores, and many cases measure how fast the daemon answers: a few at a time.
     arguments.test_threads.get_or_insert(2);
@@ -48,7 +53,7 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    [patch::cases(), policy_capability::cases()].into_iter().flatten().collect()
+    [patch::cases(), policy_capability::cases(), rpc_surface::cases()].into_iter().flatten().collect()
 }
 
 fn trial(case: Case) -> Trial {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::world::{
-    Bench, Client, Findings, LATER_RESTORE, Start, Tracer, World, check, expect, is_full, is_root, patch_of,
-    rand, text, tree, verdict, wait_for, warning_codes,
+    Bench, Client, DESCRIPTORS_SLACK, Findings, LATER_RESTORE, Start, Tracer, World, check, expect, is_full,
+    is_root, patch_of, rand, text, tree, verdict, wait_for, warning_codes,
 };
 use crate::{Case, Need, Outcome};
 
@@ -927,7 +927,7 @@ fn signaled_or_left_alone() -> Outcome {
             interrupted_at(&world, nth, leaves)?;
         }
     }
-    wait_for("the descriptors to be closed", || world.open_descriptors() <= descriptors)?;
+    wait_for("the descriptors to be closed", || world.open_descriptors() <= descriptors + DESCRIPTORS_SLACK)?;
     world.finish()
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::world::{
-    Bench, Client, Dice, Findings, LATER_EXEC, LATER_SEARCH, LATER_TOOL, World, check, expect, is_full,
-    patch_of, text, tree, verdict, warning_codes,
+    Bench, Client, Dice, Findings, LATER_EXEC, LATER_SEARCH, LATER_TOOL, Start, World, check, expect,
+    is_full, patch_of, text, tree, verdict, warning_codes,
 };
 use crate::{Case, Outcome};
 
@@ -677,7 +677,7 @@ fn patches_ruled(world: &World) -> Outcome {
 }
 
 fn roots_of_another_session() -> Outcome {
-    let world = World::new();
+    let mut world = World::new();
     plant_three(&world);
     world.write("sub/f", "one\n");
     world.write("f", "one\n");
@@ -711,6 +711,10 @@ fn roots_of_another_session() -> Outcome {
     never_widened(&world, &mut client, &a)?;
     no_roots(&world, &mut client)?;
     never_widened(&world, &mut client, &a)?;
+    // What a session may do is written down with it: another daemon widens it no more than another session.
+    world.restart(Start::default());
+    never_widened(&world, &mut world.client(), &a)?;
+    served(&mut world.client(), &both, &shown(&world.parent.join("second/f")))?;
     world.finish()
 }
 

@@ -429,6 +429,10 @@ pub const LATER_EXEC: bool = false; // part B: host.exec
 pub const LATER_RESTORE: bool = false; // part C: host.fs.restore, host.fs.snapshot
 pub const LATER_TOOL: bool = false; // part E: aos tool call
 
+/// Descriptors that may come on top by and by: SQLite opens its files once more when it first checkpoints, and a
+/// session its folder of pre-images when it first changes something.
+pub const DESCRIPTORS_SLACK: usize = 5;
+
 /// `AOS_ATTACK_FULL=1` asks for the long form of the cases that have one.
 pub fn is_full() -> bool {
     std::env::var_os("AOS_ATTACK_FULL").is_some_and(|value| value == "1")
@@ -589,12 +593,47 @@ impl World {
         self.start = start;
     }
 
+    /// A connection that does not wait for ever: an answer that never comes is a failure, not a hang.
+    pub fn patient_client(&self) -> Client {
+        let client = self.client();
+        client.stream().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        client
+    }
+
     /// The most memory the daemon ever held, in bytes.
     pub fn rss_peak(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon_pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
+}
+
+/// How a program that was given a time ended.
+pub struct Ran {
+    /// `None` when a signal ended it, ours included.
+    pub code: Option<i32>,
+    /// Standard output and standard error.
+    pub said: String,
+}
+
+/// Runs a program on a home, and kills it when it takes too long.
+pub fn run_bounded(home: &Path, words: &[&str], limit: Duration) -> Ran {
+    let said = tempfile::NamedTempFile::new().unwrap();
+    let mut child = Command::new(words[0])
+        .args(&words[1..])
+        .env("AOS_HOME", home)
+        .stdin(Stdio::null())
+        .stdout(said.reopen().unwrap())
+        .stderr(said.reopen().unwrap())
+        .spawn()
+        .expect("the program starts");
+    let deadline = Instant::now() + limit;
+    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let _ = child.kill();
+    let code = child.wait().unwrap().code();
+    Ran { code, said: String::from_utf8_lossy(&std::fs::read(said.path()).unwrap()).into_owned() }
 }
 
 /// strace, attached to a running daemon. Its counters are per thread, so a connection made after it starts at one.
