@@ -19,8 +19,11 @@ mod journal_crash;
 mod kill;
 #[path = "../../../../xtask/src/torture/load/mod.rs"]
 mod load;
+mod patch;
 mod path;
+mod policy_capability;
 mod replay;
+mod rpc_surface;
 mod special_files;
 mod world;
 mod write_edit;
@@ -49,6 +52,10 @@ pub enum Need {
 pub type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
+    // Some cases need a second process of another uid; this program is its own.
+    if let Some(code) = rpc_surface::other_uid() {
+        return code;
+    }
     let mut arguments = Arguments::from_args();
     // Two cores, and many cases measure how fast the daemon answers: a few at a time.
     arguments.test_threads.get_or_insert(2);
@@ -57,10 +64,19 @@ fn main() -> ExitCode {
 }
 
 fn areas() -> Vec<Case> {
-    [path::cases(), special_files::cases(), write_edit::cases(), journal_crash::cases(), replay::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        path::cases(),
+        special_files::cases(),
+        write_edit::cases(),
+        patch::cases(),
+        policy_capability::cases(),
+        rpc_surface::cases(),
+        journal_crash::cases(),
+        replay::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn trial(case: Case) -> Trial {

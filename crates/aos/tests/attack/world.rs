@@ -640,6 +640,146 @@ impl Agent {
     }
 }
 
+/// What a later part of the product brings. Each of these is switched on here and nowhere else.
+pub const LATER_RESTORE: bool = false; // part C: host.fs.restore, host.fs.snapshot
+pub const LATER_TOOL: bool = false; // part E: aos tool call
+
+/// Descriptors that may come on top by and by: SQLite opens its files once more when it first checkpoints, and a
+/// session its folder of pre-images when it first changes something.
+pub const DESCRIPTORS_SLACK: usize = 5;
+
+/// `AOS_ATTACK_FULL=1` asks for the long form of the cases that have one.
+pub fn is_full() -> bool {
+    std::env::var_os("AOS_ATTACK_FULL").is_some_and(|value| value == "1")
+}
+
+/// Gathers what is wrong, so that one failure does not hide the next.
+#[derive(Default)]
+pub struct Findings(Vec<String>);
+
+impl Findings {
+    pub fn add(&mut self, outcome: Outcome) {
+        self.0.extend(outcome.err());
+    }
+
+    pub fn outcome(self) -> Outcome {
+        check(self.0.is_empty(), || self.0.join("\n"))
+    }
+}
+
+/// A small generator of its own, so that a printed seed brings the same run again.
+pub struct Dice {
+    pub seed: u64,
+    state: u64,
+}
+
+impl Dice {
+    /// `AOS_ATTACK_SEED` repeats a run.
+    pub fn new() -> Dice {
+        let given = std::env::var("AOS_ATTACK_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(rand);
+        Dice { seed, state: seed | 1 }
+    }
+
+    /// From 0 to below `sides`.
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
+    }
+
+    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.roll(from.len())]
+    }
+}
+
+/// Waits for something that is about to happen.
+pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !happened() {
+        check(Instant::now() < deadline, || format!("waited in vain for {what}"))?;
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// The params of `host.fs.apply_patch` for these sections.
+pub fn patch_params(sections: &str) -> Value {
+    json!({ "patch": text(format!("*** Begin Patch\n{sections}*** End Patch\n")) })
+}
+
+/// The codes of a receipt's warnings.
+pub fn warning_codes(receipt: &Value) -> Vec<&str> {
+    let warnings = receipt["warnings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    warnings.iter().filter_map(|warning| warning["code"].as_str()).collect()
+}
+
+/// A world with one session and one connection to it: all that most cases need.
+pub struct Bench {
+    pub client: Client,
+    pub session: String,
+    pub world: World,
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        Bench::open(json!({}))
+    }
+
+    /// With what is given when the session is opened (`capability`, `policy`, …).
+    pub fn open(extra: Value) -> Bench {
+        Bench::of(World::new(), extra)
+    }
+
+    pub fn of(world: World, extra: Value) -> Bench {
+        Bench { client: world.client(), session: world.open(extra), world }
+    }
+
+    /// `host.fs.<op>` in the session.
+    pub fn fs(&mut self, op: &str, params: Value) -> Value {
+        self.client.fs(&self.session, op, params)
+    }
+
+    /// `host.fs.<op>` that must end in one of `allowed`.
+    pub fn must(&mut self, op: &str, params: Value, allowed: &[&str]) -> Outcome {
+        self.client.must(&self.session, op, params, allowed)
+    }
+
+    pub fn patch(&mut self, sections: &str) -> Value {
+        self.fs("apply_patch", patch_params(sections))
+    }
+
+    pub fn finish(self) -> Outcome {
+        self.world.finish()
+    }
+}
+
+impl Client {
+    /// One effect whose params are spelled by hand, for what no JSON library would write.
+    pub fn raw_effect(&mut self, kind: &str, params: &str) -> Value {
+        let call = format!("{{\"kind\":\"{kind}\",\"params\":{params}}}");
+        let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"effect.call\",\"params\":{call}}}\n");
+        self.send(line.as_bytes()).expect("the daemon reads");
+        let answer: Value = self.line().map_or(Value::Null, |line| serde_json::from_str(&line).unwrap());
+        answer.get("result").cloned().unwrap_or(answer)
+    }
+
+    /// `host.fs.<op>` in a session.
+    pub fn fs(&mut self, session: &str, op: &str, mut params: Value) -> Value {
+        params["session_id"] = json!(session);
+        self.effect(&format!("host.fs.{op}"), params)
+    }
+}
+
+impl Client {
+    /// `host.fs.<op>` that must end in one of `allowed`.
+    pub fn must(&mut self, session: &str, op: &str, params: Value, allowed: &[&str]) -> Outcome {
+        let what = format!("{op} {params}");
+        expect(&what, &self.fs(session, op, params), allowed)
+    }
+}
+
 impl World {
     /// Opens a session and a connection for it.
     pub fn agent(&self, extra: Value) -> Agent {
@@ -725,5 +865,108 @@ impl Drop for Injection {
         // Asked kindly, strace waits for a daemon that is just ending; the kernel lets go of it either way.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+impl World {
+    /// The entries of the journal, as `aos log --json` gives them.
+    pub fn journal(&self) -> Vec<Value> {
+        let (_, out, _) = self.aos(&["log", "--json"]);
+        out.lines().map(|line| serde_json::from_str(line).expect("an entry is JSON")).collect()
+    }
+
+    /// The entries of one tool call in a session.
+    pub fn entries_of(&self, session: &str, tool_call: &str) -> Vec<Value> {
+        let (_, out, _) = self.aos(&["log", "--json", "--session", session]);
+        let entries = out.lines().map(|line| serde_json::from_str(line).expect("an entry is JSON"));
+        entries.filter(|entry: &Value| entry["tool_call_id"] == tool_call).collect()
+    }
+
+    /// Stores a blob as the operator would; its reference.
+    pub fn blob(&self, bytes: &[u8]) -> String {
+        let file = self.parent.join("blob");
+        std::fs::write(&file, bytes).unwrap();
+        let (code, out, err) = self.aos(&["blob", "put", file.to_str().unwrap()]);
+        assert_eq!(code, 0, "aos blob put: {err}");
+        out.trim().to_owned()
+    }
+
+    /// How the next daemon is started.
+    pub fn set_start(&mut self, start: Start) {
+        self.start = start;
+    }
+
+    /// A connection that does not wait for ever: an answer that never comes is a failure, not a hang.
+    pub fn patient_client(&self) -> Client {
+        let client = self.client();
+        client.stream().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        client
+    }
+}
+
+/// How a program that was given a time ended.
+pub struct Ran {
+    /// `None` when a signal ended it, ours included.
+    pub code: Option<i32>,
+    /// Standard output and standard error.
+    pub said: String,
+}
+
+/// Runs a program on a home, and kills it when it takes too long.
+pub fn run_bounded(home: &Path, words: &[&str], limit: Duration) -> Ran {
+    let said = tempfile::NamedTempFile::new().unwrap();
+    let mut child = Command::new(words[0])
+        .args(&words[1..])
+        .env("AOS_HOME", home)
+        .stdin(Stdio::null())
+        .stdout(said.reopen().unwrap())
+        .stderr(said.reopen().unwrap())
+        .spawn()
+        .expect("the program starts");
+    let deadline = Instant::now() + limit;
+    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let _ = child.kill();
+    let code = child.wait().unwrap().code();
+    Ran { code, said: String::from_utf8_lossy(&std::fs::read(said.path()).unwrap()).into_owned() }
+}
+
+/// strace, attached to a running daemon. Its counters are per thread, so a connection made after it starts at one.
+pub struct Tracer {
+    child: Child,
+    // Kept open: strace goes on talking, and a closed pipe would end it.
+    _said: BufReader<std::process::ChildStderr>,
+}
+
+impl Tracer {
+    pub fn attach(pid: i32, arguments: &[&str]) -> Result<Tracer, String> {
+        let mut child = Command::new("strace")
+            .args(["-f", "-p", &pid.to_string()])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|why| why.to_string())?;
+        let mut said = BufReader::new(child.stderr.take().expect("asked for above"));
+        let mut line = String::new();
+        let _ = said.read_line(&mut line);
+        let tracer = Tracer { child, _said: said };
+        if line.contains("attached") { Ok(tracer) } else { Err(format!("strace: {line}")) }
+    }
+
+    /// Lets the daemon go on untraced; the trace is whole afterwards.
+    pub fn detach(mut self) {
+        signal(self.child.id() as i32, rustix::process::Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Tracer {
+    /// Asked to stop politely, strace would wait for ever for threads of a daemon that was killed.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -163,7 +163,9 @@ fn restart_while_full(scene: &mut Scene, before: &std::collections::BTreeMap<Pat
         let receipt = scene.ask("host.fs.write_file", scene.write("f", "new\n"));
         expect("full and restarted: write_file", &receipt, &["error / no_space", "ok"])?;
         if receipt["status"] == "ok" {
-            return check(scene.world.read("f") == b"new\n", || "acknowledged on a full disk, but not done".into());
+            return check(scene.world.read("f") == b"new\n", || {
+                "acknowledged on a full disk, but not done".into()
+            });
         }
     }
     check(tree(&scene.world.root) == *before, || "a restart on a full disk changed something".into())
