@@ -52,7 +52,7 @@ pub fn evaluate(asked: &Evaluate) -> Result<Evaluation, Refusal> {
         return Err(invalid("field `cwd`: give an absolute path"));
     }
     let cwd = link_free(cwd);
-    let workspace = asked.workspace.as_deref().map(|workspace| link_free(&lexical_join(&cwd, workspace)));
+    let workspace = asked.workspace.as_deref().map(|workspace| link_free(&beneath(&cwd, workspace)));
     let policy = compile(asked.policy.as_ref().unwrap_or(&PolicySpec::default()))?;
     let workspaces: Vec<&str> = workspace.as_deref().into_iter().collect();
     run(&policy, &cwd, &workspaces, asked)
@@ -78,11 +78,11 @@ fn run(policy: &Policy, cwd: &str, workspaces: &[&str], asked: &Evaluate) -> Res
     let access = policy.host_access();
     match (&asked.path, &asked.argv) {
         (Some(path), None) => {
-            let resolved = link_free(&lexical_join(cwd, path));
+            let resolved = link_free(&beneath(cwd, path));
             Ok(access.evaluate_path(&PathQuery { input: path, cwd, workspaces, resolved: &resolved }))
         }
         (None, Some(argv)) => {
-            let command_cwd = link_free(&lexical_join(cwd, asked.command_cwd.as_deref().unwrap_or(cwd)));
+            let command_cwd = link_free(&beneath(cwd, asked.command_cwd.as_deref().unwrap_or(cwd)));
             let home = std::env::var("HOME").ok();
             Ok(access.evaluate_command(&CommandQuery {
                 argv,
@@ -97,8 +97,13 @@ fn run(policy: &Policy, cwd: &str, workspaces: &[&str], asked: &Evaluate) -> Res
     }
 }
 
+/// Joined but not simplified: what `..` means depends on the links before it.
+fn beneath(cwd: &str, path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") }
+}
+
 /// Where an absolute path leads, links read as text; one that cannot be followed stays as it is.
 fn link_free(path: &str) -> String {
     let followed = Spelled::parse(path).ok().and_then(|spelled| crate::jail::follow_text(spelled.as_bytes()));
-    followed.map_or_else(|| path.to_owned(), |bytes| absolute_shown(&bytes))
+    followed.map_or_else(|| lexical_join("/", path), |bytes| absolute_shown(&bytes))
 }

@@ -2,6 +2,10 @@
 
 /// One line on the socket. Larger content goes by blob.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// A line up to this length needs no share of the next.
+pub const FRAME_BYTES_FREE: usize = 64 << 10;
+/// All longer lines that are being received or answered at one time, together.
+pub const FRAMES_BYTES_MAX: usize = 64 << 20;
 /// What a receipt carries inline when the capability does not say otherwise.
 pub const INLINE_BYTES_DEFAULT: u64 = 16_384;
 /// What one read returns.

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::limits::RECORDED_CONTENT_BYTES_MAX;
 use crate::refusal::{Code, Refusal};
-use crate::strict::{self, Invalid, UniqueMap, present};
+use crate::strict::{self, Invalid, UniqueMap, present, present_shallow, shallow};
 
 /// One line an effect: the variant (and params struct), its kind on the wire.
 macro_rules! effects {
@@ -103,9 +103,9 @@ impl From<Invalid> for Unparsed {
 pub struct SessionOpen {
     pub target: TargetSpec,
     /// Kept raw: what is wrong inside it is `invalid_capability`, not `invalid_params`.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_shallow", skip_serializing_if = "Option::is_none")]
     pub capability: Option<Box<RawValue>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_shallow", skip_serializing_if = "Option::is_none")]
     pub policy: Option<Box<RawValue>>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
@@ -135,8 +135,8 @@ impl SessionOpen {
 pub enum TargetSpec {
     Local(LocalTarget),
     /// Not served yet: kept as it came, so that the refusal says `unsupported_target`, not `invalid_params`.
-    Vfs(Box<RawValue>),
-    Staged(Box<RawValue>),
+    Vfs(#[serde(deserialize_with = "shallow")] Box<RawValue>),
+    Staged(#[serde(deserialize_with = "shallow")] Box<RawValue>),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -28,6 +28,16 @@ pub fn escape(text: &str) -> String {
     out
 }
 
+/// JSON with its C1 and bidi controls as `\\uNNNN`: the same value, harmless on a terminal.
+pub fn escape_json(json: &str) -> String {
+    let is_plain = |c: char| !is_hostile(c) || c == '\n';
+    if json.chars().all(is_plain) {
+        return json.to_owned();
+    }
+    let escaped = |c: char| if is_plain(c) { c.to_string() } else { format!("\\u{:04x}", c as u32) };
+    json.chars().map(escaped).collect()
+}
+
 /// As [`escape`], but a text of several lines keeps its lines and tabs.
 pub fn escape_lines(text: &str) -> String {
     text.split('\n').map(|line| escape(line).replace("\\t", "\t")).collect::<Vec<_>>().join("\n")
@@ -80,6 +90,7 @@ mod tests {
         assert_eq!(escape("a\nb\x1b[2J\u{202e}"), "a\\nb\\u{1b}[2J\\u{202e}");
         assert_eq!(escape("plain é"), "plain é");
         assert_eq!(escape_lines("a\tb\nc\x07"), "a\tb\nc\\u{7}");
+        assert_eq!(escape_json("{\"a\":\"\u{202e}\u{9b}\"}"), r#"{"a":"\u202e\u009b"}"#);
     }
 
     #[test]

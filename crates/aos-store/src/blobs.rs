@@ -55,10 +55,14 @@ impl Blobs {
     /// Opens a blob for reading; `None` when there is none of that name.
     pub fn open_blob(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
         let Some(digits) = digits(blob_ref) else { return Ok(None) };
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let name = format!("{}/{}", &digits[..2], &digits[2..]);
         match rustix::fs::openat(&self.dir, name, flags, Mode::empty()) {
-            Ok(file) => Ok(Some(file)),
+            Ok(file) => match rustix::fs::fstat(&file) {
+                Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() => Ok(Some(file)),
+                Ok(_) => Err(Fault::Refused(format!("{blob_ref} is no regular file"))),
+                Err(why) => Err(Fault::io(format!("cannot look at {blob_ref}"), why)),
+            },
             Err(Errno::NOENT) => Ok(None),
             Err(why) => Err(Fault::io(format!("cannot open {blob_ref}"), why)),
         }

@@ -395,6 +395,12 @@ fn configure(connection: &Connection, durability: Durability) -> Result<(), Faul
     connection.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY;"
     ))?;
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Fault::Refused(format!(
+            "the journal cannot be kept in a write-ahead log here (it is in mode {mode}); is the disk full?"
+        )));
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use aos_model::strict::{Invalid, present};
+use aos_model::strict::{self, Invalid, present};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -94,12 +94,9 @@ struct Envelope<'a> {
 }
 
 fn parse_message(text: &str) -> Result<Message<'_>, Wrong> {
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|why| {
-        let code = match why.classify() {
-            serde_json::error::Category::Data => ErrorCode::InvalidRequest,
-            _ => ErrorCode::ParseError,
-        };
-        Wrong::new(code, why.to_string())
+    let envelope: Envelope<'_> = strict::parse(text).map_err(|invalid| match invalid {
+        Invalid::Syntax(why) => Wrong::new(ErrorCode::ParseError, why),
+        Invalid::Shape(why) => Wrong::new(ErrorCode::InvalidRequest, why),
     })?;
     if envelope.jsonrpc != "2.0" {
         return Err(Wrong::new(ErrorCode::InvalidRequest, "field `jsonrpc`: must be \"2.0\""));

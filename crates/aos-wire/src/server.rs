@@ -11,13 +11,18 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use aos_host::{Answer, Call, Evaluate, Host, Job, Turn};
-use aos_model::limits::{CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_MAX};
+use aos_model::limits::{
+    CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_FREE, FRAME_BYTES_MAX, FRAMES_BYTES_MAX,
+};
 use aos_model::refusal::Refusal;
 use aos_model::strict;
 use rustix::net::SendFlags;
 use serde_json::value::RawValue;
 
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, Wrong};
+
+/// How long a long line waits for others to be answered before it is refused.
+const FRAME_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What only the operator's program can answer: how the daemon is, and that it shall stop.
 pub trait Control: Send + Sync {
@@ -35,6 +40,7 @@ pub struct Server {
     under_way: Mutex<usize>,
     all_answered: Condvar,
     stopping: AtomicBool,
+    unfinished: Budget,
 }
 
 impl std::fmt::Debug for Server {
@@ -52,6 +58,7 @@ impl Server {
             under_way: Mutex::new(0),
             all_answered: Condvar::new(),
             stopping: AtomicBool::new(false),
+            unfinished: Budget::default(),
         })
     }
 
@@ -196,12 +203,15 @@ impl Connection {
         let mut reader = BufReader::with_capacity(64 << 10, &self.out.stream);
         let mut line = Vec::new();
         loop {
-            match read_line(&mut reader, &mut line)? {
+            let mut held = Held { budget: &self.server.unfinished, bytes: 0 };
+            match read_line(&mut reader, &mut line, &mut held)? {
                 Read::End => return Ok(()),
                 Read::TooLong => {
                     let wrong = Wrong::new(
                         ErrorCode::InvalidRequest,
-                        format!("a line is at most {FRAME_BYTES_MAX} bytes; send larger content by blob"),
+                        format!(
+                            "a line is at most {FRAME_BYTES_MAX} bytes, and all long lines together {FRAMES_BYTES_MAX}; send larger content by blob"
+                        ),
                     );
                     self.out.send(rpc::error(None, &wrong).into());
                     // Reading on a little lets the other side see the answer before the connection breaks.
@@ -304,7 +314,7 @@ impl Connection {
     }
 
     fn admit(&self, params: &str) -> Result<Job, Wrong> {
-        let call: EffectCall<'_> = parse_borrowed(params)?;
+        let call: EffectCall<'_> = strict::parse(params).map_err(Wrong::params)?;
         let params = call.params.map_or("{}", RawValue::get);
         let call = Call {
             kind: &call.kind,
@@ -360,17 +370,6 @@ fn refused(refusal: Refusal) -> String {
     aos_model::receipt::Receipt::refusal(refusal).to_json()
 }
 
-/// As `strict::parse`, for values that borrow from the line.
-fn parse_borrowed<'a, T: serde::Deserialize<'a>>(params: &'a str) -> Result<T, Wrong> {
-    serde_json::from_str(params).map_err(|why| {
-        let code = match why.classify() {
-            serde_json::error::Category::Data => ErrorCode::InvalidParams,
-            _ => ErrorCode::ParseError,
-        };
-        Wrong::new(code, why.to_string())
-    })
-}
-
 enum Read {
     Line,
     TooLong,
@@ -378,7 +377,7 @@ enum Read {
 }
 
 /// One line, of bounded length. What follows no newline at the end is no message.
-fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Read> {
+fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>, held: &mut Held<'_>) -> io::Result<Read> {
     line.clear();
     loop {
         let available = match reader.fill_buf() {
@@ -389,13 +388,60 @@ fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Read> 
         };
         let end = available.iter().position(|b| *b == b'\n');
         let taken = end.unwrap_or(available.len());
-        if line.len() + taken > FRAME_BYTES_MAX {
+        if line.len() + taken > FRAME_BYTES_MAX || !held.grow_to(line.len() + taken) {
             return Ok(Read::TooLong);
         }
         line.extend_from_slice(&available[..taken]);
         reader.consume(taken + usize::from(end.is_some()));
         if end.is_some() {
             return Ok(Read::Line);
+        }
+    }
+}
+
+/// What all connections together may hold of lines that are long and not answered yet.
+#[derive(Debug, Default)]
+struct Budget {
+    held_bytes: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// One connection's share, given back when its line is answered.
+struct Held<'a> {
+    budget: &'a Budget,
+    bytes: usize,
+}
+
+impl Held<'_> {
+    /// Small lines are free. False when the others did not make room in time.
+    fn grow_to(&mut self, bytes: usize) -> bool {
+        if bytes <= FRAME_BYTES_FREE || bytes <= self.bytes {
+            return true;
+        }
+        // By doubling, so that a line grows with few looks at the shared count.
+        let wanted = bytes.next_power_of_two().min(FRAME_BYTES_MAX);
+        let more = wanted - self.bytes;
+        let held = self.budget.held_bytes.lock().expect("BUG: nobody panics counting");
+        let full = |held: &mut usize| *held + more > FRAMES_BYTES_MAX;
+        let (mut held, _) = self
+            .budget
+            .freed
+            .wait_timeout_while(held, FRAME_PATIENCE, full)
+            .expect("BUG: nobody panics counting");
+        if *held + more > FRAMES_BYTES_MAX {
+            return false;
+        }
+        *held += more;
+        self.bytes = wanted;
+        true
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            *self.budget.held_bytes.lock().expect("BUG: nobody panics counting") -= self.bytes;
+            self.budget.freed.notify_all();
         }
     }
 }

@@ -82,7 +82,11 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     let started = Instant::now();
     let (host, report) = Host::start(home, Machine::real(durability, umask))
         .inspect_err(|fault| log.line(&format!("cannot start: {fault}")))?;
-    let listener = aos_wire::bind(host.home().run()).context("cannot bind run/aosd.sock")?;
+    // The socket is made with its final mode. Nothing else makes files at this moment.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = aos_wire::bind(host.home().run()).context("cannot bind run/aosd.sock");
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let listener = listener?;
     log.line(&format!(
         "aosd {} serves: {} sessions open, {} closed at start, {} effects rolled back, ready after {} ms",
         env!("CARGO_PKG_VERSION"),

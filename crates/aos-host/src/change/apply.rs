@@ -1,82 +1,83 @@
 //! Applying the steps of an armed plan, in order; a step that fails takes all before it back.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use aos_model::entry::Fact;
 use aos_model::receipt::{Durability, Kind, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::state::{Image, PathRecord, SnapshotRecord};
-use rustix::fs::{Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
+use rustix::fs::{Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::bank::{self, Object};
 use super::mark::{Mark, Seen};
-use super::{DirAt, Put, Spot, Step, undo};
+use super::{Put, Spot, Step, undo};
 use crate::fault;
 use crate::host::Host;
-use crate::jail::Meta;
+use crate::jail::{Meta, is_below};
 use crate::session::Live;
 use crate::spine::Done;
 
+/// How often a neighbour may get in between while our file is taken out again.
+const GIVE_BACK_TRIES: usize = 64;
+
 /// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
 pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<Done, Refusal> {
-    let plan =
-        armed.plan.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
+    let ending =
+        armed.ending.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
     let mut work = Work {
+        armed,
         bank: live.bank_dir()?,
         sync: host.machine.durability == Durability::Power,
-        made: plan.steps.iter().map(|_| None).collect(),
+        begun: false,
         touched: Vec::new(),
-        warnings: plan.warnings,
-        after: Vec::with_capacity(plan.steps.len()),
+        warnings: ending.warnings,
+        after: Vec::with_capacity(armed.steps.len()),
     };
-    for (index, (step, mark)) in plan.steps.iter().zip(&armed.marks).enumerate() {
+    for (index, (step, mark)) in armed.steps.iter().zip(&armed.marks).enumerate() {
+        work.begun = false;
         if let Err(mut refusal) = work.step(index, step, mark) {
             if matches!(refusal.code, Code::StaleBase | Code::FileExists) {
-                refusal.code = plan.raced;
+                refusal.code = ending.raced;
             }
-            // A folder that we did not get to make is somebody else's: the failed step is not taken back then.
-            let begun = !matches!(step, Step::MakeDir { .. }) || work.made[index].is_some();
-            refusal.detail.not_rolled_back = undo::take_back_first(host, armed, index + usize::from(begun));
+            // A step that did not get to touch anything has nothing to take back: what is there is somebody else's.
+            let count = index + usize::from(work.begun);
+            refusal.detail.not_rolled_back = undo::take_back_first(host, armed, count);
             return Err(refusal);
         }
     }
     if let Err(why) = work.sync_folders() {
-        let refusal = fault::refusal("cannot sync the changed folders", why);
-        undo::take_back_first(host, armed, armed.marks.len());
+        let mut refusal = fault::refusal("cannot sync the changed folders", why);
+        refusal.detail.not_rolled_back = undo::take_back_first(host, armed, armed.marks.len());
         return Err(refusal);
     }
-    let snapshot = record(armed, &plan.steps, &work.after);
-    let mut done = Done::new(Status::Ok, (plan.finish)(&work.after), work.warnings);
+    let snapshot = record(armed, &armed.steps, &work.after);
+    let mut done = Done::new(Status::Ok, (ending.finish)(&work.after), work.warnings);
     done.facts.push(Fact::Captured(Box::new(snapshot)));
     done.trace = Some(Trace { snapshot_id: armed.snapshot_id.clone(), durability: host.machine.durability });
     Ok(done)
 }
 
 struct Work<'a> {
+    armed: &'a Armed<'a>,
     bank: &'a OwnedFd,
     sync: bool,
-    /// Folders that steps made, by the step's index.
-    made: Vec<Option<OwnedFd>>,
+    /// Whether the step under way has touched the disk.
+    begun: bool,
     /// Folders to sync at `power`.
     touched: Vec<OwnedFd>,
     warnings: Vec<Warning>,
     after: Vec<Option<Meta>>,
 }
 
-impl Work<'_> {
-    fn dir<'a>(&'a self, spot: &'a Spot) -> BorrowedFd<'a> {
-        match &spot.dir {
-            DirAt::Pinned(dir) => dir.as_fd(),
-            DirAt::Made(index) => {
-                self.made[*index].as_ref().expect("BUG: folders are made before what lies in them").as_fd()
-            }
-        }
+impl<'a> Work<'a> {
+    fn dir(&self, spot: &'a Spot) -> BorrowedFd<'a> {
+        self.armed.dir(spot).expect("BUG: folders are made before what lies in them")
     }
 
-    fn step(&mut self, index: usize, step: &Step, mark: &Mark) -> Result<(), Refusal> {
+    fn step(&mut self, index: usize, step: &'a Step, mark: &'a Mark) -> Result<(), Refusal> {
         let after = match (step, mark) {
             (Step::Put(put), Mark::Put { temporary, bank, .. }) => {
                 Some(self.put(put, temporary.as_bytes(), bank)?)
@@ -95,7 +96,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn put(&mut self, put: &Put, temporary: &[u8], bank_name: &str) -> Result<Meta, Refusal> {
+    fn put(&mut self, put: &'a Put, temporary: &'a [u8], bank_name: &str) -> Result<Meta, Refusal> {
         let fail = |why| match why {
             Errno::NOENT => Refusal::new(
                 Code::ParentNotFound,
@@ -107,6 +108,7 @@ impl Work<'_> {
         let dir = self.dir(&put.at);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600)).map_err(fail)?;
+        self.begun = true;
         write_all(&file, &put.bytes).map_err(fail)?;
         let (meta, kept) = dress(&file, put, old.as_ref()).map_err(fail)?;
         if self.sync {
@@ -124,7 +126,7 @@ impl Work<'_> {
                 .map_err(|why| appeared(put, why))?;
             }
             Some(before) => {
-                let displaced = self.exchange(put, &before, temporary)?;
+                let displaced = self.exchange(put, &before, temporary, (&file, &meta))?;
                 let object = Object { dir, name: temporary, meta: displaced, open: old };
                 bank::deposit(object, self.bank, bank_name, self.sync)
                     .map_err(|why| not_kept(&put.at, why))?;
@@ -140,7 +142,7 @@ impl Work<'_> {
     }
 
     /// The file to be replaced, opened to copy its attributes. `None` inside when it cannot be read.
-    fn open_old(&self, at: &Spot) -> Result<Option<OwnedFd>, Refusal> {
+    fn open_old(&self, at: &'a Spot) -> Result<Option<OwnedFd>, Refusal> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(self.dir(at), at.name.as_slice(), flags, Mode::empty()) {
             Ok(file) => Ok(Some(file)),
@@ -150,27 +152,86 @@ impl Work<'_> {
     }
 
     /// Swaps the new file in. What came out must be what was there when the plan was made.
-    fn exchange(&self, put: &Put, before: &Meta, temporary: &[u8]) -> Result<Meta, Refusal> {
+    fn exchange(
+        &self,
+        put: &'a Put,
+        before: &Meta,
+        temporary: &[u8],
+        new: (&OwnedFd, &Meta),
+    ) -> Result<Meta, Refusal> {
         let (dir, name) = (self.dir(&put.at), put.at.name.as_slice());
-        let swap = || rustix::fs::renameat_with(dir, temporary, dir, name, RenameFlags::EXCHANGE);
-        swap().map_err(|why| match why {
-            Errno::NOENT => changed_meanwhile(&put.at, "it was removed"),
-            why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
-        })?;
+        rustix::fs::renameat_with(dir, temporary, dir, name, RenameFlags::EXCHANGE).map_err(
+            |why| match why {
+                Errno::NOENT => changed_meanwhile(&put.at, "it was removed"),
+                why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
+            },
+        )?;
         let displaced = Meta::at(dir, temporary).ok().flatten();
         let as_planned =
             |now: &Meta| now.kind == Kind::File && (now.same_version(before) || !put.built_on_before);
         if let Some(displaced) = displaced.filter(as_planned) {
             return Ok(displaced);
         }
-        swap().map_err(|why| fault::refusal(&format!("cannot put {} back", put.at.shown), why))?;
+        self.give_back(put, temporary, new)
+            .map_err(|why| fault::refusal(&format!("cannot put {} back", put.at.shown), why))?;
         Err(changed_meanwhile(&put.at, "somebody else wrote it"))
     }
 
-    fn remove(&mut self, at: &Spot, before: &Meta, temporary: &[u8], bank_name: &str) -> Result<(), Refusal> {
+    /// Takes our file out again, so that everything is as if it had never been there. A neighbour who renames all the
+    /// while may have moved it on; then what we hold belongs where our file is now.
+    fn give_back(&self, put: &'a Put, temporary: &[u8], (file, new): (&OwnedFd, &Meta)) -> Result<(), Errno> {
+        let dir = self.dir(&put.at);
+        let swap = |there: BorrowedFd<'_>, name: &[u8]| {
+            rustix::fs::renameat_with(dir, temporary, there, name, RenameFlags::EXCHANGE)
+        };
+        let holds_ours = || {
+            Meta::at(dir, temporary)
+                .map(|held| held.is_some_and(|held| (held.dev, held.ino) == (new.dev, new.ino)))
+        };
+        for _ in 0..GIVE_BACK_TRIES {
+            let moved_on = self.locate(file);
+            let elsewhere = moved_on.as_ref().map(|(dir, name)| (dir.as_fd(), name.as_slice()));
+            for (there, name) in [Some((dir, put.at.name.as_slice())), elsewhere].into_iter().flatten() {
+                if swap(there, name).is_err() {
+                    continue;
+                }
+                if holds_ours()? {
+                    return Ok(());
+                }
+                // That was somebody's: it goes back to where it just was.
+                swap(there, name)?;
+            }
+        }
+        Err(Errno::BUSY)
+    }
+
+    /// Where our file is now, as the kernel knows it, if that is inside the roots.
+    fn locate(&self, file: &OwnedFd) -> Option<(OwnedFd, Vec<u8>)> {
+        use std::os::fd::AsRawFd as _;
+        let path = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())
+            .ok()?
+            .into_bytes();
+        let slash = path.iter().rposition(|b| *b == b'/')?;
+        let (parent, name) = (&path[..slash], &path[slash + 1..]);
+        self.armed.live.jail.roots.iter().find(|root| is_below(parent, &root.path))?;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent: &[u8] = if parent.is_empty() { b"/" } else { parent };
+        let dir = rustix::fs::openat2(rustix::fs::CWD, parent, flags, Mode::empty(), resolve).ok()?;
+        Some((dir, name.to_vec()))
+    }
+
+    fn remove(
+        &mut self,
+        at: &'a Spot,
+        before: &Meta,
+        temporary: &'a [u8],
+        bank_name: &str,
+    ) -> Result<(), Refusal> {
         let dir = self.dir(at);
         rustix::fs::renameat_with(dir, at.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
             .map_err(|why| fault::refusal(&format!("cannot remove {}", at.shown), why))?;
+        self.begun = true;
         let displaced = Meta::at(dir, temporary).ok().flatten().filter(|now| Seen::from(*before).is(now));
         let Some(meta) = displaced else { return Err(changed_meanwhile(at, "it was replaced")) };
         let object = Object { dir, name: temporary, meta, open: None };
@@ -178,7 +239,7 @@ impl Work<'_> {
         self.touch(at)
     }
 
-    fn make_dir(&mut self, index: usize, at: &Spot, mode: u32) -> Result<Meta, Refusal> {
+    fn make_dir(&mut self, index: usize, at: &'a Spot, mode: u32) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot make the folder {}", at.shown), why);
         let dir = self.dir(at);
         match rustix::fs::mkdirat(dir, at.name.as_slice(), Mode::from_raw_mode(0o700)) {
@@ -191,22 +252,23 @@ impl Work<'_> {
             }
             Err(why) => return Err(fail(why)),
         }
+        self.begun = true;
         let made = bank::open_dir(dir, &at.name).map_err(fail)?;
-        let made = self.made[index].insert(made);
+        let made = self.armed.made[index].get_or_init(|| made);
         // The daemon's own umask is strict; the folder gets what the user's would have given.
-        rustix::fs::fchmod(&*made, Mode::from_raw_mode(mode)).map_err(fail)?;
-        let meta = Meta::of(&*made).map_err(fail)?;
+        rustix::fs::fchmod(made, Mode::from_raw_mode(mode)).map_err(fail)?;
+        let meta = Meta::of(made).map_err(fail)?;
         self.touch(at)?;
         Ok(meta)
     }
 
     fn rename(
         &mut self,
-        from: &Spot,
+        from: &'a Spot,
         before: &Meta,
-        to: &Spot,
+        to: &'a Spot,
         replaced: Option<Meta>,
-        temporary: &[u8],
+        temporary: &'a [u8],
         bank_name: &str,
     ) -> Result<Meta, Refusal> {
         let fail = |why| match why {
@@ -234,6 +296,7 @@ impl Work<'_> {
                 why => fail(why),
             },
         )?;
+        self.begun = true;
         let moved = Meta::at(to_dir, &to.name).map_err(fail)?;
         let Some(moved) = moved.filter(|moved| Seen::from(*before).is(moved)) else {
             return Err(changed_meanwhile(from, "it was replaced"));
@@ -249,7 +312,7 @@ impl Work<'_> {
         Ok(moved)
     }
 
-    fn touch(&mut self, at: &Spot) -> Result<(), Refusal> {
+    fn touch(&mut self, at: &'a Spot) -> Result<(), Refusal> {
         if self.sync {
             let dir = bank::open_dir(self.dir(at), b".")
                 .map_err(|why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why))?;

@@ -1,6 +1,7 @@
 //! Arming: the intent, with where each pre-image will be, is durable before anything moves (I4).
 
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use aos_model::id;
 use aos_model::path::show;
@@ -8,20 +9,33 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::content_hash;
 
 use super::mark::{At, Content, Intent, Mark};
-use super::{Locked, Plan, Spot, Step};
+use super::{DirAt, Ending, Locked, Plan, Spot, Step};
 use crate::host::Host;
 use crate::session::Live;
 use crate::spine::Ids;
 
-/// A plan whose intent is on disk.
+/// A plan whose intent is on disk. It keeps the folders open that it works in, so that taking back needs no path.
 #[derive(Debug)]
 pub(crate) struct Armed<'a> {
     pub(crate) intent: u64,
     pub(super) snapshot_id: String,
     pub(super) live: Arc<Live>,
     pub(super) marks: Vec<Mark>,
-    pub(super) plan: std::sync::Mutex<Option<Plan>>,
+    pub(super) steps: Vec<Step>,
+    /// Folders that steps made, by the step's index.
+    pub(super) made: Vec<OnceLock<OwnedFd>>,
+    pub(super) ending: Mutex<Option<Ending>>,
     _locks: Locked<'a>,
+}
+
+impl Armed<'_> {
+    /// The folder of a spot; `None` while the step that makes it has not been carried out.
+    pub(super) fn dir<'s>(&'s self, spot: &'s Spot) -> Option<BorrowedFd<'s>> {
+        match &spot.dir {
+            DirAt::Pinned(dir) => Some(dir.as_fd()),
+            DirAt::Made(index) => self.made[*index].get().map(AsFd::as_fd),
+        }
+    }
 }
 
 pub(crate) fn arm<'a>(
@@ -62,7 +76,9 @@ pub(crate) fn arm<'a>(
         snapshot_id: intent.snapshot_id,
         live: live.clone(),
         marks: intent.marks,
-        plan: std::sync::Mutex::new(Some(plan)),
+        made: plan.steps.iter().map(|_| OnceLock::new()).collect(),
+        steps: plan.steps,
+        ending: Mutex::new(Some(plan.ending)),
         _locks: locks,
     })
 }

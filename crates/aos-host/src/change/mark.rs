@@ -61,6 +61,32 @@ impl From<Meta> for Seen {
     }
 }
 
+impl Mark {
+    pub(crate) fn places(&self) -> impl Iterator<Item = &At> {
+        let (first, second) = match self {
+            Mark::Put { at, .. } | Mark::Remove { at, .. } | Mark::MakeDir { at } => (at, None),
+            Mark::Rename { from, to, .. } => (from, Some(to)),
+        };
+        std::iter::once(first).chain(second)
+    }
+
+    /// Whether the temporary name and the name in the bank are such as a snapshot of this id gives.
+    pub(crate) fn names_are_ours(&self, snapshot_id: &str) -> bool {
+        let (temporary, bank) = match self {
+            Mark::Put { temporary, bank, .. }
+            | Mark::Remove { temporary, bank, .. }
+            | Mark::Rename { temporary, bank, .. } => (temporary, bank),
+            Mark::MakeDir { .. } => return true,
+        };
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let id = snapshot_id
+            .strip_prefix(aos_model::id::SNAPSHOT)
+            .filter(|id| id.bytes().all(|b| b.is_ascii_hexdigit()));
+        id.is_some_and(|id| temporary.strip_prefix(&format!(".aos-tmp-{id}-")).is_some_and(is_number))
+            && bank.strip_prefix(&format!("{snapshot_id}.")).is_some_and(is_number)
+    }
+}
+
 /// The names under which we put things beside the user's. Listings leave them out.
 pub(crate) const TEMPORARY_PREFIX: &[u8] = b".aos-tmp-";
 

@@ -34,8 +34,14 @@ pub(crate) use recover::recover;
 pub(crate) use undo::take_back;
 
 /// What is to be done, computed in full before anything moves.
+#[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
+    pub(crate) ending: Ending,
+}
+
+/// How a plan ends, well or not.
+pub(crate) struct Ending {
     pub(crate) warnings: Vec<Warning>,
     /// Makes the receipt's fields from what stands at each step's place afterwards.
     pub(crate) finish: Finish,
@@ -45,9 +51,12 @@ pub(crate) struct Plan {
 
 type Finish = Box<dyn FnOnce(&[Option<Meta>]) -> Body + Send>;
 
-impl std::fmt::Debug for Plan {
+impl std::fmt::Debug for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plan").field("steps", &self.steps.len()).finish_non_exhaustive()
+        f.debug_struct("Ending")
+            .field("warnings", &self.warnings)
+            .field("raced", &self.raced)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,14 +1,16 @@
 //! Recovery: intents that no receipt closed are taken back, and closed with a receipt that says so.
 
+use aos_model::capability::FollowSymlinks;
 use aos_model::entry::Draft;
 use aos_model::receipt::Receipt;
 use aos_model::refusal::{Code, Detail, Refusal};
-use aos_model::state::Effects;
+use aos_model::state::{Effects, decode_session, session_key};
 use aos_store::{Append, Fault, OpenIntent};
 
-use super::mark::Intent;
+use super::mark::{At, Intent};
 use super::undo;
 use crate::host::Host;
+use crate::jail::is_below;
 
 /// Returns how many were rolled back. Runs before the first request, so nothing else moves.
 pub(crate) fn recover(host: &Host) -> Result<usize, Fault> {
@@ -23,6 +25,8 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
     let intent: Intent = serde_json::from_slice(&open.body).map_err(|why| {
         Fault::Refused(format!("the journal is damaged: intent {} cannot be read: {why}", open.id))
     })?;
+    check(host, &intent)
+        .map_err(|why| Fault::Refused(format!("the journal is damaged: intent {}: {why}", open.id)))?;
     let bank = host.bank.session(&intent.session_id)?;
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
     let stayed = undo::take_back_marks(&intent.marks, &bank, sync);
@@ -48,5 +52,28 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
     };
     let body = draft.to_bytes();
     host.journal.append(Append { body, effects: Effects::default(), closes: Some(open.id) })?;
+    Ok(())
+}
+
+/// An intent is only followed where this daemon could have written it: a home may come from anywhere.
+fn check(host: &Host, intent: &Intent) -> Result<(), String> {
+    let record = host.journal.state(&session_key(&intent.session_id)).map_err(|fault| fault.to_string())?;
+    let record = record.and_then(|bytes| decode_session(&bytes)).ok_or("no such session")?;
+    let anywhere = record.capability.follow_symlinks == FollowSymlinks::Allow;
+    let inside = |at: &At| {
+        anywhere
+            || record
+                .roots
+                .iter()
+                .any(|root| root.path == "/" || is_below(at.dir.as_bytes(), root.path.as_bytes()))
+    };
+    for mark in &intent.marks {
+        if let Some(at) = mark.places().find(|at| !inside(at) || at.dir.split('/').any(|name| name == "..")) {
+            return Err(format!("{} lies outside of the session's roots", aos_model::text::escape(&at.dir)));
+        }
+        if !mark.names_are_ours(&intent.snapshot_id) {
+            return Err("it names temporary files that are not ours".to_owned());
+        }
+    }
     Ok(())
 }

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::arm::Armed;
-use super::bank;
 use super::mark::{At, Content, Mark, Seen};
+use super::{Spot, Step, bank};
 use crate::host::Host;
 use crate::jail::Meta;
 
@@ -22,24 +22,45 @@ pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
     take_back_first(host, armed, armed.marks.len())
 }
 
-/// Takes back the first `count` steps, the last of them first.
+/// Takes back the first `count` steps, the last of them first, in the folders that are still open.
 pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> Vec<String> {
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
-    match armed.live.bank_dir() {
-        Ok(bank) => take_back_marks(&armed.marks[..count], bank, sync),
-        Err(_) => armed.marks[..count].iter().map(|mark| mark.shown().to_owned()).collect(),
-    }
+    let Ok(bank) = armed.live.bank_dir() else {
+        return armed.marks[..count].iter().map(|mark| mark.shown().to_owned()).collect();
+    };
+    let undone = (0..count).rev().map(|index| {
+        let site = |spot: &Spot| -> Result<Option<Site>, Errno> {
+            let Some(dir) = armed.dir(spot) else { return Ok(None) };
+            Ok(Some(Site { dir: bank::open_dir(dir, b".")?, name: spot.name.clone() }))
+        };
+        let mark = &armed.marks[index];
+        let sites = match &armed.steps[index] {
+            Step::Put(put) => site(&put.at).map(|at| (at, None)),
+            Step::Remove { at, .. } | Step::MakeDir { at, .. } => site(at).map(|at| (at, None)),
+            Step::Rename { from, to, .. } => site(from).and_then(|from| Ok((from, site(to)?))),
+        };
+        (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
+    });
+    what_stayed(undone)
 }
 
-/// The same from the marks alone, as recovery has them.
+/// The same from the marks alone, as recovery has them: the folders are found again by their paths.
 pub(super) fn take_back_marks(marks: &[Mark], bank: &OwnedFd, sync: bool) -> Vec<String> {
-    let mut stayed: Vec<String> = Vec::new();
-    for mark in marks.iter().rev() {
-        match undo(mark, bank, sync) {
-            Ok(true) => {}
-            Ok(false) | Err(_) => stayed.push(mark.shown().to_owned()),
-        }
-    }
+    let undone = marks.iter().rev().map(|mark| {
+        let sites = match mark {
+            Mark::Put { at, .. } | Mark::Remove { at, .. } | Mark::MakeDir { at } => {
+                Site::find(at).map(|at| (at, None))
+            }
+            Mark::Rename { from, to, .. } => Site::find(from).and_then(|from| Ok((from, Site::find(to)?))),
+        };
+        (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
+    });
+    what_stayed(undone)
+}
+
+fn what_stayed<'m>(undone: impl Iterator<Item = (&'m Mark, Result<bool, Errno>)>) -> Vec<String> {
+    let mut stayed: Vec<String> =
+        undone.filter(|(_, undone)| *undone != Ok(true)).map(|(mark, _)| mark.shown().to_owned()).collect();
     stayed.sort();
     stayed.dedup();
     stayed.truncate(aos_model::limits::RECEIPT_PATHS_MAX);
@@ -58,10 +79,15 @@ impl Mark {
 }
 
 /// `true` when the path is as it was before the step; `false` when somebody changed it since.
-fn undo(mark: &Mark, bank: &OwnedFd, sync: bool) -> Result<bool, Errno> {
+fn undo(
+    mark: &Mark,
+    (at, to): (Option<Site>, Option<Site>),
+    bank: &OwnedFd,
+    sync: bool,
+) -> Result<bool, Errno> {
     match mark {
-        Mark::Put { at, temporary, bank: kept, before, after } => {
-            let Some(site) = Site::open(at)? else { return Ok(before.is_none()) };
+        Mark::Put { temporary, bank: kept, before, after, .. } => {
+            let Some(site) = at else { return Ok(before.is_none()) };
             let undone = match before {
                 None => site.unput(temporary, after),
                 Some(before) => site.unreplace(temporary, bank, kept, before, after, sync),
@@ -69,14 +95,14 @@ fn undo(mark: &Mark, bank: &OwnedFd, sync: bool) -> Result<bool, Errno> {
             site.settle(temporary, sync)?;
             undone
         }
-        Mark::Remove { at, temporary, bank: kept, before } => {
-            let Some(site) = Site::open(at)? else { return Ok(false) };
+        Mark::Remove { temporary, bank: kept, before, .. } => {
+            let Some(site) = at else { return Ok(false) };
             let undone = site.unremove(temporary, bank, kept, before, sync);
             site.settle(temporary, sync)?;
             undone
         }
-        Mark::MakeDir { at } => {
-            let Some(site) = Site::open(at)? else { return Ok(true) };
+        Mark::MakeDir { .. } => {
+            let Some(site) = at else { return Ok(true) };
             match rustix::fs::unlinkat(&site.dir, site.name.as_slice(), AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => Ok(true),
                 // Somebody put something in it, or made it a file: theirs now.
@@ -84,8 +110,8 @@ fn undo(mark: &Mark, bank: &OwnedFd, sync: bool) -> Result<bool, Errno> {
                 Err(why) => Err(why),
             }
         }
-        Mark::Rename { from, to, temporary, bank: kept, before, replaced } => {
-            let (Some(from), Some(to)) = (Site::open(from)?, Site::open(to)?) else { return Ok(false) };
+        Mark::Rename { temporary, bank: kept, before, replaced, .. } => {
+            let (Some(from), Some(to)) = (at, to) else { return Ok(false) };
             let undone = from.unrename(&to, temporary, bank, kept, before, replaced.as_ref(), sync);
             from.settle(temporary, sync)?;
             undone
@@ -100,8 +126,8 @@ struct Site {
 }
 
 impl Site {
-    /// `None` when the folder is gone.
-    fn open(at: &At) -> Result<Option<Site>, Errno> {
+    /// By its path; `None` when the folder is gone.
+    fn find(at: &At) -> Result<Option<Site>, Errno> {
         let bytes = |text: &str| {
             Spelled::parse(text).map(|spelled| spelled.as_bytes().to_vec()).map_err(|_| Errno::INVAL)
         };
@@ -122,24 +148,40 @@ impl Site {
         Meta::at(&self.dir, &self.name)
     }
 
-    /// Whether the file at the place is the one that the step put.
-    fn is_ours(&self, after: &Content) -> Result<bool, Errno> {
-        let Some(meta) = self.here()? else { return Ok(false) };
-        Ok(meta.kind == Kind::File
+    /// The file at the place, when it is the one that the step put.
+    fn ours(&self, after: &Content) -> Result<Option<Meta>, Errno> {
+        let Some(meta) = self.here()? else { return Ok(None) };
+        let is_ours = meta.kind == Kind::File
             && meta.size == after.size
-            && hash_of(&self.dir, &self.name)? == after.hash)
+            && hash_of(&self.dir, &self.name)? == after.hash;
+        Ok(is_ours.then_some(meta))
     }
 
-    /// A new file: taken away again.
+    /// A new file: taken away again. It goes to the temporary name first, where nobody else looks: what came there
+    /// is looked at once more before it is thrown away.
     fn unput(&self, temporary: &str, after: &Content) -> Result<bool, Errno> {
         if Meta::at(&self.dir, temporary.as_bytes())?.is_some() || self.here()?.is_none() {
             return Ok(true); // it never got to its place, or is gone already
         }
-        if !self.is_ours(after)? {
-            return Ok(false);
+        let Some(ours) = self.ours(after)? else { return Ok(false) };
+        rustix::fs::renameat_with(
+            &self.dir,
+            self.name.as_slice(),
+            &self.dir,
+            temporary,
+            RenameFlags::NOREPLACE,
+        )?;
+        if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
+            return Ok(true);
         }
-        rustix::fs::unlinkat(&self.dir, self.name.as_slice(), AtFlags::empty())?;
-        Ok(true)
+        rustix::fs::renameat_with(
+            &self.dir,
+            temporary,
+            &self.dir,
+            self.name.as_slice(),
+            RenameFlags::NOREPLACE,
+        )?;
+        Ok(false)
     }
 
     /// A replaced file: what was displaced comes back from where it is now. It may be another file than the one that
@@ -157,18 +199,27 @@ impl Site {
             return Ok(true);
         }
         let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
-        if self.is_ours(after)? {
+        if let Some(ours) = self.ours(after)? {
             if waiting.is_none() && !self.fetch(temporary, bank, kept, before, sync)? {
                 return Ok(false);
             }
-            rustix::fs::renameat_with(
-                &self.dir,
-                temporary,
-                &self.dir,
-                self.name.as_slice(),
-                RenameFlags::EXCHANGE,
-            )?;
-            return Ok(true);
+            let swap = || {
+                rustix::fs::renameat_with(
+                    &self.dir,
+                    temporary,
+                    &self.dir,
+                    self.name.as_slice(),
+                    RenameFlags::EXCHANGE,
+                )
+            };
+            swap()?;
+            if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
+                return Ok(true);
+            }
+            // Somebody wrote the path in that moment: it goes back to them, and the old content to the bank.
+            swap()?;
+            bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
+            return Ok(false);
         }
         match waiting {
             // The old content goes to the bank; the path belongs to whoever wrote it last.

@@ -204,7 +204,7 @@ impl Walk<'_> {
         // How many names were left to do behind each link that is being followed.
         let mut behind: Vec<usize> = Vec::new();
         while let Some(name) = todo.pop_front() {
-            if name == b".." && missing {
+            if name == b".." && (missing || !is_folder(&path)) {
                 return Err(self.blame(&path, Followed::Missing));
             } else if name == b".." {
                 let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
@@ -259,6 +259,13 @@ impl Walk<'_> {
     fn blame(&self, path: &[u8], why: Followed) -> Followed {
         if self.everywhere || (self.inside)(path) { why } else { Followed::Outside }
     }
+}
+
+/// `file/..` is nothing, as for the kernel.
+fn is_folder(path: &[u8]) -> bool {
+    path.is_empty()
+        || rustix::fs::lstat(path)
+            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
 fn names_of(text: &[u8]) -> VecDeque<Vec<u8>> {

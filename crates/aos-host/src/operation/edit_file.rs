@@ -11,7 +11,7 @@ use aos_model::text;
 
 use super::write_file::new_mode;
 use super::{Operation, Planned, Scene, Target, read_file};
-use crate::change::{Plan, Put, Spot, Step};
+use crate::change::{Ending, Plan, Put, Spot, Step};
 use crate::jail::Last;
 
 /// An edit whose arguments make sense.
@@ -105,10 +105,8 @@ impl Operation for Checked {
             built_on_before: true,
         };
         Ok(Planned::Change(Plan {
-            raced: Code::StaleBase,
             steps: vec![Step::Put(put)],
-            warnings: scene.warnings,
-            finish: Box::new(|_| body),
+            ending: Ending { warnings: scene.warnings, finish: Box::new(|_| body), raced: Code::StaleBase },
         }))
     }
 }

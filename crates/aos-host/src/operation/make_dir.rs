@@ -7,7 +7,7 @@ use aos_model::request::MakeDir;
 
 use super::write_file::exists;
 use super::{Operation, Planned, Scene, Target};
-use crate::change::{Parents, Plan, Step};
+use crate::change::{Ending, Parents, Plan, Step};
 use crate::jail::{Found, Last};
 
 impl Operation for MakeDir {
@@ -38,10 +38,12 @@ impl Operation for MakeDir {
         let at = Parents::default().spot(found, &mut steps, mode, &scene.live.jail);
         steps.push(Step::MakeDir { at, mode });
         Ok(Planned::Change(Plan {
-            raced: Code::FileExists,
             steps,
-            warnings: scene.warnings,
-            finish: Box::new(|_| Body::Made {}),
+            ending: Ending {
+                warnings: scene.warnings,
+                finish: Box::new(|_| Body::Made {}),
+                raced: Code::FileExists,
+            },
         }))
     }
 }

@@ -10,7 +10,7 @@ use aos_model::request::Move;
 use super::remove::{Walk, root_stays};
 use super::write_file::exists;
 use super::{Operation, Planned, Scene, Target};
-use crate::change::{Plan, Spot, Step};
+use crate::change::{Ending, Plan, Spot, Step};
 use crate::jail::{Last, Meta, Place, is_below};
 
 impl Operation for Move {
@@ -56,10 +56,8 @@ impl Operation for Move {
         }
         let steps = vec![Step::Rename { from: Spot::of(from), before, to: Spot::of(to), replaced }];
         Ok(Planned::Change(Plan {
-            raced: Code::StaleBase,
             steps,
-            warnings,
-            finish: Box::new(|_| Body::Moved {}),
+            ending: Ending { warnings, finish: Box::new(|_| Body::Moved {}), raced: Code::StaleBase },
         }))
     }
 }

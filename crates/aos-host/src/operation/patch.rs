@@ -13,7 +13,7 @@ use aos_model::text;
 
 use super::write_file::new_mode;
 use super::{Operation, Planned, Scene, Target, content, read_file};
-use crate::change::{Parents, Plan, Put, Spot, Step};
+use crate::change::{Ending, Parents, Plan, Put, Spot, Step};
 use crate::host::Host;
 use crate::jail::{Found, Last, Meta};
 use crate::session::Live;
@@ -66,8 +66,17 @@ impl Operation for Parsed {
     /// goes away is the name itself.
     fn targets(&self) -> Vec<Target> {
         let mut targets = Vec::new();
-        for file in &self.patch.files {
+        for (index, file) in self.patch.files.iter().enumerate() {
+            let went_before = |path: &String| {
+                self.patch.files[..index]
+                    .iter()
+                    .any(|f| matches!(f, FileOp::Delete { path: gone } if gone == path))
+            };
             match file {
+                // What the patch deleted above was the link itself; a new file of its name has nothing to do with its target.
+                FileOp::Add { path, .. } if went_before(path) => {
+                    targets.push(Target::new(path, Op::Patch, Last::Itself));
+                }
                 FileOp::Add { path, .. } => targets.push(Target::new(path, Op::Patch, Last::Follow)),
                 FileOp::Delete { path } => targets.push(Target::new(path, Op::Patch, Last::Itself)),
                 FileOp::Update { path, move_to, .. } => {
@@ -97,7 +106,7 @@ impl Operation for Parsed {
         let body = Body::Patched(Box::new(Patched {
             files_changed: plan.changed_files as u64,
             changed_paths_count: plan.changed_paths.len() as u64,
-            changed_paths: plan.changed_paths.into_iter().take(RECEIPT_PATHS_MAX).collect(),
+            changed_paths: tree.named(plan.changed_paths),
             ops: PatchOps {
                 add: counts.add,
                 update: counts.update,
@@ -113,10 +122,12 @@ impl Operation for Parsed {
             return scene.answer(body);
         }
         Ok(Planned::Change(Plan {
-            raced: Code::PatchContextNotFound,
             steps,
-            warnings: scene.warnings,
-            finish: Box::new(|_| body),
+            ending: Ending {
+                warnings: scene.warnings,
+                finish: Box::new(|_| body),
+                raced: Code::PatchContextNotFound,
+            },
         }))
     }
 }
@@ -156,6 +167,15 @@ impl Tree {
         patch
     }
 
+    /// The paths that really change: of a moved link, the link.
+    fn named(&self, paths: Vec<String>) -> Vec<String> {
+        let name = |path: String| self.links.get(&path).map_or(path, |link| link.shown().to_owned());
+        let mut named: Vec<String> = paths.into_iter().map(name).collect();
+        named.sort();
+        named.truncate(RECEIPT_PATHS_MAX);
+        named
+    }
+
     fn meta(&self, path: &str) -> Option<Meta> {
         match self.places.get(path) {
             Some(Found::Here(place)) => place.meta,
@@ -178,7 +198,13 @@ impl Tree {
         for change in puts {
             self.places[&change.path].makeable()?;
             let at = parents.spot(&self.places[&change.path], &mut steps, 0o777 & !umask, &scene.live.jail);
-            let before = self.meta(&change.path);
+            // A link that the patch deleted first is replaced as a whole, by removal and a new file.
+            let before = self.meta(&change.path).filter(|meta| meta.kind != Kind::Symlink);
+            if let Found::Here(place) = &self.places[&change.path]
+                && let Some(link) = place.meta.filter(|meta| meta.kind == Kind::Symlink)
+            {
+                steps.push(Step::Remove { at: Spot::of(place), before: link });
+            }
             let dressed_as = change.mode_from.as_deref().and_then(|path| self.meta(path)).or(before);
             let bytes = change.after.expect("BUG: puts have content");
             steps.push(Step::Put(Put {

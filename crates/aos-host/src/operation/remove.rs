@@ -9,7 +9,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Remove;
 
 use super::{Operation, Planned, Scene, Target, protect};
-use crate::change::{Plan, Spot, Step, names_in, open_dir};
+use crate::change::{Ending, Plan, Spot, Step, names_in, open_dir};
 use crate::jail::{Last, Meta, Place};
 use crate::rule::judge_path;
 use crate::session::Live;
@@ -47,10 +47,12 @@ impl Operation for Remove {
         }
         let steps = vec![Step::Remove { at: Spot::of(place), before: meta }];
         Ok(Planned::Change(Plan {
-            raced: Code::IoError,
             steps,
-            warnings,
-            finish: Box::new(move |_| Body::Removed { removed }),
+            ending: Ending {
+                warnings,
+                finish: Box::new(move |_| Body::Removed { removed }),
+                raced: Code::IoError,
+            },
         }))
     }
 }

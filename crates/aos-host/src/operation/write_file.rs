@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{WriteFile, WriteMode, content_hash};
 
 use super::{Operation, Planned, Scene, Target, content, read_file};
-use crate::change::{Parents, Plan, Put, Step};
+use crate::change::{Ending, Parents, Plan, Put, Step};
 use crate::jail::{Found, Last, Meta, Place};
 
 impl Operation for WriteFile {
@@ -70,10 +70,8 @@ impl Operation for WriteFile {
             Body::Written(Written { written_bytes, created, new_mtime_ns, diff })
         };
         Ok(Planned::Change(Plan {
-            raced: Code::StaleBase,
             steps,
-            warnings: scene.warnings,
-            finish: Box::new(finish),
+            ending: Ending { warnings: scene.warnings, finish: Box::new(finish), raced: Code::StaleBase },
         }))
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(call: &Call) -> anyhow::Result<Exit> {
     let receipt = daemon()?
         .effect(&call.kind, &params, call.tool_call.as_deref(), call.turn.as_deref())
         .map_err(ended)?;
-    println!("{receipt}");
+    println!("{}", aos_model::text::escape_json(&receipt));
     let parsed: Value = serde_json::from_str(&receipt)?;
     let status = parsed.get("status").and_then(Value::as_str).unwrap_or_default();
     Ok(if is_success(&call.kind, status) { Exit::Success } else { Exit::Failure })

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use aos_model::text::escape;
+use aos_model::text::{escape, escape_json};
 use aos_store::{Reader, Row};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -46,10 +46,11 @@ fn line(out: &mut impl std::io::Write, row: &Row, log: &Log) -> anyhow::Result<(
         return Ok(());
     }
     if log.json {
-        return Ok(writeln!(out, "{}", whole(row)?)?);
+        return Ok(writeln!(out, "{}", escape_json(&whole(row)?))?);
     }
-    let params: Value = serde_json::from_str(entry.params.get())?;
-    let receipt: Value = serde_json::from_str(entry.receipt.get())?;
+    // What somebody nested too deeply is still an entry; only its gist is not shown.
+    let params: Value = serde_json::from_str(entry.params.get()).unwrap_or_default();
+    let receipt: Value = serde_json::from_str(entry.receipt.get()).unwrap_or_default();
     let status = receipt["status"].as_str().unwrap_or("?");
     let style = status_style(status);
     let code = receipt["error_code"]
@@ -87,8 +88,10 @@ pub(crate) fn show(seq: u64) -> anyhow::Result<Exit> {
     let row = Reader::open(&home)?
         .entry(seq)?
         .with_context(|| format!("there is no entry {seq}; `aos log` shows them"))?;
-    let value: Value = serde_json::from_str(&whole(&row)?)?;
-    // serde_json escapes C0 itself; C1 and bidi controls are made visible here.
-    anstream::println!("{}", aos_model::text::escape_lines(&serde_json::to_string_pretty(&value)?));
+    let whole = whole(&row)?;
+    let shown = serde_json::from_str::<Value>(&whole)
+        .and_then(|value| serde_json::to_string_pretty(&value))
+        .unwrap_or(whole);
+    println!("{}", escape_json(&shown));
     Ok(Exit::Success)
 }

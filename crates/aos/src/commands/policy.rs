@@ -20,7 +20,7 @@ pub(crate) fn run(command: Policy) -> anyhow::Result<Exit> {
         }
         Policy::Explain { seq } => explain(seq)?,
     };
-    println!("{evaluation}");
+    println!("{}", aos_model::text::escape_json(&evaluation.to_string()));
     Ok(Exit::Success)
 }
 

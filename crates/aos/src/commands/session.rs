@@ -37,7 +37,7 @@ fn open(open: &SessionOpen) -> anyhow::Result<Exit> {
     }
     let receipt = effect(&mut daemon()?, "host.session.open", &params)?;
     if open.json {
-        println!("{receipt}");
+        println!("{}", aos_model::text::escape_json(&receipt.to_string()));
     } else if let Some(id) = receipt.get("session_id").and_then(Value::as_str) {
         println!("{id}");
     }
@@ -65,7 +65,7 @@ fn list(all: bool, as_json: bool) -> anyhow::Result<Exit> {
     let shown = sessions()?.into_iter().filter(|session| all || session["state"] == "open");
     for session in shown {
         if as_json {
-            println!("{session}");
+            println!("{}", aos_model::text::escape_json(&session.to_string()));
             continue;
         }
         let text = |name: &str| session[name].as_str().unwrap_or_default().to_owned();

@@ -1608,7 +1608,7 @@ fn snapshot_names(evil: &Evil) {
         { "path": shown(&evil.victim.join("keep")), "before": image, "moved_to": "keep" },
     ]);
     let captured = json!({ "captured": {
-        "snapshot_id": hostile, "session_id": GOOD_ID, "scope_id": "tc_x", "turn_id": "t", "captured_at_ns": 1, "paths": paths,
+        "snapshot_id": hostile, "paths": paths,
     }});
     let facts = json!([evil.session(GOOD_ID, &evil.root), captured]);
     evil.append(&[Evil::entry("host.session.open", json!({ "session_id": GOOD_ID, "facts": facts }))]);

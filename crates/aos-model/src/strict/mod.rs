@@ -1,10 +1,14 @@
 //! Strict JSON: unknown fields, duplicate keys, nulls and wrong types are errors that name the field.
 
+mod shape;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use shape::Strict;
 
 /// What was wrong with a JSON value, with the field's path where one is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,27 +21,41 @@ pub enum Invalid {
 }
 
 /// Parses `json` as `T`. The fast way first; only a failure is parsed again to find out where it was.
-pub fn parse<T: DeserializeOwned>(json: &str) -> Result<T, Invalid> {
-    // serde would take a list for a struct, field by field.
-    if json.trim_start().starts_with('[') {
-        return Err(Invalid::Shape("invalid type: list, expected an object".to_owned()));
-    }
-    let error = match serde_json::from_str(json) {
+pub fn parse<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, Invalid> {
+    let mut source = serde_json::Deserializer::from_str(json);
+    let error = match T::deserialize(Strict(&mut source)).and_then(|value| source.end().map(|()| value)) {
         Ok(value) => return Ok(value),
         Err(error) => error,
     };
     // The error's own class does not tell: a number where a word belongs counts as syntax there.
-    if let Err(broken) = serde_json::from_str::<serde_json::Value>(json) {
+    if let Err(broken) = serde_json::from_str::<serde_json::Value>(json)
+        // A number that no machine can hold is still well-formed.
+        && !broken.to_string().starts_with("number out of range")
+    {
         return Err(Invalid::Syntax(broken.to_string()));
     }
     let located: Result<T, _> =
-        serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(json));
+        serde_path_to_error::deserialize(Strict(&mut serde_json::Deserializer::from_str(json)));
     Err(Invalid::Shape(match located {
         Err(located) if located.path().iter().next().is_some() => {
             format!("field `{}`: {}", located.path(), without_position(located.inner()))
         }
         _ => without_position(&error),
     }))
+}
+
+/// JSON that is kept as it came, as long as whoever reads it later can follow its depth.
+pub fn shallow<'de, D: Deserializer<'de>>(d: D) -> Result<Box<RawValue>, D::Error> {
+    let raw = Box::<RawValue>::deserialize(d)?;
+    match serde_json::from_str::<serde_json::Value>(raw.get()) {
+        Ok(_) => Ok(raw),
+        Err(why) => Err(serde::de::Error::custom(without_position(&why))),
+    }
+}
+
+/// As [`shallow`], for a field that may be left out.
+pub fn present_shallow<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    shallow(d).map(Some)
 }
 
 /// serde_json ends its messages with a position, which means nothing in a request of one line.
@@ -123,6 +141,45 @@ mod tests {
         for number in ["18446744073709551616", "1e308", "1.5", "-1"] {
             assert!(complaint(&format!(r#"{{"max_bytes":{number}}}"#)).contains("max_bytes"));
         }
+    }
+
+    #[test]
+    fn nothing_is_taken_for_what_it_is_not() {
+        #[derive(Debug, Deserialize)]
+        #[serde(rename_all = "snake_case", deny_unknown_fields)]
+        #[expect(dead_code, reason = "only what is refused matters here")]
+        enum Choice {
+            Word,
+            Boxed(Box<Sample>),
+            Fields { max_bytes: u64 },
+        }
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "only what is refused matters here")]
+        struct Outer {
+            choice: Choice,
+        }
+        for good in [r#""word""#, r#"{"boxed":{"max_bytes":1}}"#, r#"{"fields":{"max_bytes":1}}"#] {
+            parse::<Outer>(&format!(r#"{{"choice":{good}}}"#)).unwrap();
+        }
+        for bad in [
+            r#"{"word":null}"#,
+            r#"{"word":{}}"#,
+            r#"{"boxed":[1]}"#,
+            r#"{"fields":[1]}"#,
+            r#"{"boxed":{},"word":null}"#,
+            "{}",
+            "[]",
+            "null",
+            "1",
+            r#""fields""#,
+            r#""nope""#,
+        ] {
+            let complaint = parse::<Outer>(&format!(r#"{{"choice":{bad}}}"#)).unwrap_err().to_string();
+            assert!(complaint.contains("choice"), "{bad}: {complaint}");
+        }
+        assert!(matches!(parse::<Outer>(r#"[{"choice":"word"}]"#), Err(Invalid::Shape(_))));
+        assert!(matches!(parse::<Sample>("{} {}"), Err(Invalid::Syntax(_))));
     }
 
     #[test]
