@@ -86,7 +86,8 @@ fn readers_see_one_version() -> Outcome {
         });
         let (mut by_blob, mut by_text) = (world.quiet_agent(&session), world.quiet_agent(&inline));
         let reading = (0..reads).try_for_each(|number| {
-            if number % 16 == 0 {
+            // The journal keeps what goes out inline, so that is not done a hundred thousand times.
+            if number % 16 == 0 && number < 2_000 {
                 let read = by_text.way("read_file", "f");
                 let content = read["content"]["inline_text"]["text"].as_str().unwrap_or_default();
                 return check(versions.iter().any(|version| version == content), || {
