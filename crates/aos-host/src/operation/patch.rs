@@ -1,6 +1,6 @@
 //! `host.fs.apply_patch`: several files changed by one V4A patch, all of them or none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use aos_model::capability::within;
 use aos_model::limits::{DIFF_BYTES_MAX, EDIT_FILE_BYTES_MAX, PATCH_ERRORS_MAX, RECEIPT_PATHS_MAX};
@@ -138,6 +138,9 @@ struct Tree {
     places: HashMap<String, Found>,
     /// Names that are links: taking such a file away takes the link, not what it leads to.
     links: HashMap<String, Found>,
+    /// Names that the patch deletes: there a link is meant itself. Anywhere else it was followed, so that one that
+    /// stands there now appeared meanwhile.
+    deleted: HashSet<String>,
     old: HashMap<String, Vec<u8>>,
 }
 
@@ -159,7 +162,10 @@ impl Tree {
                         self.links.insert(source.clone(), itself);
                     }
                 }
-                Role::Add | Role::Delete => {}
+                Role::Delete => {
+                    self.deleted.insert(name.clone());
+                }
+                Role::Add => {}
             }
             Ok(name)
         });
@@ -245,7 +251,7 @@ impl patch::Before for Tree {
             ));
         }
         // Only a deletion looks at a link itself, and its content does not matter.
-        if meta.kind == Kind::Symlink {
+        if meta.kind == Kind::Symlink && self.deleted.contains(path) {
             return Ok(Some(Vec::new()));
         }
         let (file, meta) = place.open_file()?;
