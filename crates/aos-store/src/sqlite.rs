@@ -92,13 +92,15 @@ impl SqliteJournal {
         check_length(&home.journal_path())?;
         check_not_lost(home)?;
         wal::check(&home.journal_path())?;
+        // Made here, so that it is private whatever the umask is; SQLite gives its other files the same mode.
+        make_private(home, "journal.db")?;
         let mut connection = Connection::open(home.journal_path())?;
         configure(&connection, durability)?;
         create_or_check(&mut connection)?;
         // A killed daemon may have left the start of a commit in the log. With a log begun anew, whatever stands behind
         // a page that does not fit is damage, and can be told.
         empty_log(&connection);
-        mark_made(home)?;
+        make_private(home, MADE)?;
         let last = connection
             .query_row("SELECT seq, chain FROM entry ORDER BY seq DESC LIMIT 1", [], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get(1)?))
@@ -364,11 +366,11 @@ fn check_not_lost(home: &Home) -> Result<(), Fault> {
     Ok(())
 }
 
-fn mark_made(home: &Home) -> Result<(), Fault> {
+fn make_private(home: &Home, name: &str) -> Result<(), Fault> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(home.state(), MADE, flags, disk::PRIVATE_FILE)
+    rustix::fs::openat(home.state(), name, flags, disk::PRIVATE_FILE)
         .map(drop)
-        .map_err(|why| Fault::io(format!("cannot make {MADE}"), why))
+        .map_err(|why| Fault::io(format!("cannot make {name}"), why))
 }
 
 /// SQLite reads pages past a torn end from the log when it can, so a cut file may look whole. We look first.
