@@ -6,6 +6,7 @@
 
 mod setup;
 mod test;
+mod torture;
 
 use clap::{Parser, Subcommand};
 
@@ -20,10 +21,14 @@ struct Cli {
 enum Command {
     /// Install what is missing, then check and run everything
     Test(test::Options),
+    /// Long runs of what the tests do shortly; each prints its seed and its counts
+    #[command(subcommand)]
+    Torture(torture::Torture),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Test(options) => test::run(&options),
+        Command::Torture(torture) => torture::run(&torture),
     }
 }
