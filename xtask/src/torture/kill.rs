@@ -183,6 +183,25 @@ impl Daemon {
         drop(self);
     }
 
+    /// Stops all its threads where they are. A call that is under way still ends, no new one begins.
+    pub(crate) fn hold_still(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid);
+        let runs = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+            stat.is_ok_and(|stat| stat.contains(") R "))
+        };
+        while std::fs::read_dir(&tasks).is_ok_and(|mut tasks| tasks.any(runs)) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
     /// Waits until it is dead by itself; kills it when it takes too long.
     fn await_death(mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
@@ -200,9 +219,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // Once it was waited for, its pid may be somebody else's.
         if let Ok(None) = self.child.try_wait() {
-            if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
+            self.signal(rustix::process::Signal::KILL);
             let _ = self.child.wait();
         }
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask torture`: long runs of what the tests do shortly. Each prints its seed and its counts, and fails when
 //! anything was lost.
 
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod kill;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod load;

@@ -137,8 +137,7 @@ pub fn sixty_four_clients() -> Outcome {
                 scope.spawn(move || one_client(world.client(), session, n, each, random))
             })
             .collect();
-        // Whoever reads along sees a beginning of the same journal.
-        let early = bench(&world).journal().map(|_| ());
+        let early = read_along(&world);
         let joined =
             clients.into_iter().map(|client| client.join().unwrap_or(Err("a client panicked".into())));
         let answers = joined.collect::<Result<Vec<_>, String>>();
@@ -151,6 +150,16 @@ pub fn sixty_four_clients() -> Outcome {
     orders_hold(&all).map_err(|why| format!("seed {seed}: {why}"))?;
     world.restart(Start::default());
     world.finish()
+}
+
+/// Whoever reads along sees a beginning of the same journal, and finds it whole.
+fn read_along(world: &World) -> Outcome {
+    bench(world).journal()?;
+    for arguments in [&["verify"][..], &["replay", "--verify"]] {
+        let (code, out, err) = world.aos(arguments);
+        check(code == 0, || format!("aos {arguments:?} beside the writers: {code}: {out}{err}"))?;
+    }
+    Ok(())
 }
 
 fn one_client(
