@@ -105,9 +105,13 @@ impl Bench {
         status["pid"].as_i64().map(|pid| pid as i32)
     }
 
-    /// Starts a daemon and kills it before it is ready, in the midst of its recovery.
-    fn stillborn(&self, random: &mut Random) {
-        if let Ok(mut child) = self.spawn(&[], &[]) {
+    /// Starts a daemon and kills it before it is ready, in the midst of its recovery: at a moment, or at a call.
+    fn stillborn(&self, random: &mut Random, at_a_call: bool) {
+        if at_a_call {
+            let (call, count) = (CALLS[random.below(CALLS.len())], 1 + random.below(12));
+            // One that outlives its recovery is killed by being dropped.
+            let _ = self.start(&strace(&format!("inject={call}:signal=KILL:when={count}"), call), &[]);
+        } else if let Ok(mut child) = self.spawn(&[], &[]) {
             std::thread::sleep(Duration::from_micros(random.below(8_000) as u64));
             let _ = child.kill();
             let _ = child.wait();
@@ -269,8 +273,9 @@ fn lives(
             die_at_a_moment(bench, daemon, &mut writers, &mut random, tally);
         }
         tally.kills += 1;
-        if random.one_in(8) {
-            bench.stillborn(&mut random);
+        while tally.kills < plan.kills && random.one_in(4) {
+            let at_a_call = plan.strace && random.one_in(2);
+            bench.stillborn(&mut random, at_a_call);
             tally.kills += 1;
         }
         daemon = up(bench)?;

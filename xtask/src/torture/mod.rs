@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -62,36 +62,39 @@ fn kill(options: &Kill) -> anyhow::Result<()> {
     let strace = Command::new("strace").arg("-V").output().is_ok();
     println!("torture kill: seed {seed}, {} kills{}", options.kills, if strace { "" } else { ", no strace" });
     let bar = progress(options.kills);
-    let folder = tempfile::Builder::new().prefix("aos-torture-").tempdir()?;
     let mut random = Random::new(seed);
     let mut total = Tally::default();
     let begun = Instant::now();
     while total.kills < options.kills && until.is_none_or(|until| Instant::now() < until) && total.is_clean()
     {
-        let ground = Ground::new(&programs, folder.path())?;
+        let ground = Ground::new(&programs)?;
         let kills = KILLS_PER_HOME.min(options.kills - total.kills);
         let (writers, verify_every) = (options.writers, 10);
         let seed = random.number();
         let plan = Plan { seed, kills, writers, taste: Taste::Mixed, strace, verify_every, until };
-        total.add(kill::torture(&ground.bench, &plan, &mut |tally| {
+        let tally = kill::torture(&ground.bench, &plan, &mut |tally| {
             bar.set_position(total.kills + tally.kills);
             bar.set_message(tally.to_string());
-        }));
+        });
+        if !tally.is_clean() {
+            println!("kept for a look: {}", ground.keep().display());
+        }
+        total.add(tally);
     }
     bar.finish_and_clear();
-    report(&total, seed, begun.elapsed(), folder)
+    report(&total, seed, begun.elapsed())
 }
 
 /// Where one home is tortured. The sessions' folders go with it, the one on another file system too.
 struct Ground {
     bench: Bench,
-    _folders: Vec<tempfile::TempDir>,
+    folders: Vec<tempfile::TempDir>,
 }
 
 impl Ground {
     /// A home and three roots beside it; a fourth lies elsewhere when it can, where pre-images are copied, not moved.
-    fn new(programs: &Programs, below: &Path) -> anyhow::Result<Ground> {
-        let here = tempfile::Builder::new().prefix("home-").tempdir_in(below)?;
+    fn new(programs: &Programs) -> anyhow::Result<Ground> {
+        let here = tempfile::Builder::new().prefix("aos-torture-").tempdir()?;
         let mut roots: Vec<PathBuf> = (0..3).map(|n| here.path().join(format!("ws{n}"))).collect();
         let elsewhere = tempfile::Builder::new().prefix("aos-torture-").tempdir_in("/dev/shm").ok();
         let elsewhere = elsewhere.filter(|dir| device(dir.path()) != device(here.path()));
@@ -100,7 +103,13 @@ impl Ground {
             std::fs::create_dir(root)?;
         }
         let bench = Bench { programs: programs.clone(), home: here.path().join("home"), roots };
-        Ok(Ground { bench, _folders: std::iter::once(here).chain(elsewhere).collect() })
+        Ok(Ground { bench, folders: std::iter::once(here).chain(elsewhere).collect() })
+    }
+
+    /// Leaves everything where it is; the home says where.
+    fn keep(self) -> PathBuf {
+        self.folders.into_iter().for_each(|folder| drop(folder.keep()));
+        self.bench.home
     }
 }
 
@@ -108,14 +117,12 @@ fn device(path: &Path) -> Option<u64> {
     path.metadata().map(|meta| meta.dev()).ok()
 }
 
-fn report(total: &Tally, seed: u64, took: Duration, folder: tempfile::TempDir) -> anyhow::Result<()> {
+fn report(total: &Tally, seed: u64, took: Duration) -> anyhow::Result<()> {
     for complaint in &total.complaints {
         println!("{complaint}");
     }
     println!("torture kill: seed {seed}: {total} ({:.0} s)", took.as_secs_f64());
-    if !total.is_clean() {
-        bail!("not everything was kept; look into {}", folder.keep().display());
-    }
+    ensure!(total.is_clean(), "what was promised was not kept");
     Ok(())
 }
 

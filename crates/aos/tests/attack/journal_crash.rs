@@ -20,6 +20,8 @@ pub fn cases() -> Vec<Case> {
         case("JRNL-01", kills::under_load as fn() -> Outcome),
         Case { id: "OWN-KILL", needs: &[Need::Strace], run: kills::at_chosen_calls },
         Case { id: "OWN-KILL-UNREADABLE", needs: TRACED, run: moments::over_an_unreadable_file },
+        Case { id: "OWN-HALF-REMOVED", needs: TRACED, run: moments::half_removed },
+        Case { id: "OWN-KILLED-RECOVERY", needs: TRACED, run: moments::killed_recovery },
         Case { id: "OWN-OPEN-MOVE", needs: TRACED, run: moments::written_below_an_open_move },
         Case { id: "OWN-OPEN-INTENTS", needs: TRACED, run: moments::two_open_intents },
         case("JRNL-02", damage::cut_off),

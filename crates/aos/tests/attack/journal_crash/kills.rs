@@ -23,7 +23,7 @@ fn plan(kills: usize, taste: Taste) -> Plan {
 }
 
 /// A folder on another file system than the home's, where there is one: pre-images are then copied, not moved.
-fn elsewhere(world: &World) -> Option<tempfile::TempDir> {
+pub fn elsewhere(world: &World) -> Option<tempfile::TempDir> {
     use std::os::unix::fs::MetadataExt as _;
     let dir = tempfile::Builder::new().prefix("aos-attack-").tempdir_in("/dev/shm").ok()?;
     let device = |path: &std::path::Path| path.metadata().map(|meta| meta.dev()).ok();

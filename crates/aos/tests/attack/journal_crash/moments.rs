@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::Outcome;
+use crate::kill::{Daemon, strace};
 use crate::world::{Client, Start, World, check, expect, text, tree};
 
 /// strace on a daemon that runs. It counts for each thread by itself, and a connection is a thread.
@@ -69,6 +70,107 @@ fn kept_somewhere(world: &World, content: &str) -> bool {
     let hash = aos_model::request::content_hash(content.as_bytes());
     let trees = [crate::world::tree(&world.home), crate::world::tree(&world.root)];
     trees.iter().flat_map(|tree| tree.values()).any(|found| found.ends_with(&hash))
+}
+
+/// A folder on another file system than the home is removed: copied into the bank, then taken away piece by piece. A
+/// crash in the midst of that must bring all of it back.
+pub fn half_removed() -> Outcome {
+    let mut wrong = Vec::new();
+    for when in [1, 2, 5, 9] {
+        let mut world = World::new();
+        let Some(other) = super::kills::elsewhere(&world) else { return Ok(()) };
+        world.root = other.path().join("ws");
+        for n in 0..10 {
+            world.write(&format!("d/sub{}/f{n}", n % 2), format!("content {n}\n"));
+        }
+        let before = tree(&world.root);
+        let session = world.open(json!({}));
+        let tracer = Tracer::attach(world.daemon_pid(), "unlinkat", &format!("signal=KILL:when={when}"))?;
+        let params = json!({ "session_id": session, "path": "d", "recursive": true });
+        let receipt = world.client().effect("host.fs.remove", params);
+        check(receipt.is_null(), || format!("the daemon lived through unlinkat {when}: {receipt}"))?;
+        drop(tracer);
+        world.reap();
+        world.start_daemon();
+        let found = tree(&world.root);
+        if found != before {
+            wrong.push(format!(
+                "killed at unlinkat {when}: {} of {} paths came back",
+                found.len(),
+                before.len()
+            ));
+        }
+        world.finish()?;
+    }
+    check(wrong.is_empty(), || wrong.join("\n"))
+}
+
+/// How a pre-image gets into the bank: moved on one disk; copied when it has another name or lies on another disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Banked {
+    Moved,
+    CopiedForALink,
+    CopiedOverDisks,
+}
+
+/// A recovery that is killed itself is done again from wherever it got to.
+pub fn killed_recovery() -> Outcome {
+    let mut wrong = Vec::new();
+    for banked in [Banked::Moved, Banked::CopiedForALink, Banked::CopiedOverDisks] {
+        for call in ["renameat2", "unlinkat", "copy_file_range", "fchmod", "pwrite64"] {
+            for when in 1..30 {
+                match recover_twice(banked, call, when) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(why) => wrong.push(format!("{banked:?}, killed at {call} {when}: {why}")),
+                }
+            }
+        }
+    }
+    check(wrong.is_empty(), || wrong.join("\n"))
+}
+
+/// A patch is left open by a crash; its recovery dies at a call; the next one must still bring everything back. False
+/// when the first recovery makes fewer such calls and lives.
+fn recover_twice(banked: Banked, call: &str, when: usize) -> Result<bool, String> {
+    let mut world = World::new();
+    let other = super::kills::elsewhere(&world).filter(|_| banked == Banked::CopiedOverDisks);
+    if let Some(other) = &other {
+        world.root = other.path().join("ws");
+    }
+    for name in ["f", "gone"] {
+        let path = world.write(name, format!("old {name}\n"));
+        if banked == Banked::CopiedForALink {
+            std::fs::hard_link(path, world.parent.join(name)).map_err(|why| why.to_string())?;
+        }
+    }
+    let before = tree(&world.root);
+    let session = world.open(json!({}));
+    let sections =
+        "*** Update File: f\n@@\n-old f\n+new f\n*** Delete File: gone\n*** Add File: n/added\n+added\n";
+    let patch = text(format!("*** Begin Patch\n{sections}*** End Patch\n"));
+    // The third write of a connection's thread begins the commit of the receipt.
+    let tracer = Tracer::attach(world.daemon_pid(), "pwrite64", "signal=KILL:when=3")?;
+    let params = json!({ "session_id": session, "patch": patch });
+    let receipt = world.client().effect("host.fs.apply_patch", params);
+    check(receipt.is_null(), || format!("the daemon lived: {receipt}"))?;
+    drop(tracer);
+    world.reap();
+    check(world.read("f") == b"new f\n", || "the patch was not applied before the crash".into())?;
+    let wrapper = strace(&format!("inject={call}:signal=KILL:when={when}"), call);
+    let died = super::bench(&world).start(&wrapper, &[]).map(Daemon::kill).is_err();
+    world.start_daemon();
+    let shown = |path: &str| String::from_utf8_lossy(&world.read(path)).trim().to_owned();
+    check(tree(&world.root) == before, || {
+        format!("f holds `{}`, gone holds `{}`", shown("f"), shown("gone"))
+    })?;
+    let (_, log, _) = world.aos(&["log", "--json"]);
+    let last: Value = serde_json::from_str(log.lines().last().unwrap_or_default()).unwrap_or_default();
+    expect("the patch", &last["receipt"], &["error / interrupted_rolled_back"])?;
+    let left = &last["receipt"]["not_rolled_back"];
+    check(left.is_null(), || format!("all was brought back, but it says that {left} was not"))?;
+    world.finish()?;
+    Ok(died)
 }
 
 /// A connection of its own whose third rename is done and then held still: an overwriting write takes two.
