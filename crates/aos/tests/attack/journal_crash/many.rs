@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{bench, figure};
 use crate::Outcome;
 use crate::load::Random;
-use crate::world::{Client, Start, World, check, expect, rand, text};
+use crate::world::{Client, Start, World, check, rand, text};
 
 /// JRNL-13: restarted after a clean stop and after a kill.
 pub fn a_million_records() -> Outcome {
