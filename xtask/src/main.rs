@@ -7,6 +7,7 @@
 mod bench;
 mod setup;
 mod test;
+mod torture;
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +33,9 @@ enum Command {
         #[arg(long)]
         duties: bool,
     },
+    /// Long runs of what the tests do shortly; each prints its seed and its counts
+    #[command(subcommand)]
+    Torture(torture::Torture),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -41,5 +45,6 @@ fn main() -> anyhow::Result<()> {
         Command::MiniHost { socket, root, bank, duties } => {
             bench::mini_host::run(&socket, &root, &bank, duties)
         }
+        Command::Torture(torture) => torture::run(&torture),
     }
 }

@@ -105,9 +105,13 @@ impl Bench {
         status["pid"].as_i64().map(|pid| pid as i32)
     }
 
-    /// Starts a daemon and kills it before it is ready, in the midst of its recovery.
-    fn stillborn(&self, random: &mut Random) {
-        if let Ok(mut child) = self.spawn(&[], &[]) {
+    /// Starts a daemon and kills it before it is ready, in the midst of its recovery: at a moment, or at a call.
+    fn stillborn(&self, random: &mut Random, at_a_call: bool) {
+        if at_a_call {
+            let (call, count) = (CALLS[random.below(CALLS.len())], 1 + random.below(12));
+            // One that outlives its recovery is killed by being dropped.
+            let _ = self.start(&strace(&format!("inject={call}:signal=KILL:when={count}"), call), &[]);
+        } else if let Ok(mut child) = self.spawn(&[], &[]) {
             std::thread::sleep(Duration::from_micros(random.below(8_000) as u64));
             let _ = child.kill();
             let _ = child.wait();
@@ -183,6 +187,25 @@ impl Daemon {
         drop(self);
     }
 
+    /// Stops all its threads where they are. A call that is under way still ends, no new one begins.
+    pub(crate) fn hold_still(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid);
+        let runs = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+            stat.is_ok_and(|stat| stat.contains(") R "))
+        };
+        while std::fs::read_dir(&tasks).is_ok_and(|mut tasks| tasks.any(runs)) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
     /// Waits until it is dead by itself; kills it when it takes too long.
     fn await_death(mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
@@ -200,9 +223,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // Once it was waited for, its pid may be somebody else's.
         if let Ok(None) = self.child.try_wait() {
-            if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
+            self.signal(rustix::process::Signal::KILL);
             let _ = self.child.wait();
         }
     }
@@ -252,8 +273,9 @@ fn lives(
             die_at_a_moment(bench, daemon, &mut writers, &mut random, tally);
         }
         tally.kills += 1;
-        if random.one_in(8) {
-            bench.stillborn(&mut random);
+        while tally.kills < plan.kills && random.one_in(4) {
+            let at_a_call = plan.strace && random.one_in(2);
+            bench.stillborn(&mut random, at_a_call);
             tally.kills += 1;
         }
         daemon = up(bench)?;

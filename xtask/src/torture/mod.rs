@@ -1,4 +1,165 @@
-//! `cargo xtask torture`: long runs of what the tests do shortly. Each prints its seed and its counts.
+//! `cargo xtask torture`: long runs of what the tests do shortly. Each prints its seed and its counts, and fails when
+//! anything was lost.
 
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod kill;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod load;
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use kill::{Bench, Plan, Programs};
+use load::{Random, Tally, Taste};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Torture {
+    /// Kill the daemon under load, at random moments and system calls, and hold what is left against what was promised
+    Kill(Kill),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Kill {
+    /// Makes a run again; left out: a new one each time
+    #[arg(long)]
+    seed: Option<u64>,
+    #[arg(long, default_value_t = 500)]
+    kills: u64,
+    /// Stop after so long, however many kills are done: 90s, 15m, 2h
+    #[arg(long = "for", value_name = "T", value_parser = duration)]
+    time: Option<Duration>,
+    /// Clients that work at the same time
+    #[arg(long, default_value_t = 8)]
+    writers: usize,
+    /// The folder of `aosd` and `aos`; left out: they are built for release
+    #[arg(long, value_name = "DIR")]
+    binaries: Option<PathBuf>,
+}
+
+/// A home serves for so many kills, then a fresh one: reading a long journal after each would take all the time.
+const KILLS_PER_HOME: u64 = 50;
+
+pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
+    match torture {
+        Torture::Kill(options) => kill(options),
+    }
+}
+
+fn kill(options: &Kill) -> anyhow::Result<()> {
+    let binaries = match &options.binaries {
+        Some(folder) => folder.clone(),
+        None => build()?,
+    };
+    let programs = Programs { aosd: binaries.join("aosd"), aos: binaries.join("aos") };
+    let seed = options.seed.unwrap_or_else(new_seed);
+    let until = options.time.map(|time| Instant::now() + time);
+    let strace = Command::new("strace").arg("-V").output().is_ok();
+    println!("torture kill: seed {seed}, {} kills{}", options.kills, if strace { "" } else { ", no strace" });
+    let bar = progress(options.kills);
+    let mut random = Random::new(seed);
+    let mut total = Tally::default();
+    let begun = Instant::now();
+    while total.kills < options.kills && until.is_none_or(|until| Instant::now() < until) && total.is_clean()
+    {
+        let ground = Ground::new(&programs)?;
+        let kills = KILLS_PER_HOME.min(options.kills - total.kills);
+        let (writers, verify_every) = (options.writers, 10);
+        let seed = random.number();
+        let plan = Plan { seed, kills, writers, taste: Taste::Mixed, strace, verify_every, until };
+        let tally = kill::torture(&ground.bench, &plan, &mut |tally| {
+            bar.set_position(total.kills + tally.kills);
+            bar.set_message(tally.to_string());
+        });
+        if !tally.is_clean() {
+            println!("kept for a look: {}", ground.keep().display());
+        }
+        total.add(tally);
+    }
+    bar.finish_and_clear();
+    report(&total, seed, begun.elapsed())
+}
+
+/// Where one home is tortured. The sessions' folders go with it, the one on another file system too.
+struct Ground {
+    bench: Bench,
+    folders: Vec<tempfile::TempDir>,
+}
+
+impl Ground {
+    /// A home and three roots beside it; a fourth lies elsewhere when it can, where pre-images are copied, not moved.
+    fn new(programs: &Programs) -> anyhow::Result<Ground> {
+        let here = tempfile::Builder::new().prefix("aos-torture-").tempdir()?;
+        let mut roots: Vec<PathBuf> = (0..3).map(|n| here.path().join(format!("ws{n}"))).collect();
+        let elsewhere = tempfile::Builder::new().prefix("aos-torture-").tempdir_in("/dev/shm").ok();
+        let elsewhere = elsewhere.filter(|dir| device(dir.path()) != device(here.path()));
+        roots.extend(elsewhere.as_ref().map(|dir| dir.path().join("ws3")));
+        for root in &roots {
+            std::fs::create_dir(root)?;
+        }
+        let bench = Bench { programs: programs.clone(), home: here.path().join("home"), roots };
+        Ok(Ground { bench, folders: std::iter::once(here).chain(elsewhere).collect() })
+    }
+
+    /// Leaves everything where it is; the home says where.
+    fn keep(self) -> PathBuf {
+        self.folders.into_iter().for_each(|folder| drop(folder.keep()));
+        self.bench.home
+    }
+}
+
+fn device(path: &Path) -> Option<u64> {
+    path.metadata().map(|meta| meta.dev()).ok()
+}
+
+fn report(total: &Tally, seed: u64, took: Duration) -> anyhow::Result<()> {
+    for complaint in &total.complaints {
+        println!("{complaint}");
+    }
+    println!("torture kill: seed {seed}: {total} ({:.0} s)", took.as_secs_f64());
+    ensure!(total.is_clean(), "what was promised was not kept");
+    Ok(())
+}
+
+/// Shown on a terminal only.
+fn progress(kills: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} kills, this home: {wide_msg}")
+        .expect("BUG: the template is fixed");
+    ProgressBar::new(kills).with_style(style)
+}
+
+/// Builds the product for release; the folder of its programs.
+fn build() -> anyhow::Result<PathBuf> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let built = Command::new(&cargo).args(["build", "--release", "--package", "aos"]).status();
+    ensure!(built.context("cannot run cargo")?.success(), "the build failed");
+    let metadata = Command::new(&cargo).args(["metadata", "--format-version", "1", "--no-deps"]).output()?;
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout)?;
+    let target = metadata["target_directory"].as_str().context("cargo does not say where it builds")?;
+    Ok(Path::new(target).join("release"))
+}
+
+fn new_seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Random::new(now.as_nanos() as u64 ^ u64::from(std::process::id())).number()
+}
+
+/// `90s`, `15m`, `2h`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
+        Some(number) => (number, text.as_bytes()[text.len() - 1]),
+        None => (text, b's'),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; write 90s, 15m or 2h"))?;
+    let seconds = match unit {
+        b'm' => 60,
+        b'h' => 3600,
+        _ => 1,
+    };
+    Ok(Duration::from_secs(number.saturating_mul(seconds)))
+}

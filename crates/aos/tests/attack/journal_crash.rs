@@ -4,6 +4,7 @@ mod damage;
 mod home;
 mod kills;
 mod many;
+mod moments;
 mod power;
 mod space;
 
@@ -18,11 +19,11 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("JRNL-01", kills::under_load as fn() -> Outcome),
         Case { id: "OWN-KILL", needs: &[Need::Strace], run: kills::at_chosen_calls },
-        Case {
-            id: "OWN-KILL-UNREADABLE",
-            needs: &[Need::Root, Need::Strace],
-            run: kills::over_an_unreadable_file,
-        },
+        Case { id: "OWN-KILL-UNREADABLE", needs: TRACED, run: moments::over_an_unreadable_file },
+        Case { id: "OWN-HALF-REMOVED", needs: TRACED, run: moments::half_removed },
+        Case { id: "OWN-KILLED-RECOVERY", needs: TRACED, run: moments::killed_recovery },
+        Case { id: "OWN-OPEN-MOVE", needs: TRACED, run: moments::written_below_an_open_move },
+        Case { id: "OWN-OPEN-INTENTS", needs: TRACED, run: moments::two_open_intents },
         case("JRNL-02", damage::cut_off),
         case("OWN-EMPTY-JOURNAL", damage::emptied),
         case("JRNL-03", damage::flipped),
@@ -31,6 +32,7 @@ pub fn cases() -> Vec<Case> {
         Case { id: "OWN-STALE-INTENT", needs: &[Need::Root], run: space::taken_back_twice },
         Case { id: "JRNL-07", needs: &[Need::Root, Need::Loop], run: power::cut_under_load },
         Case { id: "JRNL-08", needs: &[Need::Root, Need::Loop], run: power::cut_in_patches },
+        Case { id: "OWN-POWER-TWO-DISKS", needs: &[Need::Root, Need::Loop], run: power::cut_two_disks },
         Case { id: "OWN-POWER-BLOB", needs: &[Need::Root, Need::Loop], run: power::cut_after_blobs },
         case("JRNL-09", home::second_daemon),
         case("JRNL-11", home::prepared_journal),
@@ -42,6 +44,9 @@ pub fn cases() -> Vec<Case> {
         case("JRNL-16", kills::asked_to_stop),
     ]
 }
+
+/// A daemon is held still from outside.
+const TRACED: &[Need] = &[Need::Root, Need::Strace];
 
 /// What later parts of the product bring; each is switched on here and nowhere else.
 const LATER_RESTORE: bool = false; // part C: host.fs.restore

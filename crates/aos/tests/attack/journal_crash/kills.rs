@@ -1,7 +1,5 @@
 //! JRNL-01, JRNL-16: the daemon killed, and asked to stop, while it works.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -25,7 +23,7 @@ fn plan(kills: usize, taste: Taste) -> Plan {
 }
 
 /// A folder on another file system than the home's, where there is one: pre-images are then copied, not moved.
-fn elsewhere(world: &World) -> Option<tempfile::TempDir> {
+pub fn elsewhere(world: &World) -> Option<tempfile::TempDir> {
     use std::os::unix::fs::MetadataExt as _;
     let dir = tempfile::Builder::new().prefix("aos-attack-").tempdir_in("/dev/shm").ok()?;
     let device = |path: &std::path::Path| path.metadata().map(|meta| meta.dev()).ok();
@@ -55,67 +53,6 @@ pub fn at_chosen_calls() -> Outcome {
     let tally = kill::torture(&bench(&world), &plan, &mut |_| ());
     clean("OWN-KILL", plan.seed, &tally)?;
     world.finish()
-}
-
-/// A file that its owner may write but not read is replaced, and the daemon dies before it can say so. Taking that
-/// back must not cost the old content: what cannot be compared stays in the bank.
-pub fn over_an_unreadable_file() -> Outcome {
-    let uid = 65_534;
-    for when in 1..100 {
-        let mut world = World::with(Start { uid: Some(uid), ..Start::default() });
-        let path = world.write("f", "old content\n");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o200))
-            .map_err(|why| why.to_string())?;
-        let session = world.open(json!({}));
-        // A connection is a thread of its own, for which strace counts from one.
-        let tracer = Tracer::attach(world.daemon_pid(), &format!("inject=pwrite64:signal=KILL:when={when}"))?;
-        let params = json!({ "session_id": session, "path": "f", "content": text("new content\n") });
-        let receipt = world.client().effect("host.fs.write_file", params);
-        if !receipt.is_null() {
-            return check(when > 3, || format!("the daemon lived through pwrite64 {when}: {receipt}"));
-        }
-        drop(tracer);
-        world.reap();
-        world.start_daemon();
-        let found = String::from_utf8_lossy(&world.read("f")).into_owned();
-        check(found == "old content\n" || kept_somewhere(&world, "old content\n"), || {
-            format!("killed at pwrite64 {when}: f holds `{found}` and the old content is nowhere")
-        })?;
-        world.finish()?;
-    }
-    Err("the daemon dies of a hundred pwrite64".into())
-}
-
-/// strace on a daemon that runs.
-struct Tracer(std::process::Child);
-
-impl Tracer {
-    fn attach(pid: i32, inject: &str) -> Result<Tracer, String> {
-        use std::io::BufRead as _;
-        let mut command = Command::new("strace");
-        command.args(["-f", "-o", "/dev/null", "-e", "trace=pwrite64", "-e", inject, "-p", &pid.to_string()]);
-        let mut child = command.stderr(Stdio::piped()).spawn().map_err(|why| why.to_string())?;
-        let mut said = String::new();
-        // It says once that it is attached to the process and its threads.
-        let stderr = child.stderr.as_mut().ok_or("no stderr")?;
-        std::io::BufReader::new(stderr).read_line(&mut said).map_err(|why| why.to_string())?;
-        check(said.contains("attached"), || format!("strace: {said}"))?;
-        Ok(Tracer(child))
-    }
-}
-
-impl Drop for Tracer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Whether a file below the home or the root holds exactly this.
-fn kept_somewhere(world: &World, content: &str) -> bool {
-    let hash = aos_model::request::content_hash(content.as_bytes());
-    let trees = [crate::world::tree(&world.home), crate::world::tree(&world.root)];
-    trees.iter().flat_map(|tree| tree.values()).any(|found| found.ends_with(&hash))
 }
 
 /// JRNL-16.

@@ -1,109 +1,86 @@
 //! JRNL-13, JRNL-14: many records, many clients.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use aos_model::receipt::Durability;
-use aos_store::{Append, Home, Journal as _, Reader, SqliteJournal};
 use serde_json::{Value, json};
 
 use super::{bench, figure};
 use crate::Outcome;
 use crate::load::Random;
-use crate::world::{Client, Start, World, check, expect, rand, text};
+use crate::world::{Client, Start, World, check, rand, text};
 
-/// JRNL-13. The records are real ones, made over and over with new ids, by the journal's own hand.
+/// JRNL-13: restarted after a clean stop and after a kill.
 pub fn a_million_records() -> Outcome {
     let records = figure(50_000, 1_000_000);
     let mut world = World::new();
-    let templates = templates(&mut world)?;
-    let killed = world.parent.join("killed");
-    multiply(&world.home, &templates, records, &killed)?;
-    let stopped = world.home.clone();
-    for (what, home) in [("as a clean stop leaves it", stopped.clone()), ("as a kill leaves it", killed)] {
-        world.home = home;
-        let begun = Instant::now();
-        world.start_daemon();
-        let took = begun.elapsed();
-        println!("JRNL-13: {records} records {what}: ready after {took:?}");
-        check(took < Duration::from_secs(5), || format!("{what}: ready after {took:?}"))?;
-        let begun = Instant::now();
-        let (code, out, err) = world.aos(&["verify"]);
-        println!("JRNL-13: verified after {:?}: {}", begun.elapsed(), out.trim());
-        check(code == 0 && out.contains(&format!("{records} entries")), || {
-            format!("{what}: {code}: {out}{err}")
-        })?;
-        world.kill9();
-    }
-    world.home = stopped;
+    make_records(&world, records)?;
+    let wal = std::fs::metadata(world.home.join("state/journal.db-wal")).map_or(0, |meta| meta.len());
+    println!("JRNL-13: the log stands at {} MiB after {records} records", wal >> 20);
+    world.kill9();
+    ready_in_time(&mut world, records, "a kill")?;
+    world.terminate();
+    ready_in_time(&mut world, records, "a clean stop")?;
+    let begun = Instant::now();
+    let (code, out, err) = world.aos(&["verify"]);
+    println!("JRNL-13: verified after {:?}: {}", begun.elapsed(), out.trim());
+    check(code == 0, || format!("aos verify: {code}: {out}{err}"))?;
     world.finish()
 }
 
-/// The bodies of some real records: writes, an edit, a refusal, a listing.
-fn templates(world: &mut World) -> Result<Vec<String>, String> {
-    let (session, mut client) = (world.open(json!({})), world.client());
-    for n in 0..6 {
-        let params =
-            json!({ "session_id": session, "path": format!("f{n}"), "content": text("some text\n") });
-        expect("a write", &client.effect("host.fs.write_file", params), &["ok"])?;
-    }
-    let edit = json!({ "session_id": session, "path": "f1", "old_string": "some", "new_string": "more" });
-    expect("an edit", &client.effect("host.fs.edit_file", edit), &["ok"])?;
-    let missing = json!({ "session_id": session, "path": "missing" });
-    expect("a refusal", &client.effect("host.fs.read_file", missing), &["not_found"])?;
-    expect("a listing", &client.effect("host.fs.list_dir", json!({ "session_id": session })), &["ok"])?;
-    world.kill9();
-    let reader = Reader::open(&world.home).map_err(|why| why.to_string())?;
-    let mut bodies = Vec::new();
-    let read = reader.entries(1, |row| {
-        bodies.push(String::from_utf8_lossy(&row.body).into_owned());
-        Ok(true)
-    });
-    read.map_err(|why| why.to_string())?;
-    Ok(bodies)
+fn ready_in_time(world: &mut World, records: usize, what: &str) -> Outcome {
+    let begun = Instant::now();
+    world.start_daemon();
+    let took = begun.elapsed();
+    println!("JRNL-13: {records} records, {what}: ready after {took:?}");
+    let status = world.client().rpc("daemon.status", json!({}));
+    let seq = status["result"]["seq"].as_u64().unwrap_or(0);
+    check(seq == records as u64, || format!("{seq} records of {records} are there"))?;
+    check(took < Duration::from_secs(5), || format!("after {what}: ready after {took:?}"))
 }
 
-/// Appends until the journal holds `records`, then copies the home as it stands before the clean end.
-fn multiply(home: &Path, templates: &[String], records: usize, killed: &Path) -> Outcome {
-    let opened = Home::open(home).map_err(|why| why.to_string())?;
-    let journal = SqliteJournal::open(&opened, Durability::Process).map_err(|why| why.to_string())?;
-    let have = journal.head() as usize;
-    let next = AtomicUsize::new(have);
+/// Effects until the journal holds `records`: mostly questions, which cost the least, and some writes, by which the
+/// state grows.
+fn make_records(world: &World, records: usize) -> Outcome {
+    const BATCH: usize = 100;
+    let sessions: Vec<String> = (0..8).map(|_| world.open(json!({}))).collect();
+    let left = AtomicUsize::new(records - sessions.len());
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= records {
-                        return;
-                    }
-                    let append = renewed(&templates[number % templates.len()], number);
-                    journal.append(append).expect("the journal takes a record");
+        let client = |number: usize| {
+            let (left, session) = (&left, sessions[number].as_str());
+            scope.spawn(move || -> Outcome {
+                let mut client = world.client();
+                let take = |n: usize| Some(n - n.min(BATCH));
+                while let Ok(before @ 1..) = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+                    batch(&mut client, number, session, before.min(BATCH))?;
                 }
-            });
-        }
-    });
-    let wal = std::fs::metadata(home.join("state/journal.db-wal")).map_or(0, |meta| meta.len());
-    println!("JRNL-13: the log stands at {} MiB after {records} records", wal >> 20);
-    copy_state(home, killed).map_err(|why| why.to_string())
+                Ok(())
+            })
+        };
+        let clients: Vec<_> = (0..sessions.len()).map(client).collect();
+        clients.into_iter().try_for_each(|client| client.join().unwrap_or(Err("a client panicked".into())))
+    })
 }
 
-/// The same record under a snapshot id of its own, so that the state grows with the journal.
-fn renewed(template: &str, number: usize) -> Append {
-    let mut body = template.to_owned();
-    if let Some(at) = template.find("\"snapshot_id\":\"snap_") {
-        let id = &template[at + 15..at + 15 + 5 + 32];
-        body = template.replace(id, &format!("snap_{number:032x}"));
+/// So many effects, sent together.
+fn batch(client: &mut Client, number: usize, session: &str, count: usize) -> Outcome {
+    let mut lines = String::new();
+    for n in 0..count {
+        let path = format!("b{number}");
+        let (kind, params) = if n % 10 == 0 {
+            let content = text("some text\n");
+            ("host.fs.write_file", json!({ "session_id": session, "path": path, "content": content }))
+        } else {
+            ("host.fs.exists", json!({ "session_id": session, "path": path }))
+        };
+        let call = json!({ "kind": kind, "params": params });
+        let message = json!({ "jsonrpc": "2.0", "id": n, "method": "effect.call", "params": call });
+        lines += &format!("{message}\n");
     }
-    let entry: aos_model::entry::Entry<'_> = serde_json::from_str(&body).expect("a template is an entry");
-    Append { effects: entry.into(), body: body.into_bytes(), closes: None }
-}
-
-fn copy_state(from: &Path, to: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(to.join("state"))?;
-    for name in ["journal.db", "journal.db-wal", "journal.db-shm"] {
-        std::fs::copy(from.join("state").join(name), to.join("state").join(name))?;
+    client.send(lines.as_bytes()).map_err(|why| why.to_string())?;
+    for _ in 0..count {
+        let line = client.line().ok_or("the daemon hung up")?;
+        check(line.contains("\"status\":\"ok\""), || line.clone())?;
     }
     Ok(())
 }
@@ -138,8 +115,7 @@ pub fn sixty_four_clients() -> Outcome {
                 scope.spawn(move || one_client(world.client(), session, n, each, random))
             })
             .collect();
-        // Whoever reads along sees a beginning of the same journal.
-        let early = bench(&world).journal().map(|_| ());
+        let early = read_along(&world);
         let joined =
             clients.into_iter().map(|client| client.join().unwrap_or(Err("a client panicked".into())));
         let answers = joined.collect::<Result<Vec<_>, String>>();
@@ -152,6 +128,16 @@ pub fn sixty_four_clients() -> Outcome {
     orders_hold(&all).map_err(|why| format!("seed {seed}: {why}"))?;
     world.restart(Start::default());
     world.finish()
+}
+
+/// Whoever reads along sees a beginning of the same journal, and finds it whole.
+fn read_along(world: &World) -> Outcome {
+    bench(world).journal()?;
+    for arguments in [&["verify"][..], &["replay", "--verify"]] {
+        let (code, out, err) = world.aos(arguments);
+        check(code == 0, || format!("aos {arguments:?} beside the writers: {code}: {out}{err}"))?;
+    }
+    Ok(())
 }
 
 fn one_client(

@@ -89,11 +89,11 @@ impl Drop for Disk {
     }
 }
 
-/// A world whose home and root are on the disk.
-fn world_on(disk: &Disk) -> Result<World, String> {
+/// A world whose home is on one disk and whose root is on one, the same or another.
+fn world_on(home: &Disk, root: &Disk) -> Result<World, String> {
     let mut world = World::asleep(Start { power: true, ..Start::default() });
-    world.home = disk.at().join("home");
-    world.root = disk.at().join("ws");
+    world.home = home.at().join("home");
+    world.root = root.at().join("ws");
     std::fs::create_dir(&world.root).map_err(|why| why.to_string())?;
     Ok(world)
 }
@@ -104,31 +104,37 @@ fn start(bench: &Bench) -> Result<Daemon, String> {
 
 /// JRNL-07.
 pub fn cut_under_load() -> Outcome {
-    cuts("JRNL-07", figure(6, 200), Taste::Mixed)
+    cuts("JRNL-07", &[Disk::new()?], figure(6, 200), Taste::Mixed)
 }
 
 /// JRNL-08.
 pub fn cut_in_patches() -> Outcome {
-    cuts("JRNL-08", figure(6, 200), Taste::Patches)?;
+    cuts("JRNL-08", &[Disk::new()?], figure(6, 200), Taste::Patches)?;
     if LATER_RESTORE {
         return Err("restores are there now: cut the power during them too".into());
     }
     Ok(())
 }
 
-fn cuts(id: &str, rounds: usize, taste: Taste) -> Outcome {
+/// The same with the root on another disk than the home: pre-images are then copied from one to the other, and each
+/// disk keeps what it was told to keep, in no common order.
+pub fn cut_two_disks() -> Outcome {
+    cuts("OWN-POWER-TWO-DISKS", &[Disk::new()?, Disk::new()?], figure(20, 200), Taste::Patches)
+}
+
+/// The home is on the first disk, the root on the last.
+fn cuts(id: &str, disks: &[Disk], rounds: usize, taste: Taste) -> Outcome {
     let seed = rand();
     let mut random = Random::new(seed);
-    let disk = Disk::new()?;
-    let world = world_on(&disk)?;
+    let world = world_on(&disks[0], &disks[disks.len() - 1])?;
     let bench = bench(&world);
     let mut daemon = start(&bench)?;
     let mut writers = bench.writers(4, taste, &mut random)?;
     // What the writers prepared behind the daemon's back is not its to keep.
-    disk.sync()?;
+    disks.iter().try_for_each(Disk::sync)?;
     let mut tally = Tally::default();
     for _ in 0..rounds {
-        cut_once(&disk, &bench, daemon, &mut writers, &mut random)?;
+        cut_once(disks, &bench, daemon, &mut writers, &mut random)?;
         tally.kills += 1;
         daemon = start(&bench)?;
         kill::judge(&bench, &mut writers, &mut tally)?;
@@ -147,7 +153,7 @@ fn clean_so_far(seed: u64, tally: &Tally) -> Outcome {
 
 /// Once the power is gone any answer is in order: whoever would read it has no power either.
 fn cut_once(
-    disk: &Disk,
+    disks: &[Disk],
     bench: &Bench,
     daemon: Daemon,
     writers: &mut [Writer],
@@ -158,13 +164,17 @@ fn cut_once(
     kill::under_load(&bench.home, writers, || {
         std::thread::sleep(moment);
         at = Instant::now();
-        cut = disk.cut_power();
+        if disks.len() > 1 {
+            // Two disks cannot be cut in one moment; nothing new begins between the two cuts.
+            daemon.hold_still();
+        }
+        cut = disks.iter().try_for_each(Disk::cut_power);
         daemon.kill();
     });
     cut?;
     // A sync that was under way when the shutdown came may return without an error, and without having synced.
     writers.iter_mut().for_each(|writer| writer.doubt_since(at));
-    disk.restore_power()
+    disks.iter().try_for_each(Disk::restore_power)
 }
 
 /// Every blob that an answered receipt names is whole after a cut: read files, listings, and what the operator put.
@@ -183,7 +193,7 @@ type Make = fn(&World) -> Outcome;
 
 fn cut_after(make: Make) -> Outcome {
     let disk = Disk::new()?;
-    let mut world = world_on(&disk)?;
+    let mut world = world_on(&disk, &disk)?;
     for n in 0..900 {
         world.write(&format!("a-name-that-makes-the-listing-large-{n:04}"), "");
     }

@@ -1,0 +1,275 @@
+//! Crashes at moments that chance would seldom find, held still by strace.
+
+use std::io::BufRead as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::kill::{Daemon, strace};
+use crate::world::{Client, Start, World, check, expect, text, tree};
+
+/// strace on a daemon that runs. It counts for each thread by itself, and a connection is a thread.
+struct Tracer(Child);
+
+impl Tracer {
+    fn attach(pid: i32, call: &str, what: &str) -> Result<Tracer, String> {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+        command.args(["-e", &format!("inject={call}:{what}"), "-p", &pid.to_string()]);
+        let mut child = command.stderr(Stdio::piped()).spawn().map_err(|why| why.to_string())?;
+        let mut said = String::new();
+        // It says so once it is attached to the process and all its threads.
+        let stderr = child.stderr.as_mut().ok_or("no stderr")?;
+        std::io::BufReader::new(stderr).read_line(&mut said).map_err(|why| why.to_string())?;
+        check(said.contains("attached"), || format!("strace: {said}"))?;
+        Ok(Tracer(child))
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A file that its owner may write but not read is replaced, and the daemon dies before it can say so. Taking that
+/// back must not cost the old content: what cannot be compared stays in the bank.
+pub fn over_an_unreadable_file() -> Outcome {
+    let uid = 65_534;
+    for when in 1..100 {
+        let mut world = World::with(Start { uid: Some(uid), ..Start::default() });
+        let path = world.write("f", "old content\n");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o200))
+            .map_err(|why| why.to_string())?;
+        let session = world.open(json!({}));
+        // A connection is a thread of its own, for which strace counts from one.
+        let tracer = Tracer::attach(world.daemon_pid(), "pwrite64", &format!("signal=KILL:when={when}"))?;
+        let params = json!({ "session_id": session, "path": "f", "content": text("new content\n") });
+        let receipt = world.client().effect("host.fs.write_file", params);
+        if !receipt.is_null() {
+            return check(when > 3, || format!("the daemon lived through pwrite64 {when}: {receipt}"));
+        }
+        drop(tracer);
+        world.reap();
+        world.start_daemon();
+        let found = String::from_utf8_lossy(&world.read("f")).into_owned();
+        check(found == "old content\n" || kept_somewhere(&world, "old content\n"), || {
+            format!("killed at pwrite64 {when}: f holds `{found}` and the old content is nowhere")
+        })?;
+        world.finish()?;
+    }
+    Err("the daemon dies of a hundred pwrite64".into())
+}
+
+/// Whether a file below the home or the root holds exactly this.
+fn kept_somewhere(world: &World, content: &str) -> bool {
+    let hash = aos_model::request::content_hash(content.as_bytes());
+    let trees = [crate::world::tree(&world.home), crate::world::tree(&world.root)];
+    trees.iter().flat_map(|tree| tree.values()).any(|found| found.ends_with(&hash))
+}
+
+/// A folder on another file system than the home is removed: copied into the bank, then taken away piece by piece. A
+/// crash in the midst of that must bring all of it back.
+pub fn half_removed() -> Outcome {
+    let mut wrong = Vec::new();
+    for when in [1, 2, 5, 9] {
+        let mut world = World::new();
+        let Some(other) = super::kills::elsewhere(&world) else { return Ok(()) };
+        world.root = other.path().join("ws");
+        for n in 0..10 {
+            world.write(&format!("d/sub{}/f{n}", n % 2), format!("content {n}\n"));
+        }
+        let before = tree(&world.root);
+        let session = world.open(json!({}));
+        let tracer = Tracer::attach(world.daemon_pid(), "unlinkat", &format!("signal=KILL:when={when}"))?;
+        let params = json!({ "session_id": session, "path": "d", "recursive": true });
+        let receipt = world.client().effect("host.fs.remove", params);
+        check(receipt.is_null(), || format!("the daemon lived through unlinkat {when}: {receipt}"))?;
+        drop(tracer);
+        world.reap();
+        world.start_daemon();
+        let found = tree(&world.root);
+        if found != before {
+            wrong.push(format!(
+                "killed at unlinkat {when}: {} of {} paths came back",
+                found.len(),
+                before.len()
+            ));
+        }
+        world.finish()?;
+    }
+    check(wrong.is_empty(), || wrong.join("\n"))
+}
+
+/// How a pre-image gets into the bank: moved on one disk; copied when it has another name or lies on another disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Banked {
+    Moved,
+    CopiedForALink,
+    CopiedOverDisks,
+}
+
+/// A recovery that is killed itself is done again from wherever it got to.
+pub fn killed_recovery() -> Outcome {
+    let mut wrong = Vec::new();
+    for banked in [Banked::Moved, Banked::CopiedForALink, Banked::CopiedOverDisks] {
+        for call in ["renameat2", "unlinkat", "copy_file_range", "fchmod", "pwrite64"] {
+            for when in 1..30 {
+                match recover_twice(banked, call, when) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(why) => wrong.push(format!("{banked:?}, killed at {call} {when}: {why}")),
+                }
+            }
+        }
+    }
+    check(wrong.is_empty(), || wrong.join("\n"))
+}
+
+/// A patch is left open by a crash; its recovery dies at a call; the next one must still bring everything back. False
+/// when the first recovery makes fewer such calls and lives.
+fn recover_twice(banked: Banked, call: &str, when: usize) -> Result<bool, String> {
+    let mut world = World::new();
+    let other = super::kills::elsewhere(&world).filter(|_| banked == Banked::CopiedOverDisks);
+    if let Some(other) = &other {
+        world.root = other.path().join("ws");
+    }
+    for name in ["f", "gone"] {
+        let path = world.write(name, format!("old {name}\n"));
+        if banked == Banked::CopiedForALink {
+            std::fs::hard_link(path, world.parent.join(name)).map_err(|why| why.to_string())?;
+        }
+    }
+    let before = tree(&world.root);
+    let session = world.open(json!({}));
+    let sections =
+        "*** Update File: f\n@@\n-old f\n+new f\n*** Delete File: gone\n*** Add File: n/added\n+added\n";
+    let patch = text(format!("*** Begin Patch\n{sections}*** End Patch\n"));
+    // The third write of a connection's thread begins the commit of the receipt.
+    let tracer = Tracer::attach(world.daemon_pid(), "pwrite64", "signal=KILL:when=3")?;
+    let params = json!({ "session_id": session, "patch": patch });
+    let receipt = world.client().effect("host.fs.apply_patch", params);
+    check(receipt.is_null(), || format!("the daemon lived: {receipt}"))?;
+    drop(tracer);
+    world.reap();
+    check(world.read("f") == b"new f\n", || "the patch was not applied before the crash".into())?;
+    let wrapper = strace(&format!("inject={call}:signal=KILL:when={when}"), call);
+    let died = super::bench(&world).start(&wrapper, &[]).map(Daemon::kill).is_err();
+    world.start_daemon();
+    let shown = |path: &str| String::from_utf8_lossy(&world.read(path)).trim().to_owned();
+    check(tree(&world.root) == before, || {
+        format!("f holds `{}`, gone holds `{}`", shown("f"), shown("gone"))
+    })?;
+    let (_, log, _) = world.aos(&["log", "--json"]);
+    let last: Value = serde_json::from_str(log.lines().last().unwrap_or_default()).unwrap_or_default();
+    expect("the patch", &last["receipt"], &["error / interrupted_rolled_back"])?;
+    let left = &last["receipt"]["not_rolled_back"];
+    check(left.is_null(), || format!("all was brought back, but it says that {left} was not"))?;
+    world.finish()?;
+    Ok(died)
+}
+
+/// A connection of its own whose third rename is done and then held still: an overwriting write takes two.
+struct Held {
+    client: Client,
+    session: String,
+}
+
+const HOLD: &str = "delay_exit=3000000:when=3";
+
+impl Held {
+    fn new(world: &World, own: &str) -> Result<Held, String> {
+        let (client, session) = (world.client(), world.open(json!({})));
+        let mut held = Held { client, session };
+        let first = held
+            .client
+            .effect("host.fs.write_file", held.params(json!({ "path": own, "content": text("x") })));
+        expect("an overwriting write", &first, &["ok"])?;
+        Ok(held)
+    }
+
+    fn params(&self, mut params: Value) -> Value {
+        params["session_id"] = json!(self.session);
+        params
+    }
+
+    /// Sends without waiting for the answer.
+    fn send(&mut self, kind: &str, params: Value) -> Outcome {
+        let call = json!({ "kind": kind, "params": self.params(params), "tool_call_id": "held" });
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call });
+        self.client.send(format!("{message}\n").as_bytes()).map_err(|why| why.to_string())
+    }
+}
+
+fn wait_until(what: &str, mut happened: impl FnMut() -> bool) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !happened() {
+        check(Instant::now() < deadline, || format!("waited in vain until {what}"))?;
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// A world with a folder `d`, and files for two clients to overwrite first.
+fn folder_to_move() -> World {
+    let world = World::new();
+    for (path, content) in [("d/x", "old\n"), ("own1", "o"), ("own2", "o")] {
+        world.write(path, content);
+    }
+    world
+}
+
+/// One session moves a folder and is not answered yet; another writes below the new name and is. After a crash the
+/// move is taken back, but what was acknowledged must still stand where it was acknowledged.
+pub fn written_below_an_open_move() -> Outcome {
+    let mut world = folder_to_move();
+    let tracer = Tracer::attach(world.daemon_pid(), "renameat2", HOLD)?;
+    let mut mover = Held::new(&world, "own1")?;
+    mover.send("host.fs.move", json!({ "from": "d", "to": "e" }))?;
+    wait_until("the folder is moved", || world.root.join("e").exists())?;
+    let session = world.open(json!({}));
+    let params = json!({ "session_id": session, "path": "e/new", "content": text("acknowledged\n") });
+    let receipt = world.client().effect("host.fs.write_file", params);
+    world.kill9();
+    drop(tracer);
+    world.start_daemon();
+    let found = world.read("e/new");
+    // Waiting for the move, or refusing while it is open, would both be in order.
+    check(receipt["status"] != "ok" || found == b"acknowledged\n", || {
+        let stands = tree(&world.root).into_keys().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        format!("the write of e/new was acknowledged ({receipt}); after the crash there is {stands:?}")
+    })?;
+    world.finish()
+}
+
+/// A folder is moved and a file below its new name is replaced, both unanswered when the daemon dies: both are taken
+/// back, whichever came first.
+pub fn two_open_intents() -> Outcome {
+    let mut world = folder_to_move();
+    let before = tree(&world.root.join("d"));
+    let tracer = Tracer::attach(world.daemon_pid(), "renameat2", HOLD)?;
+    let mut mover = Held::new(&world, "own1")?;
+    let mut writer = Held::new(&world, "own2")?;
+    mover.send("host.fs.move", json!({ "from": "d", "to": "e" }))?;
+    wait_until("the folder is moved", || world.root.join("e").exists())?;
+    writer.send("host.fs.write_file", json!({ "path": "e/x", "content": text("new\n") }))?;
+    // A daemon that makes the writer wait for the mover never gets here, and has nothing to confuse.
+    let begun = Instant::now();
+    while world.read("e/x") == b"old\n" && begun.elapsed() < Duration::from_secs(1) {
+        std::thread::yield_now();
+    }
+    world.kill9();
+    drop(tracer);
+    world.start_daemon();
+    let found = tree(&world.root.join("d"));
+    check(found == before && !world.root.join("e").exists(), || {
+        let (_, log, _) = world.aos(&["log", "--json"]);
+        let closed: Vec<&str> = log.lines().filter(|line| line.contains("interrupted")).collect();
+        format!("d was {before:?} and is {found:?}; the journal says {closed:?}")
+    })?;
+    world.finish()
+}
