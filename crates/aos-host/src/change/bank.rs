@@ -29,7 +29,14 @@ pub(super) fn deposit(object: Object<'_>, bank: &OwnedFd, bank_name: &str, sync:
         }
     }
     copy(dir, name, &meta, bank, bank_name.as_bytes(), sync)?;
-    remove(dir, name, &meta)
+    if sync {
+        // The two may be on different disks: the copy's name must last before the object goes.
+        rustix::fs::fsync(bank)?;
+    }
+    // Under another name first: half a folder under the temporary name would be taken for the whole.
+    let leaving = [name, b".part"].concat();
+    rustix::fs::renameat_with(dir, name, dir, leaving.as_slice(), RenameFlags::NOREPLACE)?;
+    remove(dir, &leaving, &meta)
 }
 
 /// As [`deposit`], for whatever stands at the name.
@@ -96,7 +103,8 @@ fn copy_any(
         Kind::File => copy_file(dir, name, meta, to, to_name, sync),
         Kind::Symlink => {
             let target = rustix::fs::readlinkat(&dir, name, Vec::new())?;
-            rustix::fs::symlinkat(target, to, to_name)
+            rustix::fs::symlinkat(target, to, to_name)?;
+            rustix::fs::utimensat(to, to_name, &times(meta), AtFlags::SYMLINK_NOFOLLOW)
         }
         Kind::Dir => copy_dir(dir, name, meta, to, to_name, sync),
         // A FIFO, a socket or a device has no content to keep.
@@ -166,11 +174,16 @@ fn copy_dir(
 }
 
 fn set_mtime(file: &OwnedFd, meta: &Meta) -> Result<(), Errno> {
+    rustix::fs::futimens(file, &times(meta))
+}
+
+/// A copy keeps the time of change: by that it is known again.
+fn times(meta: &Meta) -> rustix::fs::Timestamps {
     let time = rustix::fs::Timespec {
         tv_sec: meta.mtime_ns.div_euclid(1_000_000_000),
         tv_nsec: meta.mtime_ns.rem_euclid(1_000_000_000),
     };
-    rustix::fs::futimens(file, &rustix::fs::Timestamps { last_access: time, last_modification: time })
+    rustix::fs::Timestamps { last_access: time, last_modification: time }
 }
 
 pub(crate) fn open_dir(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {

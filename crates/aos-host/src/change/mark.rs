@@ -48,6 +48,16 @@ impl Seen {
     }
 }
 
+impl Seen {
+    /// The object itself or a copy of it that we made: a copy keeps size and time of change.
+    pub(crate) fn is_or_was_copied_to(&self, meta: &Meta) -> bool {
+        let like_it = self.kind == meta.kind
+            && self.mtime_ns == meta.mtime_ns
+            && (self.kind == Kind::Dir || self.size == meta.size);
+        self.is(meta) || like_it
+    }
+}
+
 impl From<Meta> for Seen {
     fn from(meta: Meta) -> Seen {
         Seen {

@@ -17,9 +17,9 @@ mod mark;
 mod recover;
 mod undo;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use aos_model::receipt::{Body, Warning};
 use aos_model::refusal::Code;
@@ -168,22 +168,26 @@ impl Parents {
     }
 }
 
-/// Mutations of one path by different sessions take turns: between them, an exchange could lose an update.
+/// Mutations of one path by different sessions take turns: between them, an exchange could lose an update. The
+/// folders above are held too, but shared: they must not be moved away meanwhile.
 #[derive(Debug)]
 pub(crate) struct PathLocks {
-    stripes: Vec<Mutex<()>>,
+    stripes: Vec<RwLock<()>>,
 }
+
+const STRIPES: usize = 4096;
 
 impl Default for PathLocks {
     fn default() -> Self {
-        PathLocks { stripes: (0..256).map(|_| Mutex::new(())).collect() }
+        PathLocks { stripes: (0..STRIPES).map(|_| RwLock::new(())).collect() }
     }
 }
 
 /// Held from before the old content is read until the receipt is written.
 #[derive(Debug)]
 pub(crate) struct Locked<'a> {
-    _guards: Vec<MutexGuard<'a, ()>>,
+    _alone: Vec<RwLockWriteGuard<'a, ()>>,
+    _shared: Vec<RwLockReadGuard<'a, ()>>,
 }
 
 impl PathLocks {
@@ -192,12 +196,26 @@ impl PathLocks {
         let stripe = |path: &[u8]| {
             let mut hasher = DefaultHasher::new();
             path.hash(&mut hasher);
-            hasher.finish() as usize % self.stripes.len()
+            hasher.finish() as usize % STRIPES
         };
-        let wanted: BTreeSet<usize> = paths.map(stripe).collect();
-        // A panic while one was held poisons nothing: the intent it left is what tells.
-        let guard =
-            |index: usize| self.stripes[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Locked { _guards: wanted.into_iter().map(guard).collect() }
+        let mut wanted: BTreeMap<usize, bool> = BTreeMap::new();
+        for path in paths {
+            let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+            for above in slashes {
+                wanted.entry(stripe(&path[..above])).or_insert(false);
+            }
+            wanted.insert(stripe(path), true);
+        }
+        let mut locked = Locked { _alone: Vec::new(), _shared: Vec::new() };
+        for (index, alone) in wanted {
+            // A panic while one was held poisons nothing: the intent it left is what tells.
+            let stripe = &self.stripes[index];
+            if alone {
+                locked._alone.push(stripe.write().unwrap_or_else(PoisonError::into_inner));
+            } else {
+                locked._shared.push(stripe.read().unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+        locked
     }
 }

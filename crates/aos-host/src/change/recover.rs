@@ -15,7 +15,8 @@ use crate::jail::is_below;
 /// Returns how many were rolled back. Runs before the first request, so nothing else moves.
 pub(crate) fn recover(host: &Host) -> Result<usize, Fault> {
     let open = host.journal.open_intents()?;
-    for intent in &open {
+    // The newest first: it may have worked in a folder that an older one had moved or made.
+    for intent in open.iter().rev() {
         roll_back(host, intent)?;
     }
     Ok(open.len())

@@ -92,14 +92,12 @@ fn undo(
                 None => site.unput(temporary, after),
                 Some(before) => site.unreplace(temporary, bank, kept, before, after, sync),
             };
-            site.settle(temporary, sync)?;
-            undone
+            site.settle(temporary, before.as_ref(), undone, sync)
         }
         Mark::Remove { temporary, bank: kept, before, .. } => {
             let Some(site) = at else { return Ok(false) };
             let undone = site.unremove(temporary, bank, kept, before, sync);
-            site.settle(temporary, sync)?;
-            undone
+            site.settle(temporary, Some(before), undone, sync)
         }
         Mark::MakeDir { .. } => {
             let Some(site) = at else { return Ok(true) };
@@ -113,8 +111,7 @@ fn undo(
         Mark::Rename { temporary, bank: kept, before, replaced, .. } => {
             let (Some(from), Some(to)) = (at, to) else { return Ok(false) };
             let undone = from.unrename(&to, temporary, bank, kept, before, replaced.as_ref(), sync);
-            from.settle(temporary, sync)?;
-            undone
+            from.settle(temporary, replaced.as_ref(), undone, sync)
         }
     }
 }
@@ -195,7 +192,7 @@ impl Site {
         after: &Content,
         sync: bool,
     ) -> Result<bool, Errno> {
-        if self.here()?.is_some_and(|here| before.is(&here)) {
+        if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
             return Ok(true);
         }
         let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
@@ -223,7 +220,7 @@ impl Site {
         }
         match waiting {
             // The old content goes to the bank; the path belongs to whoever wrote it last.
-            Some(meta) if before.is(&meta) => {
+            Some(meta) if before.is_or_was_copied_to(&meta) => {
                 bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
                 Ok(false)
             }
@@ -242,7 +239,7 @@ impl Site {
         before: &Seen,
         sync: bool,
     ) -> Result<bool, Errno> {
-        if self.here()?.is_some_and(|here| before.is(&here)) {
+        if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
             return Ok(true);
         }
         if !self.fetch(temporary, bank, kept, before, sync)? {
@@ -275,10 +272,10 @@ impl Site {
         replaced: Option<&Seen>,
         sync: bool,
     ) -> Result<bool, Errno> {
-        if self.here()?.is_some_and(|here| before.is(&here)) {
+        if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
             return Ok(true);
         }
-        if !to.here()?.is_some_and(|there| before.is(&there)) {
+        if !to.here()?.is_some_and(|there| before.is_or_was_copied_to(&there)) {
             return Ok(false);
         }
         let Some(replaced) = replaced else {
@@ -295,7 +292,7 @@ impl Site {
             };
         };
         // Straight after the exchange the displaced object is at the old name; later it is fetched there.
-        if !self.here()?.is_some_and(|here| replaced.is(&here)) {
+        if !self.here()?.is_some_and(|here| replaced.is_or_was_copied_to(&here)) {
             if !self.fetch(temporary, bank, kept, replaced, sync)? {
                 return Ok(false);
             }
@@ -334,17 +331,21 @@ impl Site {
         before: &Seen,
         sync: bool,
     ) -> Result<bool, Errno> {
-        if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|meta| before.is(&meta)) {
+        if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|meta| before.is_or_was_copied_to(&meta)) {
             // A copy that was being made of it is not needed any more.
             let _ = bank::remove_any(bank, kept.as_bytes());
             return Ok(true);
         }
+        let _ = bank::remove_any(bank, format!("{kept}.part").as_bytes());
         let Some(meta) = Meta::at(bank, kept.as_bytes())? else { return Ok(false) };
         bank::remove_any(&self.dir, temporary.as_bytes())?;
         match rustix::fs::renameat_with(bank, kept, &self.dir, temporary, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(true),
             Err(Errno::XDEV) => {
                 bank::copy(bank, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;
+                if sync {
+                    rustix::fs::fsync(&self.dir)?;
+                }
                 bank::remove_any(bank, kept.as_bytes())?;
                 Ok(true)
             }
@@ -352,11 +353,27 @@ impl Site {
         }
     }
 
-    /// Leaves no temporary name behind, and at `power` makes the folder's state last.
-    fn settle(&self, temporary: &str, sync: bool) -> Result<(), Errno> {
-        bank::remove_any(&self.dir, temporary.as_bytes())?;
+    /// Leaves no temporary name behind, and at `power` makes the folder's state last. What may be the old object is
+    /// not thrown away when it could not be put back.
+    fn settle(
+        &self,
+        temporary: &str,
+        old: Option<&Seen>,
+        undone: Result<bool, Errno>,
+        sync: bool,
+    ) -> Result<bool, Errno> {
+        let undone = undone?;
+        let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
+        if let Some(waiting) = waiting
+            && !old.is_some_and(|old| old.is_or_was_copied_to(&waiting))
+        {
+            bank::remove(&self.dir, temporary.as_bytes(), &waiting)?;
+        }
         bank::remove_any(&self.dir, format!("{temporary}.part").as_bytes())?;
-        if sync { rustix::fs::fsync(&self.dir) } else { Ok(()) }
+        if sync {
+            rustix::fs::fsync(&self.dir)?;
+        }
+        Ok(undone)
     }
 }
 
