@@ -22,7 +22,7 @@ struct Cli {
 enum Command {
     /// Install what is missing, then check and run everything
     Test(test::Options),
-    /// Measure the product beside its peers; run it with `cargo run --release -p xtask -- bench`
+    /// Measure the product beside its contenders, in one run
     Bench(bench::Options),
     /// A contender of the bench
     #[command(hide = true)]

@@ -59,7 +59,8 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Two cores, and many cases measure how fast the daemon answers: a few at a time.
     arguments.test_threads.get_or_insert(2);
-    let trials = areas().into_iter().map(trial).collect();
+    let mut trials: Vec<Trial> = areas().into_iter().map(trial).collect();
+    trials.push(all_ids());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -77,6 +78,38 @@ fn areas() -> Vec<Case> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The areas whose cases stand here. The others come with the parts of the product that they attack.
+const AREAS: &[&str] = &[
+    "path",
+    "special_files",
+    "write_edit",
+    "patch",
+    "policy_capability",
+    "journal_crash",
+    "replay",
+    "rpc_surface",
+];
+
+/// Where the open cases lie beside the repository, each of these areas' ids is one of ours.
+fn all_ids() -> Trial {
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/cases/attack_cases.json");
+    let lacking = !std::path::Path::new(cases).exists();
+    if lacking {
+        println!("skipped EVERY-ID: the list of cases is not beside the repository");
+    }
+    let check = move || {
+        let text = std::fs::read_to_string(cases).map_err(|why| why.to_string())?;
+        let listed: Vec<serde_json::Value> = serde_json::from_str(&text).map_err(|why| why.to_string())?;
+        let ours: Vec<&str> = areas().iter().map(|case| case.id).collect();
+        let word = |case: &serde_json::Value, name: &str| case[name].as_str().unwrap_or_default().to_owned();
+        let here = listed.iter().filter(|case| AREAS.contains(&word(case, "area").as_str()));
+        let missing: Vec<String> =
+            here.map(|case| word(case, "id")).filter(|id| !ours.contains(&id.as_str())).collect();
+        if missing.is_empty() { Ok(()) } else { Err(Failed::from(format!("no case for {missing:?}"))) }
+    };
+    Trial::test("EVERY-ID", check).with_ignored_flag(lacking)
 }
 
 fn trial(case: Case) -> Trial {
