@@ -58,6 +58,19 @@ impl Live {
     }
 }
 
+impl Live {
+    /// A mutation may have waited for its turn while the session was closed.
+    pub(crate) fn still_open(&self) -> Result<(), Refusal> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(Refusal::new(
+                Code::SessionClosed,
+                format!("session {} is closed; open a new one", self.id),
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Live {
     /// Pre-images go with their session, but only when the last mutation under way has let go of it.
     fn drop(&mut self) {

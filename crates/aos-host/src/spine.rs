@@ -149,6 +149,7 @@ impl Host {
         }
         let mut armed = None;
         let ended = (|| {
+            live.still_open()?;
             let capped: Capped = operation::cap(self, &live, inside.request)?;
             let ruled: Ruled = rule::judge(capped)?;
             let (planned, locks) = operation::plan(self, ruled)?;
@@ -186,6 +187,8 @@ impl Host {
         let json = receipt.to_json();
         let kept = receipt.recorded();
         let blobs = receipt.blob_refs();
+        let opened = session_opened(&facts);
+        let session = session.or(opened.as_deref());
         let draft = Draft {
             at_ns: (self.machine.now_ns)(),
             kind: &job.kind,
@@ -199,7 +202,6 @@ impl Host {
         };
         let body = draft.to_bytes();
         let blobs = blobs.into_iter().map(str::to_owned).collect();
-        let opened = session_opened(&facts);
         let effects = Effects { session_id: session.map(str::to_owned), blobs, facts };
         match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })
         {
