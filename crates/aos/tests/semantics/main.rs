@@ -12,6 +12,7 @@
     reason = "the world of the attack cases has more in it than is needed here"
 )]
 
+mod original;
 #[path = "../attack/world.rs"]
 mod world;
 
