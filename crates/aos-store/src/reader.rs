@@ -20,6 +20,7 @@ pub struct Row {
     pub seq: u64,
     pub body: Vec<u8>,
     pub(crate) chain: Vec<u8>,
+    pub(crate) closes: Option<u64>,
 }
 
 impl Row {
@@ -66,11 +67,14 @@ impl Reader {
         after: u64,
         mut each: impl FnMut(&Row) -> Result<bool, Fault>,
     ) -> Result<(), Fault> {
-        let mut select =
-            self.connection.prepare("SELECT seq, body, chain FROM entry WHERE seq > ? ORDER BY seq")?;
+        let mut select = self
+            .connection
+            .prepare("SELECT seq, body, chain, closes FROM entry WHERE seq > ? ORDER BY seq")?;
         let mut rows = select.query([after as i64])?;
         while let Some(row) = rows.next()? {
-            let row = Row { seq: row.get::<_, i64>(0)? as u64, body: row.get(1)?, chain: row.get(2)? };
+            let closes = row.get::<_, Option<i64>>(3)?.map(|id| id as u64);
+            let row =
+                Row { seq: row.get::<_, i64>(0)? as u64, body: row.get(1)?, chain: row.get(2)?, closes };
             if !each(&row)? {
                 break;
             }
@@ -81,7 +85,12 @@ impl Reader {
     pub fn entry(&self, seq: u64) -> Result<Option<Row>, Fault> {
         let mut found = None;
         self.entries(seq.saturating_sub(1), |row| {
-            found = (row.seq == seq).then(|| Row { seq, body: row.body.clone(), chain: row.chain.clone() });
+            found = (row.seq == seq).then(|| Row {
+                seq,
+                body: row.body.clone(),
+                chain: row.chain.clone(),
+                closes: row.closes,
+            });
             Ok(false)
         })?;
         Ok(found)

@@ -23,7 +23,10 @@ use crate::{Fault, Home, disk, wal};
 
 /// The tables. `verify` compares them with what a file really holds.
 pub(crate) const SCHEMA: &[(&str, &str)] = &[
-    ("entry", "CREATE TABLE entry (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, chain BLOB NOT NULL)"),
+    (
+        "entry",
+        "CREATE TABLE entry (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, chain BLOB NOT NULL, closes INTEGER)",
+    ),
     ("state", "CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"),
     ("folded", "CREATE TABLE folded (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL)"),
     ("intent", "CREATE TABLE intent (id INTEGER PRIMARY KEY, body BLOB NOT NULL, digest BLOB NOT NULL)"),
@@ -40,12 +43,18 @@ const FOLD_EVERY: u64 = 2048;
 /// Nobody else writes; readers hold nobody up. This only covers the moment in which a reader recovers the log.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Intents that no receipt has closed. Closed ones are swept when the state is brought up to date, so that a change
+/// pays for one page less.
+const OPEN_INTENTS: &str = "SELECT id, body, digest FROM intent WHERE id NOT IN
+    (SELECT closes FROM entry WHERE seq > coalesce((SELECT seq FROM folded), 0) AND closes IS NOT NULL) ORDER BY id";
+
 /// The chain value before the first entry.
 pub(crate) const GENESIS: [u8; 32] = [0; 32];
 
-/// Ties an entry to its place and to all before it.
-pub(crate) fn link(previous: &[u8; 32], seq: u64, body: &[u8]) -> [u8; 32] {
-    Sha256::new().chain_update(previous).chain_update(seq.to_le_bytes()).chain_update(body).finalize().into()
+/// Ties an entry to its place, to the intent it closes and to all before it.
+pub(crate) fn link(previous: &[u8; 32], seq: u64, closes: Option<u64>, body: &[u8]) -> [u8; 32] {
+    let place = Sha256::new().chain_update(previous).chain_update(seq.to_le_bytes());
+    place.chain_update(closes.unwrap_or(0).to_le_bytes()).chain_update(body).finalize().into()
 }
 
 /// The journal of one home, open for writing. There is one of these a home: the daemon's.
@@ -208,8 +217,7 @@ impl Pen {
         let (seq, chain) = (self.seq, self.chain);
         let mut fresh = Vec::new();
         // One statement is a transaction by itself.
-        let alone = self.abandoned.is_empty()
-            && matches!(writes, [Write::Intent { .. } | Write::Entry(Append { closes: None, .. })]);
+        let alone = self.abandoned.is_empty() && writes.len() == 1;
         if !alone {
             self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         }
@@ -267,18 +275,16 @@ impl Pen {
 
     fn append(&mut self, append: &Append, fresh: &mut Vec<Change>) -> Result<u64, Fault> {
         let seq = self.seq + 1;
-        let chain = link(&self.chain, seq, &append.body);
-        let mut insert =
-            self.connection.prepare_cached("INSERT INTO entry (seq, body, chain) VALUES (?, ?, ?)")?;
-        insert.execute(params![seq as i64, append.body, chain])?;
+        let chain = link(&self.chain, seq, append.closes, &append.body);
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT INTO entry (seq, body, chain, closes) VALUES (?, ?, ?, ?)")?;
+        insert.execute(params![seq as i64, append.body, chain, append.closes.map(|id| id as i64)])?;
         drop(insert);
         if !append.effects.is_empty() {
             let recent = self.recent.read().expect("BUG: nobody panics folding");
             let changes = recent.fold(fresh, &self.connection, seq, &append.effects);
             fresh.extend(changes);
-        }
-        if let Some(id) = append.closes {
-            self.connection.prepare_cached("DELETE FROM intent WHERE id = ?")?.execute([id as i64])?;
         }
         (self.seq, self.chain) = (seq, chain);
         Ok(seq)
@@ -301,7 +307,7 @@ impl Journal for SqliteJournal {
 
     fn open_intents(&self) -> Result<Vec<OpenIntent>, Fault> {
         let reader = self.reader.lock().expect("BUG: nobody panics reading");
-        let mut select = reader.prepare("SELECT id, body, digest FROM intent ORDER BY id")?;
+        let mut select = reader.prepare(OPEN_INTENTS)?;
         let mut rows = select.query([])?;
         let mut intents = Vec::new();
         while let Some(row) = rows.next()? {

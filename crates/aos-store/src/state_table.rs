@@ -74,6 +74,10 @@ impl Recent {
                 }
             }
         }
+        // What the entries up to here closed is done with.
+        let sweep =
+            "DELETE FROM intent WHERE id IN (SELECT closes FROM entry WHERE seq > ? AND closes IS NOT NULL)";
+        work.prepare_cached(sweep)?.execute([self.folded as i64])?;
         work.prepare_cached("INSERT OR REPLACE INTO folded (one, seq) VALUES (1, ?)")?
             .execute([seq as i64])?;
         work.commit()?;

@@ -120,7 +120,7 @@ fn fold_all(
             )));
         }
         let found: [u8; 32] = row.chain.as_slice().try_into().unwrap_or_default();
-        if link(&chain, row.seq, &row.body) != found {
+        if link(&chain, row.seq, row.closes, &row.body) != found {
             report.add(Finding::Journal(format!(
                 "entry {} is damaged: it does not match its chain value",
                 row.seq
