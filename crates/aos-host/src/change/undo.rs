@@ -291,25 +291,10 @@ impl Site {
                 Err(why) => Err(why),
             };
         };
-        // Straight after the exchange the displaced object is at the old name; later it is fetched there.
-        if !self.here()?.is_some_and(|here| replaced.is_or_was_copied_to(&here)) {
-            if !self.fetch(temporary, bank, kept, replaced, sync)? {
-                return Ok(false);
-            }
-            match rustix::fs::renameat_with(
-                &self.dir,
-                temporary,
-                &self.dir,
-                self.name.as_slice(),
-                RenameFlags::NOREPLACE,
-            ) {
-                Ok(()) => {}
-                Err(Errno::EXIST) => {
-                    bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
-                    return Ok(false);
-                }
-                Err(why) => return Err(why),
-            }
+        // Straight after the exchange the displaced object is at the old name; later it is brought there as one that
+        // was removed from it.
+        if !self.unremove(temporary, bank, kept, replaced, sync)? {
+            return Ok(false);
         }
         rustix::fs::renameat_with(
             &self.dir,
