@@ -1,0 +1,171 @@
+//! Requests: one typed struct an effect, parsed strictly, and the form in which the journal keeps them.
+
+mod content;
+mod files;
+mod session;
+
+pub use content::{Base64, Content, content_hash, hash_name};
+pub use files::*;
+pub use session::*;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::refusal::{Code, Refusal};
+use crate::strict::{self, Invalid};
+
+/// One line an effect: the variant (and params struct), its kind on the wire.
+macro_rules! effects {
+    (sessions { $($outer:ident $outer_kind:literal,)* } inside { $($inner:ident $inner_kind:literal,)* }) => {
+        /// Everything that can be asked, named as on the wire.
+        #[derive(Debug, Clone)]
+        pub enum Request { $($outer($outer),)* $($inner($inner),)* }
+
+        impl Request {
+            pub const KINDS: &'static [&'static str] = &[$($outer_kind,)* $($inner_kind,)*];
+
+            pub fn parse(kind: &str, params: &str) -> Result<Request, Unparsed> {
+                Ok(match kind {
+                    $($outer_kind => Request::$outer(strict::parse(params)?),)*
+                    $($inner_kind => Request::$inner(strict::parse(params)?),)*
+                    unknown => return Err(Unparsed::Refused(Refusal::new(
+                        Code::InvalidParams,
+                        format!("kind: there is no effect `{}`; known are {}", crate::text::escape(unknown), Self::KINDS.join(", ")),
+                    ))),
+                })
+            }
+
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Request::$outer(_) => $outer_kind,)*
+                    $(Request::$inner(_) => $inner_kind,)*
+                }
+            }
+
+            /// The session it is about; `None` for those that make or list sessions.
+            pub fn session_id(&self) -> Option<&str> {
+                match self {
+                    $(Request::$outer(params) => params.about(),)*
+                    $(Request::$inner(params) => Some(&params.session_id),)*
+                }
+            }
+        }
+
+        impl Serialize for Request {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Request::$outer(params) => params.serialize(s),)*
+                    $(Request::$inner(params) => params.serialize(s),)*
+                }
+            }
+        }
+    };
+}
+
+effects! {
+    sessions {
+        SessionOpen "host.session.open",
+        SessionList "host.session.list",
+        SessionSignal "host.session.signal",
+    }
+    inside {
+        ReadFile "host.fs.read_file",
+        WriteFile "host.fs.write_file",
+        EditFile "host.fs.edit_file",
+        ApplyPatch "host.fs.apply_patch",
+        Stat "host.fs.stat",
+        Exists "host.fs.exists",
+        ListDir "host.fs.list_dir",
+        Remove "host.fs.remove",
+        Move "host.fs.move",
+        MakeDir "host.fs.make_dir",
+    }
+}
+
+/// Why a request became none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unparsed {
+    /// The JSON itself is broken: the envelope's error, not a receipt.
+    #[error("{0}")]
+    Syntax(String),
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+impl From<Invalid> for Unparsed {
+    fn from(invalid: Invalid) -> Unparsed {
+        match invalid {
+            Invalid::Syntax(why) => Unparsed::Syntax(why),
+            Invalid::Shape(why) => Unparsed::Refused(Refusal::new(Code::InvalidParams, why)),
+        }
+    }
+}
+
+/// Small vocabularies: closed enums spelled in snake case.
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident { $($variant:ident),* $(,)? })*) => { $(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name { $($variant),* }
+    )* };
+}
+
+words! {
+    MountMode { Ro, Rw }
+    NetworkMode { None, Full }
+    Home { Private, ReadOnly, Host }
+    Isolation { Auto, Strict, None }
+    OnFailure { Keep, Discard }
+    Signal { Int, Term, Kill }
+    OutputMode { Auto, RequireInline }
+    Encoding { Utf8, Bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::RECORDED_CONTENT_BYTES_MAX;
+
+    fn refused(kind: &str, params: &str) -> String {
+        match Request::parse(kind, params) {
+            Err(Unparsed::Refused(refusal)) => {
+                assert_eq!(refusal.code, Code::InvalidParams);
+                refusal.message
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        assert!(refused("host.fs.frobnicate", "{}").contains("host.fs.frobnicate"));
+        assert!(refused("host.fs.read_file", r#"{"sesion_id":"x","path":"f"}"#).contains("sesion_id"));
+        assert!(refused("host.fs.read_file", r#"{"session_id":"x"}"#).contains("path"));
+        assert!(refused("host.fs.read_file", r#"{"session_id":"x","path":["f"]}"#).contains("path"));
+        assert!(
+            refused("host.fs.write_file", r#"{"session_id":"x","path":"f","content":{"text":"x"}}"#)
+                .contains("content")
+        );
+        assert!(refused("host.session.signal", r#"{"session_id":"x","signal":"KILL;x"}"#).contains("signal"));
+        assert!(refused("host.session.signal", r#"{"session_id":"x","signal":9}"#).contains("signal"));
+    }
+
+    #[test]
+    fn large_content_is_recorded_by_digest() {
+        let small = Content::InlineText { text: "hello".into() };
+        assert_eq!(serde_json::to_string(&small).unwrap(), r#"{"inline_text":{"text":"hello"}}"#);
+        let large = Content::InlineText { text: "x".repeat(RECORDED_CONTENT_BYTES_MAX + 1) };
+        let recorded = serde_json::to_string(&large).unwrap();
+        assert!(recorded.starts_with(r#"{"digest":"sha256:"#) && recorded.len() < 200, "{recorded}");
+    }
+
+    #[test]
+    fn create_is_an_alias_of_create_new() {
+        for word in ["create", "create_new"] {
+            assert_eq!(
+                serde_json::from_str::<WriteMode>(&format!("\"{word}\"")).unwrap(),
+                WriteMode::CreateNew
+            );
+        }
+    }
+}

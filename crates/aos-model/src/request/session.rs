@@ -1,0 +1,96 @@
+//! Opening, listing and signalling sessions.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Home, Isolation, MountMode, NetworkMode, OnFailure, Signal};
+use crate::strict::{UniqueMap, present, present_shallow, shallow};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionOpen {
+    pub target: TargetSpec,
+    /// Kept raw: what is wrong inside it is `invalid_capability`, not `invalid_params`.
+    #[serde(default, deserialize_with = "present_shallow", skip_serializing_if = "Option::is_none")]
+    pub capability: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "present_shallow", skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub session_ttl_ns: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub labels: Option<UniqueMap<String>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub auto_snapshot: Option<bool>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub snapshot_bytes_max: Option<u64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub capture_exclude: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+}
+
+impl SessionOpen {
+    pub(super) fn about(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// What a session works on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum TargetSpec {
+    Local(LocalTarget),
+    /// Not served yet: kept as it came, so that the refusal says `unsupported_target`, not `invalid_params`.
+    Vfs(#[serde(deserialize_with = "shallow")] Box<RawValue>),
+    Staged(#[serde(deserialize_with = "shallow")] Box<RawValue>),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalTarget {
+    pub workdir: String,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<Vec<Mount>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub env: Option<UniqueMap<String>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub network_mode: Option<NetworkMode>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub home: Option<Home>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    pub host_path: String,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub mount_path: Option<String>,
+    pub mode: MountMode,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionList {}
+
+impl SessionList {
+    pub(super) fn about(&self) -> Option<&str> {
+        None
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionSignal {
+    pub session_id: String,
+    pub signal: Signal,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub grace_timeout_ns: Option<u64>,
+}
+
+impl SessionSignal {
+    pub(super) fn about(&self) -> Option<&str> {
+        Some(&self.session_id)
+    }
+}
