@@ -6,11 +6,12 @@ use aos_model::entry::{Draft, Fact};
 use aos_model::receipt::{Body, Durability, Receipt};
 use aos_model::refusal::Status;
 use aos_model::state::{Effects, SessionRecord, SessionState, decode_session, session_key};
-use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Reader, SqliteJournal, Swept};
+use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Manifests, Reader, SqliteJournal, Swept};
 
 use crate::change::{self, PathLocks};
 use crate::machine::Machine;
 use crate::session::{self, Sessions};
+use crate::snapshot::Settler;
 
 /// Everything that acts. Doors hold one and call it; they touch nothing themselves.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Host {
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) blobs: Blobs,
     pub(crate) bank: Arc<Bank>,
+    pub(crate) manifests: Arc<Manifests>,
+    pub(crate) settler: Arc<Settler>,
     pub(crate) sessions: Sessions,
     pub(crate) sessions_max: usize,
     pub(crate) locks: PathLocks,
@@ -37,9 +40,10 @@ pub struct StartReport {
 
 impl Host {
     /// Opens a home, rolls back what the last daemon left half done, and serves its open sessions again.
-    pub fn start(home: Home, machine: Machine) -> Result<(Host, StartReport), Fault> {
+    pub fn start(home: Home, machine: Machine) -> Result<(Arc<Host>, StartReport), Fault> {
         let journal = Box::new(SqliteJournal::open(&home, machine.durability)?);
         let (blobs, bank) = (home.blobs(machine.durability)?, Arc::new(home.bank()?));
+        let manifests = Arc::new(home.manifests(machine.durability)?);
         if machine.durability == Durability::Power {
             home.sync()?;
         }
@@ -49,6 +53,8 @@ impl Host {
             journal,
             blobs,
             bank,
+            manifests,
+            settler: Arc::default(),
             sessions: Sessions::default(),
             sessions_max: session::sessions_max(),
             locks: PathLocks::default(),
@@ -66,6 +72,13 @@ impl Host {
         }
         host.drop_orphaned_preimages()?;
         report.sessions_open = host.sessions.len();
+        let host = Arc::new(host);
+        let (settler, weak) = (host.settler.clone(), Arc::downgrade(&host));
+        std::thread::Builder::new()
+            .name("settle".into())
+            .spawn(move || Settler::run(&settler, &weak))
+            .map_err(|why| Fault::Refused(format!("cannot start a thread: {why}")))?;
+        host.sessions.each(|live| host.settler.wake(live));
         Ok((host, report))
     }
 
@@ -82,6 +95,11 @@ impl Host {
         for session_id in self.bank.sessions()? {
             if self.sessions.get(&session_id).is_none() {
                 self.bank.drop_session(&session_id)?;
+            }
+        }
+        for session_id in self.manifests.sessions()? {
+            if self.sessions.get(&session_id).is_none() {
+                self.manifests.drop_session(&session_id)?;
             }
         }
         Ok(())
@@ -104,7 +122,8 @@ impl Host {
         };
         let body = draft.to_bytes();
         // A full disk keeps the note out; the session stays ended in memory and the next start says it again.
-        let effects = Effects { session_id: Some(session_id.to_owned()), blobs: Vec::new(), facts };
+        let effects =
+            Effects { session_id: Some(session_id.to_owned()), turn_id: None, blobs: Vec::new(), facts };
         let _ = self.journal.append(Append { body, effects, closes: None });
     }
 
@@ -127,14 +146,14 @@ impl Host {
             facts: &facts,
         };
         let body = draft.to_bytes();
-        let effects = Effects { session_id: None, blobs: Vec::new(), facts };
+        let effects = Effects { session_id: None, turn_id: None, blobs: Vec::new(), facts };
         self.journal.append(Append { body, effects, closes: None })
     }
 
     /// Removes the blobs that nothing names.
     pub fn sweep(&self) -> Result<Swept, Fault> {
         let reader = Reader::open(self.home.path())?;
-        self.blobs.sweep(&reader, (self.machine.now_ns)())
+        self.blobs.sweep(&reader, &self.manifests, (self.machine.now_ns)())
     }
 
     pub fn head(&self) -> u64 {
@@ -147,6 +166,12 @@ impl Host {
 
     pub fn home(&self) -> &Home {
         &self.home
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.settler.stop();
     }
 }
 

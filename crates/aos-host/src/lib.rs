@@ -15,6 +15,7 @@ mod operation;
 mod output;
 mod rule;
 mod session;
+mod snapshot;
 mod spine;
 
 pub use evaluate::{Evaluate, evaluate, evaluate_recorded};

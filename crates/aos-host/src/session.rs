@@ -24,6 +24,7 @@ use aos_model::{id, limits};
 use crate::host::Host;
 use crate::jail::{Jail, Root};
 use crate::lane::Lane;
+use crate::snapshot::Ledger;
 use crate::spine::Done;
 
 /// A session that is being served.
@@ -38,6 +39,10 @@ pub(crate) struct Live {
     /// The roots as policy wants them.
     pub(crate) workspaces: Vec<String>,
     pub(crate) workdir_shown: String,
+    pub(crate) auto_snapshot: bool,
+    pub(crate) snapshot_bytes_max: u64,
+    pub(crate) ledger: Ledger,
+    manifests: Arc<aos_store::Manifests>,
     bank: Arc<aos_store::Bank>,
     bank_dir: OnceLock<OwnedFd>,
     bank_opening: Mutex<()>,
@@ -76,6 +81,7 @@ impl Drop for Live {
     fn drop(&mut self) {
         if self.ended.load(Ordering::Acquire) {
             let _ = self.bank.drop_session(&self.id);
+            let _ = self.manifests.drop_session(&self.id);
         }
     }
 }
@@ -93,6 +99,10 @@ impl Sessions {
 
     pub(crate) fn len(&self) -> usize {
         self.open.read().expect("BUG: nobody panics here").len()
+    }
+
+    pub(crate) fn each(&self, each: impl FnMut(&Arc<Live>)) {
+        self.open.read().expect("BUG: nobody panics here").values().for_each(each);
     }
 
     fn insert(&self, live: Live) {
@@ -137,7 +147,7 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
     let policy =
         Policy::compile(spec).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))?;
     let record = describe(host, request, local, capability, &policy)?;
-    let live = enliven(host, &record, policy)?;
+    let live = enliven(host, &record, policy, Ledger::empty())?;
     let opened = Opened {
         session_id: record.session_id.clone(),
         started_at_ns: record.started_at_ns,
@@ -293,7 +303,7 @@ fn as_path(spelled: &Spelled) -> &Path {
 }
 
 /// Makes a recorded session live: pins its roots and compares them with the record.
-fn enliven(host: &Host, record: &SessionRecord, policy: Policy) -> Result<Live, Refusal> {
+fn enliven(host: &Host, record: &SessionRecord, policy: Policy, ledger: Ledger) -> Result<Live, Refusal> {
     let gone = |root: &str, why: rustix::io::Errno| {
         Refusal::new(
             Code::InvalidWorkdir,
@@ -325,6 +335,10 @@ fn enliven(host: &Host, record: &SessionRecord, policy: Policy) -> Result<Live, 
         policy,
         expires_at_ns: record.expires_at_ns,
         lane: Arc::default(),
+        auto_snapshot: record.auto_snapshot,
+        snapshot_bytes_max: record.snapshot_bytes_max,
+        ledger,
+        manifests: host.manifests.clone(),
         bank: host.bank.clone(),
         bank_dir: OnceLock::new(),
         bank_opening: Mutex::new(()),
@@ -353,7 +367,7 @@ pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, S
         }
         let policy = Policy::compile(record.policy.clone())
             .map_err(|why| Refusal::new(Code::InvalidPolicy, why.to_string()));
-        match policy.and_then(|policy| enliven(host, &record, policy)) {
+        match policy.and_then(|policy| enliven(host, &record, policy, Ledger::default())) {
             Ok(live) => host.sessions.insert(live),
             Err(refusal) => ended.push((record.session_id, SessionState::Closed, refusal.message)),
         }

@@ -19,6 +19,7 @@ use crate::lane::Ticket;
 use crate::operation::{self, Capped, Planned};
 use crate::rule::{self, Ruled};
 use crate::session::{self, Live};
+use crate::snapshot::{self, Made};
 
 /// One effect as a door hands it in.
 #[derive(Debug, Clone, Copy)]
@@ -112,12 +113,14 @@ impl Host {
     pub fn answer(&self, mut job: Job) -> Answer {
         let outcome = std::mem::replace(&mut job.outcome, Err(Refusal::new(Code::IoError, "taken")));
         let session = outcome.as_ref().ok().and_then(Seated::session_id).map(str::to_owned);
+        let live = outcome.as_ref().ok().and_then(Seated::live).cloned();
         let mut ids = job.ids.clone();
         let (ended, intent, ticket) = match outcome {
             Ok(seated) => self.pass(seated, &mut ids, &job),
             Err(refusal) => (Err(refusal), None, None),
         };
-        let answer = self.record(&job, &ids, session.as_deref(), ended, intent);
+        let about = About { session: session.as_deref(), live: live.as_ref() };
+        let answer = self.record(&job, &ids, about, ended, intent);
         Answer { turn: ticket.map(|ticket| Turn { _ticket: ticket }), ..answer }
     }
 
@@ -170,7 +173,7 @@ impl Host {
         &self,
         job: &Job,
         ids: &Ids,
-        session: Option<&str>,
+        about: About<'_>,
         ended: Result<Done, Refusal>,
         armed: Option<Armed<'_>>,
     ) -> Answer {
@@ -188,9 +191,10 @@ impl Host {
         let kept = receipt.recorded();
         let blobs = receipt.blob_refs();
         let opened = session_opened(&facts);
-        let session = session.or(opened.as_deref());
+        let session = about.session.or(opened.as_deref());
+        let at_ns = (self.machine.now_ns)();
         let draft = Draft {
-            at_ns: (self.machine.now_ns)(),
+            at_ns,
             kind: &job.kind,
             session_id: session,
             tool_call_id: ids.tool_call.as_deref(),
@@ -202,10 +206,18 @@ impl Host {
         };
         let body = draft.to_bytes();
         let blobs = blobs.into_iter().map(str::to_owned).collect();
-        let effects = Effects { session_id: session.map(str::to_owned), blobs, facts };
+        let noted = if about.live.is_some() { facts.clone() } else { Vec::new() };
+        let effects =
+            Effects { session_id: session.map(str::to_owned), turn_id: ids.turn.clone(), blobs, facts };
         match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })
         {
-            Ok(seq) => Answer { receipt: with_seq(seq, &json), status: receipt.status, turn: None },
+            Ok(seq) => {
+                if let Some(live) = about.live {
+                    let (tool_call, turn) = (ids.tool_call.as_deref(), ids.turn.as_deref());
+                    snapshot::remember(self, live, &Made { seq, at_ns, tool_call, turn }, &noted);
+                }
+                Answer { receipt: with_seq(seq, &json), status: receipt.status, turn: None }
+            }
             Err(fault) => self.unrecorded(fault.into(), opened.as_deref(), armed),
         }
     }
@@ -227,7 +239,11 @@ impl Host {
 fn session_opened(facts: &[Fact]) -> Option<String> {
     facts.iter().find_map(|fact| match fact {
         Fact::SessionOpened(record) => Some(record.session_id.clone()),
-        Fact::SessionEnded { .. } | Fact::Captured(_) | Fact::BlobPut { .. } => None,
+        Fact::SessionEnded { .. }
+        | Fact::Captured(_)
+        | Fact::SnapshotDropped { .. }
+        | Fact::Rolled { .. }
+        | Fact::BlobPut { .. } => None,
     })
 }
 
@@ -243,7 +259,20 @@ impl Job {
     }
 }
 
+/// The session that an effect is about, and the live one it is in.
+struct About<'a> {
+    session: Option<&'a str>,
+    live: Option<&'a Arc<Live>>,
+}
+
 impl Seated {
+    fn live(&self) -> Option<&Arc<Live>> {
+        match self {
+            Seated::Outside(_) => None,
+            Seated::Inside(inside) => Some(&inside.live),
+        }
+    }
+
     fn session_id(&self) -> Option<&str> {
         match self {
             Seated::Outside(request) => request.session_id(),

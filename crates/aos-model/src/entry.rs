@@ -89,9 +89,22 @@ pub struct Entry<'a> {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fact {
     SessionOpened(Box<SessionRecord>),
-    SessionEnded { session_id: String, state: SessionState },
+    SessionEnded {
+        session_id: String,
+        state: SessionState,
+    },
     Captured(Box<SnapshotRecord>),
-    BlobPut { blob_ref: String },
+    SnapshotDropped {
+        snapshot_id: String,
+    },
+    /// The entry took turns back (newest first), or did them again (oldest first).
+    Rolled {
+        steps: Vec<u64>,
+        again: bool,
+    },
+    BlobPut {
+        blob_ref: String,
+    },
 }
 
 #[cfg(test)]

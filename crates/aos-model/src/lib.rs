@@ -17,3 +17,4 @@ pub mod request;
 pub mod state;
 pub mod strict;
 pub mod text;
+pub mod undo;

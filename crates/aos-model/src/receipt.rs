@@ -98,6 +98,51 @@ pub enum Body {
     },
     Moved {},
     Made {},
+    Snapshotted(Snapshotted),
+    Restored(Box<Restored>),
+    Snapshots {
+        snapshots: Vec<ListedSnapshot>,
+    },
+    Dropped {},
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Snapshotted {
+    pub snapshot_id: String,
+    pub mode: &'static str,
+    pub captured: u64,
+}
+
+/// What a restore, a rollback or a redo came to.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Restored {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rolled_back_turns: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redone_turns: Option<Vec<String>>,
+    pub restored_paths: Vec<String>,
+    pub restored_paths_count: u64,
+    pub deleted_paths: Vec<String>,
+    pub deleted_paths_count: u64,
+    /// What `force` overwrote, or what would have stood in the way of a dry run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<crate::refusal::Conflict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redo_snapshot_id: Option<String>,
+}
+
+/// One snapshot in `host.fs.list_snapshots`.
+#[derive(Debug, Clone, Serialize)]
+pub struct ListedSnapshot {
+    pub snapshot_id: String,
+    pub scope_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<String>,
+    pub captured_at_ns: u64,
+    pub paths: Vec<String>,
+    pub paths_count: u64,
+    pub bytes: u64,
+    pub coverage: &'static str,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -186,7 +231,8 @@ pub struct StatBody {
 /// What a mutation adds to its receipt.
 #[derive(Debug, Clone, Serialize)]
 pub struct Trace {
-    pub snapshot_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_id: Option<String>,
     pub durability: Durability,
 }
 

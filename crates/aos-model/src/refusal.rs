@@ -16,6 +16,8 @@ pub enum Status {
     Ambiguous,
     ParseError,
     Reject,
+    NothingToRollBack,
+    NothingToRedo,
     Forbidden,
     Error,
 }
@@ -33,6 +35,8 @@ impl Status {
             Status::Ambiguous => "ambiguous",
             Status::ParseError => "parse_error",
             Status::Reject => "reject",
+            Status::NothingToRollBack => "nothing_to_roll_back",
+            Status::NothingToRedo => "nothing_to_redo",
             Status::Forbidden => "forbidden",
             Status::Error => "error",
         }
@@ -111,6 +115,12 @@ codes! {
     UnsupportedPatchFormat Error "unsupported_patch_format",
     PatchParseError ParseError "patch_parse_error",
     PatchContextNotFound Reject "patch_context_not_found",
+    // undoing
+    SnapshotNotFound NotFound "snapshot_not_found",
+    ChangedSince Conflict "changed_since",
+    PreimageDamaged Error "preimage_damaged",
+    NothingToRollBack NothingToRollBack "nothing_to_roll_back",
+    NothingToRedo NothingToRedo "nothing_to_redo",
     // the world
     PermissionDenied Error "permission_denied",
     NoSpace Error "no_space",
@@ -147,6 +157,18 @@ pub struct Detail {
     pub errors: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_rolled_back: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<Conflict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conflicts_count: Option<u64>,
+}
+
+/// A path that undo would have overwritten, and whose work that would have been.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Conflict {
+    pub path: String,
+    /// A tool call's id, or `outside` for somebody who did not come through here.
+    pub changed_by: String,
 }
 
 impl Refusal {

@@ -74,6 +74,12 @@ pub struct RootRecord {
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRecord {
     pub snapshot_id: String,
+    /// The tool call it is for, where that is not the one of the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope_id: Option<String>,
+    /// Captured by hand: the paths are as they were found, nothing was changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub explicit: bool,
     pub paths: Vec<PathRecord>,
 }
 
@@ -89,6 +95,9 @@ pub struct PathRecord {
     /// Where the object went when it was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<String>,
+    /// The object stayed; only its mode is another.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mode_only: bool,
 }
 
 /// One state of one path. Absent is `None` around it.
@@ -104,6 +113,24 @@ pub struct Image {
     /// The pre-image's file in the session's folder of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bank: Option<String>,
+    /// By what the object is known again without reading it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+}
+
+impl Image {
+    pub fn in_bank(mut self, name: &str) -> Image {
+        self.bank = Some(name.to_owned());
+        self
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    pub dev: u64,
+    pub ino: u64,
+    pub mtime_ns: i64,
 }
 
 /// A change of the map: a new value, or `None` to take the key away.
@@ -117,8 +144,49 @@ pub fn session_key(session_id: &str) -> String {
     format!("session/{session_id}")
 }
 
+/// Below it, a key for each snapshot and entry that captured something for it.
 pub fn snapshot_prefix(session_id: &str) -> String {
     format!("snapshot/{session_id}/")
+}
+
+/// The snapshot and the entry's number that such a key names.
+pub fn decode_snapshot_key(key: &str) -> Option<(&str, u64)> {
+    let (rest, seq) = key.rsplit_once('/')?;
+    Some((rest.rsplit_once('/')?.1, seq.parse().ok()?))
+}
+
+/// Where the turns of a session stand.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turns {
+    /// The newest step that was not rolled back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top: Option<u64>,
+    /// The steps that were, the one to be done again first at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undone: Vec<u64>,
+}
+
+/// One step of undo: the changes that one turn made in a row. It is named by its first entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepRecord {
+    pub turn_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<u64>,
+}
+
+pub fn turns_key(session_id: &str) -> String {
+    format!("turns/{session_id}")
+}
+
+pub fn step_key(session_id: &str, step: u64) -> String {
+    format!("step/{session_id}/{step:020}")
+}
+
+/// Below it, a key for each entry of the step.
+pub fn step_prefix(session_id: &str, step: u64) -> String {
+    format!("change/{session_id}/{step:020}/")
 }
 
 /// Blobs that the operator put may be used by every session; those that a receipt named, by its own session.
@@ -136,6 +204,7 @@ pub trait Before {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Effects {
     pub session_id: Option<String>,
+    pub turn_id: Option<String>,
     pub blobs: Vec<String>,
     pub facts: Vec<Fact>,
 }
@@ -149,7 +218,11 @@ impl Effects {
     pub fn blob_refs(&self) -> impl Iterator<Item = &str> {
         let put = self.facts.iter().filter_map(|fact| match fact {
             Fact::BlobPut { blob_ref } => Some(blob_ref.as_str()),
-            Fact::SessionOpened(_) | Fact::SessionEnded { .. } | Fact::Captured(_) => None,
+            Fact::SessionOpened(_)
+            | Fact::SessionEnded { .. }
+            | Fact::Captured(_)
+            | Fact::SnapshotDropped { .. }
+            | Fact::Rolled { .. } => None,
         });
         self.blobs.iter().map(String::as_str).chain(put)
     }
@@ -159,6 +232,7 @@ impl From<Entry<'_>> for Effects {
     fn from(entry: Entry<'_>) -> Effects {
         Effects {
             session_id: entry.session_id.map(Into::into),
+            turn_id: entry.turn_id.map(Into::into),
             blobs: entry.blobs.into_iter().map(Into::into).collect(),
             facts: entry.facts,
         }
@@ -178,9 +252,21 @@ pub fn fold(before: &impl Before, seq: u64, effects: &Effects) -> Vec<Change> {
             Fact::SessionOpened(record) => changes.push(put(session_key(&record.session_id), encode(record))),
             Fact::SessionEnded { session_id, state } => end_session(before, session_id, *state, &mut changes),
             Fact::Captured(snapshot) => {
-                let key =
-                    format!("{}{}", snapshot_prefix(session_id.unwrap_or_default()), snapshot.snapshot_id);
-                changes.push(put(key, seq.to_string().into_bytes()));
+                let session_id = session_id.unwrap_or_default();
+                let key = format!("{}{}/{seq:020}", snapshot_prefix(session_id), snapshot.snapshot_id);
+                changes.push(put(key, Vec::new()));
+                let rolled = effects.facts.iter().any(|fact| matches!(fact, Fact::Rolled { .. }));
+                if !rolled && !snapshot.explicit && !snapshot.paths.is_empty() {
+                    let turn_id = effects.turn_id.as_deref().unwrap_or_default();
+                    add_to_turn(before, session_id, turn_id, seq, &mut changes);
+                }
+            }
+            Fact::SnapshotDropped { snapshot_id } => {
+                let prefix = format!("{}{snapshot_id}/", snapshot_prefix(session_id.unwrap_or_default()));
+                remove_below(before, &prefix, &mut changes);
+            }
+            Fact::Rolled { steps, again } => {
+                roll(before, session_id.unwrap_or_default(), steps, *again, &mut changes);
             }
             Fact::BlobPut { blob_ref } => changes.push(put(blob_key(None, blob_ref), Vec::new())),
         }
@@ -194,9 +280,62 @@ fn end_session(before: &impl Before, session_id: &str, state: SessionState, chan
     let Some(mut record) = before.get(&key).and_then(|bytes| decode_session(&bytes)) else { return };
     record.state = state;
     changes.push(put(key, encode(&record)));
-    for prefix in [snapshot_prefix(session_id), blob_key(Some(session_id), "")] {
-        changes.extend(before.keys_with_prefix(&prefix).into_iter().map(|key| Change { key, value: None }));
+    let below = |of: &str| format!("{of}/{session_id}/");
+    for prefix in
+        [snapshot_prefix(session_id), blob_key(Some(session_id), ""), below("step"), below("change")]
+    {
+        remove_below(before, &prefix, changes);
     }
+    let turns = turns_key(session_id);
+    if before.get(&turns).is_some() {
+        changes.push(Change { key: turns, value: None });
+    }
+}
+
+fn remove_below(before: &impl Before, prefix: &str, changes: &mut Vec<Change>) {
+    changes.extend(before.keys_with_prefix(prefix).into_iter().map(|key| Change { key, value: None }));
+}
+
+/// A change of a turn that is under way extends its step; another turn begins a new one. Either way, what was rolled
+/// back cannot be done again any more.
+fn add_to_turn(before: &impl Before, session_id: &str, turn_id: &str, seq: u64, changes: &mut Vec<Change>) {
+    let turns: Turns = decode(before, &turns_key(session_id)).unwrap_or_default();
+    for step in &turns.undone {
+        changes.push(Change { key: step_key(session_id, *step), value: None });
+        remove_below(before, &step_prefix(session_id, *step), changes);
+    }
+    let under_way = turns.top.filter(|top| {
+        decode(before, &step_key(session_id, *top)).is_some_and(|step: StepRecord| step.turn_id == turn_id)
+    });
+    let step = under_way.unwrap_or(seq);
+    if under_way.is_none() {
+        let record = StepRecord { turn_id: turn_id.to_owned(), previous: turns.top };
+        changes.push(put(step_key(session_id, seq), encode(&record)));
+    }
+    changes.push(put(format!("{}{seq:020}", step_prefix(session_id, step)), Vec::new()));
+    let now = Turns { top: Some(step), undone: Vec::new() };
+    if now != turns {
+        changes.push(put(turns_key(session_id), encode(&now)));
+    }
+}
+
+fn roll(before: &impl Before, session_id: &str, steps: &[u64], again: bool, changes: &mut Vec<Change>) {
+    let mut turns: Turns = decode(before, &turns_key(session_id)).unwrap_or_default();
+    for step in steps {
+        if again {
+            turns.undone.pop();
+            turns.top = Some(*step);
+        } else {
+            turns.undone.push(*step);
+            turns.top =
+                decode(before, &step_key(session_id, *step)).and_then(|step: StepRecord| step.previous);
+        }
+    }
+    changes.push(put(turns_key(session_id), encode(&turns)));
+}
+
+fn decode<T: serde::de::DeserializeOwned>(before: &impl Before, key: &str) -> Option<T> {
+    serde_json::from_slice(&before.get(key)?).ok()
 }
 
 pub fn decode_session(bytes: &[u8]) -> Option<SessionRecord> {

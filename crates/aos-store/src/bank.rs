@@ -53,7 +53,7 @@ fn check_name(session_id: &str) -> Result<(), Fault> {
     Err(Fault::Refused(format!("`{}` is no session id of ours", aos_model::text::escape(session_id))))
 }
 
-fn is_plain_name(name: &str) -> bool {
+pub(crate) fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Fault> {
 }
 
 /// Removes a folder and all below it, never through a link. Pre-images may be whole trees of the user's.
-fn remove_tree(parent: &OwnedFd, name: &str) -> Result<(), Fault> {
+pub(crate) fn remove_tree(parent: &OwnedFd, name: &str) -> Result<(), Fault> {
     let dir = disk::open_dir(parent, name)?;
     empty_dir(&dir)?;
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)

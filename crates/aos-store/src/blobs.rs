@@ -41,6 +41,21 @@ impl Blobs {
         writer.finish()
     }
 
+    /// Takes a file of the store over as the blob it was found to be.
+    pub fn adopt(&self, dir: impl AsFd, name: &[u8], blob_ref: &str) -> Result<(), Fault> {
+        let fail = |why| Fault::io(format!("cannot store {blob_ref}"), why);
+        let _nobody_sweeps = self.sweeping.read().expect("BUG: nobody panics while sweeping");
+        let digits = digits(blob_ref).expect("BUG: a hash names a blob");
+        let folder = disk::make_dir(&self.dir, &digits[..2])?;
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(&dir, name, &folder, &digits[2..], flags) {
+            Ok(()) if self.sync => rustix::fs::fsync(&folder).map_err(fail),
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => rustix::fs::unlinkat(&dir, name, AtFlags::empty()).map_err(fail),
+            Err(why) => Err(fail(why)),
+        }
+    }
+
     /// Starts a blob whose bytes come piece by piece.
     pub fn writer(&self) -> Result<BlobWriter<'_>, Fault> {
         let guard = self.sweeping.read().expect("BUG: nobody panics while sweeping");
@@ -156,16 +171,9 @@ pub struct BlobWriter<'a> {
 }
 
 impl BlobWriter<'_> {
-    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.hash.update(bytes);
-        while !bytes.is_empty() {
-            match rustix::io::write(&self.file, bytes) {
-                Ok(n) => bytes = &bytes[n..],
-                Err(Errno::INTR) => {}
-                Err(why) => return Err(Fault::io("cannot write a blob", why)),
-            }
-        }
-        Ok(())
+        disk::write_all(&self.file, bytes).map_err(|why| Fault::io("cannot write a blob", why))
     }
 
     /// Publishes the blob under its name. One that is there already is made young again, for the sweeper's sake.

@@ -74,3 +74,14 @@ pub(crate) fn check_private(dir: impl AsFd, name: &str) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+pub(crate) fn write_all(file: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(&file, bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}

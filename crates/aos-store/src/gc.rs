@@ -1,4 +1,4 @@
-//! Sweeping: takes away the blobs that no entry names and that are older than a day, and nothing else.
+//! Sweeping: takes away the blobs that no entry and no snapshot names and that are older than a day, and nothing else.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use aos_model::state::Effects;
 use rustix::fs::AtFlags;
 
 use crate::bank::names_in;
-use crate::{Blobs, Fault, Reader, disk};
+use crate::{Blobs, Fault, Manifests, Reader, disk};
 
 /// What a sweep did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +21,18 @@ pub struct Swept {
 const KEEP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 impl Blobs {
-    pub fn sweep(&self, reader: &Reader, now_ns: u64) -> Result<Swept, Fault> {
+    pub fn sweep(&self, reader: &Reader, manifests: &Manifests, now_ns: u64) -> Result<Swept, Fault> {
         self.alone(|| {
-            let named = named_blobs(reader)?;
+            let mut named = named_blobs(reader)?;
+            let mut damaged = None;
+            manifests.each(|manifest| match manifest {
+                Ok(manifest) => named.extend(manifest.bodies().map(str::to_owned)),
+                Err(fault) => damaged = Some(fault),
+            })?;
+            // What a damaged manifest names is not known, so nothing is thrown away.
+            if let Some(fault) = damaged {
+                return Err(fault);
+            }
             let mut swept = Swept::default();
             for folder in names_in(self.dir())? {
                 let Ok(folder) = String::from_utf8(folder) else { continue };

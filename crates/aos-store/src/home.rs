@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use crate::disk;
-use crate::{Bank, Blobs, Fault};
+use crate::{Bank, Blobs, Fault, Manifests};
 
 /// The folders of a home, by handle where they are used often.
 ///
@@ -16,7 +16,8 @@ use crate::{Bank, Blobs, Fault};
 /// $AOS_HOME/            0700
 ///   state/journal.db    the journal and the state
 ///   state/blobs/ab/…    content by SHA-256
-///   state/preimages/…   the bank: pre-images of mutations, a folder a session
+///   state/preimages/…   the bank: pre-images on their way, a folder a session
+///   state/snapshots/…   what each snapshot holds, a manifest each
 ///   run/                lock, socket, log
 /// ```
 #[derive(Debug)]
@@ -82,6 +83,10 @@ impl Home {
 
     pub fn bank(&self) -> Result<Bank, Fault> {
         Ok(Bank::new(disk::make_dir(&self.state, "preimages")?))
+    }
+
+    pub fn manifests(&self, durability: Durability) -> Result<Manifests, Fault> {
+        Ok(Manifests::new(disk::make_dir(&self.state, "snapshots")?, durability == Durability::Power))
     }
 
     /// Takes the daemon's lock, or says that another daemon has it.

@@ -34,6 +34,9 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     /// is gone, before anything is acknowledged that it could undo.
     fn abandon(&self, intent: u64);
 
+    /// The bytes of one entry.
+    fn entry(&self, seq: u64) -> Result<Option<Vec<u8>>, Fault>;
+
     fn open_intents(&self) -> Result<Vec<OpenIntent>, Fault>;
 
     /// One value of the state.

@@ -305,6 +305,12 @@ impl Journal for SqliteJournal {
         self.pen.lock().expect("BUG: nobody panics with the pen").abandoned.push(intent);
     }
 
+    fn entry(&self, seq: u64) -> Result<Option<Vec<u8>>, Fault> {
+        let reader = self.reader.lock().expect("BUG: nobody panics reading");
+        let mut select = reader.prepare_cached("SELECT body FROM entry WHERE seq = ?")?;
+        Ok(select.query_row([seq as i64], |row| row.get(0)).optional()?)
+    }
+
     fn open_intents(&self) -> Result<Vec<OpenIntent>, Fault> {
         let reader = self.reader.lock().expect("BUG: nobody panics reading");
         let mut select = reader.prepare(OPEN_INTENTS)?;

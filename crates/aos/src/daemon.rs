@@ -95,7 +95,7 @@ fn serve(options: &Options) -> anyhow::Result<()> {
         report.rolled_back,
         started.elapsed().as_millis()
     ));
-    let host = Arc::new(host);
+    let host = host;
     let (stop, stopped) = channel();
     let control = Arc::new(Steering { host: host.clone(), stop: stop.clone(), durability, started });
     let server = Server::new(host, control);

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use aos_model::entry::Fact;
 use aos_model::receipt::{Durability, Kind, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::state::{Image, PathRecord, SnapshotRecord};
-use rustix::fs::{Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid, XattrFlags};
+use aos_model::state::SnapshotRecord;
+use rustix::fs::{Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::bank::{self, Object};
+use super::dress::{dress, write_all};
 use super::mark::{Mark, Seen};
-use super::{Put, Spot, Step, undo};
+use super::record::record;
+use super::{Content, Outcome, Put, Spot, Step, undo};
 use crate::fault;
 use crate::host::Host;
 use crate::jail::{Meta, is_below};
@@ -53,9 +55,19 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
         refusal.detail.not_rolled_back = undo::take_back_first(host, armed, armed.marks.len());
         return Err(refusal);
     }
-    let snapshot = record(armed, &armed.steps, &work.after);
-    let mut done = Done::new(Status::Ok, (ending.finish)(&work.after), work.warnings);
-    done.facts.push(Fact::Captured(Box::new(snapshot)));
+    let outcome =
+        Outcome { after: &work.after, snapshot_id: armed.snapshot_id.as_deref().unwrap_or_default() };
+    let mut done = Done::new(Status::Ok, (ending.finish)(&outcome), work.warnings);
+    done.facts = ending.facts;
+    if let Some(snapshot_id) = &armed.snapshot_id {
+        let paths = record(armed, &work.after);
+        done.facts.push(Fact::Captured(Box::new(SnapshotRecord {
+            snapshot_id: snapshot_id.clone(),
+            scope_id: None,
+            explicit: false,
+            paths,
+        })));
+    }
     done.trace = Some(Trace { snapshot_id: armed.snapshot_id.clone(), durability: host.machine.durability });
     Ok(done)
 }
@@ -82,11 +94,14 @@ impl<'a> Work<'a> {
             (Step::Put(put), Mark::Put { temporary, bank, .. }) => {
                 Some(self.put(put, temporary.as_bytes(), bank)?)
             }
-            (Step::Remove { at, before }, Mark::Remove { temporary, bank, .. }) => {
+            (Step::Remove { at, before, .. }, Mark::Remove { temporary, bank, .. }) => {
                 self.remove(at, before, temporary.as_bytes(), bank)?;
                 None
             }
             (Step::MakeDir { at, mode }, Mark::MakeDir { .. }) => Some(self.make_dir(index, at, *mode)?),
+            (Step::SetMode { at, before, mode }, Mark::SetMode { .. }) => {
+                Some(self.set_mode(at, before, *mode)?)
+            }
             (Step::Rename { from, before, to, replaced }, Mark::Rename { temporary, bank, .. }) => {
                 Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), bank)?)
             }
@@ -104,16 +119,10 @@ impl<'a> Work<'a> {
             ),
             why => fault::refusal(&format!("cannot write {}", put.at.shown), why),
         };
-        let old = if put.before.is_some() { self.open_old(&put.at)? } else { None };
+        let is_file = put.before.is_some_and(|before| before.kind == Kind::File);
+        let old = if is_file { self.open_old(&put.at)? } else { None };
         let dir = self.dir(&put.at);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600)).map_err(fail)?;
-        self.begun = true;
-        write_all(&file, &put.bytes).map_err(fail)?;
-        let (meta, kept) = dress(&file, put, old.as_ref()).map_err(fail)?;
-        if self.sync {
-            rustix::fs::fsync(&file).map_err(fail)?;
-        }
+        let (file, meta, kept) = self.make(put, temporary, old.as_ref()).map_err(fail)?;
         match put.before {
             None => {
                 rustix::fs::renameat_with(
@@ -126,7 +135,7 @@ impl<'a> Work<'a> {
                 .map_err(|why| appeared(put, why))?;
             }
             Some(before) => {
-                let displaced = self.exchange(put, &before, temporary, (&file, &meta))?;
+                let displaced = self.exchange(put, &before, temporary, (file.as_ref(), &meta))?;
                 let object = Object { dir, name: temporary, meta: displaced, open: old };
                 bank::deposit(object, self.bank, bank_name, self.sync)
                     .map_err(|why| not_kept(&put.at, why))?;
@@ -134,11 +143,40 @@ impl<'a> Work<'a> {
         }
         self.touch(&put.at)?;
         self.warnings.extend(kept);
-        if put.before.is_some_and(|before| before.nlink > 1) {
+        if put.before.is_some_and(|before| before.kind == Kind::File && before.nlink > 1) {
             let message = format!("{} had another name, which keeps the old content", put.at.shown);
             self.warnings.push(Warning::new("hard_link_broken", message));
         }
         Ok(meta)
+    }
+
+    /// The new file or link under its temporary name, complete.
+    fn make(
+        &mut self,
+        put: &'a Put,
+        temporary: &[u8],
+        old: Option<&OwnedFd>,
+    ) -> Result<(Option<OwnedFd>, Meta, Option<Warning>), Errno> {
+        let dir = self.dir(&put.at);
+        if let Content::Link(target) = &put.content {
+            rustix::fs::symlinkat(target.as_slice(), dir, temporary)?;
+            self.begun = true;
+            let meta = Meta::at(dir, temporary)?.ok_or(Errno::NOENT)?;
+            return Ok((None, meta, None));
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600))?;
+        self.begun = true;
+        match &put.content {
+            Content::Bytes(bytes) => write_all(&file, bytes)?,
+            Content::File { file: from, .. } => bank::copy_content(from, &file)?,
+            Content::Link(_) => unreachable!("BUG: made above"),
+        }
+        let (meta, kept) = dress(&file, put, old)?;
+        if self.sync {
+            rustix::fs::fsync(&file)?;
+        }
+        Ok((Some(file), meta, kept))
     }
 
     /// The file to be replaced, opened to copy its attributes. `None` inside when it cannot be read.
@@ -157,7 +195,7 @@ impl<'a> Work<'a> {
         put: &'a Put,
         before: &Meta,
         temporary: &[u8],
-        new: (&OwnedFd, &Meta),
+        new: (Option<&OwnedFd>, &Meta),
     ) -> Result<Meta, Refusal> {
         let (dir, name) = (self.dir(&put.at), put.at.name.as_slice());
         rustix::fs::renameat_with(dir, temporary, dir, name, RenameFlags::EXCHANGE).map_err(
@@ -168,7 +206,7 @@ impl<'a> Work<'a> {
         )?;
         let displaced = Meta::at(dir, temporary).ok().flatten();
         let as_planned =
-            |now: &Meta| now.kind == Kind::File && (now.same_version(before) || !put.built_on_before);
+            |now: &Meta| now.kind == before.kind && (now.same_version(before) || !put.built_on_before);
         if let Some(displaced) = displaced.filter(as_planned) {
             return Ok(displaced);
         }
@@ -179,7 +217,12 @@ impl<'a> Work<'a> {
 
     /// Takes our file out again, so that everything is as if it had never been there. A neighbour who renames all the
     /// while may have moved it on; then what we hold belongs where our file is now.
-    fn give_back(&self, put: &'a Put, temporary: &[u8], (file, new): (&OwnedFd, &Meta)) -> Result<(), Errno> {
+    fn give_back(
+        &self,
+        put: &'a Put,
+        temporary: &[u8],
+        (file, new): (Option<&OwnedFd>, &Meta),
+    ) -> Result<(), Errno> {
         let dir = self.dir(&put.at);
         let swap = |there: BorrowedFd<'_>, name: &[u8]| {
             rustix::fs::renameat_with(dir, temporary, there, name, RenameFlags::EXCHANGE)
@@ -189,7 +232,7 @@ impl<'a> Work<'a> {
                 .map(|held| held.is_some_and(|held| (held.dev, held.ino) == (new.dev, new.ino)))
         };
         for _ in 0..GIVE_BACK_TRIES {
-            let moved_on = self.locate(file);
+            let moved_on = file.and_then(|file| self.locate(file));
             let elsewhere = moved_on.as_ref().map(|(dir, name)| (dir.as_fd(), name.as_slice()));
             for (there, name) in [Some((dir, put.at.name.as_slice())), elsewhere].into_iter().flatten() {
                 if swap(there, name).is_err() {
@@ -260,6 +303,19 @@ impl<'a> Work<'a> {
         let meta = Meta::of(made).map_err(fail)?;
         self.touch(at)?;
         Ok(meta)
+    }
+
+    fn set_mode(&mut self, at: &'a Spot, before: &Meta, mode: u32) -> Result<Meta, Refusal> {
+        let fail = |why| fault::refusal(&format!("cannot set the mode of {}", at.shown), why);
+        let dir = bank::open_dir(self.dir(at), &at.name).map_err(fail)?;
+        let now = Meta::of(&dir).map_err(fail)?;
+        if !Seen::from(*before).is(&now) || now.mode != before.mode {
+            return Err(changed_meanwhile(at, "it was replaced"));
+        }
+        self.begun = true;
+        rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(fail)?;
+        self.touch(at)?;
+        Meta::of(&dir).map_err(fail)
     }
 
     fn rename(
@@ -354,102 +410,4 @@ fn changed_meanwhile(at: &Spot, how: &str) -> Refusal {
 
 fn not_kept(at: &Spot, why: Errno) -> Refusal {
     fault::refusal(&format!("cannot keep the pre-image of {}", at.shown), why)
-}
-
-/// Mode, owner, ACL and attributes of the new file. Returns how it is now, and what could not be kept.
-fn dress(file: &OwnedFd, put: &Put, old: Option<&OwnedFd>) -> Result<(Meta, Option<Warning>), Errno> {
-    let mut lost = Vec::new();
-    if put.before.is_some() && old.is_none_or(|old| copy_attributes(old, file).is_err()) {
-        lost.push("its extended attributes");
-    }
-    let mode = Mode::from_raw_mode(put.mode);
-    rustix::fs::fchmod(file, mode)?;
-    let mut meta = Meta::of(file)?;
-    if let Some(before) = put.before
-        && (meta.uid, meta.gid) != (before.uid, before.gid)
-    {
-        match rustix::fs::fchown(file, Some(Uid::from_raw(before.uid)), Some(Gid::from_raw(before.gid))) {
-            // Changing the owner takes mode bits away.
-            Ok(()) => rustix::fs::fchmod(file, mode)?,
-            Err(_) => lost.push("its owner"),
-        }
-        meta = Meta::of(file)?;
-    }
-    let warning = || {
-        Warning::new(
-            "metadata_not_kept",
-            format!("{}: {} could not be kept", put.at.shown, lost.join(" and ")),
-        )
-    };
-    Ok((meta, (!lost.is_empty()).then(warning)))
-}
-
-/// User attributes and the ACL. Security labels are the system's to set.
-pub(super) fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
-    let size = match rustix::fs::flistxattr_query(from) {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
-        outcome => outcome?,
-    };
-    let mut names = vec![0_u8; size];
-    let size = rustix::fs::flistxattr(from, names.as_mut_slice())?;
-    for name in names[..size]
-        .split(|b| *b == 0)
-        .filter(|name| name.starts_with(b"user.") || *name == b"system.posix_acl_access")
-    {
-        let mut value = vec![0_u8; rustix::fs::fgetxattr_query(from, name)?];
-        let size = rustix::fs::fgetxattr(from, name, value.as_mut_slice())?;
-        rustix::fs::fsetxattr(to, name, &value[..size], XattrFlags::empty())?;
-    }
-    Ok(())
-}
-
-pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::write(file, bytes) {
-            Ok(n) => bytes = &bytes[n..],
-            Err(Errno::INTR) => {}
-            Err(why) => return Err(why),
-        }
-    }
-    Ok(())
-}
-
-/// What the journal remembers of the change, for undo and for people.
-fn record(armed: &Armed<'_>, steps: &[Step], after: &[Option<Meta>]) -> SnapshotRecord {
-    let image = |meta: &Meta, hash: Option<String>, bank: Option<String>| Image {
-        kind: meta.kind,
-        mode: meta.mode,
-        size_bytes: meta.size,
-        hash,
-        bank,
-    };
-    let mut paths = Vec::with_capacity(steps.len());
-    for ((step, mark), after) in steps.iter().zip(&armed.marks).zip(after) {
-        let (at, before, moved_to) = match (step, mark) {
-            (Step::Put(put), Mark::Put { bank, .. }) => {
-                (&put.at, put.before.map(|meta| image(&meta, None, Some(bank.clone()))), None)
-            }
-            (Step::Remove { at, before }, Mark::Remove { bank, .. }) => {
-                (at, Some(image(before, None, Some(bank.clone()))), None)
-            }
-            (Step::Rename { from, before, to, replaced }, Mark::Rename { bank, .. }) => {
-                if let Some(replaced) = replaced {
-                    let before = Some(image(replaced, None, Some(bank.clone())));
-                    paths.push(PathRecord {
-                        path: to.shown.clone(),
-                        before,
-                        after: after.map(|meta| image(&meta, None, None)),
-                        moved_to: None,
-                    });
-                }
-                (from, Some(image(before, None, None)), Some(to.shown.clone()))
-            }
-            (Step::MakeDir { at, .. }, _) => (at, None, None),
-            _ => unreachable!("BUG: marks are made from the steps, in order"),
-        };
-        let hash = if let Mark::Put { after, .. } = mark { Some(after.hash.clone()) } else { None };
-        let after = if moved_to.is_some() { None } else { after.map(|meta| image(&meta, hash, None)) };
-        paths.push(PathRecord { path: at.shown.clone(), before, after, moved_to });
-    }
-    SnapshotRecord { snapshot_id: armed.snapshot_id.clone(), paths }
 }

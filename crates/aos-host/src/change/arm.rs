@@ -6,19 +6,20 @@ use std::sync::{Arc, Mutex, OnceLock};
 use aos_model::id;
 use aos_model::path::show;
 use aos_model::refusal::{Code, Refusal};
-use aos_model::request::content_hash;
 
 use super::mark::{At, Content, Intent, Mark};
 use super::{DirAt, Ending, Locked, Plan, Spot, Step};
 use crate::host::Host;
 use crate::session::Live;
+use crate::snapshot;
 use crate::spine::Ids;
 
 /// A plan whose intent is on disk. It keeps the folders open that it works in, so that taking back needs no path.
 #[derive(Debug)]
 pub(crate) struct Armed<'a> {
     pub(crate) intent: u64,
-    pub(super) snapshot_id: String,
+    /// `None` where the session keeps no pre-images beyond the change itself.
+    pub(super) snapshot_id: Option<String>,
     pub(super) live: Arc<Live>,
     pub(super) marks: Vec<Mark>,
     pub(super) steps: Vec<Step>,
@@ -57,23 +58,25 @@ pub(crate) fn arm<'a>(
     live.bank_dir()?;
     let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
     ids.complete(at_ns, random);
-    let snapshot_id = id::make(id::SNAPSHOT, at_ns, random);
+    let change_id = id::make(id::SNAPSHOT, at_ns, random);
+    let scope = ids.tool_call.as_deref().expect("BUG: completed above");
+    let snapshot_id = snapshot::choose(host, live, scope, &change_id, bytes_displaced(&plan.steps))?;
     let marks: Vec<Mark> =
-        plan.steps.iter().enumerate().map(|(index, step)| mark(step, index, &snapshot_id)).collect();
+        plan.steps.iter().enumerate().map(|(index, step)| mark(step, index, &change_id)).collect();
     let intent = Intent {
         at_ns,
         kind: kind.to_owned(),
         session_id: live.id.clone(),
         tool_call_id: ids.tool_call.clone().expect("BUG: completed above"),
         turn_id: ids.turn.clone().expect("BUG: completed above"),
-        snapshot_id,
+        change_id,
         params: params.to_owned(),
         marks,
     };
     let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
     Ok(Armed {
         intent: host.journal.intend(body)?,
-        snapshot_id: intent.snapshot_id,
+        snapshot_id,
         live: live.clone(),
         marks: intent.marks,
         made: plan.steps.iter().map(|_| OnceLock::new()).collect(),
@@ -83,21 +86,39 @@ pub(crate) fn arm<'a>(
     })
 }
 
-fn mark(step: &Step, index: usize, snapshot_id: &str) -> Mark {
-    let temporary = format!(".aos-tmp-{}-{index}", &snapshot_id[id::SNAPSHOT.len()..]);
-    let bank = format!("{snapshot_id}.{index}");
+fn bytes_displaced(steps: &[Step]) -> u64 {
+    let of = |step: &Step| match step {
+        Step::Put(put) => put.before.map_or(0, |meta| meta.size),
+        Step::Remove { bytes, .. } => *bytes,
+        Step::Rename { replaced, .. } => replaced.map_or(0, |meta| meta.size),
+        Step::MakeDir { .. } | Step::SetMode { .. } => 0,
+    };
+    steps.iter().map(of).sum()
+}
+
+fn mark(step: &Step, index: usize, change_id: &str) -> Mark {
+    let temporary = format!(".aos-tmp-{}-{index}", &change_id[id::SNAPSHOT.len()..]);
+    let bank = format!("{change_id}.{index}");
     match step {
         Step::Put(put) => Mark::Put {
             at: at(&put.at),
             temporary,
             bank,
             before: put.before.map(Into::into),
-            after: Content { hash: content_hash(&put.bytes), size: put.bytes.len() as u64, mode: put.mode },
+            after: Content {
+                hash: put.content.hash(),
+                size: put.content.size(),
+                mode: put.mode,
+                kind: put.content.kind(),
+            },
         },
-        Step::Remove { at: spot, before } => {
+        Step::Remove { at: spot, before, .. } => {
             Mark::Remove { at: at(spot), temporary, bank, before: (*before).into() }
         }
         Step::MakeDir { at: spot, .. } => Mark::MakeDir { at: at(spot) },
+        Step::SetMode { at: spot, before, mode } => {
+            Mark::SetMode { at: at(spot), before: before.mode, after: *mode }
+        }
         Step::Rename { from, before, to, replaced } => Mark::Rename {
             from: at(from),
             to: at(to),

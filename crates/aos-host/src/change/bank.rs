@@ -72,7 +72,7 @@ fn is_ours_alone(dir: BorrowedFd<'_>, name: &[u8], meta: &Meta, open: Option<Own
 }
 
 /// Copies a file, a link or a tree, with modes and times of files. The copy appears whole or not at all.
-pub(super) fn copy(
+pub(crate) fn copy(
     dir: impl AsFd,
     name: &[u8],
     meta: &Meta,
@@ -124,13 +124,16 @@ fn copy_file(
     let from = rustix::fs::openat(dir, name, read, Mode::empty())?;
     let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let copy = rustix::fs::openat(to, to_name, write, Mode::from_raw_mode(0o600))?;
-    if rustix::fs::ioctl_ficlone(&copy, &from).is_err() {
-        copy_bytes(&from, &copy)?;
-    }
-    super::apply::copy_attributes(&from, &copy).ok();
+    copy_content(&from, &copy)?;
+    super::dress::copy_attributes(&from, &copy).ok();
     rustix::fs::fchmod(&copy, Mode::from_raw_mode(meta.mode))?;
     set_mtime(&copy, meta)?;
     if sync { rustix::fs::fsync(&copy) } else { Ok(()) }
+}
+
+/// Shares the blocks where the file system can, else copies them.
+pub(super) fn copy_content(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+    if rustix::fs::ioctl_ficlone(to, from).is_ok() { Ok(()) } else { copy_bytes(from, to) }
 }
 
 fn copy_bytes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
@@ -147,7 +150,7 @@ fn copy_bytes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
     loop {
         match rustix::io::read(from, buffer.as_mut_slice()) {
             Ok(0) => return Ok(()),
-            Ok(n) => super::apply::write_all(to, &buffer[..n])?,
+            Ok(n) => super::dress::write_all(to, &buffer[..n])?,
             Err(Errno::INTR) => {}
             Err(why) => return Err(why),
         }
@@ -217,7 +220,7 @@ pub(super) fn remove(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<(), Err
     rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
 }
 
-pub(super) fn remove_any(dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+pub(crate) fn remove_any(dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
     match Meta::at(&dir, name)? {
         Some(meta) => remove(dir, name, &meta),
         None => Ok(()),

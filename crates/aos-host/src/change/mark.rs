@@ -12,6 +12,7 @@ pub(crate) enum Mark {
     Put { at: At, temporary: String, bank: String, before: Option<Seen>, after: Content },
     Remove { at: At, temporary: String, bank: String, before: Seen },
     MakeDir { at: At },
+    SetMode { at: At, before: u32, after: u32 },
     Rename { from: At, to: At, temporary: String, bank: String, before: Seen, replaced: Option<Seen> },
 }
 
@@ -34,12 +35,13 @@ pub(crate) struct Seen {
     pub(crate) mtime_ns: i64,
 }
 
-/// The bytes that a step puts.
+/// The file or link that a step puts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Content {
     pub(crate) hash: String,
     pub(crate) size: u64,
     pub(crate) mode: u32,
+    pub(crate) kind: Kind,
 }
 
 impl Seen {
@@ -74,26 +76,29 @@ impl From<Meta> for Seen {
 impl Mark {
     pub(crate) fn places(&self) -> impl Iterator<Item = &At> {
         let (first, second) = match self {
-            Mark::Put { at, .. } | Mark::Remove { at, .. } | Mark::MakeDir { at } => (at, None),
+            Mark::Put { at, .. }
+            | Mark::Remove { at, .. }
+            | Mark::MakeDir { at }
+            | Mark::SetMode { at, .. } => (at, None),
             Mark::Rename { from, to, .. } => (from, Some(to)),
         };
         std::iter::once(first).chain(second)
     }
 
-    /// Whether the temporary name and the name in the bank are such as a snapshot of this id gives.
-    pub(crate) fn names_are_ours(&self, snapshot_id: &str) -> bool {
+    /// Whether the temporary name and the name in the bank are such as a change of this id gives.
+    pub(crate) fn names_are_ours(&self, change_id: &str) -> bool {
         let (temporary, bank) = match self {
             Mark::Put { temporary, bank, .. }
             | Mark::Remove { temporary, bank, .. }
             | Mark::Rename { temporary, bank, .. } => (temporary, bank),
-            Mark::MakeDir { .. } => return true,
+            Mark::MakeDir { .. } | Mark::SetMode { .. } => return true,
         };
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let id = snapshot_id
+        let id = change_id
             .strip_prefix(aos_model::id::SNAPSHOT)
             .filter(|id| id.bytes().all(|b| b.is_ascii_hexdigit()));
         id.is_some_and(|id| temporary.strip_prefix(&format!(".aos-tmp-{id}-")).is_some_and(is_number))
-            && bank.strip_prefix(&format!("{snapshot_id}.")).is_some_and(is_number)
+            && bank.strip_prefix(&format!("{change_id}.")).is_some_and(is_number)
     }
 }
 
@@ -108,7 +113,8 @@ pub(crate) struct Intent {
     pub(crate) session_id: String,
     pub(crate) tool_call_id: String,
     pub(crate) turn_id: String,
-    pub(crate) snapshot_id: String,
+    /// What temporary names and names in the bank are made from.
+    pub(crate) change_id: String,
     /// As the record will keep it: JSON, here inside a string.
     pub(crate) params: String,
     pub(crate) marks: Vec<Mark>,

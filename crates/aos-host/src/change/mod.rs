@@ -12,26 +12,32 @@
 mod apply;
 mod arm;
 mod bank;
+mod dress;
 mod lease;
 mod mark;
+mod record;
 mod recover;
 mod undo;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::fd::OwnedFd;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use aos_model::receipt::{Body, Warning};
+use aos_model::entry::Fact;
+use aos_model::receipt::{Body, Kind, Warning};
 use aos_model::refusal::Code;
+use aos_model::request::content_hash;
 
 use crate::jail::{Dir, Found, Meta, Place};
 
 pub(crate) use apply::apply;
 pub(crate) use arm::{Armed, arm};
-pub(crate) use bank::{names_in, open_dir};
+pub(crate) use bank::{copy, names_in, open_dir, remove_any};
+pub(crate) use dress::attributes;
 pub(crate) use mark::TEMPORARY_PREFIX;
 pub(crate) use recover::recover;
-pub(crate) use undo::take_back;
+pub(crate) use undo::{hash_of, take_back};
 
 /// What is to be done, computed in full before anything moves.
 #[derive(Debug)]
@@ -47,9 +53,19 @@ pub(crate) struct Ending {
     pub(crate) finish: Finish,
     /// What this effect answers when somebody else got in between; not every effect has a `conflict`.
     pub(crate) raced: Code,
+    /// What else the journal is to remember.
+    pub(crate) facts: Vec<Fact>,
 }
 
-type Finish = Box<dyn FnOnce(&[Option<Meta>]) -> Body + Send>;
+type Finish = Box<dyn FnOnce(&Outcome<'_>) -> Body + Send>;
+
+/// How it ended well.
+#[derive(Debug)]
+pub(crate) struct Outcome<'a> {
+    /// What stands at each step's place afterwards.
+    pub(crate) after: &'a [Option<Meta>],
+    pub(crate) snapshot_id: &'a str,
+}
 
 impl std::fmt::Debug for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -63,15 +79,22 @@ impl std::fmt::Debug for Ending {
 /// One change at one place.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A file with these bytes, new or in place of another.
+    /// A file or a link, new or in place of something else.
     Put(Put),
-    /// A file, a link or a whole folder, gone.
+    /// A file, a link or a whole folder, gone. `bytes` is all that goes with it.
     Remove {
         at: Spot,
         before: Meta,
+        bytes: u64,
     },
     MakeDir {
         at: Spot,
+        mode: u32,
+    },
+    /// A folder with another mode.
+    SetMode {
+        at: Spot,
+        before: Meta,
         mode: u32,
     },
     /// Something under another name. What stood there is displaced.
@@ -86,12 +109,59 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Put {
     pub(crate) at: Spot,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) content: Content,
     pub(crate) mode: u32,
-    /// The file that is replaced; its owner, ACL and attributes are kept.
+    /// What is replaced.
     pub(crate) before: Option<Meta>,
+    /// Owner, ACL and attributes; `None` keeps those of the file that is replaced.
+    pub(crate) dress: Option<Dress>,
     /// The new bytes were made from the old: if those changed meanwhile, nothing is put.
     pub(crate) built_on_before: bool,
+}
+
+/// What is put.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Bytes(Vec<u8>),
+    /// All of an open file that nobody changes.
+    File {
+        file: OwnedFd,
+        size: u64,
+        hash: String,
+    },
+    /// A link that leads there.
+    Link(Vec<u8>),
+}
+
+impl Content {
+    fn kind(&self) -> Kind {
+        match self {
+            Content::Bytes(_) | Content::File { .. } => Kind::File,
+            Content::Link(_) => Kind::Symlink,
+        }
+    }
+
+    fn size(&self) -> u64 {
+        match self {
+            Content::Bytes(bytes) | Content::Link(bytes) => bytes.len() as u64,
+            Content::File { size, .. } => *size,
+        }
+    }
+
+    fn hash(&self) -> String {
+        match self {
+            Content::Bytes(bytes) | Content::Link(bytes) => content_hash(bytes),
+            Content::File { hash, .. } => hash.clone(),
+        }
+    }
+}
+
+/// What a file wears beside its mode.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dress {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) xattrs: Vec<(String, Vec<u8>)>,
 }
 
 /// Where a step acts: a folder and a name in it. The folder may be one that an earlier step makes.
@@ -165,6 +235,21 @@ impl Parents {
             dir = DirAt::Made(step);
         }
         Spot { dir, name: last.clone(), absolute: found.absolute().to_vec(), shown: found.shown().to_owned() }
+    }
+}
+
+impl Parents {
+    /// A folder at `found`, of that mode, for what comes later to lie in.
+    pub(crate) fn folder(
+        &mut self,
+        found: &Found,
+        steps: &mut Vec<Step>,
+        (parents_mode, mode): (u32, u32),
+        jail: &crate::jail::Jail,
+    ) {
+        let at = self.spot(found, steps, parents_mode, jail);
+        self.made.push((at.absolute.clone(), steps.len()));
+        steps.push(Step::MakeDir { at, mode });
     }
 }
 

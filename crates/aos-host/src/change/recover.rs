@@ -72,7 +72,7 @@ fn check(host: &Host, intent: &Intent) -> Result<(), String> {
         if let Some(at) = mark.places().find(|at| !inside(at) || at.dir.split('/').any(|name| name == "..")) {
             return Err(format!("{} lies outside of the session's roots", aos_model::text::escape(&at.dir)));
         }
-        if !mark.names_are_ours(&intent.snapshot_id) {
+        if !mark.names_are_ours(&intent.change_id) {
             return Err("it names temporary files that are not ours".to_owned());
         }
     }

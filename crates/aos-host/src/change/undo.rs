@@ -2,11 +2,11 @@
 //!
 //! A path is put back only while it is as our step left it. Otherwise it stays, and its name is returned.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::path::Spelled;
 use aos_model::receipt::Kind;
-use aos_model::request::hash_name;
+use aos_model::request::{content_hash, hash_name};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
@@ -36,7 +36,9 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
         let mark = &armed.marks[index];
         let sites = match &armed.steps[index] {
             Step::Put(put) => site(&put.at).map(|at| (at, None)),
-            Step::Remove { at, .. } | Step::MakeDir { at, .. } => site(at).map(|at| (at, None)),
+            Step::Remove { at, .. } | Step::MakeDir { at, .. } | Step::SetMode { at, .. } => {
+                site(at).map(|at| (at, None))
+            }
             Step::Rename { from, to, .. } => site(from).and_then(|from| Ok((from, site(to)?))),
         };
         (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
@@ -48,9 +50,10 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
 pub(super) fn take_back_marks(marks: &[Mark], bank: &OwnedFd, sync: bool) -> Vec<String> {
     let undone = marks.iter().rev().map(|mark| {
         let sites = match mark {
-            Mark::Put { at, .. } | Mark::Remove { at, .. } | Mark::MakeDir { at } => {
-                Site::find(at).map(|at| (at, None))
-            }
+            Mark::Put { at, .. }
+            | Mark::Remove { at, .. }
+            | Mark::MakeDir { at }
+            | Mark::SetMode { at, .. } => Site::find(at).map(|at| (at, None)),
             Mark::Rename { from, to, .. } => Site::find(from).and_then(|from| Ok((from, Site::find(to)?))),
         };
         (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
@@ -73,6 +76,7 @@ impl Mark {
             Mark::Put { at, .. }
             | Mark::Remove { at, .. }
             | Mark::MakeDir { at }
+            | Mark::SetMode { at, .. }
             | Mark::Rename { from: at, .. } => &at.shown,
         }
     }
@@ -106,6 +110,18 @@ fn undo(
                 // Somebody put something in it, or made it a file: theirs now.
                 Err(Errno::NOTEMPTY | Errno::NOTDIR) => Ok(false),
                 Err(why) => Err(why),
+            }
+        }
+        Mark::SetMode { before, after, .. } => {
+            let Some(site) = at else { return Ok(false) };
+            match site.here()? {
+                Some(now) if now.kind == Kind::Dir && now.mode == *after => {
+                    let dir = bank::open_dir(&site.dir, &site.name)?;
+                    rustix::fs::fchmod(&dir, Mode::from_raw_mode(*before))?;
+                    Ok(true)
+                }
+                Some(now) => Ok(now.kind == Kind::Dir && now.mode == *before),
+                None => Ok(false),
             }
         }
         Mark::Rename { temporary, bank: kept, before, replaced, .. } => {
@@ -148,9 +164,9 @@ impl Site {
     /// The file at the place, when it is the one that the step put.
     fn ours(&self, after: &Content) -> Result<Option<Meta>, Errno> {
         let Some(meta) = self.here()? else { return Ok(None) };
-        let is_ours = meta.kind == Kind::File
+        let is_ours = meta.kind == after.kind
             && meta.size == after.size
-            && hash_of(&self.dir, &self.name)? == after.hash;
+            && hash_of(&self.dir, &self.name, meta.kind)? == after.hash;
         Ok(is_ours.then_some(meta))
     }
 
@@ -362,7 +378,11 @@ impl Site {
     }
 }
 
-fn hash_of(dir: &OwnedFd, name: &[u8]) -> Result<String, Errno> {
+/// Of a file's bytes, or of where a link leads.
+pub(crate) fn hash_of(dir: impl AsFd, name: &[u8], kind: Kind) -> Result<String, Errno> {
+    if kind == Kind::Symlink {
+        return Ok(content_hash(rustix::fs::readlinkat(dir, name, Vec::new())?.as_bytes()));
+    }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
     let mut hash = Sha256::new();

@@ -11,7 +11,7 @@ use aos_model::text;
 
 use super::write_file::new_mode;
 use super::{Operation, Planned, Scene, Target, read_file};
-use crate::change::{Ending, Plan, Put, Spot, Step};
+use crate::change::{Content, Ending, Plan, Put, Spot, Step};
 use crate::jail::Last;
 
 /// An edit whose arguments make sense.
@@ -99,14 +99,20 @@ impl Operation for Checked {
         }
         let put = Put {
             at: Spot::of(place),
-            bytes: edited.text.into_bytes(),
+            content: Content::Bytes(edited.text.into_bytes()),
             mode: new_mode(Some(meta), None, scene.host.machine.umask),
             before: Some(meta),
+            dress: None,
             built_on_before: true,
         };
         Ok(Planned::Change(Plan {
             steps: vec![Step::Put(put)],
-            ending: Ending { warnings: scene.warnings, finish: Box::new(|_| body), raced: Code::StaleBase },
+            ending: Ending {
+                warnings: scene.warnings,
+                finish: Box::new(|_| body),
+                raced: Code::StaleBase,
+                facts: Vec::new(),
+            },
         }))
     }
 }

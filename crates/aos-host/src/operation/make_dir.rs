@@ -43,6 +43,7 @@ impl Operation for MakeDir {
                 warnings: scene.warnings,
                 finish: Box::new(|_| Body::Made {}),
                 raced: Code::FileExists,
+                facts: Vec::new(),
             },
         }))
     }

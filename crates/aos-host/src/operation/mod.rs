@@ -8,6 +8,7 @@ mod patch;
 mod read_file;
 mod remove;
 mod stat;
+mod undo;
 mod write_file;
 
 use std::fmt::Debug;
@@ -85,14 +86,18 @@ pub(crate) struct Capped {
 }
 
 /// The kind of access a request needs. Adding a tool begins here: the compiler asks.
-fn needs(request: &Request) -> FsOp {
+fn needs(request: &Request) -> Option<FsOp> {
     match request {
-        Request::ReadFile(_) => FsOp::Read,
-        Request::WriteFile(_) | Request::Remove(_) | Request::Move(_) | Request::MakeDir(_) => FsOp::Write,
-        Request::EditFile(_) => FsOp::Edit,
-        Request::ApplyPatch(_) => FsOp::Patch,
-        Request::Stat(_) | Request::Exists(_) => FsOp::Stat,
-        Request::ListDir(_) => FsOp::List,
+        Request::ReadFile(_) | Request::Snapshot(_) => Some(FsOp::Read),
+        Request::WriteFile(_) | Request::Remove(_) | Request::Move(_) | Request::MakeDir(_) => {
+            Some(FsOp::Write)
+        }
+        Request::Restore(_) | Request::Rollback(_) | Request::Redo(_) => Some(FsOp::Write),
+        Request::EditFile(_) => Some(FsOp::Edit),
+        Request::ApplyPatch(_) => Some(FsOp::Patch),
+        Request::Stat(_) | Request::Exists(_) => Some(FsOp::Stat),
+        Request::ListDir(_) => Some(FsOp::List),
+        Request::ListSnapshots(_) | Request::DropSnapshot(_) => None,
         Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
             unreachable!("BUG: these are answered outside of a session")
         }
@@ -101,9 +106,13 @@ fn needs(request: &Request) -> FsOp {
 
 /// Mutations take turns in their session; the rest runs beside them.
 pub(crate) fn mutates(request: &Request) -> bool {
+    // What is kept and what is dropped must not change while somebody else's change is under way.
+    if matches!(request, Request::Snapshot(_) | Request::DropSnapshot(_)) {
+        return true;
+    }
     match needs(request) {
-        FsOp::Write | FsOp::Edit | FsOp::Patch => true,
-        FsOp::Read | FsOp::Search | FsOp::List | FsOp::Stat => false,
+        Some(FsOp::Write | FsOp::Edit | FsOp::Patch) => true,
+        None | Some(FsOp::Read | FsOp::Search | FsOp::List | FsOp::Stat) => false,
     }
 }
 
@@ -119,6 +128,12 @@ fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Opera
         Request::Remove(request) => Box::new(request),
         Request::Move(request) => Box::new(request),
         Request::MakeDir(request) => Box::new(request),
+        Request::Snapshot(request) => Box::new(request),
+        Request::Restore(request) => Box::new(undo::restore(host, live, &request)?),
+        Request::ListSnapshots(request) => Box::new(request),
+        Request::DropSnapshot(request) => Box::new(request),
+        Request::Rollback(request) => Box::new(undo::rollback(host, live, &request)?),
+        Request::Redo(request) => Box::new(undo::redo(host, live, &request)?),
         Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
             unreachable!("BUG: these are answered outside of a session")
         }
@@ -127,7 +142,9 @@ fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Opera
 
 /// The capability: allowed operations, roots, links, protected names.
 pub(crate) fn cap(host: &Host, live: &Arc<Live>, request: Request) -> Result<Capped, Refusal> {
-    live.capability.allows(needs(&request))?;
+    if let Some(needed) = needs(&request) {
+        live.capability.allows(needed)?;
+    }
     let operation = operation(host, live, request)?;
     let mut warnings = Vec::new();
     let mut targets = Vec::new();

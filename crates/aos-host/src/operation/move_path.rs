@@ -49,6 +49,7 @@ impl Operation for Move {
                 onto,
                 entries: 0,
                 files: 0,
+                bytes: 0,
                 mount: before.mount,
                 warnings: &mut warnings,
             };
@@ -57,7 +58,12 @@ impl Operation for Move {
         let steps = vec![Step::Rename { from: Spot::of(from), before, to: Spot::of(to), replaced }];
         Ok(Planned::Change(Plan {
             steps,
-            ending: Ending { warnings, finish: Box::new(|_| Body::Moved {}), raced: Code::StaleBase },
+            ending: Ending {
+                warnings,
+                finish: Box::new(|_| Body::Moved {}),
+                raced: Code::StaleBase,
+                facts: Vec::new(),
+            },
         }))
     }
 }

@@ -13,7 +13,7 @@ use aos_model::text;
 
 use super::write_file::new_mode;
 use super::{Operation, Planned, Scene, Target, content, read_file};
-use crate::change::{Ending, Parents, Plan, Put, Spot, Step};
+use crate::change::{Content, Ending, Parents, Plan, Put, Spot, Step};
 use crate::host::Host;
 use crate::jail::{Found, Last, Meta};
 use crate::session::Live;
@@ -127,6 +127,7 @@ impl Operation for Parsed {
                 warnings: scene.warnings,
                 finish: Box::new(|_| body),
                 raced: Code::PatchContextNotFound,
+                facts: Vec::new(),
             },
         }))
     }
@@ -197,7 +198,7 @@ impl Tree {
         for change in removals {
             let found = self.links.get(&change.path).unwrap_or(&self.places[&change.path]);
             let (place, before) = found.existing()?;
-            steps.push(Step::Remove { at: Spot::of(place), before });
+            steps.push(Step::Remove { at: Spot::of(place), before, bytes: before.size });
         }
         let umask = scene.host.machine.umask;
         let mut parents = Parents::default();
@@ -209,15 +210,16 @@ impl Tree {
             if let Found::Here(place) = &self.places[&change.path]
                 && let Some(link) = place.meta.filter(|meta| meta.kind == Kind::Symlink)
             {
-                steps.push(Step::Remove { at: Spot::of(place), before: link });
+                steps.push(Step::Remove { at: Spot::of(place), before: link, bytes: link.size });
             }
             let dressed_as = change.mode_from.as_deref().and_then(|path| self.meta(path)).or(before);
             let bytes = change.after.expect("BUG: puts have content");
             steps.push(Step::Put(Put {
                 at,
-                bytes,
+                content: Content::Bytes(bytes),
                 mode: new_mode(dressed_as, None, umask),
                 before,
+                dress: None,
                 built_on_before: true,
             }));
         }

@@ -25,7 +25,7 @@ impl Operation for Remove {
         if place.is_root() {
             return Err(root_stays(place));
         }
-        let mut removed = u64::from(meta.kind != Kind::Dir);
+        let (mut removed, mut bytes) = (u64::from(meta.kind != Kind::Dir), meta.size);
         if meta.kind == Kind::Dir {
             let mut walk = Walk {
                 live: scene.live,
@@ -33,11 +33,12 @@ impl Operation for Remove {
                 onto: None,
                 entries: 0,
                 files: 0,
+                bytes: 0,
                 mount: meta.mount,
                 warnings: &mut warnings,
             };
             walk.folder(place.dir.as_fd(), &place.name, &place.absolute)?;
-            removed = walk.files;
+            (removed, bytes) = (walk.files, walk.bytes);
             if walk.entries > 0 && self.recursive != Some(true) {
                 return Err(Refusal::new(
                     Code::DirectoryNotEmpty,
@@ -45,13 +46,14 @@ impl Operation for Remove {
                 ));
             }
         }
-        let steps = vec![Step::Remove { at: Spot::of(place), before: meta }];
+        let steps = vec![Step::Remove { at: Spot::of(place), before: meta, bytes }];
         Ok(Planned::Change(Plan {
             steps,
             ending: Ending {
                 warnings,
                 finish: Box::new(move |_| Body::Removed { removed }),
                 raced: Code::IoError,
+                facts: Vec::new(),
             },
         }))
     }
@@ -73,6 +75,7 @@ pub(super) struct Walk<'a> {
     pub(super) onto: Option<(Vec<u8>, Vec<u8>)>,
     pub(super) entries: usize,
     pub(super) files: u64,
+    pub(super) bytes: u64,
     pub(super) mount: u64,
     pub(super) warnings: &'a mut Vec<Warning>,
 }
@@ -97,6 +100,7 @@ impl Walk<'_> {
                 self.folder(&dir, &name, &below)?;
             } else {
                 self.files += 1;
+                self.bytes += meta.size;
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{WriteFile, WriteMode, content_hash};
 
 use super::{Operation, Planned, Scene, Target, content, read_file};
-use crate::change::{Ending, Parents, Plan, Put, Step};
+use crate::change::{Content, Ending, Outcome, Parents, Plan, Put, Step};
 use crate::jail::{Found, Last, Meta, Place};
 
 impl Operation for WriteFile {
@@ -59,19 +59,25 @@ impl Operation for WriteFile {
         let built_on_before = reads_old(self);
         steps.push(Step::Put(Put {
             at,
-            bytes,
+            content: Content::Bytes(bytes),
             mode: new_mode(before, self.executable, umask),
             before,
+            dress: None,
             built_on_before,
         }));
         let created = before.is_none();
-        let finish = move |after: &[Option<Meta>]| {
-            let new_mtime_ns = after.last().copied().flatten().map_or(0, |meta| meta.mtime_ns);
+        let finish = move |outcome: &Outcome<'_>| {
+            let new_mtime_ns = outcome.after.last().copied().flatten().map_or(0, |meta| meta.mtime_ns);
             Body::Written(Written { written_bytes, created, new_mtime_ns, diff })
         };
         Ok(Planned::Change(Plan {
             steps,
-            ending: Ending { warnings: scene.warnings, finish: Box::new(finish), raced: Code::StaleBase },
+            ending: Ending {
+                warnings: scene.warnings,
+                finish: Box::new(finish),
+                raced: Code::StaleBase,
+                facts: Vec::new(),
+            },
         }))
     }
 }

@@ -3,10 +3,12 @@
 mod content;
 mod files;
 mod session;
+mod undo;
 
 pub use content::{Base64, Content, content_hash, hash_name};
 pub use files::*;
 pub use session::*;
+pub use undo::*;
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -78,6 +80,12 @@ effects! {
         Remove "host.fs.remove",
         Move "host.fs.move",
         MakeDir "host.fs.make_dir",
+        Snapshot "host.fs.snapshot",
+        Restore "host.fs.restore",
+        ListSnapshots "host.fs.list_snapshots",
+        DropSnapshot "host.fs.drop_snapshot",
+        Rollback "host.fs.rollback",
+        Redo "host.fs.redo",
     }
 }
 

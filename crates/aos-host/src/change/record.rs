@@ -1,0 +1,74 @@
+//! What the journal remembers of a change, for undo and for people.
+
+use aos_model::state::{Identity, Image, PathRecord};
+
+use super::Step;
+use super::arm::Armed;
+use super::mark::Mark;
+use crate::jail::Meta;
+
+/// A record for each path that the steps touched, in their order. A move is two: where it went, then where it was.
+pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecord> {
+    let mut paths = Vec::with_capacity(armed.steps.len());
+    for ((step, mark), after) in armed.steps.iter().zip(&armed.marks).zip(after) {
+        match (step, mark) {
+            (Step::Put(put), Mark::Put { bank, after: content, .. }) => paths.push(PathRecord {
+                path: put.at.shown.clone(),
+                before: put.before.as_ref().map(|meta| image(meta).in_bank(bank)),
+                after: after.as_ref().map(|meta| Image { hash: Some(content.hash.clone()), ..image(meta) }),
+                moved_to: None,
+                mode_only: false,
+            }),
+            (Step::Remove { at, before, bytes }, Mark::Remove { bank, .. }) => paths.push(PathRecord {
+                path: at.shown.clone(),
+                before: Some(Image { size_bytes: *bytes, ..image(before).in_bank(bank) }),
+                after: None,
+                moved_to: None,
+                mode_only: false,
+            }),
+            (Step::MakeDir { at, .. }, _) => paths.push(PathRecord {
+                path: at.shown.clone(),
+                before: None,
+                after: after.as_ref().map(image),
+                moved_to: None,
+                mode_only: false,
+            }),
+            (Step::SetMode { at, before, .. }, _) => paths.push(PathRecord {
+                path: at.shown.clone(),
+                before: Some(image(before)),
+                after: after.as_ref().map(image),
+                moved_to: None,
+                mode_only: true,
+            }),
+            (Step::Rename { from, before, to, replaced }, Mark::Rename { bank, .. }) => {
+                paths.push(PathRecord {
+                    path: to.shown.clone(),
+                    before: replaced.as_ref().map(|meta| image(meta).in_bank(bank)),
+                    after: after.as_ref().map(image),
+                    moved_to: None,
+                    mode_only: false,
+                });
+                paths.push(PathRecord {
+                    path: from.shown.clone(),
+                    before: Some(image(before)),
+                    after: None,
+                    moved_to: Some(to.shown.clone()),
+                    mode_only: false,
+                });
+            }
+            _ => unreachable!("BUG: marks are made from the steps, in order"),
+        }
+    }
+    paths
+}
+
+fn image(meta: &Meta) -> Image {
+    Image {
+        kind: meta.kind,
+        mode: meta.mode,
+        size_bytes: meta.size,
+        hash: None,
+        bank: None,
+        identity: Some(Identity { dev: meta.dev, ino: meta.ino, mtime_ns: meta.mtime_ns }),
+    }
+}

@@ -1,0 +1,326 @@
+//! `host.fs.snapshot`, `restore`, `list_snapshots`, `drop_snapshot`, `rollback`, `redo`: taking back and putting back.
+
+use std::sync::Mutex;
+
+use aos_model::entry::Fact;
+use aos_model::id::{self, Token};
+use aos_model::limits::RECEIPT_PATHS_MAX;
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, ListedSnapshot, Restored, Snapshotted};
+use aos_model::refusal::{Code, Detail, Refusal, Status};
+use aos_model::request::{DropSnapshot, ListSnapshots, Redo, Restore, Rollback, Snapshot};
+use aos_model::state::{SnapshotRecord, StepRecord, Turns, step_key, step_prefix, turns_key};
+use aos_model::undo::Touch;
+
+use super::{Operation, Planned, Scene, Target};
+use crate::change::{Ending, Outcome, Plan};
+use crate::host::Host;
+use crate::jail::Last;
+use crate::session::Live;
+use crate::snapshot::{self, Goals, Restoration};
+use crate::spine::Done;
+
+/// Bringing paths back, whoever asked for it.
+#[derive(Debug)]
+pub(super) struct Bring {
+    goals: Mutex<Option<Goals>>,
+    targets: Vec<Target>,
+    force: bool,
+    dry_run: bool,
+    /// The turns that are taken back or done again, by their steps and their names.
+    rolled: Option<Rolled>,
+}
+
+#[derive(Debug)]
+struct Rolled {
+    steps: Vec<u64>,
+    turns: Vec<String>,
+    again: bool,
+}
+
+impl Bring {
+    fn new(
+        host: &Host,
+        live: &Live,
+        touches: &[Touch],
+        only: Option<&[String]>,
+        (force, dry_run): (Option<bool>, Option<bool>),
+    ) -> Result<Bring, Refusal> {
+        let goals = Goals::read(host, live, touches, only)?;
+        Ok(Bring {
+            targets: goals.targets(),
+            goals: Mutex::new(Some(goals)),
+            force: force == Some(true),
+            dry_run: dry_run == Some(true),
+            rolled: None,
+        })
+    }
+}
+
+impl Operation for Bring {
+    fn targets(&self) -> Vec<Target> {
+        self.targets.clone()
+    }
+
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let goals = self.goals.lock().expect("BUG: planned once").take().expect("BUG: planned once");
+        let Restoration { steps, restored, deleted, conflicts } =
+            goals.plan(scene.host, scene.live, &scene.found, self.force)?;
+        if !conflicts.is_empty() && !self.dry_run {
+            let named: Vec<String> = conflicts
+                .iter()
+                .take(3)
+                .map(|conflict| format!("{} (by {})", conflict.path, conflict.changed_by))
+                .collect();
+            let message = format!(
+                "changed since: {}{}; nothing was touched. Take the later change back first, or set `force` to overwrite it",
+                named.join(", "),
+                if conflicts.len() > 3 { ", …" } else { "" }
+            );
+            let conflicts_count = Some(conflicts.len() as u64);
+            let mut detail = Detail { conflicts, conflicts_count, ..Detail::default() };
+            detail.conflicts.truncate(RECEIPT_PATHS_MAX);
+            return Err(Refusal::new(Code::ChangedSince, message).with(detail));
+        }
+        let mut body = Restored {
+            restored_paths_count: restored.len() as u64,
+            restored_paths: restored.into_iter().take(RECEIPT_PATHS_MAX).collect(),
+            deleted_paths_count: deleted.len() as u64,
+            deleted_paths: deleted.into_iter().take(RECEIPT_PATHS_MAX).collect(),
+            conflicts: conflicts.into_iter().take(RECEIPT_PATHS_MAX).collect(),
+            ..Restored::default()
+        };
+        let mut facts = Vec::new();
+        if let Some(rolled) = &self.rolled {
+            let turns = Some(rolled.turns.clone());
+            (body.rolled_back_turns, body.redone_turns) =
+                if rolled.again { (None, turns) } else { (turns, None) };
+            facts.push(Fact::Rolled { steps: rolled.steps.clone(), again: rolled.again });
+        }
+        if self.dry_run {
+            return scene.answer(Body::Restored(Box::new(body)));
+        }
+        let finish = move |outcome: &Outcome<'_>| {
+            body.redo_snapshot_id = Some(outcome.snapshot_id.to_owned());
+            Body::Restored(Box::new(body))
+        };
+        Ok(Planned::Change(Plan {
+            steps,
+            ending: Ending {
+                warnings: scene.warnings,
+                finish: Box::new(finish),
+                raced: Code::ChangedSince,
+                facts,
+            },
+        }))
+    }
+}
+
+pub(super) fn restore(host: &Host, live: &Live, request: &Restore) -> Result<Bring, Refusal> {
+    let wanted = |known: &snapshot::Snapshot| match (&request.scope_id, &request.snapshot_id) {
+        (Some(scope), None) => Ok(known.scope == *scope),
+        (None, Some(id)) => Ok(known.id == *id),
+        _ => Err(Refusal::new(
+            Code::InvalidParams,
+            "give either field `scope_id` (a tool call's id) or field `snapshot_id`",
+        )),
+    };
+    for (name, id) in [("scope_id", &request.scope_id), ("snapshot_id", &request.snapshot_id)] {
+        check_id(name, id.as_deref())?;
+    }
+    let mut seqs = Vec::new();
+    for known in snapshot::all(host, live)? {
+        if wanted(&known)? {
+            seqs.extend(known.seqs);
+        }
+    }
+    if seqs.is_empty() {
+        let id = request.scope_id.as_ref().or(request.snapshot_id.as_ref());
+        // Asking for neither is told apart even where there are no snapshots.
+        if request.scope_id.is_some() == request.snapshot_id.is_some() {
+            return Err(Refusal::new(
+                Code::InvalidParams,
+                "give either field `scope_id` (a tool call's id) or field `snapshot_id`",
+            ));
+        }
+        return Err(not_found(id.map_or("", String::as_str)));
+    }
+    seqs.sort_unstable();
+    let touches = snapshot::touches(host, seqs)?;
+    Bring::new(host, live, &touches, request.paths.as_deref(), (request.force, request.dry_run))
+}
+
+fn not_found(id: &str) -> Refusal {
+    Refusal::new(
+        Code::SnapshotNotFound,
+        format!(
+            "this session keeps no snapshot of `{}`; it may have been dropped or evicted. `host.fs.list_snapshots` shows those there are",
+            aos_model::text::escape(id)
+        ),
+    )
+}
+
+fn check_id(name: &str, id: Option<&str>) -> Result<(), Refusal> {
+    match id.map(Token::parse) {
+        None | Some(Ok(_)) => Ok(()),
+        Some(Err(why)) => Err(Refusal::new(Code::InvalidParams, format!("field `{name}`: {why}"))),
+    }
+}
+
+pub(super) fn rollback(host: &Host, live: &Live, request: &Rollback) -> Result<Bring, Refusal> {
+    let turns = turns(host, live)?;
+    let mut chain = Vec::new();
+    let mut next = turns.top;
+    while let Some(step) = next
+        && (chain.len() as u64) < request.turns.unwrap_or(1)
+    {
+        let record = step_record(host, live, step)?;
+        next = record.previous;
+        chain.push((step, record.turn_id));
+    }
+    let Some(oldest) = chain.last() else {
+        return Err(Refusal::new(Code::NothingToRollBack, "no turn of this session changed anything yet"));
+    };
+    let oldest = oldest.0;
+    travel(host, live, (request.force, request.dry_run), chain, false, |seq| seq >= oldest)
+}
+
+pub(super) fn redo(host: &Host, live: &Live, request: &Redo) -> Result<Bring, Refusal> {
+    let turns = turns(host, live)?;
+    let mut chain = Vec::new();
+    for step in turns.undone.iter().rev().take(request.turns.unwrap_or(1) as usize) {
+        chain.push((*step, step_record(host, live, *step)?.turn_id));
+    }
+    let Some((newest, _)) = chain.last() else {
+        return Err(Refusal::new(
+            Code::NothingToRedo,
+            "nothing was rolled back, or something was changed since",
+        ));
+    };
+    let last_of_it = seqs_of_step(host, live, *newest)?.last().copied().unwrap_or(*newest);
+    travel(host, live, (request.force, request.dry_run), chain, true, |seq| seq > last_of_it)
+}
+
+/// Back to a moment of the session: everything it changed since is taken back, the rolling back and forth included.
+fn travel(
+    host: &Host,
+    live: &Live,
+    flags: (Option<bool>, Option<bool>),
+    chain: Vec<(u64, String)>,
+    again: bool,
+    is_since: impl Fn(u64) -> bool,
+) -> Result<Bring, Refusal> {
+    let mut seqs: Vec<u64> = snapshot::all(host, live)?
+        .into_iter()
+        .flat_map(|snapshot| snapshot.seqs)
+        .filter(|seq| is_since(*seq))
+        .collect();
+    seqs.sort_unstable();
+    for (step, turn) in &chain {
+        for seq in seqs_of_step(host, live, *step)? {
+            if is_since(seq) && !seqs.contains(&seq) {
+                let message = format!(
+                    "the pre-images of turn `{}` were dropped or evicted; it cannot be taken back",
+                    aos_model::text::escape(turn)
+                );
+                let code = if again { Code::NothingToRedo } else { Code::NothingToRollBack };
+                return Err(Refusal::new(code, message));
+            }
+        }
+    }
+    let touches: Vec<Touch> =
+        snapshot::touches(host, seqs)?.into_iter().filter(|touch| !touch.explicit).collect();
+    let (steps, turns) = chain.into_iter().unzip();
+    let bring = Bring::new(host, live, &touches, None, flags)?;
+    Ok(Bring { rolled: Some(Rolled { steps, turns, again }), ..bring })
+}
+
+fn turns(host: &Host, live: &Live) -> Result<Turns, Refusal> {
+    let bytes = host.journal.state(&turns_key(&live.id))?;
+    Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
+}
+
+fn step_record(host: &Host, live: &Live, step: u64) -> Result<StepRecord, Refusal> {
+    let bytes = host.journal.state(&step_key(&live.id, step))?;
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(|| {
+        Refusal::new(
+            Code::IoError,
+            format!("the journal is damaged: step {step} is missing; run `aos verify`"),
+        )
+    })
+}
+
+fn seqs_of_step(host: &Host, live: &Live, step: u64) -> Result<Vec<u64>, Refusal> {
+    let mut seqs = Vec::new();
+    host.journal.state_below(&step_prefix(&live.id, step), &mut |key, _| {
+        seqs.extend(key.rsplit('/').next().and_then(|seq| seq.parse::<u64>().ok()));
+    })?;
+    Ok(seqs)
+}
+
+impl Operation for ListSnapshots {
+    fn targets(&self) -> Vec<Target> {
+        Vec::new()
+    }
+
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let mut snapshots = Vec::new();
+        for known in snapshot::all(scene.host, scene.live)? {
+            let touches = snapshot::touches(scene.host, known.seqs.iter().copied())?;
+            let mut paths: Vec<String> =
+                touches.into_iter().flat_map(|touch| touch.paths).map(|record| record.path).collect();
+            paths.sort();
+            paths.dedup();
+            let paths_count = paths.len() as u64;
+            paths.truncate(RECEIPT_PATHS_MAX);
+            snapshots.push(ListedSnapshot {
+                snapshot_id: known.id,
+                scope_id: known.scope,
+                turn_id: known.turn,
+                captured_at_ns: known.at_ns,
+                paths,
+                paths_count,
+                bytes: known.bytes,
+                coverage: "exact",
+            });
+        }
+        scene.answer(Body::Snapshots { snapshots })
+    }
+}
+
+impl Operation for DropSnapshot {
+    fn targets(&self) -> Vec<Target> {
+        Vec::new()
+    }
+
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let known = snapshot::all(scene.host, scene.live)?.iter().any(|known| known.id == self.snapshot_id);
+        if !known {
+            return Err(not_found(&self.snapshot_id));
+        }
+        let mut done = Done::new(Status::Ok, Body::Dropped {}, scene.warnings);
+        done.facts.push(Fact::SnapshotDropped { snapshot_id: self.snapshot_id.clone() });
+        Ok(Planned::Answer(done))
+    }
+}
+
+/// What stands at some paths now, kept; or a snapshot that waits for the changes of its tool call.
+impl Operation for Snapshot {
+    fn targets(&self) -> Vec<Target> {
+        self.paths.iter().flatten().map(|path| Target::new(path, Op::Read, Last::Itself)).collect()
+    }
+
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+        check_id("scope_id", Some(&self.scope_id))?;
+        let (now_ns, random) = ((scene.host.machine.now_ns)(), (scene.host.machine.random)());
+        let snapshot_id = id::make(id::SNAPSHOT, now_ns, random);
+        let (paths, captured) = snapshot::capture(scene.host, scene.live, &snapshot_id, &scene.found)?;
+        let explicit = self.paths.is_some();
+        let mode = if explicit { "explicit" } else { "open" };
+        let body = Snapshotted { snapshot_id: snapshot_id.clone(), mode, captured };
+        let mut done = Done::new(Status::Ok, Body::Snapshotted(body), scene.warnings);
+        let scope_id = Some(self.scope_id.clone());
+        done.facts.push(Fact::Captured(Box::new(SnapshotRecord { snapshot_id, scope_id, explicit, paths })));
+        Ok(Planned::Answer(done))
+    }
+}

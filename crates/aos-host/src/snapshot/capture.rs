@@ -1,0 +1,116 @@
+//! Capturing by hand: copies of what stands at some paths, into the bank.
+
+use std::os::fd::AsFd;
+
+use aos_model::receipt::{Durability, Kind};
+use aos_model::refusal::{Code, Refusal};
+use aos_model::state::{Image, PathRecord};
+use rustix::io::Errno;
+
+use crate::change::{copy, names_in, open_dir};
+use crate::host::Host;
+use crate::jail::{Found, Meta};
+use crate::session::Live;
+
+/// Copies what was found, folders with all below them. Returns the records, and how many paths they hold.
+pub(crate) fn capture(
+    host: &Host,
+    live: &Live,
+    snapshot_id: &str,
+    found: &[Found],
+) -> Result<(Vec<PathRecord>, u64), Refusal> {
+    let mut taken = Taken { host, live, snapshot_id, records: Vec::new(), paths: 0, bytes: 0 };
+    for found in found {
+        match found {
+            Found::Here(place) if place.is_root() => {
+                let fail = |why| place.fault("look into", why);
+                let dir = place.open_dir().map_err(fail)?;
+                for name in names_in(&dir).map_err(fail)? {
+                    let absolute = [place.absolute.as_slice(), b"/", &name].concat();
+                    if !live.jail.is_hidden(&absolute) {
+                        taken.take(&dir, &name, &live.jail.shown(&absolute))?;
+                    }
+                }
+            }
+            Found::Here(place) => taken.take(&place.dir, &place.name, &place.shown)?,
+            Found::Below { shown, .. } | Found::Nowhere { shown, .. } => taken.absent(shown),
+        }
+    }
+    Ok((taken.records, taken.paths))
+}
+
+struct Taken<'a> {
+    host: &'a Host,
+    live: &'a Live,
+    snapshot_id: &'a str,
+    records: Vec<PathRecord>,
+    paths: u64,
+    bytes: u64,
+}
+
+impl Taken<'_> {
+    fn absent(&mut self, shown: &str) {
+        self.paths += 1;
+        self.record(shown, None);
+    }
+
+    fn record(&mut self, shown: &str, before: Option<Image>) {
+        self.records.push(PathRecord {
+            path: shown.to_owned(),
+            before,
+            after: None,
+            moved_to: None,
+            mode_only: false,
+        });
+    }
+
+    fn take(&mut self, dir: impl AsFd, name: &[u8], shown: &str) -> Result<(), Refusal> {
+        let fail = |why| crate::fault::refusal(&format!("cannot keep {shown}"), why);
+        let dir = dir.as_fd();
+        let Some(meta) = Meta::at(dir, name).map_err(fail)? else {
+            self.absent(shown);
+            return Ok(());
+        };
+        let (paths, bytes) = measure(dir, name, &meta).map_err(fail)?;
+        self.paths += paths;
+        self.bytes += bytes;
+        if self.bytes > self.live.snapshot_bytes_max {
+            return Err(Refusal::new(
+                Code::LimitExceeded,
+                format!(
+                    "{shown}: with it the snapshot holds {} bytes, over the session's `snapshot_bytes_max` of {}; name fewer paths",
+                    self.bytes, self.live.snapshot_bytes_max
+                ),
+            ));
+        }
+        let bank_name = format!("{}.{}", self.snapshot_id, self.records.len());
+        let sync = self.host.machine.durability == Durability::Power;
+        let bank = self.live.bank_dir()?;
+        copy(dir, name, &meta, bank, bank_name.as_bytes(), sync).map_err(fail)?;
+        let image = Image {
+            kind: meta.kind,
+            mode: meta.mode,
+            size_bytes: bytes,
+            hash: None,
+            bank: Some(bank_name),
+            identity: None,
+        };
+        self.record(shown, Some(image));
+        Ok(())
+    }
+}
+
+/// How many paths there are from here down, and how many bytes.
+fn measure(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<(u64, u64), Errno> {
+    if meta.kind != Kind::Dir {
+        return Ok((1, meta.size));
+    }
+    let inner = open_dir(&dir, name)?;
+    let (mut paths, mut bytes) = (1, 0);
+    for name in names_in(&inner)? {
+        let Some(meta) = Meta::at(&inner, &name)? else { continue };
+        let (more, size) = measure(&inner, &name, &meta)?;
+        (paths, bytes) = (paths + more, bytes + size);
+    }
+    Ok((paths, bytes))
+}

@@ -1,0 +1,247 @@
+//! Settling: what a change displaced is hashed, taken into the blobs and listed in the snapshot's manifest.
+//!
+//! The manifest is written first and the bodies move after it, so that a crash in between leaves nothing unknown: a
+//! body is in the blobs or still in the bank, and settling again finds it there.
+
+use std::collections::{BTreeMap, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+
+use aos_model::path::show;
+use aos_model::receipt::Kind;
+use aos_model::request::Base64;
+use aos_model::state::{Image, PathRecord};
+use aos_store::{Fault, Kept, KeptKind, Manifest};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Snapshot, book, touches};
+use crate::change::{attributes, hash_of, names_in, open_dir, remove_any};
+use crate::host::Host;
+use crate::jail::Meta;
+use crate::session::Live;
+
+/// Settles beside the sessions' work, on a thread of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Settler {
+    due: Mutex<Due>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Due {
+    sessions: Vec<Weak<Live>>,
+    stop: bool,
+}
+
+impl Settler {
+    pub(crate) fn wake(&self, live: &Arc<Live>) {
+        let mut due = self.due.lock().expect("BUG: nobody panics here");
+        if !due.sessions.iter().any(|known| known.as_ptr() == Arc::as_ptr(live)) {
+            due.sessions.push(Arc::downgrade(live));
+            self.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.due.lock().expect("BUG: nobody panics here").stop = true;
+        self.wake.notify_all();
+    }
+
+    /// Works until the host is gone.
+    pub(crate) fn run(settler: &Arc<Settler>, host: &Weak<Host>) {
+        loop {
+            let mut due = settler.due.lock().expect("BUG: nobody panics here");
+            while due.sessions.is_empty() && !due.stop {
+                due = settler.wake.wait(due).expect("BUG: nobody panics here");
+            }
+            if due.stop {
+                return;
+            }
+            let sessions = std::mem::take(&mut due.sessions);
+            drop(due);
+            let Some(host) = host.upgrade() else { return };
+            for live in sessions.iter().filter_map(Weak::upgrade) {
+                // What fails here (a full disk) is tried again, and told, when somebody needs it.
+                let _ = settle(&host, &live);
+            }
+        }
+    }
+}
+
+/// Settles all that waits in a session. When it returns well, every snapshot has its manifest.
+pub(crate) fn settle(host: &Host, live: &Live) -> Result<(), Fault> {
+    let _one_at_a_time = live.ledger.settling.lock().expect("BUG: nobody panics settling");
+    loop {
+        let next = {
+            let book = book(host, live)?;
+            let book = book.as_ref().expect("BUG: read above");
+            let Some(id) = book.unsettled.first() else { return Ok(()) };
+            book.snapshots.iter().find(|snapshot| snapshot.id == *id).cloned().ok_or_else(|| id.clone())
+        };
+        let (id, parts) = match &next {
+            Ok(snapshot) => {
+                settle_one(host, live, snapshot)?;
+                (&snapshot.id, snapshot.seqs.len())
+            }
+            Err(id) => (id, 0),
+        };
+        let mut book = book(host, live)?;
+        let book = book.as_mut().expect("BUG: read above");
+        // A change that came meanwhile leaves it unsettled.
+        let grew = book.snapshots.iter().any(|now| now.id == *id && now.seqs.len() > parts);
+        if !grew {
+            book.unsettled.remove(id);
+        }
+    }
+}
+
+fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault> {
+    let bank = host.bank.session(&live.id)?;
+    let known = host.manifests.read(&live.id, &snapshot.id)?;
+    let mut manifest = known.clone().unwrap_or_else(|| {
+        let mut manifest = Manifest::new(&live.id, &snapshot.id, &live.workdir_shown);
+        manifest.scope_id = snapshot.scope.clone();
+        manifest.turn_id = snapshot.turn.clone();
+        manifest.captured_at_ns = snapshot.at_ns;
+        manifest
+    });
+    let touches = touches(host, snapshot.seqs.iter().copied())?;
+    let records = || touches.iter().flat_map(|touch| &touch.paths);
+    for record in records() {
+        if !manifest.entries.contains_key(&record.path) {
+            keep(&bank, record, &mut manifest.entries)?;
+        }
+    }
+    if known.as_ref() != Some(&manifest) {
+        host.manifests.write(&manifest)?;
+    }
+    let mut seen = HashSet::new();
+    for record in records() {
+        // The first pre-image of a path is the one that counts; what a later change displaced is not needed.
+        let counts = seen.insert(&record.path);
+        let Some(name) = record.before.as_ref().and_then(|image| image.bank.as_deref()) else { continue };
+        let adopted = if counts {
+            adopt(host, &bank, name.as_bytes(), &record.path, &manifest)
+        } else {
+            remove_any(&bank, name.as_bytes()).map_err(failed)
+        };
+        adopted?;
+    }
+    Ok(())
+}
+
+fn failed(why: Errno) -> Fault {
+    Fault::io("cannot settle a pre-image", why)
+}
+
+/// Forgets what still waits in the bank for a snapshot that goes.
+pub(super) fn discard(host: &Host, live: &Live, snapshot: &Snapshot) {
+    let (Ok(bank), Ok(touches)) = (host.bank.session(&live.id), touches(host, snapshot.seqs.iter().copied()))
+    else {
+        return;
+    };
+    for record in touches.iter().flat_map(|touch| &touch.paths) {
+        if let Some(name) = record.before.as_ref().and_then(|image| image.bank.as_deref()) {
+            let _ = remove_any(&bank, name.as_bytes());
+        }
+    }
+}
+
+/// Writes down what a path was, all below it included.
+fn keep(bank: &OwnedFd, record: &PathRecord, entries: &mut BTreeMap<String, Kept>) -> Result<(), Fault> {
+    let Some(before) = &record.before else {
+        entries.insert(record.path.clone(), Kept::absent());
+        return Ok(());
+    };
+    let Some(name) = &before.bank else {
+        let kept = Kept { moved_to: record.moved_to.clone(), ..described(before) };
+        entries.insert(record.path.clone(), kept);
+        return Ok(());
+    };
+    examine(bank.as_fd(), name.as_bytes(), &record.path, entries)
+        .map_err(|why| Fault::io(format!("cannot read the pre-image of {}", record.path), why))
+}
+
+/// As far as the journal knows it.
+fn described(image: &Image) -> Kept {
+    let kind = match image.kind {
+        Kind::Dir => KeptKind::Dir,
+        Kind::Symlink => KeptKind::Symlink,
+        Kind::File | Kind::Other => KeptKind::File,
+    };
+    Kept { kind, mode: Some(image.mode), ..Kept::absent() }
+}
+
+fn examine(
+    dir: impl AsFd,
+    name: &[u8],
+    path: &str,
+    entries: &mut BTreeMap<String, Kept>,
+) -> Result<(), Errno> {
+    let dir = dir.as_fd();
+    let Some(meta) = Meta::at(dir, name)? else {
+        // Gone: lost, or thrown away by hand. Restoring it will say so.
+        return Ok(());
+    };
+    let owner = Kept { mode: Some(meta.mode), uid: Some(meta.uid), gid: Some(meta.gid), ..Kept::absent() };
+    let kept = match meta.kind {
+        Kind::Symlink => {
+            let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
+            Kept { kind: KeptKind::Symlink, target: Some(show(target.as_bytes())), mode: None, ..owner }
+        }
+        Kind::Dir => Kept { kind: KeptKind::Dir, ..owner },
+        Kind::File => {
+            let file = open_own(dir, name, &meta)?;
+            let xattrs = attributes(&file)?.into_iter().map(|(name, value)| (name, Base64(value)));
+            Kept {
+                kind: KeptKind::File,
+                body_hash: Some(hash_of(dir, name, Kind::File)?),
+                size_bytes: Some(meta.size),
+                xattrs: xattrs.collect(),
+                ..owner
+            }
+        }
+        // A FIFO or a socket has no content; it cannot be brought back and is not listed.
+        Kind::Other => return Ok(()),
+    };
+    entries.insert(path.to_owned(), kept);
+    if meta.kind == Kind::Dir {
+        let inner = open_dir(dir, name)?;
+        for name in names_in(&inner)? {
+            examine(&inner, &name, &format!("{path}/{}", show(&name)), entries)?;
+        }
+    }
+    Ok(())
+}
+
+/// A pre-image is ours: where its mode keeps even us from reading, it is opened up. What its mode was is written down.
+fn open_own(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::openat(&dir, name, flags, Mode::empty()) {
+        Err(Errno::ACCESS) if meta.uid == rustix::process::geteuid().as_raw() => {
+            rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(0o600), AtFlags::empty())?;
+            rustix::fs::openat(&dir, name, flags, Mode::empty())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Moves what a name of the bank holds into the blobs, all below it included, as the manifest lists it.
+fn adopt(host: &Host, dir: impl AsFd, name: &[u8], path: &str, manifest: &Manifest) -> Result<(), Fault> {
+    let dir = dir.as_fd();
+    let Some(meta) = Meta::at(dir, name).map_err(failed)? else { return Ok(()) };
+    if meta.kind == Kind::Dir {
+        let inner = open_dir(dir, name).map_err(failed)?;
+        for name in names_in(&inner).map_err(failed)? {
+            adopt(host, &inner, &name, &format!("{path}/{}", show(&name)), manifest)?;
+        }
+    }
+    match manifest.entries.get(path).and_then(|kept| kept.body_hash.as_deref()) {
+        Some(hash) if meta.kind == Kind::File => {
+            rustix::fs::chmodat(dir, name, Mode::from_raw_mode(0o600), AtFlags::empty()).map_err(failed)?;
+            host.blobs.adopt(dir, name, hash)
+        }
+        _ => remove_any(dir, name).map_err(failed),
+    }
+}

@@ -1,0 +1,275 @@
+//! Undo, judged: what each path must become so that a run of changes has never been.
+//!
+//! Changes are walked from the newest back. At each moment of that walk the tree is a map from paths to what stood
+//! there: something that still stands somewhere now, something that a snapshot keeps, or nothing. Nothing here reads a
+//! file: whoever carries the goals out looks bodies up and compares.
+
+use std::collections::BTreeMap;
+
+use crate::state::{Image, PathRecord};
+
+/// One journaled change with the paths it touched, in the order in which it touched them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touch {
+    pub seq: u64,
+    pub snapshot_id: String,
+    /// Captured by hand, before anything happened: it has no image of afterwards.
+    pub explicit: bool,
+    pub paths: Vec<PathRecord>,
+}
+
+/// What stood at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// What stands at this path now. A folder's mode may have been another.
+    Current {
+        path: String,
+        mode: Option<u32>,
+    },
+    /// What the snapshot's manifest keeps under this path; nothing kept there means nothing was there.
+    Kept {
+        snapshot_id: String,
+        path: String,
+        mode: Option<u32>,
+    },
+    Absent,
+}
+
+impl Node {
+    fn below(&self, suffix: &str) -> Node {
+        match self {
+            Node::Current { path, .. } => Node::current(format!("{path}{suffix}")),
+            Node::Kept { snapshot_id, path, .. } => {
+                let snapshot_id = snapshot_id.clone();
+                Node::Kept { snapshot_id, path: format!("{path}{suffix}"), mode: None }
+            }
+            Node::Absent => Node::Absent,
+        }
+    }
+
+    fn current(path: String) -> Node {
+        Node::Current { path, mode: None }
+    }
+
+    fn with_mode(self, was: u32) -> Node {
+        match self {
+            Node::Current { path, .. } => Node::Current { path, mode: Some(was) },
+            Node::Kept { snapshot_id, path, .. } => Node::Kept { snapshot_id, path, mode: Some(was) },
+            Node::Absent => Node::Absent,
+        }
+    }
+}
+
+/// How the newest change of a path left it, found where that object is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// `None`: nothing was left there.
+    pub image: Option<Image>,
+    /// Nobody looked afterwards, so whatever stands there now may be replaced.
+    pub unconditional: bool,
+    pub seq: u64,
+}
+
+/// The outcome: the tree of before, where it differs, and what must stand now for that to be safe.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unwound {
+    pub before: BTreeMap<String, Node>,
+    pub expected: BTreeMap<String, Expected>,
+}
+
+impl Unwound {
+    /// Takes back `touches`, which stand in the order in which they happened.
+    pub fn of(touches: &[Touch]) -> Unwound {
+        let mut unwound = Unwound::default();
+        for touch in touches.iter().rev() {
+            for record in touch.paths.iter().rev() {
+                unwound.step_back(touch, record);
+            }
+        }
+        unwound
+    }
+
+    /// What stood at a path before all of it.
+    pub fn at(&self, path: &str) -> Node {
+        if let Some(node) = self.before.get(path) {
+            return node.clone();
+        }
+        let above = path.rmatch_indices('/').find_map(|(slash, _)| {
+            let (ancestor, suffix) = path.split_at(slash);
+            self.before.get(ancestor).map(|node| node.below(suffix))
+        });
+        above.unwrap_or_else(|| Node::current(path.to_owned()))
+    }
+
+    fn step_back(&mut self, touch: &Touch, record: &PathRecord) {
+        self.expect(&record.path, touch, record.after.as_ref());
+        if let Some(to) = &record.moved_to {
+            self.expect(to, touch, record.before.as_ref());
+            return self.move_back(&record.path, to);
+        }
+        let was = match &record.before {
+            Some(before) if record.mode_only => {
+                let node = self.at(&record.path).with_mode(before.mode);
+                self.before.insert(record.path.clone(), node);
+                return;
+            }
+            Some(_) => {
+                Node::Kept { snapshot_id: touch.snapshot_id.clone(), path: record.path.clone(), mode: None }
+            }
+            None => Node::Absent,
+        };
+        self.forget_below(&record.path);
+        self.before.insert(record.path.clone(), was);
+    }
+
+    /// The change left `image` at the path. Unless a newer one touched it, that is what should stand there still.
+    fn expect(&mut self, path: &str, touch: &Touch, image: Option<&Image>) {
+        if let Node::Current { path, .. } = self.at(path) {
+            self.expected.entry(path).or_insert_with(|| Expected {
+                image: image.cloned(),
+                unconditional: touch.explicit,
+                seq: touch.seq,
+            });
+        }
+    }
+
+    /// What stands at `to` was at `from`, with all below it. What was at `to` says the record that follows.
+    fn move_back(&mut self, from: &str, to: &str) {
+        let node = self.at(to);
+        let below: Vec<(String, Node)> = self
+            .keys_below(to)
+            .into_iter()
+            .map(|path| (format!("{from}{}", &path[to.len()..]), self.before[&path].clone()))
+            .collect();
+        self.forget_below(from);
+        self.before.insert(from.to_owned(), node);
+        self.before.extend(below);
+        self.forget_below(to);
+        self.before.insert(to.to_owned(), Node::Absent);
+    }
+
+    fn forget_below(&mut self, path: &str) {
+        for below in self.keys_below(path) {
+            self.before.remove(&below);
+        }
+    }
+
+    fn keys_below(&self, path: &str) -> Vec<String> {
+        let prefix = format!("{path}/");
+        let from = self.before.range(prefix.clone()..).map(|(path, _)| path);
+        from.take_while(|path| path.starts_with(&prefix)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receipt::Kind;
+
+    fn image(hash: &str) -> Option<Image> {
+        Some(Image {
+            kind: Kind::File,
+            mode: 0o644,
+            size_bytes: 1,
+            hash: Some(hash.into()),
+            bank: None,
+            identity: None,
+        })
+    }
+
+    fn put(path: &str, before: Option<Image>, after: &str) -> PathRecord {
+        PathRecord { path: path.into(), before, after: image(after), moved_to: None, mode_only: false }
+    }
+
+    fn moved(from: &str, to: &str) -> Vec<PathRecord> {
+        vec![
+            PathRecord {
+                path: to.into(),
+                before: None,
+                after: image("moved"),
+                moved_to: None,
+                mode_only: false,
+            },
+            PathRecord {
+                path: from.into(),
+                before: image("moved"),
+                after: None,
+                moved_to: Some(to.into()),
+                mode_only: false,
+            },
+        ]
+    }
+
+    fn touch(seq: u64, paths: Vec<PathRecord>) -> Touch {
+        Touch { seq, snapshot_id: format!("snap_{seq}"), explicit: false, paths }
+    }
+
+    fn kept(seq: u64, path: &str) -> Node {
+        Node::Kept { snapshot_id: format!("snap_{seq}"), path: path.into(), mode: None }
+    }
+
+    #[test]
+    fn the_oldest_pre_image_wins_and_the_newest_post_image_is_expected() {
+        let history = [
+            touch(1, vec![put("f", image("a"), "b")]),
+            touch(2, vec![put("f", image("b"), "c"), put("g", None, "new")]),
+        ];
+        let unwound = Unwound::of(&history);
+        assert_eq!(unwound.at("f"), kept(1, "f"));
+        assert_eq!(unwound.at("g"), Node::Absent);
+        assert_eq!(unwound.at("untouched"), Node::current("untouched".into()));
+        assert_eq!(unwound.expected["f"].image, image("c"));
+        assert_eq!((unwound.expected["f"].seq, unwound.expected["g"].seq), (2, 2));
+    }
+
+    #[test]
+    fn what_was_edited_below_a_moved_folder_is_found_where_it_is_now() {
+        // edit a/x, move a to b, edit b/y
+        let history = [
+            touch(1, vec![put("a/x", image("1"), "2")]),
+            touch(2, moved("a", "b")),
+            touch(3, vec![put("b/y", image("3"), "4")]),
+        ];
+        let unwound = Unwound::of(&history);
+        assert_eq!(unwound.at("a"), Node::current("b".into()));
+        assert_eq!(unwound.at("a/x"), kept(1, "a/x"));
+        assert_eq!(unwound.at("a/y"), kept(3, "b/y"));
+        assert_eq!(unwound.at("a/z"), Node::current("b/z".into()));
+        assert_eq!((unwound.at("b"), unwound.at("b/y")), (Node::Absent, Node::Absent));
+        assert_eq!(unwound.expected["b/x"].image, image("2"));
+        assert_eq!(unwound.expected["b/y"].image, image("4"));
+        assert_eq!(unwound.expected["a"].image, None);
+        assert_eq!(unwound.expected["b"].image, image("moved"));
+    }
+
+    #[test]
+    fn names_that_were_swapped_are_swapped_back() {
+        let history = [touch(1, moved("a", "t")), touch(2, moved("b", "a")), touch(3, moved("t", "b"))];
+        let unwound = Unwound::of(&history);
+        assert_eq!(unwound.at("a"), Node::current("b".into()));
+        assert_eq!(unwound.at("b"), Node::current("a".into()));
+        assert_eq!(unwound.at("t"), Node::Absent);
+    }
+
+    #[test]
+    fn a_folder_that_was_removed_made_again_and_removed_is_the_first_one() {
+        let dir = Some(Image { kind: Kind::Dir, ..image("x").unwrap() });
+        let gone = |before: &Option<Image>| {
+            vec![PathRecord {
+                path: "d".into(),
+                before: before.clone(),
+                after: None,
+                moved_to: None,
+                mode_only: false,
+            }]
+        };
+        let history = [
+            touch(1, gone(&dir)),
+            touch(2, vec![put("d", None, "dir"), put("d/x", None, "new")]),
+            touch(3, gone(&dir)),
+        ];
+        let unwound = Unwound::of(&history);
+        assert_eq!(unwound.at("d"), kept(1, "d"));
+        assert_eq!(unwound.at("d/x"), kept(1, "d/x"));
+    }
+}

@@ -1,0 +1,223 @@
+//! Manifests: what each path of a snapshot was, beside the journal, so that a person can read it too.
+//!
+//! `state/snapshots/<session>/<snapshot>/manifest.json`. Bodies are blobs: what two snapshots share is stored once.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use aos_model::request::{Base64, content_hash};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::bank::{names_in, remove_tree};
+use crate::{Fault, disk};
+
+/// The pre-images of one tool call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    pub snapshot_id: String,
+    pub session_id: String,
+    pub scope_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<String>,
+    pub captured_at_ns: u64,
+    pub workspace_root: String,
+    /// By path, as receipts show paths.
+    pub entries: BTreeMap<String, Kept>,
+    /// Of the manifest without it: a flipped bit is seen before anything is restored from it.
+    #[serde(default)]
+    checksum: String,
+}
+
+/// What stood at one path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    pub kind: KeptKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_hash: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// Where a link leads, as receipts show paths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// User attributes and the ACL.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub xattrs: BTreeMap<String, Base64>,
+    /// It was not displaced but moved there, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_to: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptKind {
+    File,
+    Absent,
+    Symlink,
+    Dir,
+}
+
+impl Kept {
+    pub fn absent() -> Kept {
+        Kept {
+            kind: KeptKind::Absent,
+            body_hash: None,
+            mode: None,
+            size_bytes: None,
+            uid: None,
+            gid: None,
+            target: None,
+            xattrs: BTreeMap::new(),
+            moved_to: None,
+        }
+    }
+}
+
+impl Manifest {
+    pub fn new(session_id: &str, snapshot_id: &str, workspace_root: &str) -> Manifest {
+        Manifest {
+            snapshot_id: snapshot_id.to_owned(),
+            session_id: session_id.to_owned(),
+            scope_id: String::new(),
+            turn_id: None,
+            captured_at_ns: 0,
+            workspace_root: workspace_root.to_owned(),
+            entries: BTreeMap::new(),
+            checksum: String::new(),
+        }
+    }
+
+    /// All bytes that it keeps.
+    pub fn bytes(&self) -> u64 {
+        self.entries.values().filter_map(|kept| kept.size_bytes).sum()
+    }
+
+    pub fn bodies(&self) -> impl Iterator<Item = &str> {
+        self.entries.values().filter_map(|kept| kept.body_hash.as_deref())
+    }
+
+    fn sum(&self) -> String {
+        let bare = Manifest { checksum: String::new(), ..self.clone() };
+        content_hash(&serde_json::to_vec(&bare).expect("BUG: a manifest is plain data"))
+    }
+}
+
+/// The folder of all manifests.
+#[derive(Debug)]
+pub struct Manifests {
+    dir: OwnedFd,
+    sync: bool,
+}
+
+const NAME: &str = "manifest.json";
+
+impl Manifests {
+    pub(crate) fn new(dir: OwnedFd, sync: bool) -> Manifests {
+        Manifests { dir, sync }
+    }
+
+    /// Puts a manifest in its place, whole.
+    pub fn write(&self, manifest: &Manifest) -> Result<(), Fault> {
+        let fail = |why| Fault::io(format!("cannot write the manifest of {}", manifest.snapshot_id), why);
+        let session = disk::make_dir(&self.dir, &manifest.session_id)?;
+        let dir = disk::make_dir(&session, &manifest.snapshot_id)?;
+        let summed = Manifest { checksum: manifest.sum(), ..manifest.clone() };
+        let mut bytes = serde_json::to_vec_pretty(&summed).expect("BUG: a manifest is plain data");
+        bytes.push(b'\n');
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&dir, "manifest.json.new", flags, disk::PRIVATE_FILE).map_err(fail)?;
+        disk::write_all(&file, &bytes).map_err(fail)?;
+        if self.sync {
+            rustix::fs::fsync(&file).map_err(fail)?;
+        }
+        rustix::fs::renameat(&dir, "manifest.json.new", &dir, NAME).map_err(fail)?;
+        if self.sync {
+            for dir in [&dir, &session, &self.dir] {
+                rustix::fs::fsync(dir).map_err(fail)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `None` when there is none; a damaged one is a fault.
+    pub fn read(&self, session_id: &str, snapshot_id: &str) -> Result<Option<Manifest>, Fault> {
+        let path = format!("{session_id}/{snapshot_id}/{NAME}");
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.dir, path.as_str(), flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(why) => return Err(Fault::io(format!("cannot open the manifest of {snapshot_id}"), why)),
+        };
+        let mut bytes = Vec::new();
+        crate::blobs::copy_hashing(&file, |chunk| {
+            bytes.extend_from_slice(chunk);
+            Ok(())
+        })?;
+        let damaged =
+            |why: String| Fault::Refused(format!("the manifest of {snapshot_id} is damaged: {why}"));
+        let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|why| damaged(why.to_string()))?;
+        if manifest.checksum != manifest.sum() {
+            return Err(damaged("it does not match its checksum".into()));
+        }
+        Ok(Some(manifest))
+    }
+
+    pub fn drop_snapshot(&self, session_id: &str, snapshot_id: &str) -> Result<(), Fault> {
+        match disk::open_dir(&self.dir, session_id) {
+            Ok(session) => drop_below(&session, snapshot_id),
+            Err(Fault::Io { source: Errno::NOENT, .. }) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    pub fn drop_session(&self, session_id: &str) -> Result<(), Fault> {
+        drop_below(&self.dir, session_id)
+    }
+
+    /// The sessions that have manifests here.
+    pub fn sessions(&self) -> Result<Vec<String>, Fault> {
+        names(&self.dir)
+    }
+
+    pub fn snapshots(&self, session_id: &str) -> Result<Vec<String>, Fault> {
+        match disk::open_dir(&self.dir, session_id) {
+            Ok(session) => names(&session),
+            Err(Fault::Io { source: Errno::NOENT, .. }) => Ok(Vec::new()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Every manifest there is, one after the other.
+    pub fn each(&self, mut each: impl FnMut(Result<Manifest, Fault>)) -> Result<(), Fault> {
+        for session_id in self.sessions()? {
+            for snapshot_id in self.snapshots(&session_id)? {
+                if let Some(manifest) = self.read(&session_id, &snapshot_id).transpose() {
+                    each(manifest);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn names(dir: &OwnedFd) -> Result<Vec<String>, Fault> {
+    let names = names_in(dir)?.into_iter().filter_map(|name| String::from_utf8(name).ok());
+    Ok(names.filter(|name| crate::bank::is_plain_name(name)).collect())
+}
+
+fn drop_below(dir: &OwnedFd, name: &str) -> Result<(), Fault> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => remove_tree(dir, name),
+        Err(Errno::NOENT) => Ok(()),
+        Err(why) => Err(Fault::io(format!("cannot look at {name}"), why)),
+    }
+}
