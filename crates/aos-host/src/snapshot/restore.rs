@@ -154,8 +154,14 @@ impl Goals {
             }
         }
         plan.remove(removals)?;
+        // Below a folder that goes back, things are put right while it is still where it is.
+        let (below_moves, others): (Vec<_>, Vec<_>) =
+            puts.into_iter().partition(|(goal, _): &(Goal, &Found)| goal.now_at != goal.path);
+        for (goal, here) in below_moves {
+            plan.put(goal, here)?;
+        }
         plan.rename(moves)?;
-        for (goal, here) in puts {
+        for (goal, here) in others {
             plan.put(goal, here)?;
         }
         let mut out = plan.out;
