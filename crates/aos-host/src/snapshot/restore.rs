@@ -78,10 +78,20 @@ impl Goals {
                 paths.extend(below.into_iter().map(|suffix| format!("{path}{suffix}")));
             }
         }
+        // What leaves a path, or leaves with a folder above it, need not be removed from there.
+        let leaving: BTreeSet<String> = unwound
+            .before
+            .iter()
+            .filter_map(|(path, node)| match node {
+                Node::Current { path: from, .. } if from != path => Some(from.clone()),
+                _ => None,
+            })
+            .collect();
         let wanted = |path: &str| only.is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
         let mut goals = Vec::new();
         for path in paths.into_iter().filter(|path| wanted(path)) {
             let aim = match unwound.at(&path) {
+                Node::Absent if leaving.iter().any(|from| is_or_below(&path, from)) => continue,
                 Node::Absent => Aim::Absent,
                 Node::Kept { snapshot_id, path: kept_as, mode } => {
                     manifests.aim(&snapshot_id, &kept_as, mode)?
@@ -123,16 +133,19 @@ impl Goals {
         found: &[Found],
         force: bool,
     ) -> Result<Restoration, Refusal> {
-        let vacated = self.paths.iter().filter_map(|goal| match &goal.aim {
-            Aim::Absent => Some(goal.now_at.clone()),
-            Aim::From(from) => Some(from.clone()),
-            Aim::Kept(_) | Aim::Mode(_) => None,
-        });
-        let vacated = vacated.collect();
+        let (mut removed, mut leaving) = (BTreeSet::new(), BTreeSet::new());
+        for goal in &self.paths {
+            match &goal.aim {
+                Aim::Absent => removed.insert(goal.now_at.clone()),
+                Aim::From(from) => leaving.insert(from.clone()),
+                Aim::Kept(_) | Aim::Mode(_) => false,
+            };
+        }
         let mut plan = Planner {
             host,
             live,
-            vacated,
+            removed,
+            leaving,
             folder_mode: 0o777 & !host.machine.umask,
             out: Restoration::default(),
             parents: Parents::default(),
@@ -141,10 +154,14 @@ impl Goals {
         let (mut moves, mut puts) = (Vec::new(), Vec::new());
         for (goal, found) in self.paths.into_iter().zip(found.chunks_exact(2)) {
             let here = &found[0];
-            if plan.is_met(&goal, here, &found[1])? {
+            let leaves = !matches!(goal.aim, Aim::From(_)) && plan.leaving.contains(&goal.now_at);
+            if !leaves && plan.is_met(&goal, here, &found[1])? {
                 continue;
             }
-            if !force && let Some(conflict) = plan.conflict(&goal, here, &found[1])? {
+            if !force
+                && !leaves
+                && let Some(conflict) = plan.conflict(&goal, here, &found[1])?
+            {
                 plan.out.conflicts.push(conflict);
             }
             match &goal.aim {
@@ -258,8 +275,9 @@ impl Leaving {
 struct Planner<'a> {
     host: &'a Host,
     live: &'a Arc<Live>,
-    /// Paths from which something goes in any case.
-    vacated: BTreeSet<String>,
+    /// Paths that something is taken away from, and those that something moves away from.
+    removed: BTreeSet<String>,
+    leaving: BTreeSet<String>,
     /// Of folders that nobody kept.
     folder_mode: u32,
     out: Restoration,
@@ -296,7 +314,8 @@ impl Planner<'_> {
     fn conflict(&self, goal: &Goal, here: &Found, other: &Found) -> Result<Option<Conflict>, Refusal> {
         let moves = matches!(goal.aim, Aim::From(_));
         let in_the_way = meta_of(here).is_some_and(|meta| moves || meta.kind != Kind::Dir);
-        if moves && in_the_way && !self.vacated.contains(&goal.now_at) {
+        if moves && in_the_way && !self.removed.contains(&goal.now_at) && !self.leaving.contains(&goal.now_at)
+        {
             return Ok(Some(outside(&goal.path)));
         }
         let Some(expected) = &goal.expected else {
@@ -431,7 +450,8 @@ impl Planner<'_> {
     }
 
     fn put(&mut self, goal: Goal, here: &Found) -> Result<(), Refusal> {
-        let before = meta_of(here);
+        // What moves away is gone by then.
+        let before = meta_of(here).filter(|_| !self.leaving.contains(&goal.now_at));
         let kept = match goal.aim {
             Aim::Mode(mode) => {
                 let (Found::Here(place), Some(before)) = (here, before) else { return Ok(()) };
