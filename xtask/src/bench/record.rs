@@ -9,39 +9,33 @@ use aos_model::receipt::Durability;
 use aos_store::Home;
 use serde_json::{Value, json};
 
-use super::Options;
+use super::{Options, Reach, Report};
 
 const SESSIONS: usize = 10_000;
 const CLIENTS: usize = 8;
 const READ_FOR: Duration = Duration::from_secs(3);
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let dir = match &options.dir {
-        Some(dir) => tempfile::tempdir_in(dir)?,
-        None => tempfile::tempdir()?,
-    };
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let dir = options.workplace()?;
     let (root, home) = (dir.path().join("root"), dir.path().join("home"));
     std::fs::create_dir(&root)?;
     std::fs::write(root.join("f"), "x".repeat(1024))?;
     let entries = options.entries;
-    let built = Instant::now();
     build(&home, &root, entries)?;
-    println!(
-        "a home with {SESSIONS} sessions and {entries} entries, built in {:.1} s",
-        built.elapsed().as_secs_f64()
-    );
     let opened = Instant::now();
     let host = start(&home)?;
-    println!("opening it: {:.0} ms (reach: 1000 ms)", opened.elapsed().as_secs_f64() * 1e3);
-    println!(
-        "journaled 1 KB reads over {CLIENTS} threads: {:.0} a second (reach: 20000)",
-        reads(&Arc::new(host), &root)?
-    );
+    let took = opened.elapsed().as_secs_f64() * 1e3;
+    let what = format!("opening a home with {SESSIONS} sessions and {entries} entries");
+    report.figure(&what, took, "ms", Some(Reach::AtMost(1000.0)));
+    let rate = reads(&Arc::new(host), &root)?;
+    let what = format!("journaled 1 KB reads over {CLIENTS} threads, in process");
+    report.figure(&what, rate, "a second", Some(Reach::AtLeast(20_000.0)));
     let replayed = Instant::now();
-    let report = aos_store::replay(&home, None, &mut |_, _| {})?;
-    anyhow::ensure!(report.findings.is_empty(), "the replay differs: {:?}", report.findings);
-    let rate = report.entries as f64 / replayed.elapsed().as_secs_f64();
-    println!("replay --verify: MATCH, {} entries, {rate:.0} a second (reach: 100000)", report.entries);
+    let replay = aos_store::replay(&home, None, &mut |_, _| {})?;
+    anyhow::ensure!(replay.findings.is_empty(), "the replay differs: {:?}", replay.findings);
+    let rate = replay.entries as f64 / replayed.elapsed().as_secs_f64();
+    let what = format!("replay --verify of {} entries", replay.entries);
+    report.figure(&what, rate, "a second", Some(Reach::AtLeast(100_000.0)));
     Ok(())
 }
 
