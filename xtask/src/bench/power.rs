@@ -22,7 +22,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         Box::new(Product::start(dir.path(), "power")?),
         Box::new(Mini::start(dir.path(), bare, &["--duties", "--power"])?),
     ];
-    race(&SYNCED, &mut contenders, options.rounds, report, &|name| {
+    race(&[SYNCED], &mut contenders, options.rounds, report, &|_, name| {
         (name == bare).then_some(Reach::AtMost(1.3))
     })?;
     drop(contenders);

@@ -36,16 +36,12 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     if !options.no_peers {
         contenders.extend(peers::start(dir.path(), report)?);
     }
-    let mut heads = Vec::new();
-    for task in TASKS {
-        let reach = |name: &str| reach(task.kind, name);
-        let ours = race(task, &mut contenders, options.rounds, report, &reach)?;
-        if task.kind == Kind::Head {
-            heads.push(ours);
-        }
+    let mut last = Vec::new();
+    for tasks in TASKS {
+        last = race(tasks, &mut contenders, options.rounds, report, &reach)?;
     }
     let what = "the first 4 KB of 64 MB cost, against those of 4 KB";
-    report.figure(what, heads[1] / heads[0], "times", Some(Reach::AtMost(1.1)));
+    report.figure(what, last[1] / last[0], "times", Some(Reach::AtMost(1.1)));
     Ok(())
 }
 
@@ -62,39 +58,45 @@ fn reach(kind: Kind, name: &str) -> Option<Reach> {
     }
 }
 
-/// All who can do it take turns; the first round only warms up. Returns our own median.
+/// All take turns at all the tasks; the first round only warms up. Returns our own medians.
 pub(crate) fn race(
-    task: &Task,
+    tasks: &[Task],
     contenders: &mut [Box<dyn Contender>],
     rounds: usize,
     report: &mut Report,
-    reach: &dyn Fn(&str) -> Option<Reach>,
-) -> anyhow::Result<f64> {
-    let mut runners: Vec<(&mut Box<dyn Contender>, Sample)> = contenders
-        .iter_mut()
-        .filter(|contender| contender.takes(task.kind))
-        .map(|contender| (contender, Sample::default()))
-        .collect();
-    for (contender, _) in &runners {
-        task.prepare(contender.root())?;
-    }
-    for round in 0..=rounds {
-        for (contender, sample) in &mut runners {
-            if round == 1 {
-                *sample = Sample::default();
-            }
-            contender
-                .turn(task, round * task.calls..(round + 1) * task.calls, sample)
-                .map_err(|why| why.context(format!("{}, {}", contender.name(), task.name)))?;
+    reach: &dyn Fn(Kind, &str) -> Option<Reach>,
+) -> anyhow::Result<Vec<f64>> {
+    for task in tasks {
+        for contender in contenders.iter().filter(|contender| contender.takes(task.kind)) {
+            task.prepare(contender.root())?;
         }
     }
-    for (contender, _) in &runners {
-        task.check(contender.root(), (rounds + 1) * task.calls)
-            .map_err(|why| why.context(contender.name().to_owned()))?;
+    let mut samples = vec![vec![Sample::default(); contenders.len()]; tasks.len()];
+    for round in 0..=rounds {
+        for (task, samples) in tasks.iter().zip(&mut samples) {
+            for (contender, sample) in contenders.iter_mut().zip(samples) {
+                if round == 1 {
+                    *sample = Sample::default();
+                }
+                if contender.takes(task.kind) {
+                    contender
+                        .turn(task, round * task.calls..(round + 1) * task.calls, sample)
+                        .map_err(|why| why.context(format!("{}, {}", contender.name(), task.name)))?;
+                }
+            }
+        }
     }
-    let standings: Vec<(&str, &Sample)> =
-        runners.iter().map(|(contender, sample)| (contender.name(), sample)).collect();
-    Ok(report.race(task.name, &standings, reach))
+    let mut ours = Vec::new();
+    for (task, samples) in tasks.iter().zip(&samples) {
+        let mut standings = Vec::new();
+        for (contender, sample) in contenders.iter().zip(samples).filter(|(c, _)| c.takes(task.kind)) {
+            task.check(contender.root(), (rounds + 1) * task.calls)
+                .map_err(|why| why.context(contender.name().to_owned()))?;
+            standings.push((contender.name(), sample));
+        }
+        ours.push(report.race(task.name, &standings, |name| reach(task.kind, name)));
+    }
+    Ok(ours)
 }
 
 /// The daemon with one client.

@@ -1,16 +1,18 @@
 //! What each contender of section 1 is asked to do with one file.
 
-use std::io::Write as _;
 use std::path::Path;
 
-pub(crate) const TASKS: &[Task] = &[
-    Task { name: "read 1 KB", size: 1 << 10, kind: Kind::Read, calls: 200 },
-    Task { name: "write 1 KB", size: 1 << 10, kind: Kind::Write, calls: 100 },
-    Task { name: "edit 1 KB", size: 1 << 10, kind: Kind::Edit, calls: 100 },
-    Task { name: "edit 100 KB", size: 100 << 10, kind: Kind::Edit, calls: 40 },
-    Task { name: "edit 10 MB", size: 10 << 20, kind: Kind::Edit, calls: 3 },
-    Task { name: "first 4 KB of 4 KB", size: 4 << 10, kind: Kind::Head, calls: 100 },
-    Task { name: "first 4 KB of 64 MB", size: 64 << 20, kind: Kind::Head, calls: 100 },
+/// What is done in the same rounds stands together.
+pub(crate) const TASKS: &[&[Task]] = &[
+    &[Task { name: "read 1 KB", size: 1 << 10, kind: Kind::Read, calls: 200 }],
+    &[Task { name: "write 1 KB", size: 1 << 10, kind: Kind::Write, calls: 100 }],
+    &[Task { name: "edit 1 KB", size: 1 << 10, kind: Kind::Edit, calls: 100 }],
+    &[Task { name: "edit 100 KB", size: 100 << 10, kind: Kind::Edit, calls: 40 }],
+    &[Task { name: "edit 10 MB", size: 10 << 20, kind: Kind::Edit, calls: 3 }],
+    &[
+        Task { name: "first 4 KB of 4 KB", size: 4 << 10, kind: Kind::Head, calls: 100 },
+        Task { name: "first 4 KB of 64 MB", size: 64 << 20, kind: Kind::Head, calls: 100 },
+    ],
 ];
 
 #[derive(Debug)]
@@ -36,11 +38,10 @@ impl Task {
         format!("f{}.txt", self.size)
     }
 
-    /// On the disk before anybody is timed: a kernel that is still writing it would slow all down.
+    /// All is on the disk before anybody is timed: a kernel that is still writing slows the next ones down.
     pub(crate) fn prepare(&self, root: &Path) -> anyhow::Result<()> {
-        let mut file = std::fs::File::create(root.join(self.file()))?;
-        file.write_all(content(self.size, 0).as_bytes())?;
-        Ok(file.sync_all()?)
+        std::fs::write(root.join(self.file()), content(self.size, 0))?;
+        Ok(rustix::fs::syncfs(std::fs::File::open(root)?)?)
     }
 
     /// Whoever says that it changed the file has changed it.

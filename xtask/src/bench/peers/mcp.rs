@@ -11,21 +11,10 @@ use crate::bench::report::Sample;
 use crate::bench::small_files::Contender;
 use crate::bench::task::{Kind, Task, content, mark};
 
-/// What the server calls its tools and their arguments.
-#[derive(Debug)]
-pub(super) struct Words {
-    pub(super) read: &'static str,
-    pub(super) write: &'static str,
-    pub(super) edit: &'static str,
-    pub(super) old: &'static str,
-    pub(super) new: &'static str,
-}
-
 #[derive(Debug)]
 pub(super) struct Server {
     name: String,
     root: PathBuf,
-    words: Words,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     next: u64,
@@ -34,20 +23,14 @@ pub(super) struct Server {
 
 impl Server {
     /// `command` gets the folder it may work in as its last argument.
-    pub(super) fn start(
-        name: &str,
-        mut command: Command,
-        root: &Path,
-        words: Words,
-    ) -> anyhow::Result<Server> {
+    pub(super) fn start(name: String, mut command: Command, root: &Path) -> anyhow::Result<Server> {
         // Without this a server may take the folder and the path for different places.
         let root = root.canonicalize()?;
         command.arg(&root).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let to = child.stdin.take().expect("BUG: piped above");
         let from = BufReader::with_capacity(64 << 10, child.stdout.take().expect("BUG: piped above"));
-        let mut server =
-            Server { name: name.to_owned(), root, words, to, from, next: 0, _running: Running(child) };
+        let mut server = Server { name, root, to, from, next: 0, _running: Running(child) };
         let hello = json!({
             "protocolVersion": "2025-06-18",
             "capabilities": {},
@@ -55,9 +38,7 @@ impl Server {
         });
         let (request, answered_by) = server.request("initialize", &hello);
         let answer: Value = serde_json::from_str(&server.exchange(&request, &answered_by)?)?;
-        let version = answer["result"]["serverInfo"]["version"].as_str();
-        let version = version.ok_or_else(|| anyhow::anyhow!("no MCP server: {answer}"))?;
-        server.name = format!("{name} {version}");
+        anyhow::ensure!(answer["result"]["serverInfo"].is_object(), "no MCP server: {answer}");
         let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         server.to.write_all(format!("{ready}\n").as_bytes())?;
         Ok(server)
@@ -84,16 +65,15 @@ impl Server {
         }
     }
 
+    /// Both servers use the same words.
     fn arguments(&self, task: &Task, call: usize) -> (&'static str, Value) {
         let path = self.root.join(task.file());
         match task.kind {
-            Kind::Read | Kind::Head => (self.words.read, json!({ "path": path })),
-            Kind::Write => {
-                (self.words.write, json!({ "path": path, "content": content(task.size, call + 1) }))
-            }
+            Kind::Read | Kind::Head => ("read_text_file", json!({ "path": path })),
+            Kind::Write => ("write_file", json!({ "path": path, "content": content(task.size, call + 1) })),
             Kind::Edit => {
-                let edit = json!({ self.words.old: mark(call), self.words.new: mark(call + 1) });
-                (self.words.edit, json!({ "path": path, "edits": [edit] }))
+                let edit = json!({ "oldText": mark(call), "newText": mark(call + 1) });
+                ("edit_file", json!({ "path": path, "edits": [edit] }))
             }
         }
     }

@@ -51,15 +51,11 @@ fn node(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
         npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder);
         set_up(npm.arg("@modelcontextprotocol/server-filesystem"))?;
     }
-    let words = mcp::Words {
-        read: "read_text_file",
-        write: "write_file",
-        edit: "edit_file",
-        old: "oldText",
-        new: "newText",
-    };
-    let command = Command::new(program);
-    Ok(Box::new(mcp::Server::start(Peer::NODE, command, root, words)?))
+    // What it calls itself in its greeting is not the version that npm brought.
+    let package = folder.join("node_modules/@modelcontextprotocol/server-filesystem/package.json");
+    let package: serde_json::Value = serde_json::from_slice(&std::fs::read(package)?)?;
+    let name = format!("{} {}", Peer::NODE, package["version"].as_str().unwrap_or_default());
+    Ok(Box::new(mcp::Server::start(name, Command::new(program), root)?))
 }
 
 fn rust(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
@@ -72,16 +68,11 @@ fn rust(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
         install.args(["install", "--locked", "--root"]).arg(&folder).arg("rust-mcp-filesystem");
         set_up(install.env_remove("CARGO_TARGET_DIR").current_dir(cache))?;
     }
-    let words = mcp::Words {
-        read: "read_text_file",
-        write: "write_file",
-        edit: "edit_file",
-        old: "oldText",
-        new: "newText",
-    };
+    let version = Command::new(&program).arg("--version").output()?.stdout;
+    let name = String::from_utf8_lossy(&version).trim().to_owned();
     let mut command = Command::new(program);
     command.arg("--allow-write");
-    Ok(Box::new(mcp::Server::start(Peer::RUST, command, root, words)?))
+    Ok(Box::new(mcp::Server::start(name, command, root)?))
 }
 
 fn python(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
