@@ -41,7 +41,7 @@ pub(crate) struct Manner {
     #[arg(long)]
     duties: bool,
     /// Sync all that a change needs to survive a power cut
-    #[arg(long, requires = "duties")]
+    #[arg(long)]
     power: bool,
 }
 

@@ -162,7 +162,7 @@ impl Contender for Product {
 pub(crate) struct Mini {
     name: &'static str,
     root: PathBuf,
-    line: Line,
+    pub(crate) line: Line,
     _running: Running,
 }
 
