@@ -65,7 +65,7 @@ fn rust(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
         let mut install = Command::new(cargo);
         // Outside our own build folder, and not with our workspace's settings.
-        install.args(["install", "--locked", "--root"]).arg(&folder).arg("rust-mcp-filesystem");
+        install.args(["install", "--root"]).arg(&folder).arg("rust-mcp-filesystem");
         set_up(install.env_remove("CARGO_TARGET_DIR").current_dir(cache))?;
     }
     let version = Command::new(&program).arg("--version").output()?.stdout;
@@ -98,10 +98,7 @@ fn set_up(command: &mut Command) -> anyhow::Result<()> {
         .output()
         .with_context(|| format!("cannot run `{shown}`; install it to measure this peer"))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(
-        output.status.success(),
-        "`{shown}` failed: {}",
-        said.lines().last().unwrap_or("no reason given")
-    );
+    let reason = said.lines().find(|line| line.to_lowercase().contains("error"));
+    anyhow::ensure!(output.status.success(), "`{shown}` failed: {}", reason.unwrap_or("no reason given"));
     Ok(())
 }
