@@ -38,8 +38,13 @@ fn compile(glob: &str) -> Result<GlobSet, String> {
         .literal_separator(true)
         .backslash_escape(true)
         .build()
-        .map_err(|why| why.kind().to_string())?;
-    GlobSetBuilder::new().add(glob).build().map_err(|why| why.kind().to_string())
+        .map_err(|why| reason(&why))?;
+    GlobSetBuilder::new().add(glob).build().map_err(|why| reason(&why))
+}
+
+fn reason(why: &globset::Error) -> String {
+    let short: String = why.kind().to_string().chars().take(300).collect();
+    aos_model::text::escape(&short)
 }
 
 impl Pattern {

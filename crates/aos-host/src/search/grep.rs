@@ -57,14 +57,21 @@ pub(crate) fn compile_regex(pattern: &str, fixed: bool, ignore_case: bool) -> Re
         .size_limit(PATTERN_COMPILED_BYTES_MAX)
         .dfa_size_limit(PATTERN_COMPILED_BYTES_MAX)
         .build(pattern)
-        .map_err(|why| why.to_string())
+        .map_err(|why| reason(&why.to_string()))
+}
+
+/// The last line of an error says what is wrong; those before it repeat the pattern.
+fn reason(why: &str) -> String {
+    let last = why.lines().last().unwrap_or_default();
+    let short: String = last.strip_prefix("error: ").unwrap_or(last).chars().take(300).collect();
+    aos_model::text::escape(&short)
 }
 
 /// A filter as `rg -g` takes it; `None` when it says nothing.
 pub(crate) fn compile_filter(glob: &str) -> Result<Option<Override>, String> {
     let mut builder = OverrideBuilder::new("");
-    builder.add(glob).map_err(|why| why.to_string())?;
-    let filter = builder.build().map_err(|why| why.to_string())?;
+    builder.add(glob).map_err(|why| reason(&why.to_string()))?;
+    let filter = builder.build().map_err(|why| reason(&why.to_string()))?;
     Ok(Some(filter).filter(|filter| !filter.is_empty()))
 }
 
