@@ -154,10 +154,7 @@ struct Grep<'a> {
 /// What one hand keeps between files.
 struct Hand {
     matcher: RegexMatcher,
-    /// For text that is known to hold no NUL, or is to be searched all the same.
-    plain: Searcher,
-    /// For what may turn out to be no text.
-    wary: Searcher,
+    searcher: Searcher,
     buffer: Vec<u8>,
 }
 
@@ -180,20 +177,9 @@ impl Visitor for Grep<'_> {
     type Hand = Hand;
 
     fn hand(&self) -> Hand {
-        let context = usize::try_from(self.query.context).unwrap_or(usize::MAX);
-        let searcher = |binary| {
-            SearcherBuilder::new()
-                .line_number(!self.query.files_only)
-                .before_context(context)
-                .after_context(context)
-                .heap_limit(Some(GREP_WINDOW_BYTES))
-                .binary_detection(binary)
-                .build()
-        };
         Hand {
             matcher: self.query.matcher.clone(),
-            plain: searcher(BinaryDetection::none()),
-            wary: searcher(BinaryDetection::quit(0)),
+            searcher: self.searcher(BinaryDetection::none()),
             buffer: vec![0; PIECE_BYTES],
         }
     }
@@ -239,6 +225,17 @@ impl Visitor for Grep<'_> {
 }
 
 impl Grep<'_> {
+    fn searcher(&self, binary: BinaryDetection) -> Searcher {
+        let context = usize::try_from(self.query.context).unwrap_or(usize::MAX);
+        SearcherBuilder::new()
+            .line_number(!self.query.files_only)
+            .before_context(context)
+            .after_context(context)
+            .heap_limit(Some(GREP_WINDOW_BYTES))
+            .binary_detection(binary)
+            .build()
+    }
+
     fn style(&self) -> Style {
         Style {
             matches_max: self.query.matches_max.saturating_add(1),
@@ -271,12 +268,12 @@ impl Grep<'_> {
         let mut source = Source { file: task.file, deadline: self.deadline, failed: None };
         let outcome = match look(text, task.named) {
             Look::Binary => return Ok(()),
-            Look::Text if whole => hand.plain.search_slice(&hand.matcher, text, &mut *lines),
-            Look::Text if task.named => {
-                hand.plain.search_reader(&hand.matcher, text.chain(&mut source), &mut *lines)
-            }
+            Look::Text if whole => hand.searcher.search_slice(&hand.matcher, text, &mut *lines),
             Look::Text | Look::Unsure => {
-                hand.wary.search_reader(&hand.matcher, text.chain(&mut source), &mut *lines)
+                let binary = if task.named { BinaryDetection::none() } else { BinaryDetection::quit(0) };
+                // A new one for each: a buffer that grew for one file would look further into the next.
+                let mut searcher = self.searcher(binary);
+                searcher.search_reader(&hand.matcher, text.chain(&mut source), &mut *lines)
             }
         };
         match (outcome, source.failed) {
