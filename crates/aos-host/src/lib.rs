@@ -2,7 +2,7 @@
 //!
 //! Read [`spine`] first: it is the way of every request, one line a stage. The rooms behind the stages:
 //! [`session`] (who is there), `jail` (where a path leads), `rule` (what policy says), `operation` (one file a tool),
-//! `change` (intent, steps, undo, recovery), `output` (the form of what is returned).
+//! `change` (intent, steps, undo, recovery), `search` (walk, grep, glob), `output` (the form of what is returned).
 
 mod change;
 mod evaluate;
@@ -14,6 +14,7 @@ mod machine;
 mod operation;
 mod output;
 mod rule;
+mod search;
 mod session;
 mod spine;
 

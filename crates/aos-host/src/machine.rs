@@ -1,4 +1,4 @@
-//! What the host takes from the machine it runs on, as parameters: time, randomness, umask, durability.
+//! What the host takes from the machine it runs on, as parameters: time, randomness, cores, umask, durability.
 
 use std::fmt;
 
@@ -9,6 +9,10 @@ pub struct Machine {
     /// New files take this; the daemon's own files are private whatever it says.
     pub umask: u32,
     pub now_ns: fn() -> u64,
+    /// A clock that only goes forward: it ends searches that take too long.
+    pub monotonic_ns: fn() -> u64,
+    /// How many threads may work at one search.
+    pub cores: usize,
     pub random: fn() -> u64,
 }
 
@@ -24,12 +28,20 @@ impl fmt::Debug for Machine {
 impl Machine {
     /// The machine as it is.
     pub fn real(durability: Durability, umask: u32) -> Machine {
-        Machine { durability, umask, now_ns, random }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Machine { durability, umask, now_ns, monotonic_ns, cores, random }
     }
 }
 
 fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::Realtime))
+}
+
+fn monotonic_ns() -> u64 {
+    nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+fn nanoseconds(now: rustix::time::Timespec) -> u64 {
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 

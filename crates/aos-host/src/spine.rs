@@ -234,10 +234,11 @@ fn session_opened(facts: &[Fact]) -> Option<String> {
 type Passed<'a> = (Result<Done, Refusal>, Option<Armed<'a>>, Option<Ticket>);
 
 impl Job {
-    /// Whether it would wait for others of its session.
+    /// Whether it would keep its caller waiting: for others of its session, or because it searches.
     pub fn must_wait(&self) -> bool {
         match &self.outcome {
             Ok(Seated::Inside(Inside { ticket: Some(ticket), .. })) => !ticket.is_first(),
+            Ok(Seated::Inside(inside)) => matches!(inside.request, Request::Grep(_) | Request::Glob(_)),
             _ => false,
         }
     }

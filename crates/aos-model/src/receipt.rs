@@ -84,6 +84,18 @@ pub enum Body {
     Written(Written),
     Edited(Edited),
     Patched(Box<Patched>),
+    Grepped {
+        matches: Payload,
+        match_count: u64,
+        truncated: bool,
+        summary_text: String,
+    },
+    Globbed {
+        paths: Payload,
+        count: u64,
+        truncated: bool,
+        summary_text: String,
+    },
     Stat(StatBody),
     Exists {
         exists: bool,
@@ -245,7 +257,9 @@ impl Receipt {
     pub fn blob_refs(&self) -> Vec<&str> {
         match &self.body {
             Some(Body::Read(read)) => read.content.blob_ref().into_iter().collect(),
-            Some(Body::Entries { entries, .. }) => entries.blob_ref().into_iter().collect(),
+            Some(Body::Entries { entries: payload, .. })
+            | Some(Body::Grepped { matches: payload, .. })
+            | Some(Body::Globbed { paths: payload, .. }) => payload.blob_ref().into_iter().collect(),
             _ => Vec::new(),
         }
     }

@@ -16,6 +16,8 @@ pub enum Status {
     Ambiguous,
     ParseError,
     Reject,
+    InvalidRegex,
+    InvalidPattern,
     Forbidden,
     Error,
 }
@@ -33,6 +35,8 @@ impl Status {
             Status::Ambiguous => "ambiguous",
             Status::ParseError => "parse_error",
             Status::Reject => "reject",
+            Status::InvalidRegex => "invalid_regex",
+            Status::InvalidPattern => "invalid_pattern",
             Status::Forbidden => "forbidden",
             Status::Error => "error",
         }
@@ -111,6 +115,10 @@ codes! {
     UnsupportedPatchFormat Error "unsupported_patch_format",
     PatchParseError ParseError "patch_parse_error",
     PatchContextNotFound Reject "patch_context_not_found",
+    // searching
+    InvalidRegex InvalidRegex "invalid_regex",
+    InvalidGlobFilter Error "invalid_glob_filter",
+    InvalidPattern InvalidPattern "invalid_pattern",
     // the world
     PermissionDenied Error "permission_denied",
     NoSpace Error "no_space",

@@ -1,6 +1,8 @@
 //! The tools: one file each. This one says what they have in common and lets none act before it was judged.
 
 mod edit_file;
+mod glob;
+mod grep;
 mod list_dir;
 mod make_dir;
 mod move_path;
@@ -93,6 +95,7 @@ fn needs(request: &Request) -> FsOp {
         Request::ApplyPatch(_) => FsOp::Patch,
         Request::Stat(_) | Request::Exists(_) => FsOp::Stat,
         Request::ListDir(_) => FsOp::List,
+        Request::Grep(_) | Request::Glob(_) => FsOp::Search,
         Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
             unreachable!("BUG: these are answered outside of a session")
         }
@@ -113,6 +116,8 @@ fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Opera
         Request::WriteFile(request) => Box::new(request),
         Request::EditFile(request) => Box::new(edit_file::check(request)?),
         Request::ApplyPatch(request) => Box::new(patch::parse(host, live, request)?),
+        Request::Grep(request) => Box::new(grep::compile(request)?),
+        Request::Glob(request) => Box::new(glob::compile(request)?),
         Request::Stat(request) => Box::new(request),
         Request::Exists(request) => Box::new(request),
         Request::ListDir(request) => Box::new(request),

@@ -72,6 +72,8 @@ effects! {
         WriteFile "host.fs.write_file",
         EditFile "host.fs.edit_file",
         ApplyPatch "host.fs.apply_patch",
+        Grep "host.fs.grep",
+        Glob "host.fs.glob",
         Stat "host.fs.stat",
         Exists "host.fs.exists",
         ListDir "host.fs.list_dir",
