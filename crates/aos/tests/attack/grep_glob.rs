@@ -455,7 +455,7 @@ fn no_more_opens_than_allowed() -> Outcome {
     let opened: Vec<&str> =
         trace.lines().filter(|line| line.contains("\"f") && line.contains(".txt\"")).collect();
     check(opened.len() == 100, || format!("{} files were opened", opened.len()))?;
-    check(opened.iter().all(|line| line.contains("O_NOFOLLOW")), || format!("{}", opened[0]))?;
+    check(opened.iter().all(|line| line.contains("O_NOFOLLOW")), || opened[0].to_string())?;
     bounds::counted_in_path_order(&world)?;
     world.finish()
 }
