@@ -30,8 +30,8 @@ enum Command {
         socket: std::path::PathBuf,
         root: std::path::PathBuf,
         bank: std::path::PathBuf,
-        #[arg(long)]
-        duties: bool,
+        #[command(flatten)]
+        manner: bench::mini_host::Manner,
     },
     /// Long runs of what the tests do shortly; each prints its seed and its counts
     #[command(subcommand)]
@@ -42,8 +42,8 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Test(options) => test::run(&options),
         Command::Bench(options) => bench::run(&options),
-        Command::MiniHost { socket, root, bank, duties } => {
-            bench::mini_host::run(&socket, &root, &bank, duties)
+        Command::MiniHost { socket, root, bank, manner } => {
+            bench::mini_host::run(&socket, &root, &bank, manner)
         }
         Command::Torture(torture) => torture::run(&torture),
     }

@@ -9,6 +9,7 @@ use aos_model::state::{Effects, SessionRecord, SessionState, decode_session, ses
 use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Manifests, Reader, SqliteJournal, Swept};
 
 use crate::change::{self, PathLocks};
+use crate::exec::Executor;
 use crate::machine::Machine;
 use crate::session::{self, Sessions};
 use crate::snapshot::Settler;
@@ -25,6 +26,7 @@ pub struct Host {
     pub(crate) sessions: Sessions,
     pub(crate) sessions_max: usize,
     pub(crate) locks: PathLocks,
+    pub(crate) executor: Executor,
     /// Paths that are outside for every session, whatever its roots are.
     pub(crate) hidden: Vec<Vec<u8>>,
     home: Home,
@@ -48,6 +50,7 @@ impl Host {
             home.sync()?;
         }
         let hidden = hidden_paths(&home)?;
+        let executor = Executor::new(&machine.spawner, home.rooms()?);
         let host = Host {
             machine,
             journal,
@@ -58,6 +61,7 @@ impl Host {
             sessions: Sessions::default(),
             sessions_max: session::sessions_max(),
             locks: PathLocks::default(),
+            executor,
             hidden,
             home,
         };
@@ -70,7 +74,7 @@ impl Host {
                 if state == SessionState::Expired { "host.session.expired" } else { "host.session.lost" };
             host.note(kind, &session_id, &why, fact);
         }
-        host.drop_orphaned_preimages()?;
+        host.drop_orphans()?;
         report.sessions_open = host.sessions.len();
         let host = Arc::new(host);
         let (settler, weak) = (host.settler.clone(), Arc::downgrade(&host));
@@ -90,11 +94,13 @@ impl Host {
         Ok(records)
     }
 
-    /// A session that ended just before a crash may have left its pre-images.
-    fn drop_orphaned_preimages(&self) -> Result<(), Fault> {
-        for session_id in self.bank.sessions()? {
-            if self.sessions.get(&session_id).is_none() {
-                self.bank.drop_session(&session_id)?;
+    /// A session that ended just before a crash may have left its pre-images and its private folders.
+    fn drop_orphans(&self) -> Result<(), Fault> {
+        for bank in [&self.bank, &self.executor.rooms] {
+            for session_id in bank.sessions()? {
+                if self.sessions.get(&session_id).is_none() {
+                    bank.drop_session(&session_id)?;
+                }
             }
         }
         for session_id in self.manifests.sessions()? {
@@ -154,6 +160,11 @@ impl Host {
     pub fn sweep(&self) -> Result<Swept, Fault> {
         let reader = Reader::open(self.home.path())?;
         self.blobs.sweep(&reader, &self.manifests, (self.machine.now_ns)())
+    }
+
+    /// Ends what still runs, for a daemon that is about to end itself.
+    pub fn retire(&self) {
+        self.executor.retire();
     }
 
     pub fn head(&self) -> u64 {

@@ -2,10 +2,12 @@
 //!
 //! Read [`spine`] first: it is the way of every request, one line a stage. The rooms behind the stages:
 //! [`session`] (who is there), `jail` (where a path leads), `rule` (what policy says), `operation` (one file a tool),
-//! `change` (intent, steps, undo, recovery), `output` (the form of what is returned).
+//! `change` (intent, steps, undo, recovery), `search` (walk, grep, glob), `exec` (commands behind walls), `output` (the
+//! form of what is returned).
 
 mod change;
 mod evaluate;
+mod exec;
 mod fault;
 mod host;
 mod jail;
@@ -14,11 +16,13 @@ mod machine;
 mod operation;
 mod output;
 mod rule;
+mod search;
 mod session;
 mod snapshot;
 mod spine;
 
 pub use evaluate::{Evaluate, evaluate, evaluate_recorded};
+pub use exec::{Abilities, Piece, Watcher, abilities, serve_as_spawner_if_asked};
 pub use host::{Host, StartReport};
 pub use machine::Machine;
 pub use spine::{Answer, Call, Job, Turn};

@@ -1,6 +1,7 @@
-//! What the host takes from the machine it runs on, as parameters: time, randomness, umask, durability.
+//! What the host takes from the machine it runs on, as parameters: time, randomness, cores, umask, durability, a program.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use aos_model::receipt::Durability;
 
@@ -8,7 +9,13 @@ pub struct Machine {
     pub durability: Durability,
     /// New files take this; the daemon's own files are private whatever it says.
     pub umask: u32,
+    /// A program that calls [`crate::serve_as_spawner_if_asked`] first thing: commands are started by it.
+    pub spawner: PathBuf,
     pub now_ns: fn() -> u64,
+    /// A clock that only goes forward: it ends searches that take too long.
+    pub monotonic_ns: fn() -> u64,
+    /// How many threads may work at one search.
+    pub cores: usize,
     pub random: fn() -> u64,
 }
 
@@ -23,13 +30,21 @@ impl fmt::Debug for Machine {
 
 impl Machine {
     /// The machine as it is.
-    pub fn real(durability: Durability, umask: u32) -> Machine {
-        Machine { durability, umask, now_ns, random }
+    pub fn real(durability: Durability, umask: u32, spawner: PathBuf) -> Machine {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Machine { durability, umask, spawner, now_ns, monotonic_ns, cores, random }
     }
 }
 
 fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::Realtime))
+}
+
+fn monotonic_ns() -> u64 {
+    nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+fn nanoseconds(now: rustix::time::Timespec) -> u64 {
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 

@@ -59,6 +59,23 @@ impl Form {
         self.blob(host, text.as_bytes())
     }
 
+    /// Text in pieces, which are joined only where they are small.
+    pub(crate) fn pieces(&self, host: &Host, pieces: &[&[u8]], shown: &str) -> Result<Payload, Refusal> {
+        let size = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.refuse_large(size, shown)?;
+        if self.is_inline(size) {
+            let text = String::from_utf8(pieces.concat()).expect("BUG: the pieces are text");
+            return Ok(Payload::InlineText { text });
+        }
+        let mut blob = host.blobs.writer()?;
+        let mut head = Vec::new();
+        for piece in pieces {
+            head.extend_from_slice(&piece[..piece.len().min(PREVIEW_BYTES_MAX.saturating_sub(head.len()))]);
+            blob.write(piece)?;
+        }
+        Ok(Payload::Blob { blob_ref: blob.finish()?, size_bytes: size, preview_bytes: self.preview(&head) })
+    }
+
     pub(crate) fn blob(&self, host: &Host, bytes: &[u8]) -> Result<Payload, Refusal> {
         Ok(Payload::Blob {
             blob_ref: host.blobs.put(bytes)?,

@@ -12,6 +12,12 @@ pub const INLINE_BYTES_DEFAULT: u64 = 16_384;
 pub const READ_BYTES_MAX: u64 = 256 << 20;
 /// The largest file that edit and patch take.
 pub const EDIT_FILE_BYTES_MAX: u64 = 64 << 20;
+/// What is kept of each stream of a command when the capability does not say otherwise.
+pub const OUTPUT_BYTES_DEFAULT: u64 = 256 << 20;
+/// Open files of a command, soft and hard.
+pub const COMMAND_FILES: (u64, u64) = (1_024, 65_536);
+/// Mounts of a session.
+pub const MOUNTS_MAX: usize = 64;
 /// The preview a blob carries beside its reference.
 pub const PREVIEW_BYTES_MAX: usize = 1_024;
 /// How much of the written content the journal keeps inline; more is recorded by digest.
@@ -22,6 +28,29 @@ pub const RECORDED_RAW_BYTES_MAX: usize = 4_096;
 pub const LIST_RESULTS_DEFAULT: u64 = 1_000;
 /// Entries of one folder that are read at all; a larger folder is listed `truncated`.
 pub const LIST_ENTRIES_MAX: usize = 1_000_000;
+/// Matches of a grep and paths of a glob when the request does not say otherwise.
+pub const GREP_RESULTS_DEFAULT: u64 = 100;
+pub const GLOB_RESULTS_DEFAULT: u64 = 1_000;
+/// Paths of one glob, whatever is asked for.
+pub const GLOB_RESULTS_MAX: u64 = 1_000_000;
+/// What one search returns.
+pub const SEARCH_OUTPUT_BYTES_MAX: usize = 64 << 20;
+/// How long one search looks; then it answers with what it has.
+pub const SCAN_TIME_NS_MAX: u64 = 30_000_000_000;
+/// Threads that work at one search.
+pub const SCAN_THREADS_MAX: usize = 12;
+/// A line of a grep as it is shown.
+pub const GREP_LINE_BYTES_MAX: usize = 64 << 10;
+/// A line that is searched as a whole; a longer one is searched in windows of this size.
+pub const GREP_WINDOW_BYTES: usize = 4 << 20;
+/// The longest pattern of a grep or a glob.
+pub const PATTERN_BYTES_MAX: usize = 64 << 10;
+/// A compiled pattern, and what its automaton may remember on each thread.
+pub const PATTERN_COMPILED_BYTES_MAX: usize = 16 << 20;
+/// An ignore file; what is behind is not read.
+pub const IGNORE_FILE_BYTES_MAX: usize = 1 << 20;
+/// Unreadable paths that a search names.
+pub const SCAN_WARNINGS_MAX: usize = 20;
 /// Paths in a receipt's list; a `…_count` beside the list says how many there were.
 pub const RECEIPT_PATHS_MAX: usize = 1_000;
 /// Paths one mutation may touch (a recursive removal counts each).

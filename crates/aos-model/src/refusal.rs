@@ -9,6 +9,7 @@ pub enum Status {
     Ok,
     Ready,
     Signaled,
+    Timeout,
     AlreadyExited,
     NotFound,
     IsDirectory,
@@ -16,6 +17,8 @@ pub enum Status {
     Ambiguous,
     ParseError,
     Reject,
+    InvalidRegex,
+    InvalidPattern,
     NothingToRollBack,
     NothingToRedo,
     Forbidden,
@@ -28,6 +31,7 @@ impl Status {
             Status::Ok => "ok",
             Status::Ready => "ready",
             Status::Signaled => "signaled",
+            Status::Timeout => "timeout",
             Status::AlreadyExited => "already_exited",
             Status::NotFound => "not_found",
             Status::IsDirectory => "is_directory",
@@ -35,6 +39,8 @@ impl Status {
             Status::Ambiguous => "ambiguous",
             Status::ParseError => "parse_error",
             Status::Reject => "reject",
+            Status::InvalidRegex => "invalid_regex",
+            Status::InvalidPattern => "invalid_pattern",
             Status::NothingToRollBack => "nothing_to_roll_back",
             Status::NothingToRedo => "nothing_to_redo",
             Status::Forbidden => "forbidden",
@@ -115,6 +121,21 @@ codes! {
     UnsupportedPatchFormat Error "unsupported_patch_format",
     PatchParseError ParseError "patch_parse_error",
     PatchContextNotFound Reject "patch_context_not_found",
+    // searching
+    InvalidRegex InvalidRegex "invalid_regex",
+    InvalidGlobFilter Error "invalid_glob_filter",
+    InvalidPattern InvalidPattern "invalid_pattern",
+    // commands
+    ExecNotAllowed Forbidden "exec_not_allowed",
+    ProgramNotAllowed Forbidden "program_not_allowed",
+    ArgvEmpty Error "argv_empty",
+    CwdNotFound Error "cwd_not_found",
+    StdinRefNotFound Error "stdin_ref_not_found",
+    SpawnFailed Error "spawn_failed",
+    Unsupported Error "unsupported",
+    // it ran, and did not end by itself
+    Timeout Timeout "timeout",
+    Signaled Signaled "signaled",
     // undoing
     SnapshotNotFound NotFound "snapshot_not_found",
     ChangedSince Conflict "changed_since",
@@ -126,6 +147,7 @@ codes! {
     NoSpace Error "no_space",
     IoError Error "io_error",
     InterruptedRolledBack Error "interrupted_rolled_back",
+    Interrupted Error "interrupted",
 }
 
 impl Serialize for Code {

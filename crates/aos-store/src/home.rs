@@ -18,6 +18,7 @@ use crate::{Bank, Blobs, Fault, Manifests};
 ///   state/blobs/ab/…    content by SHA-256
 ///   state/preimages/…   the bank: pre-images on their way, a folder a session
 ///   state/snapshots/…   what each snapshot holds, a manifest each
+///   state/rooms/…       the private home and /tmp of commands, a folder a session
 ///   run/                lock, socket, log
 /// ```
 #[derive(Debug)]
@@ -87,6 +88,11 @@ impl Home {
 
     pub fn manifests(&self, durability: Durability) -> Result<Manifests, Fault> {
         Ok(Manifests::new(disk::make_dir(&self.state, "snapshots")?, durability == Durability::Power))
+    }
+
+    /// The folders in which commands have their private home and /tmp.
+    pub fn rooms(&self) -> Result<Bank, Fault> {
+        Ok(Bank::new(disk::make_dir(&self.state, "rooms")?))
     }
 
     /// Takes the daemon's lock, or says that another daemon has it.

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(crate) fn link(previous: &[u8; 32], seq: u64, closes: Option<u64>, body: &[u
 pub struct SqliteJournal {
     pen: Arc<Mutex<Pen>>,
     recent: Arc<RwLock<Recent>>,
-    queue: Mutex<Vec<Queued>>,
+    queue: Mutex<Queue>,
     reader: Mutex<Connection>,
     next_intent: AtomicU64,
     head: AtomicU64,
@@ -90,7 +90,27 @@ enum Write {
 #[derive(Debug)]
 struct Queued {
     write: Write,
-    answer: Arc<Mutex<Option<Result<u64, Fault>>>>,
+    slot: Arc<Slot>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<Queued>,
+    /// Somebody writes, or was called on to.
+    busy: bool,
+}
+
+/// Where one that waits hears what became of its write.
+#[derive(Debug, Default)]
+struct Slot {
+    turn: Mutex<Option<Turn>>,
+    wake: Condvar,
+}
+
+#[derive(Debug)]
+enum Turn {
+    Write,
+    Done(Result<u64, Fault>),
 }
 
 impl SqliteJournal {
@@ -135,7 +155,7 @@ impl SqliteJournal {
         Ok(SqliteJournal {
             pen,
             recent,
-            queue: Mutex::new(Vec::new()),
+            queue: Mutex::default(),
             reader: Mutex::new(reader),
             next_intent: AtomicU64::new(last_intent as u64 + 1),
             head: AtomicU64::new(seq),
@@ -144,40 +164,52 @@ impl SqliteJournal {
         })
     }
 
-    /// Writes at once when the pen is free; else queues, and either finds the work done or does everybody's.
+    /// Writes at once when nobody else does; else queues, and is either answered or called on to write for all.
     fn write(&self, write: Write) -> Result<u64, Fault> {
-        if let Ok(mut pen) = self.pen.try_lock() {
-            let mut queued = self.take_queue();
-            if queued.is_empty() {
-                return self.commit(&mut pen, std::slice::from_ref(&write)).map(|numbers| numbers[0]);
-            }
-            let answer = enqueue(&mut queued, write);
-            self.write_for_all(&mut pen, queued);
-            return take_answer(&answer);
+        let mut queue = self.lock_queue();
+        if !queue.busy {
+            queue.busy = true;
+            drop(queue);
+            let outcome = self.commit(&mut self.lock_pen(), std::slice::from_ref(&write));
+            self.call_next();
+            return outcome.map(|numbers| numbers[0]);
         }
-        let answer = enqueue(&mut self.lock_queue(), write);
-        let mut pen = self.pen.lock().expect("BUG: nobody panics with the pen");
-        if answer.lock().expect("BUG: answers are only set").is_none() {
-            let queued = self.take_queue();
-            self.write_for_all(&mut pen, queued);
+        let slot = Arc::new(Slot::default());
+        queue.waiting.push(Queued { write, slot: slot.clone() });
+        drop(queue);
+        if let Some(answer) = slot.wait() {
+            return answer;
         }
-        take_answer(&answer)
+        self.write_for_all();
+        slot.wait().expect("BUG: whoever is called answers all that wait, itself too")
     }
 
-    fn lock_queue(&self) -> MutexGuard<'_, Vec<Queued>> {
+    fn lock_queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().expect("BUG: nobody panics in the queue")
     }
 
-    fn take_queue(&self) -> Vec<Queued> {
-        std::mem::take(&mut *self.lock_queue())
+    fn lock_pen(&self) -> MutexGuard<'_, Pen> {
+        self.pen.lock().expect("BUG: nobody panics with the pen")
     }
 
-    fn write_for_all(&self, pen: &mut Pen, queued: Vec<Queued>) {
-        let (writes, answers): (Vec<Write>, Vec<_>) = queued.into_iter().map(|q| (q.write, q.answer)).unzip();
-        let outcome = self.commit(pen, &writes);
-        for (i, answer) in answers.into_iter().enumerate() {
-            let result = outcome.as_ref().map(|numbers| numbers[i]).map_err(Fault::clone);
-            *answer.lock().expect("BUG: answers are only set") = Some(result);
+    fn write_for_all(&self) {
+        let mut pen = self.lock_pen();
+        let queued = std::mem::take(&mut self.lock_queue().waiting);
+        let (writes, slots): (Vec<Write>, Vec<_>) = queued.into_iter().map(|q| (q.write, q.slot)).unzip();
+        let outcome = self.commit(&mut pen, &writes);
+        drop(pen);
+        self.call_next();
+        for (i, slot) in slots.into_iter().enumerate() {
+            slot.set(Turn::Done(outcome.as_ref().map(|numbers| numbers[i]).map_err(Fault::clone)));
+        }
+    }
+
+    /// The first that waits writes next, for all that wait by then.
+    fn call_next(&self) {
+        let mut queue = self.lock_queue();
+        match queue.waiting.first() {
+            Some(next) => next.slot.set(Turn::Write),
+            None => queue.busy = false,
         }
     }
 
@@ -189,18 +221,23 @@ impl SqliteJournal {
     }
 }
 
-fn enqueue(queue: &mut Vec<Queued>, write: Write) -> Arc<Mutex<Option<Result<u64, Fault>>>> {
-    let answer = Arc::new(Mutex::new(None));
-    queue.push(Queued { write, answer: answer.clone() });
-    answer
-}
+impl Slot {
+    fn set(&self, turn: Turn) {
+        *self.turn.lock().expect("BUG: turns are only set") = Some(turn);
+        self.wake.notify_one();
+    }
 
-fn take_answer(answer: &Mutex<Option<Result<u64, Fault>>>) -> Result<u64, Fault> {
-    answer
-        .lock()
-        .expect("BUG: answers are only set")
-        .take()
-        .expect("BUG: whoever had the pen answered all that queued")
+    /// `None`: it is this one's turn to write.
+    fn wait(&self) -> Option<Result<u64, Fault>> {
+        let mut turn = self.turn.lock().expect("BUG: turns are only set");
+        loop {
+            match turn.take() {
+                Some(Turn::Done(answer)) => return Some(answer),
+                Some(Turn::Write) => return None,
+                None => turn = self.wake.wait(turn).expect("BUG: turns are only set"),
+            }
+        }
+    }
 }
 
 impl Write {

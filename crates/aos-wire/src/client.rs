@@ -1,8 +1,9 @@
-//! The client side of the socket: one question, one answer.
+//! The client side of the socket: one question, one answer, and what is told meanwhile.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
+use aos_model::request::Base64;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -26,8 +27,22 @@ pub enum ClientError {
     Strange(#[from] serde_json::Error),
 }
 
+/// What a running command wrote, told before the answer comes.
+#[derive(Debug, Deserialize)]
+pub struct Progress {
+    pub stream: String,
+    /// Where in the stream the bytes stand.
+    pub offset_bytes: u64,
+    pub bytes: Base64,
+}
+
 #[derive(Deserialize)]
 struct Answer {
+    /// Only a notification has one.
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default)]
+    params: Option<Box<RawValue>>,
     #[serde(default)]
     result: Option<Box<RawValue>>,
     #[serde(default)]
@@ -47,6 +62,16 @@ impl Client {
 
     /// Sends `params` (JSON) to `method` and waits for the result (JSON).
     pub fn call(&mut self, method: &str, params: &str) -> Result<String, ClientError> {
+        self.watch(method, params, &mut |_| {})
+    }
+
+    /// As [`Client::call`]; `each` gets what a command writes while it runs.
+    pub fn watch(
+        &mut self,
+        method: &str,
+        params: &str,
+        each: &mut dyn FnMut(Progress),
+    ) -> Result<String, ClientError> {
         let id = self.next_id;
         self.next_id += 1;
         let mut line =
@@ -57,17 +82,25 @@ impl Client {
         }
         line.push('\n');
         self.reader.get_ref().write_all(line.as_bytes())?;
-        let mut answer = String::new();
-        if self.reader.read_line(&mut answer)? == 0 {
-            return Err(ClientError::Ended);
-        }
-        let answer: Answer = serde_json::from_str(&answer)?;
-        match (answer.result, answer.error) {
-            (Some(result), _) => Ok(result.get().to_owned()),
-            (None, Some(problem)) => {
-                Err(ClientError::Refused { code: problem.code, message: problem.message })
+        loop {
+            let mut answer = String::new();
+            if self.reader.read_line(&mut answer)? == 0 {
+                return Err(ClientError::Ended);
             }
-            (None, None) => Err(ClientError::Ended),
+            let answer: Answer = serde_json::from_str(&answer)?;
+            if answer.method.as_deref() == Some("exec.progress") {
+                if let Some(params) = &answer.params {
+                    each(serde_json::from_str(params.get())?);
+                }
+                continue;
+            }
+            return match (answer.result, answer.error) {
+                (Some(result), _) => Ok(result.get().to_owned()),
+                (None, Some(problem)) => {
+                    Err(ClientError::Refused { code: problem.code, message: problem.message })
+                }
+                (None, None) => Err(ClientError::Ended),
+            };
         }
     }
 
@@ -79,14 +112,19 @@ impl Client {
         tool_call: Option<&str>,
         turn: Option<&str>,
     ) -> Result<String, ClientError> {
-        let quoted = |text: &str| serde_json::to_string(text).expect("BUG: a string is JSON");
-        let mut call = format!("{{\"kind\":{},\"params\":{params}", quoted(kind));
-        for (name, id) in [("tool_call_id", tool_call), ("turn_id", turn)] {
-            if let Some(id) = id {
-                call.push_str(&format!(",\"{name}\":{}", quoted(id)));
-            }
-        }
-        call.push('}');
-        self.call("effect.call", &call)
+        self.call("effect.call", &effect_call(kind, params, tool_call, turn))
     }
+}
+
+/// The params of `effect.call`.
+pub fn effect_call(kind: &str, params: &str, tool_call: Option<&str>, turn: Option<&str>) -> String {
+    let quoted = |text: &str| serde_json::to_string(text).expect("BUG: a string is JSON");
+    let mut call = format!("{{\"kind\":{},\"params\":{params}", quoted(kind));
+    for (name, id) in [("tool_call_id", tool_call), ("turn_id", turn)] {
+        if let Some(id) = id {
+            call.push_str(&format!(",\"{name}\":{}", quoted(id)));
+        }
+    }
+    call.push('}');
+    call
 }

@@ -4,21 +4,22 @@
 //! them take. One that must wait for others of its session gets a thread of its own, so that `signal` and `list`
 //! on the same connection never stand behind it.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use aos_host::{Answer, Call, Evaluate, Host, Job, Turn};
+use aos_host::{Answer, Call, Evaluate, Host, Job, Watcher};
 use aos_model::limits::{
     CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_FREE, FRAME_BYTES_MAX, FRAMES_BYTES_MAX,
 };
 use aos_model::refusal::Refusal;
 use aos_model::strict;
-use rustix::net::SendFlags;
 use serde_json::value::RawValue;
 
+use crate::out::{Out, Spoken};
+use crate::peer::may_speak;
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, Wrong};
 
 /// How long a long line waits for others to be answered before it is refused.
@@ -84,7 +85,7 @@ impl Server {
                 }
                 Err(why) => return Err(why),
             };
-            if !is_owner(&stream)
+            if !may_speak(&stream)
                 || self.connections() >= CONNECTIONS_MAX
                 || self.stopping.load(Ordering::Acquire)
             {
@@ -137,39 +138,9 @@ impl Drop for Entered {
     }
 }
 
-/// The owner of the home and root may speak; nobody else is even answered.
-fn is_owner(stream: &UnixStream) -> bool {
-    rustix::net::sockopt::socket_peercred(stream)
-        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
-}
-
 struct Connection {
     server: Arc<Server>,
     out: Arc<Out>,
-}
-
-/// The writing side: whole lines, whoever writes them.
-struct Out {
-    stream: UnixStream,
-    line: Mutex<()>,
-    /// Requests of this connection that run on threads of their own.
-    apart: AtomicUsize,
-}
-
-impl Out {
-    fn send(&self, reply: Spoken) {
-        let Spoken { mut answer, turn } = reply;
-        answer.push('\n');
-        let _whole_lines = self.line.lock().expect("BUG: nobody panics writing");
-        // While the turn is held, answers of a session keep its order; but a caller that does not read must not
-        // hold up its session, so what does not fit into the socket now is sent without it.
-        let sent =
-            rustix::net::send(&self.stream, answer.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
-                .unwrap_or(0);
-        drop(turn);
-        // Who went away does not hear the answer; the journal has it.
-        let _ = (&self.stream).write_all(&answer.as_bytes()[sent..]);
-    }
 }
 
 /// What is to be sent, now or later. Notifications get nothing.
@@ -181,21 +152,9 @@ enum Reply {
 
 type Later = Box<dyn FnOnce() -> Option<Spoken> + Send>;
 
-/// An answer, and the turn of the session that it was made in.
-struct Spoken {
-    answer: String,
-    turn: Option<Turn>,
-}
-
-impl From<String> for Spoken {
-    fn from(answer: String) -> Spoken {
-        Spoken { answer, turn: None }
-    }
-}
-
 impl Connection {
     fn new(server: &Arc<Server>, stream: UnixStream) -> Connection {
-        let out = Arc::new(Out { stream, line: Mutex::new(()), apart: AtomicUsize::new(0) });
+        let out = Arc::new(Out::new(stream));
         Connection { server: server.clone(), out }
     }
 
@@ -291,7 +250,7 @@ impl Connection {
         let outcome = match &*message.method {
             "effect.call" => match self.admit(message.params) {
                 Ok(job) if job.must_wait() => return self.later(job, message.id),
-                Ok(job) => return Reply::Now(spoken(message.id, self.server.host.answer(job))),
+                Ok(job) => return Reply::Now(spoken(message.id, self.server.host.answer(job, None))),
                 Err(wrong) => Err(wrong),
             },
             "policy.evaluate" => self.evaluate(message.params),
@@ -327,7 +286,8 @@ impl Connection {
 
     fn later(&self, job: Job, id: Option<&RawValue>) -> Reply {
         let (host, id) = (self.server.host.clone(), id.map(RawValue::to_owned));
-        Reply::Apart(Box::new(move || spoken(id.as_deref(), host.answer(job))))
+        let watcher: Arc<dyn Watcher> = self.out.clone();
+        Reply::Apart(Box::new(move || spoken(id.as_deref(), host.answer(job, Some(watcher)))))
     }
 
     fn evaluate(&self, params: &str) -> Result<String, Wrong> {

@@ -25,6 +25,8 @@ enum Command {
     /// Open, list and close sessions
     #[command(subcommand)]
     Session(Session),
+    /// Run a command inside a session: its output streams, its exit code is passed on, Ctrl-C interrupts it
+    Exec(Exec),
     /// Ask what policy says about a path or a command, or why an entry was answered as it was
     #[command(subcommand)]
     Policy(Policy),
@@ -46,6 +48,12 @@ enum Command {
     Gc,
     /// How the daemon and its home are
     Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What this machine can do to keep commands apart, and what they therefore get
+    Doctor {
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -110,6 +118,40 @@ pub(crate) struct SessionOpen {
     /// Print the receipt as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// The session; left out: the newest open one whose workdir contains the current folder
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Option<String>,
+    /// Where to run it, relative to the session's workdir
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// End it after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<f64>,
+    /// Set a variable, may be given more than once; NAME alone takes it away
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// What it reads: a file, or `-` for standard input; left out, it reads nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stdin: Option<PathBuf>,
+    /// Run beside the session's changes, without capturing its own
+    #[arg(long)]
+    pub(crate) no_capture: bool,
+    /// The agent's id for this tool use
+    #[arg(long, value_name = "ID")]
+    pub(crate) tool_call: Option<String>,
+    /// The turn that groups tool calls
+    #[arg(long, value_name = "ID")]
+    pub(crate) turn: Option<String>,
+    /// Print the receipt as JSON instead of streaming
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The program and its arguments, after `--`
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) argv: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -202,11 +244,15 @@ pub(crate) enum Daemon {
 }
 
 pub fn main() -> ExitCode {
+    if let Some(code) = aos_host::serve_as_spawner_if_asked() {
+        return code;
+    }
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Demo => demo::run(),
         Command::Call(call) => commands::call::run(&call),
         Command::Session(session) => commands::session::run(session),
+        Command::Exec(exec) => commands::exec::run(&exec),
         Command::Policy(policy) => commands::policy::run(policy),
         Command::Log(log) => commands::log::run(&log),
         Command::Show { seq } => commands::log::show(seq),
@@ -215,6 +261,7 @@ pub fn main() -> ExitCode {
         Command::Replay(replay) => commands::record::replay(&replay),
         Command::Gc => commands::record::gc(),
         Command::Status { json } => commands::daemon::status(json),
+        Command::Doctor { json } => commands::doctor::run(json),
         Command::Daemon(Daemon::Run(options)) => {
             crate::detach::close_inherited();
             return daemon::run(&options).into();

@@ -14,6 +14,10 @@ pub enum Exit {
     Contaminated,
     /// A replay stopped at something that is missing or damaged.
     ReplayFault,
+    /// A command ran out of time.
+    Timeout,
+    /// A command's own code.
+    Program(u8),
 }
 
 impl Exit {
@@ -25,6 +29,8 @@ impl Exit {
             Exit::Upstream => 98,
             Exit::Contaminated => 99,
             Exit::ReplayFault => 103,
+            Exit::Timeout => 66,
+            Exit::Program(code) => code,
         }
     }
 }

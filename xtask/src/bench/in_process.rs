@@ -9,23 +9,22 @@ use aos_store::Home;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 
-use super::{Options, Sample};
+use super::{Options, Reach, Report, Sample};
 
 const CALLS: usize = 500;
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let dir = match &options.dir {
-        Some(dir) => tempfile::tempdir_in(dir)?,
-        None => tempfile::tempdir()?,
-    };
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let dir = options.workplace()?;
     let (root, raw_root) = (dir.path().join("root"), dir.path().join("raw"));
     std::fs::create_dir(&root)?;
     std::fs::create_dir(&raw_root)?;
     for root in [&root, &raw_root] {
         std::fs::write(root.join("f"), "x".repeat(1024))?;
     }
-    let (host, _) =
-        Host::start(Home::open(&dir.path().join("home"))?, Machine::real(Durability::Process, 0o022))?;
+    let (host, _) = Host::start(
+        Home::open(&dir.path().join("home"))?,
+        Machine::real(Durability::Process, 0o022, "/proc/self/exe".into()),
+    )?;
     let opened =
         call(&host, "host.session.open", &json!({ "target": { "local": { "workdir": root } } }).to_string())?;
     let opened: Value = serde_json::from_str(&opened)?;
@@ -36,34 +35,31 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut samples = vec![Sample::default(); 4];
     for _ in 0..options.rounds {
         for _ in 0..CALLS {
-            samples[0].time(|| call(&host, "host.fs.read_file", &read).map(drop))?;
+            samples[0].time(|| call(&host, "host.fs.read_file", &read))?;
         }
         for _ in 0..CALLS {
             samples[1].time(|| raw_read(&raw))?;
         }
         for _ in 0..CALLS / 5 {
-            samples[2].time(|| call(&host, "host.fs.write_file", &write).map(drop))?;
+            samples[2].time(|| call(&host, "host.fs.write_file", &write))?;
         }
         for _ in 0..CALLS / 5 {
             samples[3].time(|| raw_write(&raw_root))?;
         }
     }
-    println!(
-        "in process, p50 µs: read {:.1} (raw calls {:.1}, ×{:.2}); write {:.1} (temp + rename {:.1}, ×{:.2})",
-        samples[0].median(),
-        samples[1].median(),
-        samples[0].median() / samples[1].median(),
-        samples[2].median(),
-        samples[3].median(),
-        samples[2].median() / samples[3].median()
-    );
+    report.race("read 1 KB in process", &[("aos", &samples[0]), ("raw calls", &samples[1])], |name| {
+        (name == "raw calls").then_some(Reach::AtMost(2.5))
+    });
+    report.race("write 1 KB in process", &[("aos", &samples[2]), ("temp + rename", &samples[3])], |name| {
+        (name == "temp + rename").then_some(Reach::AtMost(1.1))
+    });
     Ok(())
 }
 
 fn call(host: &Host, kind: &str, params: &str) -> anyhow::Result<String> {
     let job =
         host.admit(Call { kind, params, tool_call_id: None, turn_id: None }).map_err(anyhow::Error::msg)?;
-    let answer = host.answer(job);
+    let answer = host.answer(job, None);
     anyhow::ensure!(
         answer.receipt.contains("\"status\":\"ok\"") || answer.receipt.contains("\"ready\""),
         "{}",

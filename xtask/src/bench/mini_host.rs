@@ -1,7 +1,8 @@
 //! The mini host: a bare loop behind the same transport that makes the same system calls as the product.
 //!
 //! With duties it also checks the root, keeps the pre-image and journals like the product does: one commit a read, two
-//! a change. It has no policy, no types and no recovery: it shows what the transport and the kernel alone allow.
+//! a change. With `power` it also syncs: each commit, the new file and its folder. It has no policy, no types and no
+//! recovery: it shows what the transport and the kernel alone allow.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
@@ -29,14 +30,27 @@ struct Mini {
     root: OwnedFd,
     bank: OwnedFd,
     journal: Option<Connection>,
+    power: bool,
     next: u64,
 }
 
+/// What the mini host takes upon itself.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Manner {
+    /// Keep the pre-image and journal
+    #[arg(long)]
+    duties: bool,
+    /// Sync all that a change needs to survive a power cut
+    #[arg(long)]
+    power: bool,
+}
+
 /// Serves one connection after the other, for ever.
-pub(crate) fn run(socket: &Path, root: &Path, bank: &Path, duties: bool) -> anyhow::Result<()> {
-    let open = |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
-    let journal = if duties { Some(journal(&bank.join("mini.db"))?) } else { None };
-    let mut mini = Mini { root: open(root)?, bank: open(bank)?, journal, next: 0 };
+pub(crate) fn run(socket: &Path, root: &Path, bank: &Path, manner: Manner) -> anyhow::Result<()> {
+    let Manner { duties, power } = manner;
+    let open = |path: &Path| rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+    let journal = if duties { Some(journal(&bank.join("mini.db"), power)?) } else { None };
+    let mut mini = Mini { root: open(root)?, bank: open(bank)?, journal, power, next: 0 };
     let listener = UnixListener::bind(socket)?;
     for stream in listener.incoming() {
         mini.serve(&stream?)?;
@@ -44,12 +58,13 @@ pub(crate) fn run(socket: &Path, root: &Path, bank: &Path, duties: bool) -> anyh
     Ok(())
 }
 
-fn journal(path: &Path) -> anyhow::Result<Connection> {
+fn journal(path: &Path, power: bool) -> anyhow::Result<Connection> {
     let connection = Connection::open(path)?;
-    connection.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 1000;
+    connection.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = {}; PRAGMA wal_autocheckpoint = 1000;
          CREATE TABLE entry (seq INTEGER PRIMARY KEY, body BLOB NOT NULL);",
-    )?;
+        if power { "FULL" } else { "NORMAL" }
+    ))?;
     Ok(connection)
 }
 
@@ -118,6 +133,9 @@ impl Mini {
         while !rest.is_empty() {
             rest = &rest[rustix::io::write(&file, rest)?..];
         }
+        if self.power {
+            rustix::fs::fsync(&file)?;
+        }
         if self.journal.is_some() {
             rustix::fs::renameat_with(
                 &self.root,
@@ -129,6 +147,9 @@ impl Mini {
             rustix::fs::renameat(&self.root, temporary.as_str(), &self.bank, format!("pre-{}", self.next))?;
         } else {
             rustix::fs::renameat(&self.root, temporary.as_str(), &self.root, request.path)?;
+        }
+        if self.power {
+            rustix::fs::fsync(&self.root)?;
         }
         let answer = format!(
             "{{\"id\":{},\"result\":{{\"status\":\"ok\",\"written\":{}}}}}\n",

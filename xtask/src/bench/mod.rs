@@ -1,28 +1,63 @@
 //! `cargo xtask bench`: product and peers interleaved in one run; only ratios are compared.
 
+mod apply_patch;
+mod daemon;
 mod in_process;
 pub(crate) mod mini_host;
+mod peers;
+mod power;
 mod record;
+mod report;
 mod small_files;
+mod task;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use report::{Reach, Report, Sample};
+
+/// The sections of the bench, in the order in which they run: what to type, its title, and the work.
+const SECTIONS: &[(&str, &str, Run)] = &[
+    ("in_process", "1. One small file, without the socket", in_process::run),
+    ("files", "1. One small file over the socket", small_files::run),
+    ("power", "1. Changes that survive a power cut", power::run),
+    ("record", "2. The record", record::run),
+    ("patch", "8. apply_patch", apply_patch::run),
+];
+
+type Run = fn(&Options, &mut Report) -> anyhow::Result<()>;
+
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Which section: 1 (small files), 2 (the record); left out: all
-    section: Option<u8>,
-    /// How many entries the long home of section 2 has
+    /// Which sections; left out: all
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(SECTIONS.iter().map(|section| section.0)))]
+    sections: Vec<String>,
+    /// How many entries the long home of `record` has
     #[arg(long, default_value_t = 1_000_000)]
     entries: u64,
     /// Rounds in which all contenders take turns
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Work here instead of in the temporary folder
+    /// Work here instead of in the temporary folder; best on a journaled file system
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Leave out the peers that npm, pip and cargo bring
+    #[arg(long)]
+    no_peers: bool,
+    /// Write what was found into this file too
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Options {
+    /// A folder for one section, gone with it.
+    fn workplace(&self) -> anyhow::Result<tempfile::TempDir> {
+        Ok(match &self.dir {
+            Some(dir) => tempfile::tempdir_in(dir)?,
+            None => tempfile::tempdir()?,
+        })
+    }
 }
 
 /// Measures in a release build only: the contenders are this program itself.
@@ -35,44 +70,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         anyhow::ensure!(status.success(), "the bench did not end well");
         return Ok(());
     }
-    let wanted = |section: u8| options.section.is_none_or(|only| only == section);
-    if wanted(1) {
-        println!("── 1. One small file");
-        in_process::run(options)?;
-        small_files::run(options)?;
-    }
-    if wanted(2) {
-        println!("── 2. The record");
-        record::run(options)?;
-    }
-    Ok(())
-}
-
-/// The times of one contender at one task.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Sample {
-    times: Vec<Duration>,
-}
-
-impl Sample {
-    pub(crate) fn time(&mut self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        work()?;
-        self.times.push(begun.elapsed());
-        Ok(())
-    }
-
-    /// In microseconds.
-    pub(crate) fn quantile(&self, q: f64) -> f64 {
-        let mut times = self.times.clone();
-        times.sort_unstable();
-        if times.is_empty() {
-            return f64::NAN;
+    let mut report = Report::new(options.rounds);
+    for (name, title, run) in SECTIONS {
+        if options.sections.is_empty() || options.sections.iter().any(|wanted| wanted == name) {
+            report.begin(name, title);
+            run(options, &mut report)?;
         }
-        times[((times.len() - 1) as f64 * q) as usize].as_secs_f64() * 1e6
     }
-
-    pub(crate) fn median(&self) -> f64 {
-        self.quantile(0.5)
-    }
+    report.end(options.json.as_deref())
 }

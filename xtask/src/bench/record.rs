@@ -9,44 +9,38 @@ use aos_model::receipt::Durability;
 use aos_store::Home;
 use serde_json::{Value, json};
 
-use super::Options;
+use super::{Options, Reach, Report};
 
 const SESSIONS: usize = 10_000;
 const CLIENTS: usize = 8;
 const READ_FOR: Duration = Duration::from_secs(3);
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let dir = match &options.dir {
-        Some(dir) => tempfile::tempdir_in(dir)?,
-        None => tempfile::tempdir()?,
-    };
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let dir = options.workplace()?;
     let (root, home) = (dir.path().join("root"), dir.path().join("home"));
     std::fs::create_dir(&root)?;
     std::fs::write(root.join("f"), "x".repeat(1024))?;
     let entries = options.entries;
-    let built = Instant::now();
     build(&home, &root, entries)?;
-    println!(
-        "a home with {SESSIONS} sessions and {entries} entries, built in {:.1} s",
-        built.elapsed().as_secs_f64()
-    );
     let opened = Instant::now();
     let host = start(&home)?;
-    println!("opening it: {:.0} ms (reach: 1000 ms)", opened.elapsed().as_secs_f64() * 1e3);
-    println!(
-        "journaled 1 KB reads over {CLIENTS} threads: {:.0} a second (reach: 20000)",
-        reads(&Arc::new(host), &root)?
-    );
+    let took = opened.elapsed().as_secs_f64() * 1e3;
+    let what = format!("opening a home with {SESSIONS} sessions and {entries} entries");
+    report.figure(&what, took, "ms", Some(Reach::AtMost(1000.0)));
+    let rate = reads(&host, &root)?;
+    let what = format!("journaled 1 KB reads over {CLIENTS} threads, in process");
+    report.figure(&what, rate, "a second", Some(Reach::AtLeast(20_000.0)));
     let replayed = Instant::now();
-    let report = aos_store::replay(&home, None, &mut |_, _| {})?;
-    anyhow::ensure!(report.findings.is_empty(), "the replay differs: {:?}", report.findings);
-    let rate = report.entries as f64 / replayed.elapsed().as_secs_f64();
-    println!("replay --verify: MATCH, {} entries, {rate:.0} a second (reach: 100000)", report.entries);
+    let replay = aos_store::replay(&home, None, &mut |_, _| {})?;
+    anyhow::ensure!(replay.findings.is_empty(), "the replay differs: {:?}", replay.findings);
+    let rate = replay.entries as f64 / replayed.elapsed().as_secs_f64();
+    let what = format!("replay --verify of {} entries", replay.entries);
+    report.figure(&what, rate, "a second", Some(Reach::AtLeast(100_000.0)));
     Ok(())
 }
 
-fn start(home: &Path) -> anyhow::Result<Host> {
-    Ok(Host::start(Home::open(home)?, Machine::real(Durability::Process, 0o022))?.0)
+fn start(home: &Path) -> anyhow::Result<Arc<Host>> {
+    Ok(Host::start(Home::open(home)?, Machine::real(Durability::Process, 0o022, "/proc/self/exe".into()))?.0)
 }
 
 fn open_session(host: &Host, root: &Path) -> anyhow::Result<String> {
@@ -59,12 +53,12 @@ fn open_session(host: &Host, root: &Path) -> anyhow::Result<String> {
 fn call(host: &Host, kind: &str, params: &str) -> anyhow::Result<String> {
     let job =
         host.admit(Call { kind, params, tool_call_id: None, turn_id: None }).map_err(anyhow::Error::msg)?;
-    Ok(host.answer(job).receipt)
+    Ok(host.answer(job, None).receipt)
 }
 
 /// Real effects through the real spine: sessions first, then cheap requests from a few threads.
 fn build(home: &Path, root: &Path, entries: u64) -> anyhow::Result<()> {
-    let host = Arc::new(start(home)?);
+    let host = start(home)?;
     let sessions: Vec<String> = (0..SESSIONS).map(|_| open_session(&host, root)).collect::<Result<_, _>>()?;
     // All but a few are closed again, as in a home that has been used for a year.
     for session in &sessions[..SESSIONS - 100] {

@@ -1,217 +1,218 @@
-//! Section 1: one small file over the daemon's socket.
+//! Section 1: one small file over the daemon's socket, beside the mini host and the peers.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Options, Sample};
+use super::daemon::{Client, Daemon, Line, Running, check_ok, connect};
+use super::peers::{self, Peer};
+use super::task::{Kind, TASKS, Task, content, mark};
+use super::{Options, Reach, Report, Sample};
 
-const TASKS: &[Task] = &[
-    Task { name: "read 1 KB", size: 1 << 10, kind: Kind::Read, calls: 200 },
-    Task { name: "write 1 KB", size: 1 << 10, kind: Kind::Write, calls: 100 },
-    Task { name: "edit 1 KB", size: 1 << 10, kind: Kind::Edit, calls: 100 },
-    Task { name: "edit 100 KB", size: 100 << 10, kind: Kind::Edit, calls: 40 },
-    Task { name: "edit 10 MB", size: 10 << 20, kind: Kind::Edit, calls: 3 },
-    Task { name: "first 4 KB of 4 KB", size: 4 << 10, kind: Kind::Head, calls: 100 },
-    Task { name: "first 4 KB of 64 MB", size: 64 << 20, kind: Kind::Head, calls: 100 },
-];
+/// Somebody who can do the tasks, in a folder of its own.
+pub(crate) trait Contender {
+    fn name(&self) -> &str;
 
-struct Task {
-    name: &'static str,
-    size: usize,
-    kind: Kind,
-    calls: usize,
+    fn root(&self) -> &Path;
+
+    /// Whether this is something it offers.
+    fn takes(&self, kind: Kind) -> bool;
+
+    /// Does the calls numbered `calls` of a task and times each; an answer that is no success is an error.
+    fn turn(&mut self, task: &Task, calls: std::ops::Range<usize>, sample: &mut Sample)
+    -> anyhow::Result<()>;
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Read,
-    Write,
-    Edit,
-    Head,
-}
+pub(crate) const WITH_DUTIES: &str = "mini host with duties";
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let dir = match &options.dir {
-        Some(dir) => tempfile::tempdir_in(dir)?,
-        None => tempfile::tempdir()?,
-    };
-    let programs = build()?;
-    let mut contenders = vec![
-        Contender::product(dir.path(), &programs)?,
-        Contender::mini(dir.path(), "mini host", false)?,
-        Contender::mini(dir.path(), "mini host with duties", true)?,
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let dir = options.workplace()?;
+    let mut contenders: Vec<Box<dyn Contender>> = vec![
+        Box::new(Product::start(dir.path(), "process")?),
+        Box::new(Mini::start(dir.path(), "mini host", &[])?),
+        Box::new(Mini::start(dir.path(), WITH_DUTIES, &["--duties"])?),
     ];
-    println!(
-        "{:<22} {}",
-        "p50 µs (p99)",
-        contenders.iter().map(|c| format!("{:>26}", c.name)).collect::<String>()
-    );
-    for task in TASKS {
-        for contender in &mut contenders {
-            contender.prepare(task)?;
-        }
-        let mut samples = vec![Sample::default(); contenders.len()];
-        for round in 0..options.rounds {
-            for (contender, sample) in contenders.iter_mut().zip(&mut samples) {
-                for call in 0..task.calls {
-                    let line = contender.request(task, round * task.calls + call);
-                    sample.time(|| contender.ask(&line))?;
-                }
-            }
-        }
-        let cells = samples
-            .iter()
-            .map(|s| format!("{:>15.1} ({:>8.1})", s.median(), s.quantile(0.99)))
-            .collect::<String>();
-        println!(
-            "{:<22} {cells}   ×{:.2} of the mini host with duties",
-            task.name,
-            samples[0].median() / samples[2].median()
-        );
+    if !options.no_peers {
+        contenders.extend(peers::start(dir.path(), report)?);
     }
+    let mut last = Vec::new();
+    for tasks in TASKS {
+        last = race(tasks, &mut contenders, options.rounds, report, &reach)?;
+    }
+    let what = "the first 4 KB of 64 MB cost, against those of 4 KB";
+    report.figure(what, last[1] / last[0], "times", Some(Reach::AtMost(1.1)));
     Ok(())
 }
 
-/// Builds the product in release and says where the programs are.
-fn build() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let status =
-        Command::new(cargo).args(["build", "--quiet", "--release", "--package", "aos", "--bins"]).status()?;
-    anyhow::ensure!(status.success(), "the product does not build");
-    let own = std::env::current_exe()?;
-    let target = own.parent().and_then(Path::parent).expect("BUG: xtask lies in target/<profile>");
-    Ok(target.join("release"))
-}
-
-struct Contender {
-    name: &'static str,
-    child: Child,
-    root: PathBuf,
-    session: Option<String>,
-    reader: BufReader<UnixStream>,
-    next: u64,
-}
-
-impl Drop for Contender {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// What `bench.md` asks of our ratio to a contender.
+fn reach(kind: Kind, name: &str) -> Option<Reach> {
+    if name == WITH_DUTIES {
+        Some(Reach::AtMost(1.5))
+    } else if name.starts_with(Peer::NODE) {
+        Some(Reach::AtMost(if kind == Kind::Read { 0.15 } else { 0.35 }))
+    } else if name.starts_with(Peer::RUST) {
+        Some(Reach::AtMost(1.0))
+    } else {
+        None
     }
 }
 
-impl Contender {
-    fn product(dir: &Path, programs: &Path) -> anyhow::Result<Contender> {
-        let (home, root) = (dir.join("home"), dir.join("product"));
-        std::fs::create_dir(&root)?;
-        let child =
-            Command::new(programs.join("aosd")).env("AOS_HOME", &home).stdin(Stdio::null()).spawn()?;
-        let stream = connect(&home.join("run/aosd.sock"))?;
-        let mut contender =
-            Contender { name: "aos", child, root, session: None, reader: BufReader::new(stream), next: 1 };
-        let open = json!({ "jsonrpc": "2.0", "id": 0, "method": "effect.call", "params": { "kind": "host.session.open", "params": { "target": { "local": { "workdir": contender.root } } } } });
-        let answer: Value = serde_json::from_str(&contender.exchange(&format!("{open}\n"))?)?;
-        contender.session = answer["result"]["session_id"].as_str().map(str::to_owned);
-        anyhow::ensure!(contender.session.is_some(), "no session: {answer}");
-        Ok(contender)
-    }
-
-    fn mini(dir: &Path, name: &'static str, duties: bool) -> anyhow::Result<Contender> {
-        let place = dir.join(if duties { "mini-duties" } else { "mini" });
-        let (root, bank, socket) = (place.join("root"), place.join("bank"), place.join("socket"));
-        std::fs::create_dir_all(&root)?;
-        std::fs::create_dir_all(&bank)?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("mini-host").arg(&socket).arg(&root).arg(&bank);
-        if duties {
-            command.arg("--duties");
+/// All take turns at all the tasks; the first round only warms up. Returns our own medians.
+pub(crate) fn race(
+    tasks: &[Task],
+    contenders: &mut [Box<dyn Contender>],
+    rounds: usize,
+    report: &mut Report,
+    reach: &dyn Fn(Kind, &str) -> Option<Reach>,
+) -> anyhow::Result<Vec<f64>> {
+    for task in tasks {
+        for contender in contenders.iter().filter(|contender| contender.takes(task.kind)) {
+            task.prepare(contender.root())?;
         }
-        let child = command.stdin(Stdio::null()).spawn()?;
-        let reader = BufReader::new(connect(&socket)?);
-        Ok(Contender { name, child, root, session: None, reader, next: 1 })
+    }
+    let mut samples = vec![vec![Sample::default(); contenders.len()]; tasks.len()];
+    for round in 0..=rounds {
+        for (task, samples) in tasks.iter().zip(&mut samples) {
+            for (contender, sample) in contenders.iter_mut().zip(samples) {
+                if round == 1 {
+                    *sample = Sample::default();
+                }
+                if contender.takes(task.kind) {
+                    contender
+                        .turn(task, round * task.calls..(round + 1) * task.calls, sample)
+                        .map_err(|why| why.context(format!("{}, {}", contender.name(), task.name)))?;
+                }
+            }
+        }
+    }
+    let mut ours = Vec::new();
+    for (task, samples) in tasks.iter().zip(&samples) {
+        let mut standings = Vec::new();
+        for (contender, sample) in contenders.iter().zip(samples).filter(|(c, _)| c.takes(task.kind)) {
+            task.check(contender.root(), (rounds + 1) * task.calls)
+                .map_err(|why| why.context(contender.name().to_owned()))?;
+            standings.push((contender.name(), sample));
+        }
+        ours.push(report.race(task.name, &standings, |name| reach(task.kind, name)));
+    }
+    Ok(ours)
+}
+
+/// The daemon with one client.
+pub(crate) struct Product {
+    root: PathBuf,
+    client: Client,
+    _daemon: Daemon,
+}
+
+impl Product {
+    pub(crate) fn start(dir: &Path, durability: &str) -> anyhow::Result<Product> {
+        let root = dir.join("product");
+        std::fs::create_dir(&root)?;
+        let daemon = Daemon::start(&dir.join("home"), durability)?;
+        Ok(Product { client: daemon.client(&root)?, root, _daemon: daemon })
+    }
+}
+
+impl Contender for Product {
+    fn name(&self) -> &'static str {
+        "aos"
     }
 
-    fn file(task: &Task) -> String {
-        format!("f{}", task.size)
+    fn root(&self) -> &Path {
+        &self.root
     }
 
-    fn prepare(&self, task: &Task) -> anyhow::Result<()> {
-        Ok(std::fs::write(self.root.join(Contender::file(task)), content(task.size, 0))?)
+    fn takes(&self, _: Kind) -> bool {
+        true
     }
 
-    fn request(&mut self, task: &Task, call: usize) -> String {
-        self.next += 1;
-        let (path, id) = (Contender::file(task), self.next);
-        let new = content(task.size.min(1 << 16), call + 1);
-        let (old_mark, new_mark) = (mark(call), mark(call + 1));
-        let Some(session) = &self.session else {
+    fn turn(
+        &mut self,
+        task: &Task,
+        calls: std::ops::Range<usize>,
+        sample: &mut Sample,
+    ) -> anyhow::Result<()> {
+        let path = task.file();
+        for call in calls {
             let request = match task.kind {
-                Kind::Read => json!({ "id": id, "op": "read", "path": path }),
-                Kind::Head => json!({ "id": id, "op": "read", "path": path, "max": 4096 }),
-                Kind::Write => json!({ "id": id, "op": "write", "path": path, "text": new }),
+                Kind::Read => self.client.request("host.fs.read_file", json!({ "path": path })),
+                Kind::Head => {
+                    self.client.request("host.fs.read_file", json!({ "path": path, "max_bytes": 4096 }))
+                }
+                Kind::Write => {
+                    let text = content(task.size, call + 1);
+                    let params = json!({ "path": path, "content": { "inline_text": { "text": text } } });
+                    self.client.request("host.fs.write_file", params)
+                }
                 Kind::Edit => {
-                    json!({ "id": id, "op": "edit", "path": path, "old": old_mark, "text": new_mark })
+                    let params =
+                        json!({ "path": path, "old_string": mark(call), "new_string": mark(call + 1) });
+                    self.client.request("host.fs.edit_file", params)
                 }
             };
-            return format!("{request}\n");
-        };
-        let (kind, params) = match task.kind {
-            Kind::Read => ("host.fs.read_file", json!({ "session_id": session, "path": path })),
-            Kind::Head => {
-                ("host.fs.read_file", json!({ "session_id": session, "path": path, "max_bytes": 4096 }))
-            }
-            Kind::Write => (
-                "host.fs.write_file",
-                json!({ "session_id": session, "path": path, "content": { "inline_text": { "text": new } } }),
-            ),
-            Kind::Edit => (
-                "host.fs.edit_file",
-                json!({ "session_id": session, "path": path, "old_string": old_mark, "new_string": new_mark }),
-            ),
-        };
-        let call = json!({ "jsonrpc": "2.0", "id": id, "method": "effect.call", "params": { "kind": kind, "params": params } });
-        format!("{call}\n")
-    }
-
-    fn exchange(&mut self, line: &str) -> anyhow::Result<String> {
-        self.reader.get_ref().write_all(line.as_bytes())?;
-        let mut answer = String::new();
-        self.reader.read_line(&mut answer)?;
-        Ok(answer)
-    }
-
-    fn ask(&mut self, line: &str) -> anyhow::Result<()> {
-        let answer = self.exchange(line)?;
-        anyhow::ensure!(answer.contains("\"status\":\"ok\""), "{}: {line} → {answer}", self.name);
+            check_ok(&sample.time(|| self.client.line.exchange(&request))?)?;
+        }
         Ok(())
     }
 }
 
-fn connect(socket: &Path) -> anyhow::Result<UnixStream> {
-    for _ in 0..2000 {
-        if let Ok(stream) = UnixStream::connect(socket) {
-            return Ok(stream);
-        }
-        std::thread::sleep(Duration::from_millis(5));
+/// The mini host, in one of its manners.
+pub(crate) struct Mini {
+    name: &'static str,
+    root: PathBuf,
+    pub(crate) line: Line,
+    _running: Running,
+}
+
+impl Mini {
+    pub(crate) fn start(dir: &Path, name: &'static str, manner: &[&str]) -> anyhow::Result<Mini> {
+        let place = dir.join(name);
+        let (root, bank, socket) = (place.join("root"), place.join("bank"), place.join("socket"));
+        std::fs::create_dir_all(&root)?;
+        std::fs::create_dir_all(&bank)?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("mini-host").arg(&socket).arg(&root).arg(&bank).args(manner);
+        let running = Running(command.stdin(Stdio::null()).spawn()?);
+        Ok(Mini { name, root, line: connect(&socket)?, _running: running })
     }
-    anyhow::bail!("nobody listens on {}", socket.display())
 }
 
-/// What an edit replaces: the same length at each call.
-fn mark(call: usize) -> String {
-    format!("<mark {call:08}>")
-}
+impl Contender for Mini {
+    fn name(&self) -> &str {
+        self.name
+    }
 
-/// Lines of text with one mark in the middle.
-fn content(size: usize, call: usize) -> String {
-    let line = "the quick brown fox jumps over the lazy dog; 0123456789\n";
-    let mut text = line.repeat(size / line.len() + 1);
-    text.truncate(size);
-    let middle = (size / 2).saturating_sub(20);
-    text.replace_range(middle..middle + mark(call).len(), &mark(call));
-    text
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn takes(&self, _: Kind) -> bool {
+        true
+    }
+
+    fn turn(
+        &mut self,
+        task: &Task,
+        calls: std::ops::Range<usize>,
+        sample: &mut Sample,
+    ) -> anyhow::Result<()> {
+        let path = task.file();
+        for call in calls {
+            let request = match task.kind {
+                Kind::Read => json!({ "id": call, "op": "read", "path": path }),
+                Kind::Head => json!({ "id": call, "op": "read", "path": path, "max": 4096 }),
+                Kind::Write => {
+                    json!({ "id": call, "op": "write", "path": path, "text": content(task.size, call + 1) })
+                }
+                Kind::Edit => {
+                    json!({ "id": call, "op": "edit", "path": path, "old": mark(call), "text": mark(call + 1) })
+                }
+            };
+            let request = format!("{request}\n");
+            check_ok(&sample.time(|| self.line.exchange(&request))?)?;
+        }
+        Ok(())
+    }
 }

@@ -113,7 +113,7 @@ pub(crate) struct Intent {
     pub(crate) session_id: String,
     pub(crate) tool_call_id: String,
     pub(crate) turn_id: String,
-    /// What temporary names and names in the bank are made from.
+    /// What temporary names and names in the bank are made from. Empty for a command, which displaces nothing.
     pub(crate) change_id: String,
     /// As the record will keep it: JSON, here inside a string.
     pub(crate) params: String,

@@ -32,7 +32,7 @@ use aos_model::request::content_hash;
 use crate::jail::{Dir, Found, Meta, Place};
 
 pub(crate) use apply::apply;
-pub(crate) use arm::{Armed, arm};
+pub(crate) use arm::{Armed, announce, arm};
 pub(crate) use bank::{copy, names_in, open_dir, remove_any};
 pub(crate) use dress::attributes;
 pub(crate) use mark::TEMPORARY_PREFIX;
@@ -269,7 +269,7 @@ impl Default for PathLocks {
 }
 
 /// Held from before the old content is read until the receipt is written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Locked<'a> {
     _alone: Vec<RwLockWriteGuard<'a, ()>>,
     _shared: Vec<RwLockReadGuard<'a, ()>>,

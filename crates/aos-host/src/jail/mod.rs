@@ -84,7 +84,12 @@ pub(crate) struct Jail {
 const RACE_TRIES: usize = 64;
 
 /// `openat2` beneath `dir` with links forbidden, retried while the kernel says that a rename got in the way.
-fn open_beneath(dir: impl AsFd, rel: &[u8], flags: OFlags, cross_mounts: bool) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_beneath(
+    dir: impl AsFd,
+    rel: impl rustix::path::Arg + Copy,
+    flags: OFlags,
+    cross_mounts: bool,
+) -> Result<OwnedFd, Errno> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     if !cross_mounts {
         resolve |= ResolveFlags::NO_XDEV;

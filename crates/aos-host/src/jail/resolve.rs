@@ -355,7 +355,7 @@ fn deepest(
     let mut dir = base;
     let mut depth = 0;
     for name in &names[..names.len() - 1] {
-        match open_beneath(&dir, name, OFlags::PATH | OFlags::DIRECTORY, cross_mounts) {
+        match open_beneath(&dir, *name, OFlags::PATH | OFlags::DIRECTORY, cross_mounts) {
             Ok(next) => dir = Dir::Opened(Arc::new(next)),
             Err(Errno::NOENT | Errno::NOTDIR) => break,
             Err(why) => return Err(sort_out(why, &shown)),

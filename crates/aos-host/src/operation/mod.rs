@@ -1,6 +1,9 @@
 //! The tools: one file each. This one says what they have in common and lets none act before it was judged.
 
 mod edit_file;
+mod exec;
+mod glob;
+mod grep;
 mod list_dir;
 mod make_dir;
 mod move_path;
@@ -22,6 +25,7 @@ use aos_model::request::{Content, Request};
 use aos_model::state::blob_key;
 
 use crate::change::{Locked, Plan};
+use crate::exec::Command;
 use crate::host::Host;
 use crate::jail::{Found, Jail, Last, Meta, Resolved, resolve};
 use crate::output::Form;
@@ -33,6 +37,11 @@ use crate::spine::Done;
 pub(crate) trait Operation: Debug + Send {
     /// The paths it names, for the jail and the policy. Nothing else is ever touched.
     fn targets(&self) -> Vec<Target>;
+
+    /// The words of a command, for tools that run one.
+    fn words(&self) -> Option<&[String]> {
+        None
+    }
 
     /// Reads and computes; changes nothing. What it found stands in the order of its targets.
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal>;
@@ -69,11 +78,12 @@ pub(crate) struct Scene<'a> {
     pub(crate) blob_only: bool,
 }
 
-/// What a tool came to: an answer, or a change to be made.
+/// What a tool came to: an answer, a change to be made, or a command to be run.
 #[derive(Debug)]
 pub(crate) enum Planned {
     Answer(Done),
     Change(Plan),
+    Command(Box<Command>),
 }
 
 /// A request inside its ceiling: the operation is allowed and its paths are pinned in the roots.
@@ -87,32 +97,31 @@ pub(crate) struct Capped {
 
 /// The kind of access a request needs. Adding a tool begins here: the compiler asks.
 fn needs(request: &Request) -> Option<FsOp> {
-    match request {
-        Request::ReadFile(_) | Request::Snapshot(_) => Some(FsOp::Read),
-        Request::WriteFile(_) | Request::Remove(_) | Request::Move(_) | Request::MakeDir(_) => {
-            Some(FsOp::Write)
-        }
-        Request::Restore(_) | Request::Rollback(_) | Request::Redo(_) => Some(FsOp::Write),
-        Request::EditFile(_) => Some(FsOp::Edit),
-        Request::ApplyPatch(_) => Some(FsOp::Patch),
-        Request::Stat(_) | Request::Exists(_) => Some(FsOp::Stat),
-        Request::ListDir(_) => Some(FsOp::List),
-        Request::ListSnapshots(_) | Request::DropSnapshot(_) => None,
+    Some(match request {
+        Request::ReadFile(_) | Request::Snapshot(_) => FsOp::Read,
+        Request::WriteFile(_) | Request::Remove(_) | Request::Move(_) | Request::MakeDir(_) => FsOp::Write,
+        Request::Restore(_) | Request::Rollback(_) | Request::Redo(_) => FsOp::Write,
+        Request::EditFile(_) => FsOp::Edit,
+        Request::ApplyPatch(_) => FsOp::Patch,
+        Request::Stat(_) | Request::Exists(_) => FsOp::Stat,
+        Request::ListDir(_) => FsOp::List,
+        Request::Grep(_) | Request::Glob(_) => FsOp::Search,
+        // Commands have a part of the capability of their own; the others touch no file of the user's.
+        Request::Exec(_) | Request::ListSnapshots(_) | Request::DropSnapshot(_) => return None,
         Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
             unreachable!("BUG: these are answered outside of a session")
         }
-    }
+    })
 }
 
 /// Mutations take turns in their session; the rest runs beside them.
 pub(crate) fn mutates(request: &Request) -> bool {
-    // What is kept and what is dropped must not change while somebody else's change is under way.
-    if matches!(request, Request::Snapshot(_) | Request::DropSnapshot(_)) {
-        return true;
-    }
-    match needs(request) {
-        Some(FsOp::Write | FsOp::Edit | FsOp::Patch) => true,
-        None | Some(FsOp::Read | FsOp::Search | FsOp::List | FsOp::Stat) => false,
+    match (needs(request), request) {
+        (None, Request::Exec(exec)) => exec.takes_a_turn(),
+        // What is kept and what is dropped must not change while somebody else's change is under way.
+        (_, Request::Snapshot(_) | Request::DropSnapshot(_)) => true,
+        (Some(FsOp::Write | FsOp::Edit | FsOp::Patch), _) => true,
+        (None | Some(FsOp::Read | FsOp::Search | FsOp::List | FsOp::Stat), _) => false,
     }
 }
 
@@ -122,6 +131,8 @@ fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Opera
         Request::WriteFile(request) => Box::new(request),
         Request::EditFile(request) => Box::new(edit_file::check(request)?),
         Request::ApplyPatch(request) => Box::new(patch::parse(host, live, request)?),
+        Request::Grep(request) => Box::new(grep::compile(request)?),
+        Request::Glob(request) => Box::new(glob::compile(request)?),
         Request::Stat(request) => Box::new(request),
         Request::Exists(request) => Box::new(request),
         Request::ListDir(request) => Box::new(request),
@@ -134,6 +145,7 @@ fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Opera
         Request::DropSnapshot(request) => Box::new(request),
         Request::Rollback(request) => Box::new(undo::rollback(host, live, &request)?),
         Request::Redo(request) => Box::new(undo::redo(host, live, &request)?),
+        Request::Exec(request) => Box::new(exec::check(live, request)?),
         Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
             unreachable!("BUG: these are answered outside of a session")
         }
@@ -142,8 +154,8 @@ fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Opera
 
 /// The capability: allowed operations, roots, links, protected names.
 pub(crate) fn cap(host: &Host, live: &Arc<Live>, request: Request) -> Result<Capped, Refusal> {
-    if let Some(needed) = needs(&request) {
-        live.capability.allows(needed)?;
+    if let Some(op) = needs(&request) {
+        live.capability.allows(op)?;
     }
     let operation = operation(host, live, request)?;
     let mut warnings = Vec::new();
@@ -221,6 +233,16 @@ impl Scene<'_> {
     }
 }
 
+/// Whether a session may use a blob: one that the operator put, or that a receipt of its own named.
+fn may_name(host: &Host, live: &Live, blob_ref: &str) -> Result<bool, Refusal> {
+    for session in [None, Some(live.id.as_str())] {
+        if host.journal.state(&blob_key(session, blob_ref))?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The bytes that a request brings along, inline or by a blob that this session may name.
 pub(crate) fn content(
     host: &Host,
@@ -239,10 +261,7 @@ pub(crate) fn content(
                     format!("{shown}: no such blob for this session; make it with `aos blob put`"),
                 )
             };
-            let named = [None, Some(live.id.as_str())]
-                .into_iter()
-                .map(|session| host.journal.state(&blob_key(session, blob_ref)));
-            let known = named.collect::<Result<Vec<_>, _>>()?.iter().any(Option::is_some);
+            let known = may_name(host, live, blob_ref)?;
             let size = if known { host.blobs.size_of(blob_ref)? } else { None }.ok_or_else(unknown)?;
             if size > bytes_max {
                 return Err(Refusal::new(

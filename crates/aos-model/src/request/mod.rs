@@ -1,11 +1,13 @@
 //! Requests: one typed struct an effect, parsed strictly, and the form in which the journal keeps them.
 
 mod content;
+mod exec;
 mod files;
 mod session;
 mod undo;
 
 pub use content::{Base64, Content, content_hash, hash_name};
+pub use exec::*;
 pub use files::*;
 pub use session::*;
 pub use undo::*;
@@ -74,12 +76,15 @@ effects! {
         WriteFile "host.fs.write_file",
         EditFile "host.fs.edit_file",
         ApplyPatch "host.fs.apply_patch",
+        Grep "host.fs.grep",
+        Glob "host.fs.glob",
         Stat "host.fs.stat",
         Exists "host.fs.exists",
         ListDir "host.fs.list_dir",
         Remove "host.fs.remove",
         Move "host.fs.move",
         MakeDir "host.fs.make_dir",
+        Exec "host.exec",
         Snapshot "host.fs.snapshot",
         Restore "host.fs.restore",
         ListSnapshots "host.fs.list_snapshots",
@@ -127,6 +132,7 @@ words! {
     Signal { Int, Term, Kill }
     OutputMode { Auto, RequireInline }
     Encoding { Utf8, Bytes }
+    Capture { Auto, None }
 }
 
 #[cfg(test)]

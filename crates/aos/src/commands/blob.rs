@@ -1,6 +1,6 @@
 //! `aos blob get|put`: content by its name.
 
-use std::io::{Read, Write as _};
+use std::io::{Read, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -21,25 +21,35 @@ pub(crate) fn run(command: Blob) -> anyhow::Result<Exit> {
 }
 
 fn get(blob_ref: &str) -> anyhow::Result<Exit> {
+    copy_out(blob_ref, 0, &mut std::io::stdout().lock())?;
+    Ok(Exit::Success)
+}
+
+/// Writes a blob from an offset on.
+pub(crate) fn copy_out(blob_ref: &str, offset: u64, out: &mut dyn Write) -> anyhow::Result<()> {
     let home = Home::open(&home::path()?)?;
     let blob = home
         .blobs(Durability::Process)?
         .open_checked(blob_ref)?
         .with_context(|| format!("there is no blob {}", aos_model::text::escape(blob_ref)))?;
-    let mut out = std::io::stdout().lock();
+    rustix::fs::seek(&blob, rustix::fs::SeekFrom::Start(offset))?;
     let mut buffer = vec![0; 256 << 10];
     loop {
         let n = rustix::io::read(&blob, buffer.as_mut_slice())?;
         if n == 0 {
-            out.flush()?;
-            return Ok(Exit::Success);
+            return Ok(out.flush()?);
         }
         out.write_all(&buffer[..n])?;
     }
 }
 
-/// The bytes go into the store from here, however many; the daemon then writes down that the operator put them.
 fn put(file: &Path) -> anyhow::Result<Exit> {
+    println!("{}", store(file)?);
+    Ok(Exit::Success)
+}
+
+/// The bytes go into the store from here, however many; the daemon then writes down that the operator put them.
+pub(crate) fn store(file: &Path) -> anyhow::Result<String> {
     let home = Home::open(&home::path()?)?;
     let mut source: Box<dyn Read> = if file == Path::new("-") {
         Box::new(std::io::stdin())
@@ -65,6 +75,5 @@ fn put(file: &Path) -> anyhow::Result<Exit> {
     if answer["status"] != "ok" {
         bail!("{}", complaint(&answer));
     }
-    println!("{blob_ref}");
-    Ok(Exit::Success)
+    Ok(blob_ref)
 }

@@ -3,6 +3,8 @@
 pub(crate) mod blob;
 pub(crate) mod call;
 pub(crate) mod daemon;
+pub(crate) mod doctor;
+pub(crate) mod exec;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod policy;
@@ -28,7 +30,8 @@ impl std::fmt::Display for Ending {
             Exit::Upstream => "no answer from the daemon",
             Exit::Contaminated => "the record is damaged",
             Exit::ReplayFault => "the replay cannot go on",
-            Exit::Success | Exit::Failure => "failed",
+            Exit::Timeout => "the time ran out",
+            Exit::Success | Exit::Failure | Exit::Program(_) => "failed",
         })
     }
 }

@@ -13,6 +13,7 @@
     reason = "a test program is nobody's interface, and not every area uses all of the world"
 )]
 
+mod grep_glob;
 mod journal_crash;
 // The load and the killing are the torturer's: a case is a short run of the same.
 #[path = "../../../../xtask/src/torture/kill.rs"]
@@ -70,6 +71,7 @@ fn areas() -> Vec<Case> {
         special_files::cases(),
         write_edit::cases(),
         patch::cases(),
+        grep_glob::cases(),
         policy_capability::cases(),
         rpc_surface::cases(),
         journal_crash::cases(),
@@ -86,6 +88,7 @@ const AREAS: &[&str] = &[
     "special_files",
     "write_edit",
     "patch",
+    "grep_glob",
     "policy_capability",
     "journal_crash",
     "replay",

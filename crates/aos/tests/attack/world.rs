@@ -484,7 +484,7 @@ pub fn text(text: impl Into<String>) -> Value {
 }
 
 /// What later parts of the product bring. Each is turned on with its part; nothing else has to change.
-pub const LATER_SEARCH: bool = false; // part B: host.fs.grep and host.fs.glob
+pub const LATER_SEARCH: bool = true; // part B: host.fs.grep and host.fs.glob
 pub const LATER_EXEC: bool = false; // part B: host.exec
 pub const LATER_UNDO: bool = false; // part C: host.fs.snapshot, host.fs.restore, manifests
 

@@ -189,6 +189,13 @@ rows! {
         let patch = "*** Begin Patch\n*** Update File: f\n@@\n-nope\n+x\n*** End Patch";
         ask(w, json!({}), "fs.apply_patch", json!({ "patch": text(patch) }))
     };
+
+    // searching
+    invalid_regex => "invalid_regex / invalid_regex", |w| ask(w, json!({}), "fs.grep", json!({ "pattern": "(a" }));
+    invalid_glob_filter => "error / invalid_glob_filter", |w| {
+        ask(w, json!({}), "fs.grep", json!({ "pattern": "a", "glob_filter": "{a" }))
+    };
+    invalid_pattern => "invalid_pattern / invalid_pattern", |w| ask(w, json!({}), "fs.glob", json!({ "pattern": "../*" }));
 }
 
 #[test]

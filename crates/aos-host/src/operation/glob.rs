@@ -1,0 +1,71 @@
+//! `host.fs.glob`: files and links whose path fits a pattern, newest first.
+
+use aos_model::capability::smaller;
+use aos_model::limits::{GLOB_RESULTS_DEFAULT, GLOB_RESULTS_MAX, SEARCH_OUTPUT_BYTES_MAX};
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, Kind};
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::Glob;
+use aos_model::text::count;
+
+use super::{Operation, Planned, Scene, Target};
+use crate::jail::Last;
+use crate::search::{GlobQuery, Pattern};
+
+/// A glob whose pattern makes sense.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    request: Glob,
+    pattern: Pattern,
+}
+
+pub(super) fn compile(request: Glob) -> Result<Compiled, Refusal> {
+    let pattern = Pattern::parse(&request.pattern)
+        .map_err(|why| Refusal::new(Code::InvalidPattern, format!("the pattern cannot be used: {why}")))?;
+    Ok(Compiled { request, pattern })
+}
+
+impl Operation for Compiled {
+    fn targets(&self) -> Vec<Target> {
+        vec![Target::new(self.request.path.as_deref().unwrap_or("."), Op::Search, Last::Follow)]
+    }
+
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let (place, meta) = scene.found[0].existing()?;
+        if meta.kind != Kind::Dir {
+            return Err(Refusal::new(
+                Code::NotDirectory,
+                format!("{} is no folder; a glob starts at one", place.shown),
+            ));
+        }
+        let live = scene.live.as_ref();
+        let wanted = self.request.max_results.unwrap_or(GLOB_RESULTS_DEFAULT).min(GLOB_RESULTS_MAX);
+        let paths_max = smaller(Some(wanted), live.capability.max_glob_results).unwrap_or(wanted);
+        let query = GlobQuery {
+            pattern: &self.pattern,
+            ignored_too: self.request.include_ignored == Some(true),
+            paths_max: paths_max as usize,
+        };
+        let found = query.below(&scene.host.machine, live, place)?;
+        let form = scene.form(self.request.output_mode)?;
+        let (mut text, mut shown, mut truncated) = (String::new(), 0, found.truncated);
+        for path in &found.paths {
+            let line = live.jail.shown(path);
+            if text.len() + line.len() >= SEARCH_OUTPUT_BYTES_MAX {
+                truncated = true;
+                break;
+            }
+            if shown > 0 {
+                text.push('\n');
+            }
+            text.push_str(&line);
+            shown += 1;
+        }
+        let paths = form.text(scene.host, text, &place.shown)?;
+        let more = if truncated { "; there are more, narrow the pattern or raise `max_results`" } else { "" };
+        let summary_text =
+            if shown == 0 { "No files matched".to_owned() } else { count(shown, "path") + more };
+        scene.warnings.extend(found.warnings);
+        scene.answer(Body::Globbed { paths, count: shown, truncated, summary_text })
+    }
+}

@@ -1,0 +1,147 @@
+//! `host.fs.grep`: lines that match a pattern, in path order.
+
+use aos_model::capability::smaller;
+use aos_model::limits::{GREP_RESULTS_DEFAULT, PATTERN_BYTES_MAX};
+use aos_model::policy::{Decision, Op};
+use aos_model::receipt::{Body, Kind, Payload, Warning};
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::Grep;
+use aos_model::text::count;
+
+use super::{Operation, Planned, Scene, Target};
+use crate::jail::Last;
+use crate::output::Form;
+use crate::rule::judge_path;
+use crate::search::{GrepQuery, Grepped, compile_filter, compile_regex};
+
+/// A grep whose pattern and filter make sense.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    request: Grep,
+    query: GrepQuery,
+}
+
+pub(super) fn compile(request: Grep) -> Result<Compiled, Refusal> {
+    let fixed = request.fixed_strings == Some(true);
+    let regex = if request.pattern.len() > PATTERN_BYTES_MAX {
+        Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes"))
+    } else {
+        compile_regex(&request.pattern, fixed, request.case_insensitive == Some(true))
+    };
+    let matcher = regex.map_err(|why| {
+        let remedy =
+            if fixed { "" } else { "; correct it, or set `fixed_strings` to search for it as it is" };
+        Refusal::new(Code::InvalidRegex, format!("the pattern cannot be used: {why}{remedy}"))
+    })?;
+    let filter = match request.glob_filter.as_deref().map(compile_filter).transpose() {
+        Ok(filter) => filter.flatten(),
+        Err(why) => {
+            return Err(Refusal::new(Code::InvalidGlobFilter, format!("`glob_filter` is no glob: {why}")));
+        }
+    };
+    let query = GrepQuery {
+        matcher,
+        filter,
+        context: request.context_lines.unwrap_or(0),
+        files_only: request.files_only == Some(true),
+        ignored_too: request.include_ignored == Some(true),
+        matches_max: request.max_results.unwrap_or(GREP_RESULTS_DEFAULT),
+    };
+    Ok(Compiled { request, query })
+}
+
+impl Operation for Compiled {
+    fn targets(&self) -> Vec<Target> {
+        vec![Target::new(self.request.path.as_deref().unwrap_or("."), Op::Search, Last::Follow)]
+    }
+
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let (place, meta) = scene.found[0].existing()?;
+        let (machine, live) = (&scene.host.machine, scene.live.as_ref());
+        let matches_max = smaller(Some(self.query.matches_max), live.capability.max_grep_results);
+        let query = GrepQuery { matches_max: matches_max.unwrap_or(u64::MAX), ..self.query.clone() };
+        let found = if meta.kind == Kind::Dir {
+            query.below(machine, live, place)?
+        } else {
+            let absolute = &place.absolute;
+            let spelled = self.request.path.as_deref().unwrap_or(".");
+            scene.blob_only |= judge_path(live, Op::Read, spelled, absolute, absolute, &mut scene.warnings)?;
+            query.file(machine, live, place)?
+        };
+        let base = place.shown.clone();
+        self.judge(&mut scene, &found);
+        let form = scene.form(self.request.output_mode)?;
+        let matches =
+            payload(&scene, &form, &found, self.query.context > 0 && !self.query.files_only, &base)?;
+        let summary_text = self.summary(&found);
+        scene.warnings.extend(found.warnings);
+        scene.answer(Body::Grepped {
+            matches,
+            match_count: found.matches,
+            truncated: found.truncated,
+            summary_text,
+        })
+    }
+}
+
+impl Compiled {
+    /// What the rules have to say about the files that are shown; those they forbid were never looked at.
+    fn judge(&self, scene: &mut Scene<'_>, found: &Grepped) {
+        let live = scene.live;
+        if live.policy.rules().is_empty() {
+            return;
+        }
+        for (path, _) in &found.files {
+            let shown = live.jail.shown(path);
+            for op in [Op::Search, Op::Read] {
+                let verdict = live.policy.judge(op, &shown, &shown);
+                scene.blob_only |= verdict.blob_only;
+                if let Some(rule) = verdict.rule.filter(|_| verdict.decision == Decision::Warn) {
+                    let message = format!(
+                        "rule \"{}\" asks for care with what is shown",
+                        aos_model::text::escape(&rule.name)
+                    );
+                    let warning = Warning::new("policy_rule", message);
+                    if !scene.warnings.contains(&warning) {
+                        scene.warnings.push(warning);
+                    }
+                }
+            }
+        }
+    }
+
+    fn summary(&self, found: &Grepped) -> String {
+        if found.matches == 0 {
+            return "No matches found".to_owned();
+        }
+        let files = count(found.files.len() as u64, "file");
+        let more =
+            if found.truncated { "; there is more, narrow the search or raise `max_results`" } else { "" };
+        if self.query.files_only {
+            return format!("{files} with matches{more}");
+        }
+        let plural = if found.matches == 1 { "match" } else { "matches" };
+        format!("{} {plural} in {files}{more}", found.matches)
+    }
+}
+
+/// The rows, without a line end after the last; between files with context stands what stands between groups.
+fn payload(
+    scene: &Scene<'_>,
+    form: &Form,
+    found: &Grepped,
+    context: bool,
+    shown: &str,
+) -> Result<Payload, Refusal> {
+    let mut pieces: Vec<&[u8]> = Vec::with_capacity(2 * found.files.len());
+    for (_, text) in &found.files {
+        if context && !pieces.is_empty() {
+            pieces.push(b"--\n");
+        }
+        pieces.push(text);
+    }
+    if let Some(last) = pieces.last_mut() {
+        *last = last.strip_suffix(b"\n").unwrap_or(last);
+    }
+    form.pieces(scene.host, &pieces, shown)
+}

@@ -1,0 +1,391 @@
+//! Grep: every file of a walk, or one that was named, searched with ripgrep's engine.
+
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aos_model::limits::{GREP_WINDOW_BYTES, PATTERN_COMPILED_BYTES_MAX};
+use aos_model::receipt::Warning;
+use aos_model::refusal::Refusal;
+use encoding_rs_io::DecodeReaderBytesBuilder;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
+use ignore::overrides::{Override, OverrideBuilder};
+use rustix::fs::{FileType, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::Deadline;
+use super::collect::Collector;
+use super::giant::Giant;
+use super::lines::{Lines, Style};
+use super::listing::Item;
+use super::trouble::Troubles;
+use super::walk::{Go, Options, Visitor, Walk};
+use crate::jail::{Jail, Place, open_beneath};
+use crate::machine::Machine;
+use crate::session::Live;
+
+/// What is looked for, compiled.
+#[derive(Debug, Clone)]
+pub(crate) struct GrepQuery {
+    pub(crate) matcher: RegexMatcher,
+    pub(crate) filter: Option<Override>,
+    pub(crate) context: u64,
+    pub(crate) files_only: bool,
+    pub(crate) ignored_too: bool,
+    pub(crate) matches_max: u64,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Grepped {
+    /// Absolute paths and their rows, in path order.
+    pub(crate) files: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) matches: u64,
+    pub(crate) truncated: bool,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Compiles a pattern as ripgrep does, in less memory. The error is a sentence.
+pub(crate) fn compile_regex(pattern: &str, fixed: bool, ignore_case: bool) -> Result<RegexMatcher, String> {
+    RegexMatcherBuilder::new()
+        .multi_line(true)
+        .line_terminator(Some(b'\n'))
+        .ban_byte(Some(0))
+        .fixed_strings(fixed)
+        .case_insensitive(ignore_case)
+        .size_limit(PATTERN_COMPILED_BYTES_MAX)
+        .dfa_size_limit(PATTERN_COMPILED_BYTES_MAX)
+        .build(pattern)
+        .map_err(|why| reason(&why.to_string()))
+}
+
+/// The last line of an error says what is wrong; those before it repeat the pattern.
+fn reason(why: &str) -> String {
+    let last = why.lines().last().unwrap_or_default();
+    let short: String = last.strip_prefix("error: ").unwrap_or(last).chars().take(300).collect();
+    aos_model::text::escape(&short)
+}
+
+/// A filter as `rg -g` takes it; `None` when it says nothing.
+pub(crate) fn compile_filter(glob: &str) -> Result<Option<Override>, String> {
+    let mut builder = OverrideBuilder::new("");
+    builder.add(glob).map_err(|why| reason(&why.to_string()))?;
+    let filter = builder.build().map_err(|why| reason(&why.to_string()))?;
+    Ok(Some(filter).filter(|filter| !filter.is_empty()))
+}
+
+impl GrepQuery {
+    /// Searches everything below a folder.
+    pub(crate) fn below(&self, machine: &Machine, live: &Live, place: &Place) -> Result<Grepped, Refusal> {
+        let (deadline, troubles) = (Deadline::new(machine), Troubles::default());
+        let options =
+            Options { ignored_too: self.ignored_too, overrides: self.filter.as_ref(), ..Options::default() };
+        let mut walk = Walk::new(live, place, options, &deadline, &troubles, machine.cores);
+        walk.in_order |= live.capability.max_scan_bytes.is_some();
+        let grep = self.start(live, place, &deadline, &troubles);
+        let cut = walk.run(&grep, place)?;
+        Ok(finish(grep.collector, cut, &live.jail, &deadline, troubles))
+    }
+
+    /// Searches one file that was named: always, and all of it as text.
+    pub(crate) fn file(&self, machine: &Machine, live: &Live, place: &Place) -> Result<Grepped, Refusal> {
+        let (deadline, troubles) = (Deadline::new(machine), Troubles::default());
+        let (file, meta) = place.open_file()?;
+        let grep = self.start(live, place, &deadline, &troubles);
+        let shown = || place.shown.clone();
+        let mut lines = Lines::new(grep.style(), &shown);
+        let task = Task { file: &file, size: meta.size, named: true };
+        let cut = if live.capability.max_scan_files == Some(0) {
+            true
+        } else {
+            let (go, outcome) = grep.search(&mut grep.hand(), &task, &mut lines);
+            outcome.map_err(|why| place.fault("read", why))?;
+            go == Go::Cut
+        };
+        grep.keep(place.absolute.clone(), lines);
+        Ok(finish(grep.collector, cut, &live.jail, &deadline, troubles))
+    }
+
+    fn start<'a>(
+        &'a self,
+        live: &'a Live,
+        place: &Place,
+        deadline: &'a Deadline,
+        troubles: &'a Troubles,
+    ) -> Grep<'a> {
+        Grep {
+            query: self,
+            jail: &live.jail,
+            cross_mounts: place.cross_mounts,
+            collector: Collector::new(self.matches_max),
+            bytes_left: live.capability.max_scan_bytes.map(AtomicU64::new),
+            deadline,
+            troubles,
+        }
+    }
+}
+
+fn finish(collector: Collector, cut: bool, jail: &Jail, deadline: &Deadline, troubles: Troubles) -> Grepped {
+    let collected = collector.finish();
+    let mut warnings = troubles.warnings(jail, collected.bound.as_deref());
+    warnings.extend(deadline.warning());
+    Grepped {
+        truncated: collected.truncated || cut || deadline.has_passed(),
+        files: collected.files,
+        matches: collected.matches,
+        warnings,
+    }
+}
+
+/// A grep under way.
+#[derive(Debug)]
+struct Grep<'a> {
+    query: &'a GrepQuery,
+    jail: &'a Jail,
+    cross_mounts: bool,
+    collector: Collector,
+    /// Bytes of files that may still be read.
+    bytes_left: Option<AtomicU64>,
+    deadline: &'a Deadline,
+    troubles: &'a Troubles,
+}
+
+/// What one hand keeps between files.
+struct Hand {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    buffer: Vec<u8>,
+}
+
+/// A file to search.
+struct Task<'a> {
+    file: &'a OwnedFd,
+    size: u64,
+    /// Named by the request, and so searched whatever is in it.
+    named: bool,
+}
+
+/// Files up to this size are read at once and searched in one piece.
+const PIECE_BYTES: usize = 1 << 20;
+/// How far ripgrep looks before it takes a file for text.
+const FIRST_LOOK_BYTES: usize = 64 << 10;
+/// ... and how far before that, for a byte order mark.
+const MARK_BYTES: usize = 3;
+
+impl Visitor for Grep<'_> {
+    type Hand = Hand;
+
+    fn hand(&self) -> Hand {
+        Hand {
+            matcher: self.query.matcher.clone(),
+            searcher: self.searcher(BinaryDetection::none()),
+            buffer: vec![0; PIECE_BYTES],
+        }
+    }
+
+    fn done(&self, _: Hand) {}
+
+    fn enters(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn wants(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn visit(&self, hand: &mut Hand, item: Item<'_>) -> Go {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = open_beneath(&item.folder().fd, item.name(), flags, self.cross_mounts);
+        let looked = opened.and_then(|file| rustix::fs::fstat(&file).map(|stat| (file, stat)));
+        let (file, stat) = match looked {
+            Ok(looked) => looked,
+            Err(why) => {
+                self.troubles.skipped(&item.path(), why);
+                return Go::On;
+            }
+        };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Go::On;
+        }
+        let shown = || self.jail.shown(&item.path());
+        let mut lines = Lines::new(self.style(), &shown);
+        let task = Task { file: &file, size: stat.st_size as u64, named: false };
+        let (go, outcome) = self.search(hand, &task, &mut lines);
+        if let Err(why) = outcome {
+            self.troubles.skipped(&item.path(), why);
+        }
+        self.keep(item.path(), lines);
+        go
+    }
+
+    fn is_past(&self, item: &Item<'_>) -> bool {
+        self.collector.is_past(|| item.path())
+    }
+}
+
+impl Grep<'_> {
+    fn searcher(&self, binary: BinaryDetection) -> Searcher {
+        let context = usize::try_from(self.query.context).unwrap_or(usize::MAX);
+        SearcherBuilder::new()
+            .line_number(!self.query.files_only)
+            .before_context(context)
+            .after_context(context)
+            .heap_limit(Some(GREP_WINDOW_BYTES))
+            .binary_detection(binary)
+            .build()
+    }
+
+    fn style(&self) -> Style {
+        Style {
+            matches_max: self.query.matches_max.saturating_add(1),
+            files_only: self.query.files_only,
+            context: self.query.context > 0 && !self.query.files_only,
+        }
+    }
+
+    fn keep(&self, path: Vec<u8>, lines: Lines<'_>) {
+        if !lines.found.ends.is_empty() {
+            self.collector.add(path, lines.found);
+        }
+    }
+
+    /// Searches a file as far as the scan's bytes reach.
+    fn search(&self, hand: &mut Hand, task: &Task<'_>, lines: &mut Lines<'_>) -> (Go, Result<(), Errno>) {
+        let Some(bytes_left) = &self.bytes_left else { return (Go::On, self.search_all(hand, task, lines)) };
+        // One hand at a time counts, in path order.
+        let left = bytes_left.load(Ordering::Relaxed);
+        bytes_left.store(left.saturating_sub(task.size), Ordering::Relaxed);
+        if task.size <= left {
+            return (Go::On, self.search_all(hand, task, lines));
+        }
+        (Go::Cut, self.search_by_line(hand, task, lines, Some(left)))
+    }
+
+    fn search_all(&self, hand: &mut Hand, task: &Task<'_>, lines: &mut Lines<'_>) -> Result<(), Errno> {
+        let (len, whole) = fill(task, &mut hand.buffer)?;
+        let text = &hand.buffer[..len];
+        let mut source = Source { file: task.file, deadline: self.deadline, failed: None };
+        let outcome = match look(text, task.named) {
+            Look::Binary => return Ok(()),
+            Look::Text if whole => hand.searcher.search_slice(&hand.matcher, text, &mut *lines),
+            Look::Text | Look::Unsure => {
+                let binary = if task.named { BinaryDetection::none() } else { BinaryDetection::quit(0) };
+                // A new one for each: a buffer that grew for one file would look further into the next.
+                let mut searcher = self.searcher(binary);
+                searcher.search_reader(&hand.matcher, text.chain(&mut source), &mut *lines)
+            }
+        };
+        match (outcome, source.failed) {
+            (Ok(()), _) => Ok(()),
+            (Err(_), Some(Failed::Late)) => Ok(()),
+            (Err(_), Some(Failed::Errno(why))) => Err(why),
+            // A line, or the context of one, is too long to be held.
+            (Err(_), None) => {
+                lines.restart();
+                self.search_by_line(hand, task, lines, None)
+            }
+        }
+    }
+
+    /// The slow way from the start of the file, in bounded memory.
+    fn search_by_line(
+        &self,
+        hand: &Hand,
+        task: &Task<'_>,
+        lines: &mut Lines<'_>,
+        bytes_max: Option<u64>,
+    ) -> Result<(), Errno> {
+        rustix::fs::seek(task.file, SeekFrom::Start(0))?;
+        let mut source = Source { file: task.file, deadline: self.deadline, failed: None };
+        let giant = Giant {
+            matcher: &hand.matcher,
+            lines,
+            context: if self.query.files_only { 0 } else { self.query.context },
+            stop_at_nul: !task.named,
+            cut_at_end: bytes_max.is_some(),
+        };
+        let limited = (&mut source).take(bytes_max.unwrap_or(u64::MAX));
+        let mut decoded = DecodeReaderBytesBuilder::new()
+            .utf8_passthru(true)
+            .strip_bom(true)
+            .bom_override(true)
+            .build(limited);
+        match (giant.search(&mut decoded), source.failed) {
+            (Ok(()), _) | (Err(_), Some(Failed::Late)) => Ok(()),
+            (Err(_), Some(Failed::Errno(why))) => Err(why),
+            (Err(_), None) => Err(Errno::IO),
+        }
+    }
+}
+
+/// What the first bytes of a file say about it.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    Text,
+    Binary,
+    /// It has a NUL further on, or is in an encoding that is full of them.
+    Unsure,
+}
+
+fn look(text: &[u8], named: bool) -> Look {
+    if named {
+        return Look::Text;
+    }
+    if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
+        return Look::Unsure;
+    }
+    let line_in_mark = text[..text.len().min(MARK_BYTES)].contains(&b'\n');
+    match memchr::memchr(0, text) {
+        None => Look::Text,
+        Some(at) if at < FIRST_LOOK_BYTES && !line_in_mark => Look::Binary,
+        Some(_) => Look::Unsure,
+    }
+}
+
+/// Reads as much of a file as fits. True when that is all of it.
+fn fill(task: &Task<'_>, buffer: &mut [u8]) -> Result<(usize, bool), Errno> {
+    let mut len = 0;
+    while len < buffer.len() {
+        // One byte more than the file has: a short answer says that this is the end.
+        let wanted = if task.size == 0 { buffer.len() } else { buffer.len().min(task.size as usize + 1) };
+        match rustix::io::read(task.file, &mut buffer[len..wanted.max(len + 1)]) {
+            Ok(0) => return Ok((len, true)),
+            Ok(n) => len += n,
+            Err(Errno::INTR) => continue,
+            Err(why) => return Err(why),
+        }
+        if len as u64 == task.size {
+            return Ok((len, true));
+        }
+    }
+    Ok((len, false))
+}
+
+/// A file that is read until the deadline.
+struct Source<'a> {
+    file: &'a OwnedFd,
+    deadline: &'a Deadline,
+    failed: Option<Failed>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Failed {
+    Late,
+    Errno(Errno),
+}
+
+impl Read for Source<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.deadline.is_over() {
+            self.failed = Some(Failed::Late);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        rustix::io::read(self.file, buffer).map_err(|why| {
+            if why != Errno::INTR {
+                self.failed = Some(Failed::Errno(why));
+            }
+            why.into()
+        })
+    }
+}

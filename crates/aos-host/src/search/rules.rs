@@ -1,0 +1,174 @@
+//! What is ignored: the ignore files of the folders on the way down, weighed as ripgrep weighs them.
+//!
+//! The nearest file of a kind speaks first; `.rgignore` outweighs `.ignore`, which outweighs `.gitignore`, which
+//! outweighs `.git/info/exclude`. Git's files count only inside a repository, and none from above one.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use aos_model::limits::IGNORE_FILE_BYTES_MAX;
+use aos_model::receipt::Kind;
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::fs::OFlags;
+
+use crate::jail::{Jail, Meta, is_below, open_beneath};
+
+/// The rules of one folder that has some; folders without share their parent's.
+#[derive(Debug)]
+pub(super) struct Rules {
+    parent: Option<Arc<Rules>>,
+    /// How many bytes of an absolute path lead to the folder of these rules, the slash included.
+    prefix: usize,
+    rgignore: Gitignore,
+    ignore: Gitignore,
+    gitignore: Gitignore,
+    exclude: Gitignore,
+    /// A repository begins in this folder.
+    has_git: bool,
+    /// This folder or one above it is a repository's.
+    in_git: bool,
+}
+
+/// Which names with a meaning for the rules stand in a folder.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Marks {
+    pub(super) rgignore: bool,
+    pub(super) ignore: bool,
+    pub(super) gitignore: bool,
+    /// `.git`, a folder or the file of a worktree.
+    pub(super) git: bool,
+    pub(super) git_is_folder: bool,
+    /// `.jj`, which ripgrep takes for a repository too.
+    pub(super) jj: bool,
+}
+
+impl Marks {
+    pub(super) fn see(&mut self, name: &[u8], kind: Kind) {
+        match name {
+            b".rgignore" => self.rgignore = true,
+            b".ignore" => self.ignore = true,
+            b".gitignore" => self.gitignore = true,
+            b".jj" => self.jj = true,
+            b".git" if matches!(kind, Kind::Dir | Kind::File) => {
+                self.git = true;
+                self.git_is_folder = kind == Kind::Dir;
+            }
+            _ => {}
+        }
+    }
+
+    fn any(self) -> bool {
+        self.rgignore || self.ignore || self.gitignore || self.git || self.jj
+    }
+
+    /// By asking for each name: for a folder that is not listed.
+    fn ask(dir: &OwnedFd) -> Marks {
+        let mut marks = Marks::default();
+        for name in [b".rgignore".as_slice(), b".ignore", b".gitignore", b".git", b".jj"] {
+            if let Ok(Some(meta)) = Meta::at(dir, name) {
+                marks.see(name, meta.kind);
+            }
+        }
+        marks
+    }
+}
+
+impl Rules {
+    /// The rules that hold in a folder whose absolute path, slash included, is `prefix` bytes long.
+    pub(super) fn load(
+        dir: &OwnedFd,
+        prefix: usize,
+        marks: Marks,
+        parent: Option<Arc<Rules>>,
+        cross_mounts: bool,
+    ) -> Option<Arc<Rules>> {
+        if !marks.any() {
+            return parent;
+        }
+        let has_git = marks.git || marks.jj;
+        let in_git = has_git || parent.as_ref().is_some_and(|parent| parent.in_git);
+        let read = |wanted: bool, name: &str| {
+            if wanted { read_rules(dir, name, cross_mounts) } else { Gitignore::empty() }
+        };
+        Some(Arc::new(Rules {
+            prefix,
+            rgignore: read(marks.rgignore, ".rgignore"),
+            ignore: read(marks.ignore, ".ignore"),
+            gitignore: read(marks.gitignore && in_git, ".gitignore"),
+            exclude: read(marks.git_is_folder, ".git/info/exclude"),
+            has_git,
+            in_git,
+            parent,
+        }))
+    }
+
+    /// The rules of the folders above `base`, up to the root that it lies in. What is above the root is not ours to read.
+    pub(super) fn above(jail: &Jail, base: &[u8]) -> Option<Arc<Rules>> {
+        let root =
+            jail.roots.iter().filter(|root| is_below(base, &root.path)).max_by_key(|root| root.path.len())?;
+        let mut rules = None;
+        let slashes = (root.path.len()..base.len()).filter(|at| base[*at] == b'/');
+        for end in slashes {
+            let below = base[root.path.len()..end].strip_prefix(b"/").unwrap_or(b".");
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+            let Ok(dir) = open_beneath(&root.fd, below, flags, jail.cross_mounts) else { continue };
+            rules = Rules::load(&dir, end + 1, Marks::ask(&dir), rules, jail.cross_mounts);
+        }
+        rules
+    }
+
+    /// What the rules say of an absolute path that lies below them.
+    pub(super) fn matched(&self, path: &[u8], is_dir: bool) -> Match<()> {
+        let mut said = [Match::None, Match::None, Match::None, Match::None];
+        let mut in_reach_of_git = self.in_git;
+        let mut next = Some(self);
+        while let Some(rules) = next {
+            let below = Path::new(OsStr::from_bytes(&path[rules.prefix..]));
+            let git = [&rules.gitignore, &rules.exclude].map(|git| in_reach_of_git.then_some(git));
+            let here = [Some(&rules.rgignore), Some(&rules.ignore), git[0], git[1]];
+            for (said, matcher) in said.iter_mut().zip(here) {
+                if let Some(matcher) = matcher.filter(|matcher| said.is_none() && !matcher.is_empty()) {
+                    *said = matcher.matched(below, is_dir).map(drop);
+                }
+            }
+            in_reach_of_git &= !rules.has_git;
+            next = rules.parent.as_deref();
+        }
+        let [rgignore, ignore, gitignore, exclude] = said;
+        rgignore.or(ignore).or(gitignore).or(exclude)
+    }
+}
+
+/// One ignore file. As with ripgrep, a line that is no rule is passed over, and text that is no UTF-8 ends it.
+fn read_rules(dir: &OwnedFd, name: &str, cross_mounts: bool) -> Gitignore {
+    let mut builder = GitignoreBuilder::new("");
+    let bytes = read_small(dir, name, cross_mounts).unwrap_or_default();
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    for line in bytes.split(|b| *b == b'\n') {
+        let Ok(line) = std::str::from_utf8(line) else { break };
+        let _ = builder.add_line(None, line.strip_suffix('\r').unwrap_or(line));
+    }
+    builder.build().unwrap_or_else(|_| Gitignore::empty())
+}
+
+fn read_small(dir: impl AsFd, name: &str, cross_mounts: bool) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = open_beneath(dir, name, flags, cross_mounts).ok()?;
+    let meta = Meta::of(&file).ok().filter(|meta| meta.kind == Kind::File)?;
+    let mut bytes = vec![0; (meta.size as usize).min(IGNORE_FILE_BYTES_MAX)];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::io::read(&file, &mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    bytes.truncate(filled);
+    Some(bytes)
+}

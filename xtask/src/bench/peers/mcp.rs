@@ -1,0 +1,112 @@
+//! A file server that speaks MCP on its standard streams: one line of JSON-RPC a message.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::bench::daemon::Running;
+use crate::bench::report::Sample;
+use crate::bench::small_files::Contender;
+use crate::bench::task::{Kind, Task, content, mark};
+
+#[derive(Debug)]
+pub(super) struct Server {
+    name: String,
+    root: PathBuf,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    next: u64,
+    _running: Running,
+}
+
+impl Server {
+    /// `command` gets the folder it may work in as its last argument.
+    pub(super) fn start(name: String, mut command: Command, root: &Path) -> anyhow::Result<Server> {
+        // Without this a server may take the folder and the path for different places.
+        let root = root.canonicalize()?;
+        command.arg(&root).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let to = child.stdin.take().expect("BUG: piped above");
+        let from = BufReader::with_capacity(64 << 10, child.stdout.take().expect("BUG: piped above"));
+        let mut server = Server { name, root, to, from, next: 0, _running: Running(child) };
+        let hello = json!({
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": { "name": "aos-bench", "version": env!("CARGO_PKG_VERSION") },
+        });
+        let (request, answered_by) = server.request("initialize", &hello);
+        let answer: Value = serde_json::from_str(&server.exchange(&request, &answered_by)?)?;
+        anyhow::ensure!(answer["result"]["serverInfo"].is_object(), "no MCP server: {answer}");
+        let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        server.to.write_all(format!("{ready}\n").as_bytes())?;
+        Ok(server)
+    }
+
+    /// A line to send, and what the line that answers it holds.
+    fn request(&mut self, method: &str, params: &Value) -> (String, [String; 2]) {
+        self.next += 1;
+        let id = self.next;
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        (format!("{request}\n"), [format!("\"id\":{id},"), format!("\"id\":{id}}}")])
+    }
+
+    /// Sends a line and reads until it is answered; a server may send notifications in between.
+    fn exchange(&mut self, request: &str, answered_by: &[String; 2]) -> anyhow::Result<String> {
+        self.to.write_all(request.as_bytes())?;
+        let mut line = String::new();
+        loop {
+            line.clear();
+            anyhow::ensure!(self.from.read_line(&mut line)? > 0, "{} went away", self.name);
+            if answered_by.iter().any(|id| line.contains(id)) {
+                return Ok(line);
+            }
+        }
+    }
+
+    /// Both servers use the same words.
+    fn arguments(&self, task: &Task, call: usize) -> (&'static str, Value) {
+        let path = self.root.join(task.file());
+        match task.kind {
+            Kind::Read | Kind::Head => ("read_text_file", json!({ "path": path })),
+            Kind::Write => ("write_file", json!({ "path": path, "content": content(task.size, call + 1) })),
+            Kind::Edit => {
+                let edit = json!({ "oldText": mark(call), "newText": mark(call + 1) });
+                ("edit_file", json!({ "path": path, "edits": [edit] }))
+            }
+        }
+    }
+}
+
+impl Contender for Server {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn takes(&self, kind: Kind) -> bool {
+        kind != Kind::Head
+    }
+
+    fn turn(
+        &mut self,
+        task: &Task,
+        calls: std::ops::Range<usize>,
+        sample: &mut Sample,
+    ) -> anyhow::Result<()> {
+        for call in calls {
+            let (tool, arguments) = self.arguments(task, call);
+            let (request, answered_by) =
+                self.request("tools/call", &json!({ "name": tool, "arguments": arguments }));
+            let answer = sample.time(|| self.exchange(&request, &answered_by))?;
+            let answer: Value = serde_json::from_str(&answer)?;
+            let succeeded = answer["result"]["content"].is_array() && answer["result"]["isError"] != true;
+            anyhow::ensure!(succeeded, "{tool} failed: {answer}");
+        }
+        Ok(())
+    }
+}
