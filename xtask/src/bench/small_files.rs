@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Builds the product in release and says where the programs are.
-fn build() -> anyhow::Result<PathBuf> {
+pub(super) fn build() -> anyhow::Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let status =
         Command::new(cargo).args(["build", "--quiet", "--release", "--package", "aos", "--bins"]).status()?;

@@ -21,6 +21,8 @@ mod zoo;
 
 use crate::{Case, Need, Outcome};
 
+pub use interrupted::asked_to_stop;
+
 pub fn cases() -> Vec<Case> {
     let case = |id, run: fn() -> Outcome| Case { id, needs: &[], run };
     let root = |id, run: fn() -> Outcome| Case { id, needs: &[Need::Root], run };
@@ -68,8 +70,10 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
+type Own = (&'static str, fn() -> Outcome);
+
 /// Siblings of the listed cases.
-fn own() -> Vec<(&'static str, fn() -> Outcome)> {
+fn own() -> Vec<Own> {
     vec![
         ("OWN-EXEC-ORPHAN-PRINTER", ending::an_orphan_that_prints),
         ("OWN-EXEC-SHORT-TIMEOUT", ending::half_a_second),

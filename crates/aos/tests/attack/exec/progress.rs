@@ -93,23 +93,26 @@ pub fn the_client() -> Outcome {
             findings.add(check(text(&output.stderr) == err, || format!("{words:?}: {output:?}")));
         }
     }
-    // A flood goes through whole, in order, and not all of it at the end.
-    let mut child = aos_exec(&room, &room.session, &["--", "sh", "-c", "echo first; sleep 1; seq 1 200000"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().expect("it was piped"));
-    let mut line = String::new();
-    lines.read_line(&mut line).map_err(|why| why.to_string())?;
-    findings
-        .add(check(line == "first\n" && child.try_wait().unwrap().is_none(), || format!("not live: {line}")));
-    let mut rest = String::new();
-    lines.read_to_string(&mut rest).map_err(|why| why.to_string())?;
-    let all: String = (1..=200_000).map(|n| format!("{n}\n")).collect();
-    findings.add(check(rest == all, || format!("{} of {} bytes came through", rest.len(), all.len())));
-    findings.add(check(child.wait().is_ok_and(|status| status.success()), || "it did not end well".into()));
+    findings.add(a_flood_through_the_client(&room));
     findings.add(room.finish());
     findings.outcome()
+}
+
+/// It goes through whole, in order, and not all of it at the end.
+fn a_flood_through_the_client(room: &Room) -> Outcome {
+    let words = ["--", "sh", "-c", "echo first; sleep 1; seq 1 200000"];
+    let mut child = aos_exec(room, &room.session, &words).stdout(Stdio::piped()).spawn().expect("aos starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it was piped"));
+    let (mut first, mut rest) = (String::new(), String::new());
+    let read = lines.read_line(&mut first).and_then(|_| {
+        let live = child.try_wait()?.is_none();
+        lines.read_to_string(&mut rest).map(|_| live)
+    });
+    let status = child.wait();
+    check(read.is_ok_and(|live| live) && first == "first\n", || format!("not live: {first}"))?;
+    let all: String = (1..=200_000).map(|n| format!("{n}\n")).collect();
+    check(rest == all, || format!("{} of {} bytes came through", rest.len(), all.len()))?;
+    check(status.is_ok_and(|status| status.success()), || "it did not end well".into())
 }
 
 /// Ctrl-C reaches the command, and its end is passed on.

@@ -81,9 +81,8 @@ pub fn the_secret_outside() -> Outcome {
         format!("cat /proc/1/cwd/{outside}/secret"),
         format!("for p in /proc/[0-9]*; do cat $p/root{outside}/secret && exit 0; done; exit 1"),
         format!("mv {outside}/secret stolen; cat stolen"),
-        format!(
-            "find / -name secret -path '*outside*' 2>/dev/null | grep . && find / -name secret -exec cat {{}} +"
-        ),
+        "find / -name secret -path '*outside*' 2>/dev/null | grep . && find / -name secret -exec cat {} +"
+            .into(),
     ] {
         let receipt = strict.sh(&script);
         findings.add(expect(&script, &receipt, &["ok"]));
