@@ -139,6 +139,9 @@ fn own() -> Vec<Own> {
         ("OWN-EXEC-TWO-SESSIONS", sessions::apart),
         ("OWN-EXEC-BESIDE", sessions::reads_run_beside),
         ("OWN-EXEC-OUR-SOCKET", sessions::our_socket_is_out_of_reach),
+        ("OWN-EXEC-OPERATOR", sessions::operators_verbs),
+        ("OWN-EXEC-ORDER", sessions::in_order),
+        ("OWN-EXEC-HOMES", view::the_users_own_home),
         ("OWN-EXEC-RESTART", sessions::after_a_restart),
     ]
 }

@@ -275,5 +275,24 @@ pub fn mounts() -> Outcome {
     check(room.says(&format!("echo x > {work}/new; cat {work}/f"))? == "work", || "its own place".into())?;
     check(room.world.parent.join("work/new").exists(), || "rw does not land".into())?;
     check(!room.world.parent.join("data/new").exists(), || "ro landed".into())?;
+    our_home_is_no_mount(&room)?;
     room.finish()
+}
+
+/// Our own home is not to be had this way either, whole, in part, or inside something else.
+fn our_home_is_no_mount(room: &Room) -> Outcome {
+    let home = &room.world.home;
+    for path in [home.clone(), home.join("state"), home.join("run"), room.world.parent.clone()] {
+        let mounts = json!([{ "host_path": path, "mount_path": "/got", "mode": "rw" }]);
+        let target = json!({ "local": { "workdir": room.world.root, "mounts": mounts } });
+        let opened =
+            room.world.open_receipt(json!({ "target": target, "policy": { "preset": "permissive" } }));
+        expect(&format!("{}", path.display()), &opened, &["error / invalid_mount", "ready"])?;
+        if let Some(session) = opened["session_id"].as_str() {
+            let script = "find /got | grep -e journal.db -e aosd.sock; echo x > /got/journal.db; echo x > /got/home/state/journal.db";
+            let receipt = room.exec_in(session, json!({ "argv": ["sh", "-c", script] }));
+            check(receipt["stdout_bytes"] == 0, || format!("{}: {receipt}", path.display()))?;
+        }
+    }
+    Ok(())
 }

@@ -27,6 +27,9 @@ pub fn impossible_words() -> Outcome {
         expect(program, &run(json!([program]))?, &["error / spawn_failed", "forbidden"])?;
         expect(program, &run(json!([program, "x"]))?, &["error / spawn_failed", "forbidden"])?;
     }
+    let patch = json!({ "LARGE": "x".repeat(3_000_000) });
+    let receipt = room.exec(json!({ "argv": ["touch", "started"], "env_patch": patch }));
+    expect("a variable of 3 MB", &receipt, FAILED)?;
     // Just as long as the system takes is taken.
     let receipt = run(json!(["sh", "-c", "echo ${#1}", "sh", "x".repeat(131_000)]))?;
     check(room.stdout(&receipt).trim() == "131000", || format!("a long word: {}", receipt["status"]))?;

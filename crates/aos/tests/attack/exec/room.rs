@@ -215,6 +215,8 @@ impl Room {
     /// For a case that restarted its daemon: what was counted before means nothing any more.
     pub fn world_finish(self) -> Outcome {
         no_mounts_below(&self.world.parent)?;
+        let (code, out, err) = self.world.aos(&["replay", "--verify"]);
+        check(code == 0 && out.trim() == "MATCH", || format!("aos replay --verify: {code}\n{out}{err}"))?;
         self.world.finish()
     }
 }

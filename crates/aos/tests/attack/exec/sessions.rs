@@ -137,6 +137,48 @@ pub fn our_socket_is_out_of_reach() -> Outcome {
     findings.outcome()
 }
 
+/// What only the operator may ask for, no command may ask for, however few walls it has around it.
+pub fn operators_verbs() -> Outcome {
+    let room = Room::open(json!({ "isolation": "none", "policy": { "preset": "permissive" } }));
+    let (aos, home) = (crate::world::AOS, room.world.home.display().to_string());
+    let open = json!({ "target": { "local": { "workdir": "/" } } }).to_string();
+    let kill = json!({ "session_id": room.session, "signal": "kill" }).to_string();
+    for words in
+        [vec![aos, "call", "host.session.open", &open], vec![aos, "call", "host.session.signal", &kill]]
+    {
+        let params =
+            json!({ "argv": words, "env_patch": { "AOS_HOME": home }, "timeout_ns": ns(10 * SECOND) });
+        let receipt = room.exec(params);
+        expect("a command", &receipt, &["ok"])?;
+        check(receipt["exit_code"] != 0, || format!("{words:?}: {receipt}"))?;
+    }
+    expect("the session", &room.run(&["true"]), &["ok"])?;
+    room.finish()
+}
+
+/// Commands that change things run one at a time, in the order in which they came.
+pub fn in_order() -> Outcome {
+    let room = Room::new();
+    let mut client = room.world.client();
+    for number in 0..20 {
+        // The earlier, the slower: only an order that is kept gives this result.
+        let script = format!("sleep 0.0{}; echo {number} >> f", 9 - number % 10);
+        let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
+        let call = json!({ "kind": "host.exec", "params": params });
+        let line = json!({ "jsonrpc": "2.0", "id": number, "method": "effect.call", "params": call });
+        client.send(format!("{line}\n").as_bytes()).map_err(|why| why.to_string())?;
+    }
+    let mut answers = 0;
+    while answers < 20 {
+        let line = client.line().ok_or("the daemon hung up")?;
+        answers += usize::from(line.contains("\"exit_code\":0"));
+    }
+    let expected: String = (0..20).map(|number| format!("{number}\n")).collect();
+    let found = String::from_utf8_lossy(&room.world.read("f")).into_owned();
+    check(found == expected, || format!("out of order: {found}"))?;
+    room.finish()
+}
+
 /// Sessions outlive the daemon; what they may do and see is the same afterwards.
 pub fn after_a_restart() -> Outcome {
     let extra = json!({

@@ -108,7 +108,9 @@ pub fn the_secret_outside() -> Outcome {
 
 pub fn its_own_defaults() -> Outcome {
     let wrapper =
-        ["sh", "-c", "umask 077; ulimit -n 1048576; exec nice -n 5 \"$@\"", "sh"].map(str::to_owned).to_vec();
+        ["sh", "-c", "umask 077; ulimit -n 1048576 || ulimit -n $(ulimit -Hn); exec nice -n 5 \"$@\"", "sh"]
+            .map(str::to_owned)
+            .to_vec();
     let wrapper = if is_root() { wrapper } else { Vec::new() };
     let room = Room::of(World::with(Start { wrapper, ..Start::default() }), json!({}));
     let said = room.says("umask; ulimit -Sn; ulimit -Hn; ulimit -c; nice")?;
@@ -320,6 +322,36 @@ pub fn the_users_home() -> Outcome {
     findings.add(check(script.contains("echo tool"), || "the toolchain was written".into()));
     findings.add(room.finish());
     findings.outcome()
+}
+
+/// The other two kinds of HOME: the user's own, to read or to write.
+pub fn the_users_own_home() -> Outcome {
+    let mut world = World::asleep(Start::default());
+    let user = world.parent.join("user");
+    std::fs::create_dir(&user).unwrap();
+    std::fs::write(user.join("mine"), "mine\n").unwrap();
+    let env = vec![("HOME".to_owned(), user.display().to_string())];
+    world.set_start(Start { env, ..Start::default() });
+    world.start_daemon();
+    let room = Room::of(world, permissive());
+    let open =
+        |home: &str| room.another(json!({ "local": { "home": home }, "policy": { "preset": "permissive" } }));
+    for (home, writable) in [("read_only", false), ("host", true)] {
+        let session = open(home);
+        let run = |script: &str| room.exec_in(&session, json!({ "argv": ["sh", "-c", script] }));
+        let receipt = run("echo $HOME; cat ~/mine");
+        check(room.stdout(&receipt) == format!("{}\nmine\n", user.display()), || {
+            format!("{home}: {receipt}")
+        })?;
+        let receipt = run(&format!("echo x > ~/{home}"));
+        check((receipt["exit_code"] == 0) == writable, || format!("{home}: {receipt}"))?;
+        check(user.join(home).exists() == writable, || format!("{home}: not as said"))?;
+    }
+    let receipt = room.sh("cat ~/mine; echo x > ~/private");
+    check(!room.stdout(&receipt).contains("mine") && !user.join("private").exists(), || {
+        format!("{receipt}")
+    })?;
+    room.finish()
 }
 
 /// The root holds our own home: for a command it is not there.
