@@ -1,7 +1,7 @@
 //! `policy.evaluate`: what policy would say, by the function that enforces it. Touches nothing.
 
 use aos_model::path::Spelled;
-use aos_model::policy::{CommandQuery, Evaluation, PathQuery, Policy, PolicySpec, lexical_join};
+use aos_model::policy::{CommandQuery, Evaluation, PathQuery, Policy, PolicySpec, Verdict, lexical_join};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::strict::present;
 use serde::Deserialize;
@@ -83,18 +83,32 @@ fn run(policy: &Policy, cwd: &str, workspaces: &[&str], asked: &Evaluate) -> Res
         }
         (None, Some(argv)) => {
             let command_cwd = link_free(&beneath(cwd, asked.command_cwd.as_deref().unwrap_or(cwd)));
-            let home = std::env::var("HOME").ok();
-            Ok(access.evaluate_command(&CommandQuery {
-                argv,
-                cwd,
-                workspaces,
-                command_cwd: &command_cwd,
-                home: home.as_deref(),
-                resolve: &|path| link_free(path),
-            }))
+            Ok(command(policy, cwd, workspaces, argv, &command_cwd).0)
         }
         _ => Err(Refusal::new(Code::InvalidParams, "give either `path` or `argv`")),
     }
+}
+
+/// What policy says about a command: the points by where it reaches, the rules by what it names.
+pub(crate) fn command<'p>(
+    policy: &'p Policy,
+    cwd: &str,
+    workspaces: &[&str],
+    argv: &[String],
+    command_cwd: &str,
+) -> (Evaluation, Verdict<'p>) {
+    let home = std::env::var("HOME").ok();
+    let query = CommandQuery {
+        argv,
+        cwd,
+        workspaces,
+        command_cwd,
+        home: home.as_deref(),
+        resolve: &|path| link_free(path),
+    };
+    let evaluation = policy.host_access().evaluate_command(&query);
+    let verdict = policy.judge_command(&query, evaluation.references());
+    (evaluation, verdict)
 }
 
 /// Joined but not simplified: what `..` means depends on the links before it.

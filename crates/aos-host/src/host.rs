@@ -9,6 +9,7 @@ use aos_model::state::{Effects, SessionRecord, SessionState, decode_session, ses
 use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Reader, SqliteJournal, Swept};
 
 use crate::change::{self, PathLocks};
+use crate::exec::Executor;
 use crate::machine::Machine;
 use crate::session::{self, Sessions};
 
@@ -22,6 +23,7 @@ pub struct Host {
     pub(crate) sessions: Sessions,
     pub(crate) sessions_max: usize,
     pub(crate) locks: PathLocks,
+    pub(crate) executor: Executor,
     /// Paths that are outside for every session, whatever its roots are.
     pub(crate) hidden: Vec<Vec<u8>>,
     home: Home,
@@ -44,6 +46,7 @@ impl Host {
             home.sync()?;
         }
         let hidden = hidden_paths(&home)?;
+        let executor = Executor::new(&machine.spawner, home.rooms()?);
         let host = Host {
             machine,
             journal,
@@ -52,6 +55,7 @@ impl Host {
             sessions: Sessions::default(),
             sessions_max: session::sessions_max(),
             locks: PathLocks::default(),
+            executor,
             hidden,
             home,
         };
@@ -64,7 +68,7 @@ impl Host {
                 if state == SessionState::Expired { "host.session.expired" } else { "host.session.lost" };
             host.note(kind, &session_id, &why, fact);
         }
-        host.drop_orphaned_preimages()?;
+        host.drop_orphans()?;
         report.sessions_open = host.sessions.len();
         Ok((host, report))
     }
@@ -77,11 +81,13 @@ impl Host {
         Ok(records)
     }
 
-    /// A session that ended just before a crash may have left its pre-images.
-    fn drop_orphaned_preimages(&self) -> Result<(), Fault> {
-        for session_id in self.bank.sessions()? {
-            if self.sessions.get(&session_id).is_none() {
-                self.bank.drop_session(&session_id)?;
+    /// A session that ended just before a crash may have left its pre-images and its private folders.
+    fn drop_orphans(&self) -> Result<(), Fault> {
+        for bank in [&self.bank, &self.executor.rooms] {
+            for session_id in bank.sessions()? {
+                if self.sessions.get(&session_id).is_none() {
+                    bank.drop_session(&session_id)?;
+                }
             }
         }
         Ok(())

@@ -2,10 +2,11 @@
 //!
 //! Read [`spine`] first: it is the way of every request, one line a stage. The rooms behind the stages:
 //! [`session`] (who is there), `jail` (where a path leads), `rule` (what policy says), `operation` (one file a tool),
-//! `change` (intent, steps, undo, recovery), `output` (the form of what is returned).
+//! `change` (intent, steps, undo, recovery), `exec` (commands behind walls), `output` (the form of what is returned).
 
 mod change;
 mod evaluate;
+mod exec;
 mod fault;
 mod host;
 mod jail;
@@ -18,6 +19,7 @@ mod session;
 mod spine;
 
 pub use evaluate::{Evaluate, evaluate, evaluate_recorded};
+pub use exec::{Abilities, Piece, Watcher, abilities, serve_as_spawner_if_asked};
 pub use host::{Host, StartReport};
 pub use machine::Machine;
 pub use spine::{Answer, Call, Job, Turn};

@@ -1,6 +1,7 @@
-//! What the host takes from the machine it runs on, as parameters: time, randomness, umask, durability.
+//! What the host takes from the machine it runs on, as parameters: time, randomness, umask, durability, a program.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use aos_model::receipt::Durability;
 
@@ -8,6 +9,8 @@ pub struct Machine {
     pub durability: Durability,
     /// New files take this; the daemon's own files are private whatever it says.
     pub umask: u32,
+    /// A program that calls [`crate::serve_as_spawner_if_asked`] first thing: commands are started by it.
+    pub spawner: PathBuf,
     pub now_ns: fn() -> u64,
     pub random: fn() -> u64,
 }
@@ -23,8 +26,8 @@ impl fmt::Debug for Machine {
 
 impl Machine {
     /// The machine as it is.
-    pub fn real(durability: Durability, umask: u32) -> Machine {
-        Machine { durability, umask, now_ns, random }
+    pub fn real(durability: Durability, umask: u32, spawner: PathBuf) -> Machine {
+        Machine { durability, umask, spawner, now_ns, random }
     }
 }
 

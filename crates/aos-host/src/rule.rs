@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use aos_model::path::show;
-use aos_model::policy::{Decision, Op, PathQuery};
+use aos_model::policy::{Decision, Op, PathQuery, Verdict};
 use aos_model::receipt::Warning;
 use aos_model::refusal::{Code, Refusal};
 
+use crate::evaluate;
 use crate::jail::Found;
 use crate::operation::{Capped, Operation};
 use crate::session::Live;
@@ -29,14 +30,11 @@ pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
     let mut blob_only = false;
     let mut found = Vec::with_capacity(targets.len());
     for (target, resolved) in targets {
-        blob_only |= judge_path(
-            &live,
-            target.op,
-            &target.text,
-            &resolved.literal,
-            resolved.found.absolute(),
-            &mut warnings,
-        )?;
+        let absolute = resolved.found.absolute();
+        blob_only |= match operation.words() {
+            Some(words) => judge_command(&live, words, absolute, &mut warnings)?,
+            None => judge_path(&live, target.op, &target.text, &resolved.literal, absolute, &mut warnings)?,
+        };
         found.push(resolved.found);
     }
     warnings.truncate(WARNINGS_MAX);
@@ -78,7 +76,43 @@ pub(crate) fn judge_path(
         }
     }
     let (literal, shown) = (live.jail.shown(literal), live.jail.shown(resolved));
-    let verdict = live.policy.judge(op, &literal, &shown);
+    weigh(live.policy.judge(op, &literal, &shown), op, &shown, warnings)
+}
+
+/// Judges a command by its words and by where it runs, with the function that `policy.evaluate` answers with.
+fn judge_command(
+    live: &Live,
+    words: &[String],
+    cwd: &[u8],
+    warnings: &mut Vec<Warning>,
+) -> Result<bool, Refusal> {
+    let workspaces: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
+    let cwd = absolute_shown(cwd);
+    let (evaluation, verdict) =
+        evaluate::command(&live.policy, &live.workdir_shown, &workspaces, words, &cwd);
+    let program: String = words.first().map_or_else(String::new, |word| word.chars().take(200).collect());
+    let program = aos_model::text::escape(&program);
+    if evaluation.should_deny() {
+        let denied = evaluation.risks.iter().filter(|risk| risk.decision == Decision::Deny);
+        let (codes, messages): (Vec<&str>, Vec<&str>) =
+            denied.map(|risk| (risk.code, risk.message.as_str())).unzip();
+        return Err(Refusal::new(
+            Code::PolicyDenied,
+            format!(
+                "cannot exec {program}: {} (the policy denies `{}`). See `aos policy command`; nothing was run",
+                messages.join("; "),
+                codes.join("`, `")
+            ),
+        ));
+    }
+    for risk in evaluation.risks.iter().filter(|risk| risk.decision == Decision::Warn) {
+        add(warnings, Warning::new(risk.code, risk.message.clone()));
+    }
+    weigh(verdict, Op::Exec, &program, warnings)
+}
+
+/// What the rules say, as a warning or a refusal. Returns whether content may leave as a blob only.
+fn weigh(verdict: Verdict<'_>, op: Op, shown: &str, warnings: &mut Vec<Warning>) -> Result<bool, Refusal> {
     let Some(rule) = verdict.rule else { return Ok(verdict.blob_only) };
     let reason = rule
         .reason

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::Duration;
 
 use aos_model::capability::Capability;
 use aos_model::entry::Fact;
@@ -14,13 +15,12 @@ use aos_model::path::Spelled;
 use aos_model::policy::{Policy, PolicySpec};
 use aos_model::receipt::{Body, ListedSession, Opened, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::request::{
-    Isolation, LocalTarget, NetworkMode, OnFailure, SessionOpen, SessionSignal, Signal, TargetSpec,
-};
+use aos_model::request::{Isolation, LocalTarget, OnFailure, SessionOpen, SessionSignal, Signal, TargetSpec};
 use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
 use aos_model::strict::{self, Invalid};
 use aos_model::{id, limits};
 
+use crate::exec::Outfit;
 use crate::host::Host;
 use crate::jail::{Jail, Root};
 use crate::lane::Lane;
@@ -38,6 +38,8 @@ pub(crate) struct Live {
     /// The roots as policy wants them.
     pub(crate) workspaces: Vec<String>,
     pub(crate) workdir_shown: String,
+    /// What its commands get, and which are running.
+    pub(crate) outfit: Outfit,
     bank: Arc<aos_store::Bank>,
     bank_dir: OnceLock<OwnedFd>,
     bank_opening: Mutex<()>,
@@ -61,21 +63,20 @@ impl Live {
 impl Live {
     /// A mutation may have waited for its turn while the session was closed.
     pub(crate) fn still_open(&self) -> Result<(), Refusal> {
-        if self.ended.load(Ordering::Acquire) {
-            return Err(Refusal::new(
-                Code::SessionClosed,
-                format!("session {} is closed; open a new one", self.id),
-            ));
-        }
-        Ok(())
+        if self.ended.load(Ordering::Acquire) { Err(self.closed()) } else { Ok(()) }
+    }
+
+    pub(crate) fn closed(&self) -> Refusal {
+        Refusal::new(Code::SessionClosed, format!("session {} is closed; open a new one", self.id))
     }
 }
 
 impl Drop for Live {
-    /// Pre-images go with their session, but only when the last mutation under way has let go of it.
+    /// Pre-images and private folders go with their session, but only when the last mutation under way has let go of it.
     fn drop(&mut self) {
         if self.ended.load(Ordering::Acquire) {
             let _ = self.bank.drop_session(&self.id);
+            self.outfit.drop_rooms();
         }
     }
 }
@@ -99,11 +100,13 @@ impl Sessions {
         self.open.write().expect("BUG: nobody panics here").insert(live.id.clone(), Arc::new(live));
     }
 
-    /// Takes a session out. Its pre-images go when the last one that works in it is done.
-    fn end(&self, session_id: &str) -> bool {
+    /// Takes a session out and ends its commands, those that do not end by themselves after `grace`. Its pre-images go
+    /// when the last one that works in it is done.
+    fn end(&self, session_id: &str, grace: Option<Duration>) -> bool {
         let taken = self.open.write().expect("BUG: nobody panics here").remove(session_id);
         if let Some(live) = &taken {
             live.ended.store(true, Ordering::Release);
+            live.outfit.running.close(grace);
         }
         taken.is_some()
     }
@@ -129,9 +132,9 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
         ));
     }
     let local = local_target(&request.target)?;
-    check_isolation(request, local)?;
+    let (applied, warning) =
+        host.executor.abilities().apply(request.isolation.unwrap_or(Isolation::Auto), local.network_mode)?;
     check_labels(request)?;
-    check_mounts(local)?;
     let capability: Capability = inner(request.capability.as_deref(), Code::InvalidCapability)?;
     let spec: PolicySpec = inner(request.policy.as_deref(), Code::InvalidPolicy)?;
     let policy =
@@ -142,12 +145,12 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
         session_id: record.session_id.clone(),
         started_at_ns: record.started_at_ns,
         expires_at_ns: record.expires_at_ns,
-        isolation_applied: "none",
+        isolation_applied: applied.word(),
         capability: live.capability.clone(),
         policy: live.policy.clone(),
     };
     host.sessions.insert(live);
-    let mut done = Done::new(Status::Ready, Body::Opened(Box::new(opened)), Vec::new());
+    let mut done = Done::new(Status::Ready, Body::Opened(Box::new(opened)), warning.into_iter().collect());
     done.facts.push(Fact::SessionOpened(Box::new(record)));
     Ok(done)
 }
@@ -173,18 +176,6 @@ fn inner<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// Commands are not served yet, so no isolation can be promised: who asks for it by name is refused, not fooled.
-fn check_isolation(request: &SessionOpen, local: &LocalTarget) -> Result<(), Refusal> {
-    let asked = request.isolation == Some(Isolation::Strict) || local.network_mode == Some(NetworkMode::None);
-    if asked {
-        return Err(Refusal::new(
-            Code::IsolationUnavailable,
-            "this build runs no commands yet, so it cannot promise to isolate them; leave `isolation` and `network_mode` out",
-        ));
-    }
-    Ok(())
-}
-
 fn check_labels(request: &SessionOpen) -> Result<(), Refusal> {
     let Some(labels) = &request.labels else { return Ok(()) };
     let too_long = |text: &String| text.len() > LABEL_BYTES_MAX;
@@ -193,23 +184,6 @@ fn check_labels(request: &SessionOpen) -> Result<(), Refusal> {
             Code::InvalidParams,
             format!("field `labels`: at most {LABELS_MAX} labels of at most {LABEL_BYTES_MAX} bytes each"),
         ));
-    }
-    Ok(())
-}
-
-fn check_mounts(local: &LocalTarget) -> Result<(), Refusal> {
-    for mount in local.mounts.iter().flatten() {
-        let bad = |why: &str| {
-            Refusal::new(
-                Code::InvalidMount,
-                format!("mount {}: {why}", aos_model::text::escape(&mount.host_path)),
-            )
-        };
-        let spelled = Spelled::parse(&mount.host_path).map_err(|fault| bad(&fault.to_string()))?;
-        if !spelled.is_absolute() {
-            return Err(bad("a host path is absolute"));
-        }
-        rustix::fs::stat(spelled.as_bytes()).map_err(|why| bad(&why.to_string()))?;
     }
     Ok(())
 }
@@ -316,6 +290,17 @@ fn enliven(host: &Host, record: &SessionRecord, policy: Policy) -> Result<Live, 
         cross_mounts: record.capability.cross_mounts,
         hidden: host.hidden.clone(),
     };
+    let target: TargetSpec = serde_json::from_str(record.target.get())
+        .map_err(|why| Refusal::new(Code::UnsupportedTarget, why.to_string()))?;
+    let folder = Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why))?;
+    let outfit = Outfit::new(
+        &record.session_id,
+        local_target(&target)?,
+        record.isolation,
+        &folder,
+        &host.hidden,
+        &host.executor.rooms,
+    )?;
     Ok(Live {
         id: record.session_id.clone(),
         workspaces: jail.roots.iter().map(Root::shown).collect(),
@@ -325,6 +310,7 @@ fn enliven(host: &Host, record: &SessionRecord, policy: Policy) -> Result<Live, 
         policy,
         expires_at_ns: record.expires_at_ns,
         lane: Arc::default(),
+        outfit,
         bank: host.bank.clone(),
         bank_dir: OnceLock::new(),
         bank_opening: Mutex::new(()),
@@ -395,7 +381,7 @@ fn ended_state(host: &Host, session_id: &str) -> Result<Option<SessionState>, Re
 
 /// Ends a session whose time is over, and says so in the journal.
 fn expire(host: &Host, session_id: &str) {
-    if host.sessions.end(session_id) {
+    if host.sessions.end(session_id, None) {
         let fact = Fact::SessionEnded { session_id: session_id.to_owned(), state: SessionState::Expired };
         host.note("host.session.expired", session_id, "its time to live is over", fact);
     }
@@ -426,23 +412,27 @@ pub(crate) fn list(host: &Host) -> Result<Done, Refusal> {
     Ok(Done::new(Status::Ok, Body::Listed { sessions }, Vec::new()))
 }
 
+/// Between asking commands to end and killing them.
+const GRACE_NS_DEFAULT: u64 = 2_000_000_000;
+
 /// `host.session.signal`.
 pub(crate) fn signal(host: &Host, request: &SessionSignal) -> Result<Done, Refusal> {
     expire_all(host);
     let session_id = request.session_id.as_str();
-    let open = host.sessions.get(session_id).is_some();
-    if !open {
+    let Some(live) = host.sessions.get(session_id) else {
         let known = ended_state(host, session_id)?.is_some();
         if !known {
             return Err(Refusal { code: Code::SignalSessionNotFound, ..not_found(session_id) });
         }
         return Ok(Done::new(Status::AlreadyExited, Body::Signaled {}, Vec::new()));
-    }
+    };
+    let grace = Duration::from_nanos(request.grace_timeout_ns.unwrap_or(GRACE_NS_DEFAULT));
+    let grace = (request.signal == Signal::Term).then_some(grace);
     let mut done = Done::new(Status::Signaled, Body::Signaled {}, Vec::<Warning>::new());
     match request.signal {
-        Signal::Int => {}
+        Signal::Int => live.outfit.running.interrupt(),
         // Of two that close at once, one does it; the other finds it done.
-        Signal::Term | Signal::Kill if host.sessions.end(session_id) => {
+        Signal::Term | Signal::Kill if host.sessions.end(session_id, grace) => {
             done.facts
                 .push(Fact::SessionEnded { session_id: session_id.to_owned(), state: SessionState::Closed });
         }
@@ -455,7 +445,7 @@ pub(crate) fn signal(host: &Host, request: &SessionSignal) -> Result<Done, Refus
 
 /// Takes back a session whose opening could not be written down.
 pub(crate) fn forget(host: &Host, session_id: &str) {
-    host.sessions.end(session_id);
+    host.sessions.end(session_id, None);
 }
 
 /// How many sessions this machine lets us hold open: each pins its roots.

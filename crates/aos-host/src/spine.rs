@@ -14,6 +14,7 @@ use aos_model::state::Effects;
 use aos_store::Append;
 
 use crate::change::{self, Armed};
+use crate::exec::{self, Watcher};
 use crate::host::Host;
 use crate::lane::Ticket;
 use crate::operation::{self, Capped, Planned};
@@ -83,11 +84,13 @@ pub(crate) struct Done {
     pub(crate) warnings: Vec<Warning>,
     pub(crate) facts: Vec<Fact>,
     pub(crate) trace: Option<Trace>,
+    /// For what was done and is no success: a command that was ended, say.
+    pub(crate) fault: Option<(Code, String)>,
 }
 
 impl Done {
     pub(crate) fn new(status: Status, body: Body, warnings: Vec<Warning>) -> Done {
-        Done { status, body, warnings, facts: Vec::new(), trace: None }
+        Done { status, body, warnings, facts: Vec::new(), trace: None, fault: None }
     }
 }
 
@@ -108,13 +111,14 @@ impl Host {
         Ok(Job { kind: call.kind.to_owned(), params, ids, outcome })
     }
 
-    /// Answers a request. It is answered exactly once, and written down first.
-    pub fn answer(&self, mut job: Job) -> Answer {
+    /// Answers a request. It is answered exactly once, and written down first. A watcher sees a command's output
+    /// while it is made.
+    pub fn answer(&self, mut job: Job, watcher: Option<Arc<dyn Watcher>>) -> Answer {
         let outcome = std::mem::replace(&mut job.outcome, Err(Refusal::new(Code::IoError, "taken")));
         let session = outcome.as_ref().ok().and_then(Seated::session_id).map(str::to_owned);
         let mut ids = job.ids.clone();
         let (ended, intent, ticket) = match outcome {
-            Ok(seated) => self.pass(seated, &mut ids, &job),
+            Ok(seated) => self.pass(seated, &mut ids, &job, watcher),
             Err(refusal) => (Err(refusal), None, None),
         };
         let answer = self.record(&job, &ids, session.as_deref(), ended, intent);
@@ -131,7 +135,13 @@ impl Host {
     }
 
     /// The spine. The intent and the turn come back too: the receipt closes the one and ends the other.
-    fn pass<'a>(&'a self, seated: Seated, ids: &mut Ids, job: &Job) -> Passed<'a> {
+    fn pass<'a>(
+        &'a self,
+        seated: Seated,
+        ids: &mut Ids,
+        job: &Job,
+        watcher: Option<Arc<dyn Watcher>>,
+    ) -> Passed<'a> {
         let inside = match seated {
             Seated::Outside(Request::SessionOpen(request)) => {
                 return (session::open(self, &request), None, None);
@@ -160,6 +170,11 @@ impl Host {
                         armed.insert(change::arm(self, &live, plan, ids, locks, &job.kind, &job.params)?);
                     change::apply(self, &live, armed)
                 }
+                Planned::Command(command) => {
+                    armed = Some(change::announce(self, &live, ids, &job.kind, &job.params)?);
+                    let tool_call = ids.tool_call.as_deref().unwrap_or_default();
+                    exec::run(self, &live, *command, tool_call, watcher)
+                }
             }
         })();
         (ended, armed, ticket)
@@ -178,6 +193,7 @@ impl Host {
             Ok(done) => {
                 let mut receipt = Receipt::success(done.status, done.body, done.warnings);
                 receipt.trace = done.trace;
+                (receipt.error_code, receipt.error_message) = done.fault.unzip();
                 (receipt, done.facts)
             }
             Err(refusal) => (Receipt::refusal(refusal), Vec::new()),
@@ -234,9 +250,10 @@ fn session_opened(facts: &[Fact]) -> Option<String> {
 type Passed<'a> = (Result<Done, Refusal>, Option<Armed<'a>>, Option<Ticket>);
 
 impl Job {
-    /// Whether it would wait for others of its session.
+    /// Whether it would wait, for others of its session or for a command to end.
     pub fn must_wait(&self) -> bool {
         match &self.outcome {
+            Ok(Seated::Inside(Inside { request: Request::Exec(_), .. })) => true,
             Ok(Seated::Inside(Inside { ticket: Some(ticket), .. })) => !ticket.is_first(),
             _ => false,
         }

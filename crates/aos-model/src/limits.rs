@@ -12,6 +12,12 @@ pub const INLINE_BYTES_DEFAULT: u64 = 16_384;
 pub const READ_BYTES_MAX: u64 = 256 << 20;
 /// The largest file that edit and patch take.
 pub const EDIT_FILE_BYTES_MAX: u64 = 64 << 20;
+/// What is kept of each stream of a command when the capability does not say otherwise.
+pub const OUTPUT_BYTES_DEFAULT: u64 = 256 << 20;
+/// Open files of a command, soft and hard.
+pub const COMMAND_FILES: (u64, u64) = (1_024, 65_536);
+/// Mounts of a session.
+pub const MOUNTS_MAX: usize = 64;
 /// The preview a blob carries beside its reference.
 pub const PREVIEW_BYTES_MAX: usize = 1_024;
 /// How much of the written content the journal keeps inline; more is recorded by digest.

@@ -39,6 +39,14 @@ pub enum Payload {
 }
 
 impl Payload {
+    /// Inline: as text where it is text.
+    pub fn from_bytes(bytes: Vec<u8>) -> Payload {
+        match String::from_utf8(bytes) {
+            Ok(text) => Payload::InlineText { text },
+            Err(not_text) => Payload::InlineBytes { bytes: Base64(not_text.into_bytes()) },
+        }
+    }
+
     pub fn blob_ref(&self) -> Option<&str> {
         match self {
             Payload::Blob { blob_ref, .. } => Some(blob_ref),
@@ -98,6 +106,7 @@ pub enum Body {
     },
     Moved {},
     Made {},
+    Executed(Box<Executed>),
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -106,7 +115,7 @@ pub struct Opened {
     pub started_at_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at_ns: Option<u64>,
-    pub isolation_applied: &'static str,
+    pub isolation_applied: String,
     pub capability: crate::capability::Capability,
     pub policy: crate::policy::Policy,
 }
@@ -183,6 +192,34 @@ pub struct StatBody {
     pub mode: u32,
 }
 
+/// A command that was started.
+#[derive(Debug, Clone, Serialize)]
+pub struct Executed {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// By which signal it ended, when it did not exit: `SIGKILL`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    pub stdout: Payload,
+    pub stderr: Payload,
+    /// All that was written, kept or not.
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    pub started_at_ns: u64,
+    pub ended_at_ns: u64,
+    pub isolation_applied: String,
+    pub coverage: Coverage,
+}
+
+/// How far what an effect did can be undone. Never more than is true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Coverage {
+    None,
+}
+
 /// What a mutation adds to its receipt.
 #[derive(Debug, Clone, Serialize)]
 pub struct Trace {
@@ -246,6 +283,9 @@ impl Receipt {
         match &self.body {
             Some(Body::Read(read)) => read.content.blob_ref().into_iter().collect(),
             Some(Body::Entries { entries, .. }) => entries.blob_ref().into_iter().collect(),
+            Some(Body::Executed(executed)) => {
+                [&executed.stdout, &executed.stderr].into_iter().filter_map(|out| out.blob_ref()).collect()
+            }
             _ => Vec::new(),
         }
     }

@@ -9,6 +9,7 @@ pub enum Status {
     Ok,
     Ready,
     Signaled,
+    Timeout,
     AlreadyExited,
     NotFound,
     IsDirectory,
@@ -26,6 +27,7 @@ impl Status {
             Status::Ok => "ok",
             Status::Ready => "ready",
             Status::Signaled => "signaled",
+            Status::Timeout => "timeout",
             Status::AlreadyExited => "already_exited",
             Status::NotFound => "not_found",
             Status::IsDirectory => "is_directory",
@@ -111,11 +113,23 @@ codes! {
     UnsupportedPatchFormat Error "unsupported_patch_format",
     PatchParseError ParseError "patch_parse_error",
     PatchContextNotFound Reject "patch_context_not_found",
+    // commands
+    ExecNotAllowed Forbidden "exec_not_allowed",
+    ProgramNotAllowed Forbidden "program_not_allowed",
+    ArgvEmpty Error "argv_empty",
+    CwdNotFound Error "cwd_not_found",
+    StdinRefNotFound Error "stdin_ref_not_found",
+    SpawnFailed Error "spawn_failed",
+    Unsupported Error "unsupported",
+    // it ran, and did not end by itself
+    Timeout Timeout "timeout",
+    Signaled Signaled "signaled",
     // the world
     PermissionDenied Error "permission_denied",
     NoSpace Error "no_space",
     IoError Error "io_error",
     InterruptedRolledBack Error "interrupted_rolled_back",
+    Interrupted Error "interrupted",
 }
 
 impl Serialize for Code {

@@ -1,4 +1,5 @@
-//! The bank of pre-images: a folder a session, holding what mutations displaced, under names that the journal gives.
+//! A bank: a folder a session. One holds what mutations displaced, under names that the journal gives; another the
+//! private rooms of commands.
 
 use std::os::fd::OwnedFd;
 
@@ -7,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::{Fault, disk};
 
-/// The folder of all pre-images. The host moves files in and out by folder handle; this only keeps the house.
+/// The folder of all sessions' folders. The host moves files in and out by folder handle; this only keeps the house.
 #[derive(Debug)]
 pub struct Bank {
     dir: OwnedFd,
@@ -24,7 +25,7 @@ impl Bank {
         disk::make_dir(&self.dir, session_id)
     }
 
-    /// Forgets all pre-images of a session.
+    /// Forgets all that a session had here.
     pub fn drop_session(&self, session_id: &str) -> Result<(), Fault> {
         check_name(session_id)?;
         match disk::open_dir(&self.dir, session_id) {

@@ -44,8 +44,7 @@ impl Blobs {
     /// Starts a blob whose bytes come piece by piece.
     pub fn writer(&self) -> Result<BlobWriter<'_>, Fault> {
         let guard = self.sweeping.read().expect("BUG: nobody panics while sweeping");
-        let number = self.next_temporary.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!("tmp-{}-{number}", rustix::process::getpid().as_raw_nonzero());
+        let temporary = self.temporary_name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.dir, temporary.as_str(), flags, disk::PRIVATE_FILE)
             .map_err(|why| Fault::io("cannot make a blob", why))?;
@@ -101,6 +100,26 @@ impl Blobs {
         Ok(Some(file))
     }
 
+    /// A copy of a blob for somebody who may do with it as he likes, open for reading from its start. What is handed
+    /// out is never the blob itself: who has its file open could open it for writing.
+    pub fn private_copy(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
+        use std::os::fd::AsRawFd as _;
+        let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
+        let fail = |why| Fault::io(format!("cannot copy {blob_ref}"), why);
+        let copy = self.nameless().map_err(fail)?;
+        let found = hash_name(&copy_hashing(&file, |mut piece| {
+            while !piece.is_empty() {
+                piece = &piece[rustix::io::write(&copy, piece).map_err(fail)?..];
+            }
+            Ok(())
+        })?);
+        if found != blob_ref {
+            return Err(Fault::Refused(format!("{blob_ref} is damaged: its content hashes to {found}")));
+        }
+        let own = format!("/proc/self/fd/{}", copy.as_raw_fd());
+        rustix::fs::open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Some).map_err(fail)
+    }
+
     pub fn size_of(&self, blob_ref: &str) -> Result<Option<u64>, Fault> {
         match self.open_blob(blob_ref)? {
             Some(file) => self.size(&file, blob_ref).map(Some),
@@ -112,6 +131,56 @@ impl Blobs {
         let stat =
             rustix::fs::fstat(file).map_err(|why| Fault::io(format!("cannot look at {blob_ref}"), why))?;
         Ok(stat.st_size as u64)
+    }
+
+    /// A file without a name that may become a blob, or be thrown away by closing it.
+    pub fn nameless(&self) -> Result<OwnedFd, Errno> {
+        match crate::spool::nameless(&self.dir) {
+            // Not every file system has such files: one whose name is taken away does the same.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let temporary = self.temporary_name();
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(&self.dir, temporary.as_str(), flags, disk::PRIVATE_FILE)?;
+                rustix::fs::unlinkat(&self.dir, temporary.as_str(), AtFlags::empty())?;
+                Ok(file)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Gives a nameless file, whose content hashes to `hash`, its name as a blob.
+    pub(crate) fn publish(&self, file: &OwnedFd, hash: [u8; 32]) -> Result<String, Fault> {
+        use std::os::fd::AsRawFd as _;
+        let name = hash_name(&hash);
+        let digits = digits(&name).expect("BUG: a hash names a blob");
+        let guard = self.sweeping.read().expect("BUG: nobody panics while sweeping");
+        let folder = disk::make_dir(&self.dir, &digits[..2])?;
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let linked = rustix::fs::linkat(rustix::fs::CWD, own, &folder, &digits[2..], AtFlags::SYMLINK_FOLLOW);
+        match linked {
+            Ok(()) => {}
+            Err(Errno::EXIST) => touch(&folder, &digits[2..], &name)?,
+            Err(_) => {
+                drop(guard);
+                rustix::fs::seek(file, rustix::fs::SeekFrom::Start(0))
+                    .map_err(|why| Fault::io(format!("cannot store {name}"), why))?;
+                let mut writer = self.writer()?;
+                copy_hashing(file, |piece| writer.write(piece))?;
+                return writer.finish();
+            }
+        }
+        if self.sync {
+            rustix::fs::fsync(file)
+                .and_then(|()| rustix::fs::fsync(&folder))
+                .and_then(|()| rustix::fs::fsync(&self.dir))
+                .map_err(|why| Fault::io(format!("cannot sync {name}"), why))?;
+        }
+        Ok(name)
+    }
+
+    fn temporary_name(&self) -> String {
+        let number = self.next_temporary.fetch_add(1, Ordering::Relaxed);
+        format!("tmp-{}-{number}", rustix::process::getpid().as_raw_nonzero())
     }
 
     pub(crate) fn dir(&self) -> &OwnedFd {
@@ -186,14 +255,7 @@ impl BlobWriter<'_> {
             flags,
         ) {
             Ok(()) => self.linked = true,
-            Err(Errno::EXIST) => {
-                let now = rustix::fs::Timestamps {
-                    last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
-                    last_modification: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
-                };
-                rustix::fs::utimensat(&folder, &digits[2..], &now, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_err(|why| Fault::io(format!("cannot touch {name}"), why))?;
-            }
+            Err(Errno::EXIST) => touch(&folder, &digits[2..], &name)?,
             Err(why) => return Err(Fault::io(format!("cannot store {name}"), why)),
         }
         // At `power` the name must last as long as the receipt that carries it.
@@ -202,6 +264,14 @@ impl BlobWriter<'_> {
         }
         Ok(name)
     }
+}
+
+/// A blob that is there already is made young again, for the sweeper's sake.
+fn touch(folder: &OwnedFd, file: &str, name: &str) -> Result<(), Fault> {
+    let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    let now = rustix::fs::Timestamps { last_access: now, last_modification: now };
+    rustix::fs::utimensat(folder, file, &now, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|why| Fault::io(format!("cannot touch {name}"), why))
 }
 
 impl Drop for BlobWriter<'_> {

@@ -17,6 +17,7 @@ use crate::{Bank, Blobs, Fault};
 ///   state/journal.db    the journal and the state
 ///   state/blobs/ab/…    content by SHA-256
 ///   state/preimages/…   the bank: pre-images of mutations, a folder a session
+///   state/rooms/…       the private home and /tmp of commands, a folder a session
 ///   run/                lock, socket, log
 /// ```
 #[derive(Debug)]
@@ -82,6 +83,11 @@ impl Home {
 
     pub fn bank(&self) -> Result<Bank, Fault> {
         Ok(Bank::new(disk::make_dir(&self.state, "preimages")?))
+    }
+
+    /// The folders in which commands have their private home and /tmp.
+    pub fn rooms(&self) -> Result<Bank, Fault> {
+        Ok(Bank::new(disk::make_dir(&self.state, "rooms")?))
     }
 
     /// Takes the daemon's lock, or says that another daemon has it.

@@ -291,7 +291,7 @@ impl Connection {
         let outcome = match &*message.method {
             "effect.call" => match self.admit(message.params) {
                 Ok(job) if job.must_wait() => return self.later(job, message.id),
-                Ok(job) => return Reply::Now(spoken(message.id, self.server.host.answer(job))),
+                Ok(job) => return Reply::Now(spoken(message.id, self.server.host.answer(job, None))),
                 Err(wrong) => Err(wrong),
             },
             "policy.evaluate" => self.evaluate(message.params),
@@ -327,7 +327,7 @@ impl Connection {
 
     fn later(&self, job: Job, id: Option<&RawValue>) -> Reply {
         let (host, id) = (self.server.host.clone(), id.map(RawValue::to_owned));
-        Reply::Apart(Box::new(move || spoken(id.as_deref(), host.answer(job))))
+        Reply::Apart(Box::new(move || spoken(id.as_deref(), host.answer(job, None))))
     }
 
     fn evaluate(&self, params: &str) -> Result<String, Wrong> {

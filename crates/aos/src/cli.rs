@@ -202,6 +202,9 @@ pub(crate) enum Daemon {
 }
 
 pub fn main() -> ExitCode {
+    if let Some(code) = aos_host::serve_as_spawner_if_asked() {
+        return code;
+    }
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Demo => demo::run(),

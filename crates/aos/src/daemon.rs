@@ -41,6 +41,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(4);
 pub(crate) const READY: &str = "ready";
 
 pub fn main() -> ExitCode {
+    if let Some(code) = aos_host::serve_as_spawner_if_asked() {
+        return code;
+    }
     detach::close_inherited();
     run(&Options::parse()).into()
 }
@@ -80,7 +83,7 @@ fn serve(options: &Options) -> anyhow::Result<()> {
         DurabilityName::Power => Durability::Power,
     };
     let started = Instant::now();
-    let (host, report) = Host::start(home, Machine::real(durability, umask))
+    let (host, report) = Host::start(home, Machine::real(durability, umask, "/proc/self/exe".into()))
         .inspect_err(|fault| log.line(&format!("cannot start: {fault}")))?;
     // The socket is made with its final mode. Nothing else makes files at this moment.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));

@@ -83,6 +83,39 @@ pub(crate) fn arm<'a>(
     })
 }
 
+/// Says on disk that a command is about to run. There is nothing to take back: it works without a net.
+pub(crate) fn announce(
+    host: &Host,
+    live: &Arc<Live>,
+    ids: &mut Ids,
+    kind: &str,
+    params: &str,
+) -> Result<Armed<'static>, Refusal> {
+    let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
+    ids.complete(at_ns, random);
+    let intent = Intent {
+        at_ns,
+        kind: kind.to_owned(),
+        session_id: live.id.clone(),
+        tool_call_id: ids.tool_call.clone().expect("BUG: completed above"),
+        turn_id: ids.turn.clone().expect("BUG: completed above"),
+        snapshot_id: String::new(),
+        params: params.to_owned(),
+        marks: Vec::new(),
+    };
+    let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
+    Ok(Armed {
+        intent: host.journal.intend(body)?,
+        snapshot_id: intent.snapshot_id,
+        live: live.clone(),
+        marks: Vec::new(),
+        made: Vec::new(),
+        steps: Vec::new(),
+        ending: Mutex::new(None),
+        _locks: Locked::default(),
+    })
+}
+
 fn mark(step: &Step, index: usize, snapshot_id: &str) -> Mark {
     let temporary = format!(".aos-tmp-{}-{index}", &snapshot_id[id::SNAPSHOT.len()..]);
     let bank = format!("{snapshot_id}.{index}");

@@ -108,6 +108,7 @@ pub(crate) struct Intent {
     pub(crate) session_id: String,
     pub(crate) tool_call_id: String,
     pub(crate) turn_id: String,
+    /// Empty for a command, which has no pre-images.
     pub(crate) snapshot_id: String,
     /// As the record will keep it: JSON, here inside a string.
     pub(crate) params: String,

@@ -27,7 +27,7 @@ use aos_model::refusal::Code;
 use crate::jail::{Dir, Found, Meta, Place};
 
 pub(crate) use apply::apply;
-pub(crate) use arm::{Armed, arm};
+pub(crate) use arm::{Armed, announce, arm};
 pub(crate) use bank::{names_in, open_dir};
 pub(crate) use mark::TEMPORARY_PREFIX;
 pub(crate) use recover::recover;
@@ -184,7 +184,7 @@ impl Default for PathLocks {
 }
 
 /// Held from before the old content is read until the receipt is written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Locked<'a> {
     _alone: Vec<RwLockWriteGuard<'a, ()>>,
     _shared: Vec<RwLockReadGuard<'a, ()>>,

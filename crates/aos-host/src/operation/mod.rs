@@ -1,6 +1,7 @@
 //! The tools: one file each. This one says what they have in common and lets none act before it was judged.
 
 mod edit_file;
+mod exec;
 mod list_dir;
 mod make_dir;
 mod move_path;
@@ -21,6 +22,7 @@ use aos_model::request::{Content, Request};
 use aos_model::state::blob_key;
 
 use crate::change::{Locked, Plan};
+use crate::exec::Command;
 use crate::host::Host;
 use crate::jail::{Found, Jail, Last, Meta, Resolved, resolve};
 use crate::output::Form;
@@ -32,6 +34,11 @@ use crate::spine::Done;
 pub(crate) trait Operation: Debug + Send {
     /// The paths it names, for the jail and the policy. Nothing else is ever touched.
     fn targets(&self) -> Vec<Target>;
+
+    /// The words of a command, for tools that run one.
+    fn words(&self) -> Option<&[String]> {
+        None
+    }
 
     /// Reads and computes; changes nothing. What it found stands in the order of its targets.
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal>;
@@ -68,11 +75,12 @@ pub(crate) struct Scene<'a> {
     pub(crate) blob_only: bool,
 }
 
-/// What a tool came to: an answer, or a change to be made.
+/// What a tool came to: an answer, a change to be made, or a command to be run.
 #[derive(Debug)]
 pub(crate) enum Planned {
     Answer(Done),
     Change(Plan),
+    Command(Box<Command>),
 }
 
 /// A request inside its ceiling: the operation is allowed and its paths are pinned in the roots.
@@ -85,25 +93,29 @@ pub(crate) struct Capped {
 }
 
 /// The kind of access a request needs. Adding a tool begins here: the compiler asks.
-fn needs(request: &Request) -> FsOp {
-    match request {
+fn needs(request: &Request) -> Option<FsOp> {
+    Some(match request {
         Request::ReadFile(_) => FsOp::Read,
         Request::WriteFile(_) | Request::Remove(_) | Request::Move(_) | Request::MakeDir(_) => FsOp::Write,
         Request::EditFile(_) => FsOp::Edit,
         Request::ApplyPatch(_) => FsOp::Patch,
         Request::Stat(_) | Request::Exists(_) => FsOp::Stat,
         Request::ListDir(_) => FsOp::List,
+        // Commands have a part of the capability of their own.
+        Request::Exec(_) => return None,
         Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
             unreachable!("BUG: these are answered outside of a session")
         }
-    }
+    })
 }
 
 /// Mutations take turns in their session; the rest runs beside them.
 pub(crate) fn mutates(request: &Request) -> bool {
-    match needs(request) {
-        FsOp::Write | FsOp::Edit | FsOp::Patch => true,
-        FsOp::Read | FsOp::Search | FsOp::List | FsOp::Stat => false,
+    match (needs(request), request) {
+        (Some(FsOp::Write | FsOp::Edit | FsOp::Patch), _) => true,
+        (Some(FsOp::Read | FsOp::Search | FsOp::List | FsOp::Stat), _) => false,
+        (None, Request::Exec(exec)) => exec.takes_a_turn(),
+        (None, _) => unreachable!("BUG: only commands need no file access"),
     }
 }
 
@@ -119,6 +131,7 @@ fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Opera
         Request::Remove(request) => Box::new(request),
         Request::Move(request) => Box::new(request),
         Request::MakeDir(request) => Box::new(request),
+        Request::Exec(request) => Box::new(exec::check(live, request)?),
         Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
             unreachable!("BUG: these are answered outside of a session")
         }
@@ -127,7 +140,9 @@ fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Opera
 
 /// The capability: allowed operations, roots, links, protected names.
 pub(crate) fn cap(host: &Host, live: &Arc<Live>, request: Request) -> Result<Capped, Refusal> {
-    live.capability.allows(needs(&request))?;
+    if let Some(op) = needs(&request) {
+        live.capability.allows(op)?;
+    }
     let operation = operation(host, live, request)?;
     let mut warnings = Vec::new();
     let mut targets = Vec::new();
@@ -204,6 +219,16 @@ impl Scene<'_> {
     }
 }
 
+/// Whether a session may use a blob: one that the operator put, or that a receipt of its own named.
+fn may_name(host: &Host, live: &Live, blob_ref: &str) -> Result<bool, Refusal> {
+    for session in [None, Some(live.id.as_str())] {
+        if host.journal.state(&blob_key(session, blob_ref))?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The bytes that a request brings along, inline or by a blob that this session may name.
 pub(crate) fn content(
     host: &Host,
@@ -222,10 +247,7 @@ pub(crate) fn content(
                     format!("{shown}: no such blob for this session; make it with `aos blob put`"),
                 )
             };
-            let named = [None, Some(live.id.as_str())]
-                .into_iter()
-                .map(|session| host.journal.state(&blob_key(session, blob_ref)));
-            let known = named.collect::<Result<Vec<_>, _>>()?.iter().any(Option::is_some);
+            let known = may_name(host, live, blob_ref)?;
             let size = if known { host.blobs.size_of(blob_ref)? } else { None }.ok_or_else(unknown)?;
             if size > bytes_max {
                 return Err(Refusal::new(

@@ -1,10 +1,12 @@
 //! Requests: one typed struct an effect, parsed strictly, and the form in which the journal keeps them.
 
 mod content;
+mod exec;
 mod files;
 mod session;
 
 pub use content::{Base64, Content, content_hash, hash_name};
+pub use exec::*;
 pub use files::*;
 pub use session::*;
 
@@ -78,6 +80,7 @@ effects! {
         Remove "host.fs.remove",
         Move "host.fs.move",
         MakeDir "host.fs.make_dir",
+        Exec "host.exec",
     }
 }
 
@@ -119,6 +122,7 @@ words! {
     Signal { Int, Term, Kill }
     OutputMode { Auto, RequireInline }
     Encoding { Utf8, Bytes }
+    Capture { Auto, None }
 }
 
 #[cfg(test)]

@@ -1,0 +1,178 @@
+//! The environment of commands: what is taken from the daemon's own, which is little, whom they run as, and where
+//! programs are found.
+
+use std::collections::BTreeMap;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::order::User;
+
+/// Where programs are looked for when nobody says.
+pub(crate) const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The little that commands inherit, read once.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) path: String,
+    /// Absolute; the folder need not be there.
+    pub(crate) home: String,
+    lang: String,
+    term: String,
+}
+
+impl Surroundings {
+    pub(crate) fn of_this_process() -> Surroundings {
+        let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let own = account(rustix::process::geteuid().as_raw());
+        let home = given("HOME").or(own.map(|account| account.home)).filter(|home| home.starts_with('/'));
+        Surroundings {
+            path: given("PATH").unwrap_or_else(|| PATH_DEFAULT.to_owned()),
+            home: home.map_or_else(|| "/home".to_owned(), |home| clean(&home)),
+            lang: given("LANG").unwrap_or_else(|| "C.UTF-8".to_owned()),
+            term: given("TERM").unwrap_or_else(|| "dumb".to_owned()),
+        }
+    }
+
+    /// The complete environment: what is inherited, what the session names, what the request changes.
+    pub(crate) fn environment<'a>(
+        &self,
+        home: &str,
+        user: &str,
+        session: impl Iterator<Item = (&'a String, &'a String)>,
+        patch: impl Iterator<Item = (&'a String, &'a Option<String>)>,
+    ) -> Vec<String> {
+        let inherited = [
+            ("PATH", self.path.as_str()),
+            ("HOME", home),
+            ("LANG", &self.lang),
+            ("TERM", &self.term),
+            ("USER", user),
+        ];
+        let mut all: BTreeMap<&str, &str> = inherited.into_iter().collect();
+        all.extend(session.map(|(name, value)| (name.as_str(), value.as_str())));
+        for (name, value) in patch {
+            match value {
+                Some(value) => all.insert(name, value),
+                None => all.remove(name.as_str()),
+            };
+        }
+        all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+    }
+}
+
+/// Without a slash at the end, and without empty names between.
+fn clean(path: &str) -> String {
+    let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+    if names.is_empty() { "/home".to_owned() } else { format!("/{}", names.join("/")) }
+}
+
+/// A line of the machine's list of users.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) name: String,
+    pub(crate) gid: u32,
+    pub(crate) home: String,
+}
+
+/// Longer lists are not looked through.
+const PASSWD_BYTES_MAX: usize = 4 << 20;
+
+pub(crate) fn account(uid: u32) -> Option<Account> {
+    let file = rustix::fs::open("/etc/passwd", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = Vec::new();
+    let mut piece = vec![0; 16 << 10];
+    while text.len() < PASSWD_BYTES_MAX {
+        match rustix::io::read(&file, &mut piece) {
+            Ok(0) | Err(_) => break,
+            Ok(n) => text.extend_from_slice(&piece[..n]),
+        }
+    }
+    find_account(&String::from_utf8_lossy(&text), uid)
+}
+
+fn find_account(passwd: &str, uid: u32) -> Option<Account> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, _, number, gid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let home = fields.nth(1)?;
+        (number.parse() == Ok(uid)).then_some(())?;
+        Some(Account { name: name.to_owned(), gid: gid.parse().ok()?, home: home.to_owned() })
+    })
+}
+
+/// Whom commands run as: the daemon's own user, or, for root, the owner of the workdir.
+pub(crate) fn user_for(workdir: &crate::jail::Meta) -> Option<User> {
+    let owner = || User { uid: workdir.uid, gid: account(workdir.uid).map_or(workdir.gid, |own| own.gid) };
+    rustix::process::geteuid().is_root().then(owner)
+}
+
+/// Where a program lies on the machine: links on the way to its folder followed, the last name as it is.
+pub(crate) fn locate(program: &str, path: &str, cwd: &[u8]) -> Option<Vec<u8>> {
+    let absolute = |folder: &[u8], name: &str| -> Vec<u8> {
+        let folder = if folder.starts_with(b"/") { folder.to_vec() } else { [cwd, b"/", folder].concat() };
+        [folder.as_slice(), b"/", name.as_bytes()].concat()
+    };
+    if program.contains('/') {
+        let whole = absolute(b"", program);
+        let whole = if program.starts_with('/') { program.as_bytes().to_vec() } else { whole };
+        return is_program(&whole).then(|| settled(&whole)).flatten();
+    }
+    let found = path
+        .split(':')
+        .map(|folder| absolute(if folder.is_empty() { b"." } else { folder.as_bytes() }, program))
+        .find(|path| is_program(path))?;
+    settled(&found)
+}
+
+/// Where links lead altogether.
+pub(crate) fn resolved(program: &[u8]) -> Option<Vec<u8>> {
+    crate::jail::follow_text(program)
+}
+
+fn settled(path: &[u8]) -> Option<Vec<u8>> {
+    let slash = path.iter().rposition(|b| *b == b'/')?;
+    let folder = crate::jail::follow_text(&path[..=slash])?;
+    Some([folder.as_slice(), &path[slash..]].concat())
+}
+
+fn is_program(path: &[u8]) -> bool {
+    rustix::fs::stat(path).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_mode & 0o111 != 0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_starts_clean_and_null_unsets() {
+        let here = Surroundings {
+            path: "/bin".into(),
+            home: "/home/x".into(),
+            lang: "C.UTF-8".into(),
+            term: "dumb".into(),
+        };
+        let session =
+            BTreeMap::from([("A".to_owned(), "1".to_owned()), ("LANG".to_owned(), "de".to_owned())]);
+        let patch = BTreeMap::from([("A".to_owned(), None), ("B".to_owned(), Some("2".to_owned()))]);
+        let all = here.environment("/h", "u", session.iter(), patch.iter());
+        assert_eq!(all, ["B=2", "HOME=/h", "LANG=de", "PATH=/bin", "TERM=dumb", "USER=u"]);
+    }
+
+    #[test]
+    fn a_user_is_found_by_number() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nbroken\nada:x:1000:1001:Ada,,,:/home/ada:/bin/sh\n";
+        let ada = Account { name: "ada".into(), gid: 1001, home: "/home/ada".into() };
+        assert_eq!(find_account(passwd, 1000), Some(ada));
+        assert_eq!(find_account(passwd, 1001), None);
+    }
+
+    #[test]
+    fn a_program_is_found_as_a_shell_finds_it() {
+        let sh = locate("sh", "/nowhere:/usr/bin:/bin", b"/").unwrap();
+        assert!(sh.ends_with(b"/sh"));
+        assert_eq!(locate("sh", "/nowhere", b"/"), None);
+        assert_eq!(locate("./sh", "", b"/usr/bin"), locate("/usr/bin/sh", "", b"/"));
+    }
+}

@@ -1,0 +1,428 @@
+//! Init: the first process of a command. It puts up the walls, starts the command in them, tells how it ended, and
+//! reaps what the command leaves behind.
+//!
+//! In a pid namespace it is process 1: when it goes, all go. Without one it is the subreaper of all that the command
+//! starts, and ends them one by one. It runs in a child of the spawner, which has one thread.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
+
+use super::confine::{self, Filters};
+use super::mounts;
+use super::order::{Ask, Handed, Order, Pinned, Stage, Trouble, say_ended, say_failed};
+use super::spawner::last_error;
+
+/// Runs the order and never comes back.
+pub(super) fn run(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) -> ! {
+    if let Err((line, trouble)) = try_run(order, handed, filters) {
+        say_failed(&line, &trouble);
+    }
+    exit(0)
+}
+
+type Failure = (OwnedFd, Trouble);
+
+fn try_run(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) -> Result<(), Failure> {
+    let Handed { line, stdin, stdout, stderr, cgroups } = handed;
+    if let Err(trouble) = prepare(order, &cgroups) {
+        return Err((line, trouble));
+    }
+    drop(cgroups);
+    let words = match Words::of(order) {
+        Ok(words) => words,
+        Err(trouble) => return Err((line, trouble)),
+    };
+    let signals = match children_as_descriptor() {
+        Ok(signals) => signals,
+        Err(why) => return Err((line, Trouble::new(Stage::Walls, "cannot watch for children", why))),
+    };
+    match fork() {
+        Ok(None) => {
+            let trouble = become_command(order, [stdin, stdout, stderr], &words, filters);
+            Err((line, trouble))
+        }
+        Ok(Some(command)) => {
+            // Held by the command alone from here on: when it lets go, the daemon sees the end of its output.
+            drop((stdin, stdout, stderr));
+            Tending { command, line, signals, alone: order.walls.namespaces.is_none(), told: false }.tend();
+            Ok(())
+        }
+        Err(why) => Err((line, Trouble::new(Stage::Walls, "cannot make a process", why))),
+    }
+}
+
+/// All that is done once, before there is a command: namespaces, view, user, capabilities.
+fn prepare(order: &Order, cgroups: &[OwnedFd]) -> Result<(), Trouble> {
+    let walls = |subject: &str| {
+        let subject = subject.to_owned();
+        move |why| Trouble::new(Stage::Walls, subject, why)
+    };
+    reset_signals().map_err(walls("cannot reset signals"))?;
+    forget_spawner_socket().map_err(walls("cannot let go of the spawner's socket"))?;
+    for group in cgroups {
+        rustix::io::write(group, b"0").map_err(walls("cannot enter a cgroup"))?;
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let _ = rustix::process::setpriority_process(None, 0);
+    match &order.walls.namespaces {
+        Some(namespaces) => {
+            if namespaces.user {
+                map_ids().map_err(walls("cannot map the user into its namespace"))?;
+            }
+            if namespaces.network {
+                raise_loopback();
+            }
+            if let Some(processes) = order.limits.processes.filter(|_| !namespaces.user) {
+                limit_pids(processes);
+            }
+            mounts::build(&namespaces.view)?;
+        }
+        None => rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(walls("cannot become the reaper of the command's children"))?,
+    }
+    confine::drop_privileges(order.user).map_err(walls("cannot give up privileges"))?;
+    // After the change of user, which clears it.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(walls("cannot follow the spawner"))?;
+    // The command has our uid and must not become us.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(walls("cannot become undumpable"))
+}
+
+/// The command's own words, made before the fork: nothing can fail between it and the program.
+struct Words {
+    argv: Vec<CString>,
+    env: Vec<CString>,
+    /// Where the program may be, in the order of trying.
+    programs: Vec<CString>,
+}
+
+impl Words {
+    fn of(order: &Order) -> Result<Words, Trouble> {
+        let broken = |_| Trouble::new(Stage::Program, "a word holds a NUL byte", Errno::INVAL);
+        let all = |words: &[String]| words.iter().map(|word| CString::new(word.as_str())).collect();
+        let argv: Result<Vec<CString>, _> = all(&order.argv);
+        let env: Result<Vec<CString>, _> = all(&order.env);
+        let programs = match &order.program {
+            Some(program) => vec![program.clone()],
+            None => order.argv.first().map_or_else(Vec::new, |program| candidates(program, &order.env)),
+        };
+        let programs: Result<Vec<CString>, _> = programs.into_iter().map(CString::new).collect();
+        Ok(Words {
+            argv: argv.map_err(broken)?,
+            env: env.map_err(broken)?,
+            programs: programs.map_err(broken)?,
+        })
+    }
+}
+
+/// A bare name is looked up on the command's own PATH; one with a slash is what it says.
+fn candidates(program: &str, env: &[String]) -> Vec<Vec<u8>> {
+    if program.is_empty() || program.contains('/') {
+        return vec![program.as_bytes().to_vec()];
+    }
+    let path =
+        env.iter().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or(super::environment::PATH_DEFAULT);
+    let in_folder = |folder: &str| {
+        let folder = if folder.is_empty() { "." } else { folder };
+        format!("{folder}/{program}").into_bytes()
+    };
+    path.split(':').map(in_folder).collect()
+}
+
+/// In the child: becomes the command, or says why not.
+fn become_command(order: &Order, streams: [OwnedFd; 3], words: &Words, filters: &Filters) -> Trouble {
+    let walls = |subject: &str, why| Trouble::new(Stage::Walls, subject, why);
+    let _ = rustix::process::setsid();
+    let [stdin, stdout, stderr] = streams;
+    let placed = rustix::stdio::dup2_stdin(&stdin)
+        .and_then(|()| rustix::stdio::dup2_stdout(&stdout))
+        .and_then(|()| rustix::stdio::dup2_stderr(&stderr));
+    if let Err(why) = placed {
+        return walls("cannot give the command its streams", why);
+    }
+    if !words.argv.is_empty()
+        && let Err(trouble) = enter(&order.cwd)
+    {
+        return trouble;
+    }
+    if let Err(why) = confine::limit(&order.limits, order.walls.namespaces.as_ref().is_some_and(|n| n.user)) {
+        return walls("cannot set limits", why);
+    }
+    if let Err((subject, why)) = confine::wall_in(&order.walls, filters) {
+        return walls(subject, why);
+    }
+    if words.argv.is_empty() { exit(0) } else { execute(words) }
+}
+
+/// Goes to the folder and makes sure that it is the one that was judged.
+fn enter(cwd: &Pinned) -> Result<(), Trouble> {
+    let shown = aos_model::path::show(&cwd.path);
+    let trouble = |why| Trouble::new(Stage::Cwd, shown.clone(), why);
+    let path: &[u8] = if cwd.path.is_empty() { b"/" } else { &cwd.path };
+    rustix::process::chdir(path).map_err(trouble)?;
+    let here = rustix::fs::stat(".").map_err(trouble)?;
+    if (here.st_dev, here.st_ino) != (cwd.dev, cwd.ino) {
+        return Err(trouble(Errno::STALE));
+    }
+    Ok(())
+}
+
+/// Tries each place in turn, as shells do; returns only when none could be run.
+#[expect(unsafe_code, reason = "no safe crate replaces a process with words made beforehand")]
+fn execute(words: &Words) -> Trouble {
+    let pointers = |list: &[CString]| {
+        let mut pointers: Vec<*const libc::c_char> = list.iter().map(|word| word.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        pointers
+    };
+    let (argv, env) = (pointers(&words.argv), pointers(&words.env));
+    let mut worst = Errno::NOENT;
+    for program in &words.programs {
+        // SAFETY: all three are strings that end in NUL and lists that end in null, and they outlive the call.
+        unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+        match last_error() {
+            Errno::NOENT | Errno::NOTDIR => {}
+            why @ (Errno::ACCESS | Errno::PERM) => worst = why,
+            why => {
+                worst = why;
+                break;
+            }
+        }
+    }
+    let shown: String = words.argv[0].to_string_lossy().chars().take(200).collect();
+    Trouble::new(Stage::Program, aos_model::text::escape(&shown), worst)
+}
+
+/// Init's work while the command runs.
+struct Tending {
+    command: Pid,
+    line: OwnedFd,
+    signals: OwnedFd,
+    /// No pid namespace: ending all takes finding them.
+    alone: bool,
+    told: bool,
+}
+
+impl Tending {
+    fn tend(mut self) {
+        let mut killing = false;
+        // Nobody is left: then init is not needed either.
+        while self.reap() {
+            let mut ready =
+                [PollFd::new(&self.line, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+            // Who kills looks again soon: what is being killed may be forking.
+            let soon = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+            let _ = rustix::event::poll(&mut ready, killing.then_some(&soon));
+            let (asked, child) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
+            if child {
+                let _ = rustix::io::read(&self.signals, &mut [0_u8; 1024]);
+            }
+            if asked && !killing {
+                match self.asked() {
+                    Some(Ask::Interrupt) => {
+                        let _ = rustix::process::kill_process_group(self.command, Signal::INT);
+                    }
+                    Some(Ask::Terminate) => {
+                        self.signal_all(Signal::TERM);
+                        self.signal_all(Signal::CONT);
+                    }
+                    Some(Ask::Kill) if self.alone => killing = true,
+                    // The daemon is gone, or wants all to go.
+                    Some(Ask::Kill) | None if !self.alone => return,
+                    Some(Ask::Kill) | None => killing = true,
+                }
+            }
+            if killing {
+                self.signal_all(Signal::KILL);
+            }
+        }
+    }
+
+    fn asked(&self) -> Option<Ask> {
+        let mut word = [0; 1];
+        match rustix::net::recv(&self.line, &mut word, rustix::net::RecvFlags::empty()) {
+            Ok((1, _)) if word[0] == Ask::Interrupt as u8 => Some(Ask::Interrupt),
+            Ok((1, _)) if word[0] == Ask::Terminate as u8 => Some(Ask::Terminate),
+            Ok((1, _)) => Some(Ask::Kill),
+            _ => None,
+        }
+    }
+
+    /// Reaps who is dead, and tells when it was the command. False when no child is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.command && !self.told => {
+                    self.told = true;
+                    say_ended(&self.line, status.as_raw());
+                }
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        if !self.alone {
+            let _ = signal_everyone(signal);
+            return;
+        }
+        for pid in descendants() {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}
+
+/// Everyone in the pid namespace but this process.
+#[expect(unsafe_code, reason = "no safe crate has the pid -1 of kill")]
+fn signal_everyone(signal: Signal) -> Result<(), Errno> {
+    // SAFETY: plain numbers. In a namespace of its own, -1 reaches only the command's processes.
+    if unsafe { libc::kill(-1, signal.as_raw()) } == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// All processes below this one, by what /proc says of their parents.
+fn descendants() -> Vec<Pid> {
+    let mut parents: Vec<(i32, i32)> = Vec::new();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let Ok(proc) = rustix::fs::open("/proc", flags, rustix::fs::Mode::empty()) else { return Vec::new() };
+    let Ok(listing) = rustix::fs::Dir::read_from(&proc) else { return Vec::new() };
+    for entry in listing.flatten() {
+        let Some(pid) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(parent) = parent_of(&proc, pid) {
+            parents.push((pid, parent));
+        }
+    }
+    let mut found = vec![rustix::process::getpid().as_raw_nonzero().get()];
+    let mut looked = 0;
+    while looked < found.len() {
+        let of = found[looked];
+        found.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
+        looked += 1;
+    }
+    found[1..].iter().filter_map(|pid| Pid::from_raw(*pid)).collect()
+}
+
+/// The parent in `/proc/PID/stat`: the second word after the name, which ends with the last bracket.
+fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
+    let mut text = [0_u8; 512];
+    let length = rustix::io::read(file, &mut text).ok()?;
+    let text = String::from_utf8_lossy(&text[..length]).into_owned();
+    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn exit(code: i32) -> ! {
+    // SAFETY: ends this process without running what its parent registered for its own end.
+    #[expect(unsafe_code, reason = "std's exit runs the handlers of the process that was cloned")]
+    unsafe {
+        libc::_exit(code)
+    }
+}
+
+#[expect(unsafe_code, reason = "no safe crate forks")]
+fn fork() -> Result<Option<Pid>, Errno> {
+    // SAFETY: this process has one thread, so its child may do whatever it could.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        pid if pid > 0 => Ok(Pid::from_raw(pid)),
+        _ => Err(last_error()),
+    }
+}
+
+/// Lets children of the spawner go without a trace.
+#[expect(unsafe_code, reason = "no safe crate ignores a signal")]
+pub(super) fn ignore_children() -> Result<(), Errno> {
+    // SAFETY: ignoring a signal runs no code of ours.
+    if unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) } == libc::SIG_ERR {
+        Err(last_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Every signal does what it does in a fresh process, and none is blocked.
+#[expect(unsafe_code, reason = "no safe crate resets signals")]
+fn reset_signals() -> Result<(), Errno> {
+    // SAFETY: the default action runs no code of ours; the set is filled by the call before it is used.
+    unsafe {
+        for signal in 1..=64 {
+            // Two cannot be changed and two belong to the C library; they refuse, and keep their default.
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        if libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) != 0 {
+            return Err(last_error());
+        }
+    }
+    Ok(())
+}
+
+/// A descriptor that is ready when a child has died.
+#[expect(unsafe_code, reason = "no safe crate has signalfd")]
+fn children_as_descriptor() -> Result<OwnedFd, Errno> {
+    // SAFETY: the set is filled before it is used; the descriptor is new and ours.
+    unsafe {
+        let mut children = std::mem::zeroed();
+        libc::sigemptyset(&raw mut children);
+        libc::sigaddset(&raw mut children, libc::SIGCHLD);
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const children, std::ptr::null_mut()) != 0 {
+            return Err(last_error());
+        }
+        match libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
+            _ => Err(last_error()),
+        }
+    }
+}
+
+/// Its standard input is the spawner's socket; what stays instead is nothing.
+fn forget_spawner_socket() -> Result<(), Errno> {
+    rustix::stdio::dup2_stdin(rustix::stdio::stdout())
+}
+
+/// In a user namespace of its own a process is nobody until its ids are mapped, each to itself.
+fn map_ids() -> Result<(), Errno> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Its /proc entries are root's while it is not dumpable.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    write_to("/proc/self/setgroups", "deny")?;
+    write_to("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
+    write_to("/proc/self/gid_map", &format!("{gid} {gid} 1"))
+}
+
+fn write_to(path: &str, text: &str) -> Result<(), Errno> {
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+    rustix::io::write(file, text.as_bytes()).map(drop)
+}
+
+/// Test suites talk to themselves over 127.0.0.1, also where there is no other network.
+#[expect(unsafe_code, reason = "no safe crate has this ioctl")]
+fn raise_loopback() {
+    let Ok(socket) =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
+    else {
+        return;
+    };
+    // SAFETY: a request of the size the kernel expects, whose name ends in NUL; both calls only read and write it.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request);
+    }
+}
+
+/// The kernel numbers at least 301 processes in a namespace; older ones number as many as the machine.
+fn limit_pids(processes: u64) {
+    let _ = write_to("/proc/sys/kernel/pid_max", &processes.saturating_add(2).max(301).to_string());
+}

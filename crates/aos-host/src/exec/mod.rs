@@ -1,0 +1,396 @@
+//! Commands: from a judged request to a process behind walls, and from its end to a receipt.
+//!
+//! ```text
+//! daemon: outfit, view, environment ──order──▶ spawner ──clone──▶ init: mounts, confine ──fork──▶ the command
+//!         wait ◀───────────────line (alive, failed, ended)──────────────┘
+//! ```
+//!
+//! The kernel is the boundary of a command; what policy reads in its words is advice.
+
+mod abilities;
+mod cgroup;
+mod confine;
+mod environment;
+mod init;
+mod mounts;
+mod order;
+mod outfit;
+mod running;
+mod spawner;
+mod view;
+mod wait;
+mod watch;
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use aos_model::capability::FsOp;
+use aos_model::receipt::{Body, Coverage, Executed, Payload, Warning};
+use aos_model::refusal::{Code, Refusal, Status};
+use aos_store::{Bank, Spool};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+
+pub use abilities::{Abilities, abilities};
+pub use spawner::serve_as_spawner_if_asked;
+pub use watch::{Piece, Watcher};
+
+pub(crate) use abilities::Applied;
+pub(crate) use environment::{Surroundings, locate, resolved};
+pub(crate) use order::Pinned;
+pub(crate) use outfit::Outfit;
+
+use crate::host::Host;
+use crate::output::Form;
+use crate::session::Live;
+use crate::spine::Done;
+use cgroup::Groups;
+use order::{Handed, Limits, Namespaces, Order, Sight, Stage, Trouble, Walls};
+use running::Running;
+use spawner::Spawner;
+use view::Wanted;
+use wait::{End, Stream, Wait};
+use watch::Pump;
+
+/// What the host needs for commands of all sessions.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    spawner: Spawner,
+    abilities: OnceLock<Abilities>,
+    pub(crate) surroundings: Surroundings,
+    pub(crate) rooms: Arc<Bank>,
+}
+
+impl Executor {
+    pub(crate) fn new(spawner: &Path, rooms: Bank) -> Executor {
+        Executor {
+            spawner: Spawner::new(spawner),
+            abilities: OnceLock::new(),
+            surroundings: Surroundings::of_this_process(),
+            rooms: Arc::new(rooms),
+        }
+    }
+
+    /// Found out once.
+    pub(crate) fn abilities(&self) -> &Abilities {
+        self.abilities.get_or_init(|| abilities::probe(&self.spawner))
+    }
+}
+
+/// A command that may run: judged, its folder pinned, its words complete.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) argv: Vec<String>,
+    pub(crate) env: Vec<String>,
+    pub(crate) program: Option<Vec<u8>>,
+    pub(crate) cwd: Pinned,
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) timeout_ns: Option<u64>,
+    pub(crate) output_bytes_max: u64,
+    pub(crate) form: Form,
+    pub(crate) applied: Applied,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Runs a command to its end and that of everything it started.
+pub(crate) fn run(
+    host: &Host,
+    live: &Live,
+    command: Command,
+    tool_call_id: &str,
+    watcher: Option<Arc<dyn Watcher>>,
+) -> Result<Done, Refusal> {
+    let limits = &live.capability.exec;
+    let applied = command.applied;
+    let view = view_of(host, live, &applied)?;
+    let groups = Groups::make(tool_call_id, limits.max_processes, limits.max_memory_bytes);
+    let landlock =
+        applied.landlock.then(|| if applied.namespaces { view.ground() } else { view.bare_ground() });
+    let namespaces = applied.namespaces.then_some(Namespaces {
+        user: applied.user_namespace,
+        network: applied.own_network,
+        view,
+    });
+    let order = Order {
+        argv: command.argv,
+        env: command.env,
+        program: command.program,
+        cwd: command.cwd,
+        user: live.outfit.user.filter(|_| !applied.user_namespace),
+        walls: Walls { namespaces, landlock, seccomp: applied.seccomp },
+        limits: Limits {
+            processes: limits.max_processes.filter(|_| !groups.keeps("pids")),
+            memory_bytes: limits.max_memory_bytes.filter(|_| !groups.keeps("memory")),
+        },
+    };
+    let started_at_ns = (host.machine.now_ns)();
+    let deadline = command.timeout_ns.map(|ns| Instant::now() + Duration::from_nanos(ns));
+    let session_ends = live
+        .expires_at_ns
+        .map(|end| Instant::now() + Duration::from_nanos(end.saturating_sub(started_at_ns)));
+    let launch = Launch::start(host, &order, command.stdin, &groups).map_err(not_started)?;
+    let running = Arc::new(launch.running);
+    let Some(_listed) = live.outfit.running.list(&running) else {
+        running.kill();
+        return Err(live.closed());
+    };
+    let [stdout, stderr] = launch.pipes;
+    let wait = Wait {
+        running: &running,
+        streams: [
+            Stream::new("stdout", stdout, command.output_bytes_max),
+            Stream::new("stderr", stderr, command.output_bytes_max),
+        ],
+        blobs: &host.blobs,
+        pump: watcher.and_then(|watcher| Pump::start(watcher, &live.id, tool_call_id)),
+        deadline,
+        session_ends,
+    };
+    let (end, streams) = wait.wait();
+    drop(groups);
+    if let Some(trouble) = &end.failed {
+        return Err(refused(trouble, &order));
+    }
+    let told = Told {
+        form: &command.form,
+        started_at_ns,
+        timeout_ns: command.timeout_ns,
+        warnings: command.warnings,
+    };
+    Ok(told.receipt(host, &end, streams, applied.word()))
+}
+
+/// What the command will see, from the session and from this moment.
+fn view_of(host: &Host, live: &Live, applied: &Applied) -> Result<order::View, Refusal> {
+    let outfit = &live.outfit;
+    let state = &host.hidden[0];
+    let (_, home) = outfit.person(&host.executor.surroundings);
+    let (home_shown, tmp) = outfit.rooms(&home, state)?;
+    let may_write = live.capability.allowed_fs_ops.contains(&FsOp::Write);
+    let root = |root: &crate::jail::Root| Sight {
+        at: root.path.clone(),
+        from: root.path.clone(),
+        pin: Some((root.meta.dev, root.meta.ino)),
+        writable: may_write,
+        submounts: live.jail.cross_mounts,
+        required: true,
+    };
+    Ok(view::view(Wanted {
+        path: &host.executor.surroundings.path,
+        home: home.as_bytes(),
+        home_shown,
+        tmp: Some(tmp),
+        mounts: outfit.mounts(may_write),
+        roots: live.jail.roots.iter().map(root).collect(),
+        state,
+        network: !applied.own_network,
+        uid_is_root: outfit.uid_is_root(),
+    }))
+}
+
+/// A command on its way: the daemon's ends of everything.
+struct Launch {
+    running: Running,
+    pipes: [OwnedFd; 2],
+}
+
+impl Launch {
+    fn start(host: &Host, order: &Order, stdin: Option<OwnedFd>, groups: &Groups) -> Result<Launch, Errno> {
+        let stdin = match stdin {
+            Some(stdin) => stdin,
+            None => rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
+        };
+        let (stdout, their_stdout) = pipe()?;
+        let (stderr, their_stderr) = pipe()?;
+        let (line, their_line) = order::socket_pair()?;
+        let running = Running::new(line, order.walls.namespaces.is_some())?;
+        let handed = Handed {
+            line: their_line.as_fd(),
+            stdin: stdin.as_fd(),
+            stdout: their_stdout.as_fd(),
+            stderr: their_stderr.as_fd(),
+            cgroups: groups.procs().map(|procs| procs.as_fd()).collect(),
+        };
+        host.executor.spawner.launch(order, &handed)?;
+        Ok(Launch { running, pipes: [stdout, stderr] })
+    }
+}
+
+/// A pipe whose reading end never makes us wait.
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&read, OFlags::NONBLOCK)?;
+    Ok((read, write))
+}
+
+fn not_started(why: Errno) -> Refusal {
+    Refusal::new(Code::SpawnFailed, format!("cannot start commands: {why}; nothing was run"))
+}
+
+fn refused(trouble: &Trouble, order: &Order) -> Refusal {
+    let Trouble { subject, .. } = trouble;
+    let why = trouble.errno();
+    match trouble.stage {
+        Stage::Walls => Refusal::new(
+            Code::SpawnFailed,
+            format!(
+                "{}: {why}; nothing was run. `aos doctor` shows what this machine allows",
+                subject.trim_end()
+            ),
+        ),
+        Stage::Cwd => Refusal::new(
+            Code::CwdNotFound,
+            format!("{subject}: {why}; the folder to run in is not there any more, nothing was run"),
+        ),
+        Stage::Program => {
+            let hint = match why {
+                Errno::NOENT if order.argv.first().is_some_and(|program| program.contains('/')) => {
+                    "; it, or the interpreter that it names, is not to be seen from the session"
+                }
+                Errno::NOENT => "; no folder on the command's PATH has it",
+                Errno::TOOBIG => {
+                    "; the arguments and the environment are too long for the system, pass them by a file"
+                }
+                Errno::ACCESS => "; it is no executable file",
+                _ => "",
+            };
+            Refusal::new(Code::SpawnFailed, format!("cannot run {subject}: {why}{hint}; nothing was run"))
+        }
+    }
+}
+
+/// What a receipt tells of a command.
+struct Told<'a> {
+    form: &'a Form,
+    started_at_ns: u64,
+    timeout_ns: Option<u64>,
+    warnings: Vec<Warning>,
+}
+
+impl Told<'_> {
+    fn receipt(mut self, host: &Host, end: &End, streams: [Stream; 2], isolation_applied: String) -> Done {
+        let [out, err] = streams.map(|stream| stream.spool);
+        let (stdout_bytes, stderr_bytes) = (out.total_bytes(), err.total_bytes());
+        let mut truncated = out.is_truncated() || err.is_truncated();
+        let too_large = self.form.require_inline
+            && [&out, &err].into_iter().any(|spool| !self.form.is_inline(spool.kept_bytes()));
+        let mut payload = |name: &str, spool: Spool| {
+            payload(host, self.form, spool).unwrap_or_else(|(start, why)| {
+                truncated = true;
+                let why = format!("{name} could not be kept ({why}); its beginning is all there is");
+                self.warnings.push(Warning::new("output_lost", why));
+                start
+            })
+        };
+        let (stdout, stderr) = (payload("stdout", out), payload("stderr", err));
+        if end.unsure {
+            let why = "not all processes of the command were seen to end";
+            self.warnings.push(Warning::new("processes_may_remain", why));
+        }
+        let (exit_code, signal) = how_it_ended(end.status);
+        let body = Executed {
+            exit_code,
+            signal: signal.clone(),
+            stdout,
+            stderr,
+            stdout_bytes,
+            stderr_bytes,
+            truncated,
+            started_at_ns: self.started_at_ns,
+            ended_at_ns: (host.machine.now_ns)(),
+            isolation_applied,
+            coverage: Coverage::None,
+        };
+        let fault = if end.timed_out {
+            let limit = Duration::from_nanos(self.timeout_ns.unwrap_or_default());
+            let why = format!(
+                "it was ended after its time of {limit:?}; give it more with `timeout_ns`, or less to do"
+            );
+            Some((Code::Timeout, why))
+        } else if let Some(signal) = signal {
+            Some((Code::Signaled, format!("it was ended by {signal}")))
+        } else if too_large {
+            let most = self.form.inline_bytes_max;
+            let why =
+                format!("the output is over the inline ceiling of {most} bytes; use `output_mode` `auto`");
+            Some((Code::InlineRequiredTooLarge, why))
+        } else {
+            None
+        };
+        let status = fault.as_ref().map_or(Status::Ok, |(code, _)| code.status());
+        Done { fault, ..Done::new(status, Body::Executed(Box::new(body)), self.warnings) }
+    }
+}
+
+/// The payload of a stream; when it cannot be stored, its beginning and why.
+fn payload(host: &Host, form: &Form, spool: Spool) -> Result<Payload, (Payload, String)> {
+    let size_bytes = spool.kept_bytes();
+    let preview = spool.start(form.inline_bytes_max.min(16 << 10) as usize).unwrap_or_default();
+    let lost = |why: aos_store::Fault| (Payload::from_bytes(preview.clone()), why.to_string());
+    if let Some(why) = spool.lost() {
+        return Err(lost(aos_store::Fault::io("the disk", why)));
+    }
+    if form.is_inline(size_bytes) {
+        return spool.into_bytes().map(Payload::from_bytes).map_err(lost);
+    }
+    let blob_ref = spool.into_blob(&host.blobs).map_err(lost)?;
+    Ok(Payload::Blob { blob_ref, size_bytes, preview_bytes: form.preview(&preview) })
+}
+
+/// Exit code or signal, of a wait status. Who died with its init was killed.
+fn how_it_ended(status: Option<i32>) -> (Option<i32>, Option<String>) {
+    let Some(status) = status else { return (None, Some("SIGKILL".to_owned())) };
+    if libc::WIFEXITED(status) {
+        return (Some(libc::WEXITSTATUS(status)), None);
+    }
+    let number = libc::WTERMSIG(status);
+    let name = SIGNALS.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned());
+    (None, Some(name.unwrap_or_else(|| format!("SIG{number}"))))
+}
+
+const SIGNALS: [(i32, &str); 26] = [
+    (libc::SIGHUP, "SIGHUP"),
+    (libc::SIGINT, "SIGINT"),
+    (libc::SIGQUIT, "SIGQUIT"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGTRAP, "SIGTRAP"),
+    (libc::SIGABRT, "SIGABRT"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGKILL, "SIGKILL"),
+    (libc::SIGUSR1, "SIGUSR1"),
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGUSR2, "SIGUSR2"),
+    (libc::SIGPIPE, "SIGPIPE"),
+    (libc::SIGALRM, "SIGALRM"),
+    (libc::SIGTERM, "SIGTERM"),
+    (libc::SIGSTKFLT, "SIGSTKFLT"),
+    (libc::SIGCHLD, "SIGCHLD"),
+    (libc::SIGCONT, "SIGCONT"),
+    (libc::SIGXCPU, "SIGXCPU"),
+    (libc::SIGXFSZ, "SIGXFSZ"),
+    (libc::SIGVTALRM, "SIGVTALRM"),
+    (libc::SIGPROF, "SIGPROF"),
+    (libc::SIGWINCH, "SIGWINCH"),
+    (libc::SIGIO, "SIGIO"),
+    (libc::SIGPWR, "SIGPWR"),
+    (libc::SIGSYS, "SIGSYS"),
+];
+
+/// A file of /proc.
+fn read_small(path: &str) -> Option<String> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = Vec::new();
+    let mut piece = vec![0; 16 << 10];
+    loop {
+        match rustix::io::read(&file, &mut piece) {
+            Ok(0) => return String::from_utf8(text).ok(),
+            Ok(n) => text.extend_from_slice(&piece[..n]),
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}

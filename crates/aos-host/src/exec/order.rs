@@ -1,0 +1,299 @@
+//! The order by which the spawner launches one command, and the words that travel between daemon, spawner and init.
+//!
+//! An order is a memory file of any length, sent with the descriptors of the command over the spawner's socket. All
+//! that is said about one launch afterwards goes over a socket of its own, the *line*, which is among those
+//! descriptors: so answers need no matching, and whoever dies is noticed by its end of the line closing.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+use serde::{Deserialize, Serialize};
+
+/// What is to be run, and inside which walls.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// Without any this is a probe: the walls are put up, and that is all.
+    pub(crate) argv: Vec<String>,
+    /// `NAME=value`, complete.
+    pub(crate) env: Vec<String>,
+    /// Where the program is when its place was settled before; else it is looked up on the command's own PATH.
+    pub(crate) program: Option<Vec<u8>>,
+    pub(crate) cwd: Pinned,
+    /// Whom to become; nobody else when left out.
+    pub(crate) user: Option<User>,
+    pub(crate) walls: Walls,
+    pub(crate) limits: Limits,
+}
+
+/// A path, and the object that must be found there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pinned {
+    pub(crate) path: Vec<u8>,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// What stands between the command and the machine.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Walls {
+    pub(crate) namespaces: Option<Namespaces>,
+    pub(crate) landlock: Option<Ground>,
+    pub(crate) seccomp: bool,
+}
+
+/// Own namespaces for mounts, processes, ipc and host name, and what else.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Namespaces {
+    /// Also an own user namespace: what lets an ordinary user have the others.
+    pub(crate) user: bool,
+    pub(crate) network: bool,
+    pub(crate) view: View,
+}
+
+/// What a command sees, in the order in which it is mounted.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct View {
+    /// The machine's own `/` when a session has that as a root; else an empty folder to mount in.
+    pub(crate) slash: Option<Sight>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) sights: Vec<Sight>,
+    /// Emptied where they are to be seen at all: folders become empty, files read as nothing.
+    pub(crate) covers: Vec<Vec<u8>>,
+    /// The command keeps uid 0: without capabilities it would still own the kernel's switches in /proc.
+    pub(crate) guard_proc: bool,
+}
+
+/// A symbolic link of the machine's own root, `/bin` say.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Link {
+    pub(crate) at: Vec<u8>,
+    pub(crate) to: Vec<u8>,
+}
+
+/// One folder or file of the machine, to be seen at a path.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Sight {
+    /// Absolute, without a slash at the end.
+    pub(crate) at: Vec<u8>,
+    pub(crate) from: Vec<u8>,
+    /// The object that `from` must lead to, without links, where that matters.
+    pub(crate) pin: Option<(u64, u64)>,
+    pub(crate) writable: bool,
+    /// Whether what is mounted below comes along.
+    pub(crate) submounts: bool,
+    /// Whether the command may run when this cannot be had.
+    pub(crate) required: bool,
+}
+
+/// The paths of the second wall, which are opened once the first stands.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Ground {
+    pub(crate) readable: Vec<Vec<u8>>,
+    pub(crate) writable: Vec<Vec<u8>>,
+    /// Signals and abstract sockets stay inside too: for where no namespace sees to it.
+    pub(crate) scoped: bool,
+}
+
+/// Limits that no control group keeps.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Limits {
+    pub(crate) processes: Option<u64>,
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+/// The descriptors of a launch.
+#[derive(Debug)]
+pub(crate) struct Handed<Fd> {
+    pub(crate) line: Fd,
+    pub(crate) stdin: Fd,
+    pub(crate) stdout: Fd,
+    pub(crate) stderr: Fd,
+    /// `cgroup.procs` of each group that the command is to live in.
+    pub(crate) cgroups: Vec<Fd>,
+}
+
+/// Descriptors that one message may carry.
+const DESCRIPTORS_MAX: usize = 8;
+
+pub(crate) fn send_order(
+    socket: impl AsFd,
+    order: &Order,
+    handed: &Handed<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let body = serde_json::to_vec(order).expect("BUG: an order is plain data");
+    let file = rustix::fs::memfd_create("order", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut rest = body.as_slice();
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(&file, rest)?..];
+    }
+    let mut descriptors = vec![file.as_fd(), handed.line, handed.stdin, handed.stdout, handed.stderr];
+    descriptors.extend(&handed.cgroups);
+    send_with(socket, b"order", &descriptors)
+}
+
+/// The next order; `None` when the daemon is gone.
+pub(crate) fn receive_order(socket: impl AsFd) -> Result<Option<(Order, Handed<OwnedFd>)>, Errno> {
+    let mut word = [0; 8];
+    let (length, descriptors) = receive_with(socket, &mut word)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or(Errno::BADMSG);
+    let file = next()?;
+    let (line, stdin, stdout, stderr) = (next()?, next()?, next()?, next()?);
+    let handed = Handed { line, stdin, stdout, stderr, cgroups: descriptors.collect() };
+    let mut body = vec![0; rustix::fs::fstat(&file)?.st_size as usize];
+    let mut filled = 0;
+    while filled < body.len() {
+        match rustix::io::pread(&file, &mut body[filled..], filled as u64)? {
+            0 => return Err(Errno::BADMSG),
+            n => filled += n,
+        }
+    }
+    let order = serde_json::from_slice(&body).map_err(|_| Errno::BADMSG)?;
+    Ok(Some((order, handed)))
+}
+
+/// Why a command was not started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Trouble {
+    pub(crate) stage: Stage,
+    pub(crate) subject: String,
+    pub(crate) errno: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Stage {
+    /// The walls could not be put up.
+    Walls,
+    /// The folder to run in is not there.
+    Cwd,
+    /// The program is not there or cannot be run.
+    Program,
+}
+
+impl Trouble {
+    pub(crate) fn new(stage: Stage, subject: impl Into<String>, why: Errno) -> Trouble {
+        Trouble { stage, subject: subject.into(), errno: why.raw_os_error() }
+    }
+
+    pub(crate) fn errno(&self) -> Errno {
+        Errno::from_raw_os_error(self.errno)
+    }
+}
+
+/// What the daemon hears on a line.
+#[derive(Debug)]
+pub(crate) enum Word {
+    /// From the spawner: init lives, and this is how to end it.
+    Alive(OwnedFd),
+    /// From init or from the command on its way: it will not run.
+    Failed(Trouble),
+    /// From init: the command ended with this wait status.
+    Ended(i32),
+    /// Nobody is at the other end any more.
+    Closed,
+}
+
+pub(crate) fn say_alive(line: impl AsFd, pidfd: BorrowedFd<'_>) -> Result<(), Errno> {
+    send_with(line, b"a", &[pidfd])
+}
+
+pub(crate) fn say_failed(line: impl AsFd, trouble: &Trouble) {
+    let mut word = b"f".to_vec();
+    word.extend(serde_json::to_vec(trouble).expect("BUG: trouble is plain data"));
+    // The daemon that does not hear it hears the line close.
+    let _ = send_with(line, &word, &[]);
+}
+
+pub(crate) fn say_ended(line: impl AsFd, status: i32) {
+    let mut word = b"e".to_vec();
+    word.extend(status.to_le_bytes());
+    let _ = send_with(line, &word, &[]);
+}
+
+/// The next word on a line that has one; `None` when it has none after all.
+pub(crate) fn hear(line: impl AsFd) -> Option<Word> {
+    let mut word = [0; 4096];
+    let (length, mut descriptors) = match receive_with(line, &mut word) {
+        Ok(received) => received,
+        Err(Errno::INTR | Errno::AGAIN) => return None,
+        Err(_) => return Some(Word::Closed),
+    };
+    match (&word[..length], descriptors.pop()) {
+        ([b'a'], Some(pidfd)) => Some(Word::Alive(pidfd)),
+        ([b'f', json @ ..], _) => serde_json::from_slice(json).ok().map(Word::Failed),
+        ([b'e', status @ ..], _) => {
+            status.try_into().ok().map(|bytes| Word::Ended(i32::from_le_bytes(bytes)))
+        }
+        ([], _) => Some(Word::Closed),
+        _ => None,
+    }
+}
+
+/// What the daemon asks of init.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// SIGINT for the command's foreground.
+    Interrupt = b'i' as isize,
+    /// SIGTERM for all.
+    Terminate = b't' as isize,
+    /// SIGKILL for all, where there is no namespace to end.
+    Kill = b'k' as isize,
+}
+
+pub(crate) fn ask(line: impl AsFd, what: Ask) {
+    // Whoever is gone needs no asking.
+    let _ = rustix::net::send(line, &[what as u8], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+fn send_with(socket: impl AsFd, word: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::NOBUFS);
+    }
+    loop {
+        match rustix::net::sendmsg(&socket, &[IoSlice::new(word)], &mut control, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            outcome => return outcome.map(drop),
+        }
+    }
+}
+
+fn receive_with(socket: impl AsFd, word: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [std::io::IoSliceMut::new(word)];
+    let received = rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    Ok((received.bytes, descriptors))
+}
+
+/// A pair of ends on which whole words travel.
+pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+}

@@ -1,0 +1,186 @@
+//! The outfit: what a session gives its commands. Settled when it is opened, and again when a daemon finds it.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use aos_model::limits::MOUNTS_MAX;
+use aos_model::path::Spelled;
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::{Home, Isolation, LocalTarget, Mount, MountMode, NetworkMode, check_environment};
+use aos_model::strict::UniqueMap;
+use aos_store::Bank;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::environment::{self, Surroundings};
+use super::order::{Sight, User};
+use super::running::RunningSet;
+use super::view::HomeShown;
+use crate::jail::{Meta, Root, is_below};
+
+#[derive(Debug)]
+pub(crate) struct Outfit {
+    pub(crate) isolation: Isolation,
+    pub(crate) network: Option<NetworkMode>,
+    pub(crate) env: UniqueMap<String>,
+    pub(crate) user: Option<User>,
+    pub(crate) running: RunningSet,
+    home: Home,
+    mounts: Vec<Pin>,
+    session_id: String,
+    rooms: Arc<Bank>,
+    room_making: Mutex<()>,
+}
+
+/// A mount of the session, held open so that it stays what it was.
+#[derive(Debug)]
+struct Pin {
+    _fd: OwnedFd,
+    sight: Sight,
+}
+
+impl Outfit {
+    pub(crate) fn new(
+        session_id: &str,
+        target: &LocalTarget,
+        isolation: Isolation,
+        workdir: &Root,
+        hidden: &[Vec<u8>],
+        rooms: &Arc<Bank>,
+    ) -> Result<Outfit, Refusal> {
+        let env = target.env.clone().unwrap_or_default();
+        check_environment(
+            "target.local.env",
+            env.0.iter().map(|(name, value)| (name.as_str(), value.as_str())),
+        )?;
+        let mounts = target.mounts.as_deref().unwrap_or_default();
+        if mounts.len() > MOUNTS_MAX {
+            return Err(Refusal::new(Code::InvalidMount, format!("at most {MOUNTS_MAX} mounts")));
+        }
+        Ok(Outfit {
+            isolation,
+            network: target.network_mode,
+            env,
+            user: environment::user_for(&workdir.meta),
+            running: RunningSet::default(),
+            home: target.home.unwrap_or(Home::Private),
+            mounts: mounts.iter().map(|mount| pin(mount, hidden)).collect::<Result<_, _>>()?,
+            session_id: session_id.to_owned(),
+            rooms: rooms.clone(),
+            room_making: Mutex::new(()),
+        })
+    }
+
+    /// The name and the home of whom commands run as.
+    pub(crate) fn person(&self, here: &Surroundings) -> (String, String) {
+        let own = rustix::process::geteuid().as_raw();
+        let uid = self.user.map_or(own, |user| user.uid);
+        let account = environment::account(uid);
+        let name = account.as_ref().map_or_else(|| uid.to_string(), |account| account.name.clone());
+        let home = match (self.home, account) {
+            // The toolchains on PATH are found from here, whoever uses them.
+            (Home::Private, _) | (_, None) => here.home.clone(),
+            (Home::ReadOnly | Home::Host, Some(_)) if uid == own => here.home.clone(),
+            (Home::ReadOnly | Home::Host, Some(account)) => account.home,
+        };
+        (name, home)
+    }
+
+    pub(crate) fn uid_is_root(&self) -> bool {
+        self.user.map_or_else(|| rustix::process::geteuid().is_root(), |user| user.uid == 0)
+    }
+
+    /// The session's mounts; none may be written where the capability forbids writing.
+    pub(crate) fn mounts(&self, may_write: bool) -> Vec<Sight> {
+        let narrowed = |pin: &Pin| Sight { writable: pin.sight.writable && may_write, ..pin.sight.clone() };
+        self.mounts.iter().map(narrowed).collect()
+    }
+
+    /// How HOME is shown, and the private `/tmp`. The folders are made when the first command needs them.
+    pub(crate) fn rooms(&self, home: &str, state: &[u8]) -> Result<(HomeShown, Sight), Refusal> {
+        let _one_at_a_time = self.room_making.lock().expect("BUG: nobody panics making rooms");
+        let room = self.rooms.session(&self.session_id)?;
+        let make = |name: &str, mode: u32| -> Result<Meta, Errno> {
+            match rustix::fs::mkdirat(&room, name, Mode::from_raw_mode(0o700)) {
+                Ok(()) => {
+                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    let dir = rustix::fs::openat(&room, name, flags, Mode::empty())?;
+                    if let Some(User { uid, gid }) = self.user {
+                        let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+                        rustix::fs::chownat(&room, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                    }
+                    rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
+                }
+                Err(Errno::EXIST) => {}
+                Err(why) => return Err(why),
+            }
+            Meta::at(&room, name.as_bytes())?.ok_or(Errno::NOENT)
+        };
+        let sight = |at: &[u8], name: &str, meta: Meta| Sight {
+            at: at.to_vec(),
+            from: [state, b"/state/rooms/", self.session_id.as_bytes(), b"/", name.as_bytes()].concat(),
+            pin: Some((meta.dev, meta.ino)),
+            writable: true,
+            submounts: false,
+            required: true,
+        };
+        let fail = |why| crate::fault::refusal("cannot make the private folders of the session", why);
+        let tmp = sight(b"/tmp", "tmp", make("tmp", 0o1777).map_err(fail)?);
+        let shown = match self.home {
+            Home::Private => {
+                HomeShown::Private(sight(home.as_bytes(), "home", make("home", 0o700).map_err(fail)?))
+            }
+            Home::ReadOnly => HomeShown::Real { writable: false },
+            Home::Host => HomeShown::Real { writable: true },
+        };
+        Ok((shown, tmp))
+    }
+
+    /// Forgets the private folders.
+    pub(crate) fn drop_rooms(&self) {
+        let _ = self.rooms.drop_session(&self.session_id);
+    }
+}
+
+/// Places that are made for the command and cannot be mounted over.
+const MADE: [&str; 2] = ["/proc", "/dev"];
+
+fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
+    let bad = |why: &str| {
+        Refusal::new(
+            Code::InvalidMount,
+            format!("mount {}: {why}", aos_model::text::escape(&mount.host_path)),
+        )
+    };
+    let absolute = |text: &str, what: &str| -> Result<Vec<u8>, Refusal> {
+        let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
+        if !spelled.is_absolute() || spelled.names().any(|name| name == b"..") {
+            return Err(bad(&format!("{what} is absolute and holds no `..`")));
+        }
+        Ok(spelled.names().flat_map(|name| [b"/", name].concat()).collect())
+    };
+    let from = absolute(&mount.host_path, "a host path")?;
+    let at = absolute(mount.mount_path.as_deref().unwrap_or(&mount.host_path), "a mount path")?;
+    if at.is_empty() || MADE.iter().any(|made| is_below(&at, made.as_bytes())) {
+        return Err(bad("a mount path is not `/` and lies outside of /proc and /dev"));
+    }
+    let path = Path::new(std::ffi::OsStr::from_bytes(if from.is_empty() { b"/" } else { &from }));
+    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|why| bad(&why.to_string()))?;
+    let meta = Meta::of(&fd).map_err(|why| bad(&why.to_string()))?;
+    let real = crate::jail::follow_text(&from).ok_or_else(|| bad("it cannot be followed"))?;
+    if hidden.iter().any(|hidden| is_below(&real, hidden)) {
+        return Err(bad("our own state is nobody's to mount"));
+    }
+    let sight = Sight {
+        at,
+        from: real,
+        pin: Some((meta.dev, meta.ino)),
+        writable: mount.mode == MountMode::Rw,
+        submounts: true,
+        required: true,
+    };
+    Ok(Pin { _fd: fd, sight })
+}

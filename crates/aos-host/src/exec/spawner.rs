@@ -1,0 +1,180 @@
+//! The spawner: a small process of one thread that launches commands for the daemon.
+//!
+//! Forking from it is cheap and safe, none of the daemon's descriptors can leak into a command, a program that was
+//! just written is not held open for writing by a sibling's fork, and "die with your parent" means a thread that lives
+//! as long as the process. It ends when the daemon's end of its socket closes, and its children end with it.
+
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Signal};
+
+use super::confine::Filters;
+use super::init;
+use super::order::{
+    Handed, Order, Stage, Trouble, receive_order, say_alive, say_failed, send_order, socket_pair,
+};
+
+/// The argument by which a program of ours is asked to be the spawner.
+const SPAWNER_ARGUMENT: &str = "--serve-as-spawner";
+
+/// The daemon's hold on its spawner. The process is started when first needed, and again should it have died.
+#[derive(Debug)]
+pub(crate) struct Spawner {
+    program: PathBuf,
+    socket: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+impl Spawner {
+    pub(crate) fn new(program: &Path) -> Spawner {
+        Spawner { program: program.to_owned(), socket: Mutex::new(None) }
+    }
+
+    /// Hands an order over. A spawner that died meanwhile is replaced once.
+    pub(crate) fn launch(&self, order: &Order, handed: &Handed<BorrowedFd<'_>>) -> Result<(), Errno> {
+        let socket = self.socket(None)?;
+        match send_order(&*socket, order, handed) {
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                send_order(&*self.socket(Some(socket))?, order, handed)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The socket of a living spawner, one other than `dead`.
+    fn socket(&self, dead: Option<Arc<OwnedFd>>) -> Result<Arc<OwnedFd>, Errno> {
+        let mut current = self.socket.lock().expect("BUG: nobody panics starting");
+        match &*current {
+            Some(socket) if dead.is_none_or(|dead| !Arc::ptr_eq(socket, &dead)) => Ok(socket.clone()),
+            _ => {
+                let socket = Arc::new(start(&self.program)?);
+                *current = Some(socket.clone());
+                Ok(socket)
+            }
+        }
+    }
+}
+
+/// Starts a spawner from a thread that waits for it: so the thread lives longer than it, and it leaves no zombie.
+fn start(program: &Path) -> Result<OwnedFd, Errno> {
+    let (ours, theirs) = socket_pair()?;
+    let (tell, told) = std::sync::mpsc::channel();
+    let program = program.to_owned();
+    let keeper = move || {
+        #[expect(clippy::disallowed_methods, reason = "the one process that the host starts itself")]
+        let started = Command::new(program)
+            .arg(SPAWNER_ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match started {
+            Ok(mut child) => {
+                let _ = tell.send(Ok(()));
+                let _ = child.wait();
+            }
+            Err(why) => {
+                let _ = tell.send(Err(Errno::from_io_error(&why).unwrap_or(Errno::IO)));
+            }
+        }
+    };
+    std::thread::Builder::new().name("spawner".into()).spawn(keeper).map_err(|_| Errno::AGAIN)?;
+    told.recv().unwrap_or(Err(Errno::IO))?;
+    Ok(ours)
+}
+
+/// Is the spawner, when the arguments ask for it: to be called first thing in `main` of a program that
+/// [`crate::Machine`] names as the spawner.
+pub fn serve_as_spawner_if_asked() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    if arguments.nth(1).is_none_or(|argument| argument != SPAWNER_ARGUMENT) || arguments.next().is_some() {
+        return None;
+    }
+    let served = serve();
+    Some(if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn serve() -> Result<(), Errno> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let _ = rustix::thread::set_name(c"aos-spawner");
+    init::ignore_children()?;
+    // A Ctrl-C for the daemon in front of a terminal is for the daemon, which decides about its commands.
+    let _ = rustix::process::setsid();
+    let filters = Filters::build();
+    let socket = rustix::stdio::stdin();
+    loop {
+        match receive_order(socket) {
+            Ok(None) => return Ok(()),
+            Ok(Some((order, handed))) => launch(&order, handed, &filters),
+            // An order that cannot be read is dropped, and its line with it: the daemon sees that.
+            Err(Errno::INTR | Errno::BADMSG | Errno::MFILE | Errno::NFILE) => {}
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+/// Makes the init of a command. What happens to it is between init and the daemon.
+fn launch(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) {
+    match clone_into(order) {
+        Ok(Cloned::Child) => init::run(order, handed, filters),
+        Ok(Cloned::Parent(pidfd)) => {
+            let _ = say_alive(&handed.line, pidfd.as_fd());
+        }
+        Err(why) => say_failed(&handed.line, &Trouble::new(Stage::Walls, "cannot make a process", why)),
+    }
+}
+
+enum Cloned {
+    Child,
+    Parent(OwnedFd),
+}
+
+/// A child of this process in the namespaces of the order.
+#[expect(unsafe_code, reason = "no safe crate offers clone3")]
+fn clone_into(order: &Order) -> Result<Cloned, Errno> {
+    let mut flags = libc::CLONE_PIDFD as u64;
+    if let Some(namespaces) = &order.walls.namespaces {
+        flags |= (libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
+        if namespaces.user {
+            flags |= libc::CLONE_NEWUSER as u64;
+        }
+        if namespaces.network {
+            flags |= libc::CLONE_NEWNET as u64;
+        }
+    }
+    let mut pidfd: libc::c_int = -1;
+    let arguments = libc::clone_args {
+        flags,
+        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        child_tid: 0,
+        parent_tid: 0,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    };
+    // SAFETY: without CLONE_VM this is a fork: the child has its own copy of a process of one thread, so every lock
+    // is free in it. The arguments outlive the call, and `pidfd` is where the kernel puts the number.
+    let outcome = unsafe {
+        libc::syscall(libc::SYS_clone3, &raw const arguments, std::mem::size_of::<libc::clone_args>())
+    };
+    match outcome {
+        0 => Ok(Cloned::Child),
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+        1.. => Ok(Cloned::Parent(unsafe { OwnedFd::from_raw_fd(pidfd) })),
+        _ => Err(last_error()),
+    }
+}
+
+pub(super) fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,302 @@
+//! What a command sees: worked out by the daemon from the session, carried out by init.
+//!
+//! ```text
+//! /usr /bin /sbin /lib* /etc /opt     the machine's, read-only
+//! folders on PATH, with toolchains    the machine's, read-only
+//! HOME, /tmp                          the session's own
+//! mounts, roots                       as the session was opened
+//! /proc /dev                          fresh (made by init)
+//! ```
+//!
+//! Later lines win over earlier ones where they overlap. What lies inside a root belongs to it, except our own state.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::fs::FileType;
+
+use super::order::{Ground, Link, Sight, View};
+use crate::jail::is_below;
+
+/// What the session has to say about the view.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) path: &'a str,
+    /// Where HOME is, for the command and on the machine.
+    pub(crate) home: &'a [u8],
+    pub(crate) home_shown: HomeShown,
+    /// The session's own `/tmp`.
+    pub(crate) tmp: Option<Sight>,
+    pub(crate) mounts: Vec<Sight>,
+    pub(crate) roots: Vec<Sight>,
+    /// Our own state: never in sight.
+    pub(crate) state: &'a [u8],
+    pub(crate) network: bool,
+    pub(crate) uid_is_root: bool,
+}
+
+impl Wanted<'_> {
+    /// The machine alone, to see whether it can be shown at all.
+    pub(crate) fn machine_alone() -> Wanted<'static> {
+        Wanted {
+            path: super::environment::PATH_DEFAULT,
+            home: b"/home",
+            home_shown: HomeShown::Real { writable: false },
+            tmp: None,
+            mounts: Vec::new(),
+            roots: Vec::new(),
+            state: b"/nowhere",
+            network: false,
+            uid_is_root: rustix::process::geteuid().is_root(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum HomeShown {
+    /// A folder of the session's, with the toolchains of the real one in it.
+    Private(Sight),
+    Real {
+        writable: bool,
+    },
+}
+
+/// The machine's own folders, where they exist.
+const SYSTEM: [&str; 12] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap"];
+
+/// Folders in a home that make the programs of another folder there work.
+const TOOLCHAINS: [&str; 18] = [
+    ".cargo",
+    ".rustup",
+    ".pyenv",
+    ".rbenv",
+    ".nvm",
+    ".nodenv",
+    ".volta",
+    ".bun",
+    ".deno",
+    ".asdf",
+    ".sdkman",
+    ".goenv",
+    ".ghcup",
+    ".opam",
+    ".juliaup",
+    ".dotnet",
+    ".nix-profile",
+    "go",
+];
+
+/// What programs keep in those folders that is nobody's business.
+const CREDENTIALS: [&str; 2] = [".cargo/credentials", ".cargo/credentials.toml"];
+
+pub(crate) fn view(wanted: Wanted<'_>) -> View {
+    let slash = wanted.roots.iter().find(|root| root.at.is_empty()).cloned();
+    let mut view = View { guard_proc: wanted.uid_is_root, ..View::default() };
+    let mut sights = Vec::new();
+    if slash.is_none() {
+        system(&mut sights, &mut view.links);
+    }
+    toolchains(&wanted, &mut sights, &mut view.covers);
+    if wanted.network {
+        name_server(&mut sights);
+    }
+    sights.extend(wanted.tmp);
+    match wanted.home_shown {
+        HomeShown::Private(home) => sights.push(home),
+        HomeShown::Real { writable } => {
+            let home = seen(wanted.home, writable);
+            // Its own uid's rights decide what of it can be read.
+            sights.push(Sight { required: false, ..home });
+        }
+    }
+    if slash.is_some() {
+        view.covers.push(b"/run".to_vec());
+    }
+    for own in wanted.mounts.into_iter().chain(wanted.roots) {
+        // What was found so far and lies inside of it is part of it: the toolchain in a repository stays writable.
+        sights.retain(|sight| !is_below(&sight.at, &own.at) || is_apart(sight, &own, wanted.home));
+        sights.push(own);
+    }
+    sights.retain(|sight| !sight.at.is_empty());
+    // Parents first; of two at one place the later one counts.
+    sights.reverse();
+    sights.sort_by(|a, b| a.at.cmp(&b.at));
+    sights.dedup_by(|later, first| later.at == first.at);
+    view.covers.retain(|path| !sights.iter().any(|sight| sight.at == *path));
+    view.covers.push(wanted.state.to_vec());
+    View { slash, sights, ..view }
+}
+
+/// Not part of the root or mount around it: another one of those, what is the session's own, and what is shown in that.
+fn is_apart(sight: &Sight, around: &Sight, home: &[u8]) -> bool {
+    let in_home_inside = is_below(&sight.at, home) && is_below(home, &around.at) && home != around.at;
+    sight.at != around.at && (sight.required || in_home_inside)
+}
+
+fn seen(path: &[u8], writable: bool) -> Sight {
+    Sight { at: path.to_vec(), from: path.to_vec(), pin: None, writable, submounts: true, required: false }
+}
+
+fn system(sights: &mut Vec<Sight>, links: &mut Vec<Link>) {
+    for path in SYSTEM.map(str::as_bytes) {
+        let Ok(stat) = rustix::fs::lstat(path) else { continue };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => sights.push(seen(path, false)),
+            FileType::Symlink => {
+                if let Ok(to) = rustix::fs::readlink(path, Vec::new()) {
+                    links.push(Link { at: path.to_vec(), to: to.into_bytes() });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The folders on PATH that are not the system's, and what makes the programs in them work.
+fn toolchains(wanted: &Wanted<'_>, sights: &mut Vec<Sight>, covers: &mut Vec<Vec<u8>>) {
+    let mut add = |path: &[u8]| {
+        let is_dir = rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+        let ours = is_below(path, wanted.state) || is_below(wanted.state, path);
+        if is_dir && !ours && !sights.iter().any(|sight: &Sight| is_below(path, &sight.at)) {
+            sights.push(seen(path, false));
+        }
+    };
+    let folders: Vec<&[u8]> = wanted
+        .path
+        .split(':')
+        .map(|folder| folder.trim_end_matches('/').as_bytes())
+        .filter(|folder| {
+            folder.starts_with(b"/") && !SYSTEM.iter().any(|own| is_below(folder, own.as_bytes()))
+        })
+        .collect();
+    let in_home = |folder: &&[u8]| is_below(folder, wanted.home);
+    if matches!(wanted.home_shown, HomeShown::Private(_)) {
+        // One toolchain leans on another: `.cargo/bin` on `.rustup`.
+        let first =
+            |folder: &[u8]| folder[wanted.home.len()..].split(|b| *b == b'/').nth(1).map(<[u8]>::to_vec);
+        let is_toolchain = |name: Vec<u8>| TOOLCHAINS.iter().any(|known| known.as_bytes() == name);
+        if folders.iter().copied().filter(in_home).filter_map(first).any(is_toolchain) {
+            TOOLCHAINS.iter().for_each(|name| add(&[wanted.home, b"/", name.as_bytes()].concat()));
+        }
+        // The folder of a home itself is never shown for what lies in it.
+        folders
+            .iter()
+            .filter(|folder| in_home(folder) && **folder != wanted.home)
+            .for_each(|folder| add(folder));
+        covers.extend(CREDENTIALS.map(|name| [wanted.home, b"/", name.as_bytes()].concat()));
+    }
+    for folder in folders.iter().filter(|folder| !in_home(folder)) {
+        let around = prefix_of(folder).unwrap_or(folder);
+        [around, folder].into_iter().filter(|path| !is_below(wanted.home, path)).for_each(&mut add);
+    }
+}
+
+/// The folder above a `bin`, when it looks like the rest of what is installed there.
+fn prefix_of(folder: &[u8]) -> Option<&[u8]> {
+    let prefix = folder.strip_suffix(b"/bin").or(folder.strip_suffix(b"/sbin")).filter(|p| !p.is_empty())?;
+    let holds = |name: &str| rustix::fs::stat([prefix, b"/", name.as_bytes()].concat()).is_ok();
+    ["lib", "lib64", "libexec", "pyvenv.cfg"].into_iter().any(holds).then_some(prefix)
+}
+
+/// Where names are resolved is often said by a file in /run, which is not in sight.
+fn name_server(sights: &mut Vec<Sight>) {
+    let Some(real) = crate::jail::follow_text(b"/etc/resolv.conf") else { return };
+    if !SYSTEM.iter().any(|system| is_below(&real, system.as_bytes())) {
+        sights.push(seen(&real, false));
+    }
+}
+
+impl View {
+    /// The second wall, when the first stands: all that is in sight may be read, and only this be written.
+    pub(crate) fn ground(&self) -> Ground {
+        let mut ground = Ground { readable: vec![b"/".to_vec()], ..Ground::default() };
+        let sights = self.sights.iter().chain(&self.slash);
+        ground.writable.extend(sights.filter(|sight| sight.writable).map(|sight| sight.at.clone()));
+        ground.writable.extend([b"/dev".to_vec(), b"/proc".to_vec()]);
+        ground
+    }
+
+    /// The only wall, where there is no other: the same paths as on the machine itself.
+    pub(crate) fn bare_ground(&self) -> Ground {
+        let mut ground = Ground { scoped: true, ..Ground::default() };
+        for sight in self.sights.iter().chain(&self.slash) {
+            let paths = if sight.writable { &mut ground.writable } else { &mut ground.readable };
+            paths.push(sight.from.clone());
+        }
+        ground.readable.extend(self.links.iter().map(|link| link.at.clone()));
+        ground.readable.extend([b"/proc".to_vec(), b"/sys/devices/system/cpu".to_vec()]);
+        let devices = ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"];
+        ground.writable.extend(devices.map(|name| format!("/dev/{name}").into_bytes()));
+        ground.writable.push(std::env::temp_dir().as_os_str().as_bytes().to_vec());
+        ground
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sight(at: &str, writable: bool) -> Sight {
+        Sight { required: true, submounts: false, ..seen(at.as_bytes(), writable) }
+    }
+
+    fn wanted<'a>(path: &'a str, home: &'a str, roots: &[&str]) -> Wanted<'a> {
+        Wanted {
+            path,
+            home: home.as_bytes(),
+            home_shown: HomeShown::Private(Sight { from: b"/state/home".to_vec(), ..sight(home, true) }),
+            tmp: Some(Sight { from: b"/state/tmp".to_vec(), ..sight("/tmp", true) }),
+            mounts: Vec::new(),
+            roots: roots.iter().map(|root| sight(root, true)).collect(),
+            state: b"/state",
+            network: false,
+            uid_is_root: false,
+        }
+    }
+
+    fn at<'v>(view: &'v View, path: &str) -> Option<&'v Sight> {
+        view.sights.iter().find(|sight| sight.at == path.as_bytes())
+    }
+
+    #[test]
+    fn a_usual_view_holds_the_system_the_home_and_the_root() {
+        let view = view(wanted("/usr/bin:/bin", "/home/ada", &["/home/ada/work"]));
+        assert!(view.slash.is_none());
+        assert!(at(&view, "/usr").is_some_and(|usr| !usr.writable));
+        assert!(at(&view, "/home/ada").is_some_and(|home| home.from == b"/state/home"));
+        assert!(at(&view, "/home/ada/work").is_some_and(|root| root.writable));
+        let order: Vec<&[u8]> = view.sights.iter().map(|sight| sight.at.as_slice()).collect();
+        assert!(order.is_sorted(), "parents come first: {order:?}");
+        assert!(view.covers.contains(&b"/state".to_vec()));
+    }
+
+    #[test]
+    fn a_root_wins_over_what_lies_at_its_place() {
+        for root in ["/tmp", "/home/ada"] {
+            let view = view(wanted("/usr/bin", "/home/ada", &[root]));
+            assert_eq!(at(&view, root).map(|sight| sight.from.clone()), Some(root.as_bytes().to_vec()));
+        }
+    }
+
+    #[test]
+    fn with_slash_as_a_root_home_and_tmp_stay_the_sessions_own() {
+        let view = view(Wanted { roots: vec![sight("", true)], ..wanted("/usr/bin", "/home/ada", &[]) });
+        assert!(view.slash.is_some() && view.links.is_empty());
+        assert!(at(&view, "/usr").is_none(), "it is part of the root");
+        assert!(at(&view, "/home/ada").is_some_and(|home| home.from == b"/state/home"));
+        assert!(at(&view, "/tmp").is_some());
+        assert!(view.covers.contains(&b"/run".to_vec()));
+    }
+
+    #[test]
+    fn a_folder_on_path_inside_a_root_stays_part_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().to_str().unwrap().to_owned();
+        let bin = format!("{root}/bin");
+        rustix::fs::mkdir(bin.as_str(), 0o755.into()).unwrap();
+        let outside = view(wanted(&bin, "/home/ada", &[]));
+        assert!(at(&outside, &bin).is_some_and(|bin| !bin.writable));
+        let inside = view(wanted(&bin, "/home/ada", &[&root]));
+        assert!(at(&inside, &bin).is_none());
+    }
+}

@@ -1,0 +1,135 @@
+//! `host.exec`: a command behind walls. This file says what it wants; `exec/` runs it.
+
+use std::os::fd::OwnedFd;
+
+use aos_model::capability::{ExecCapability, smaller};
+use aos_model::limits::OUTPUT_BYTES_DEFAULT;
+use aos_model::policy::Op;
+use aos_model::receipt::Kind;
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::Exec;
+
+use super::{Operation, Planned, Scene, Target, may_name};
+use crate::exec::{Command, Pinned, locate, resolved};
+use crate::host::Host;
+use crate::jail::{Found, Last};
+use crate::session::Live;
+
+/// What the capability says before anything is looked at.
+pub(super) fn check(live: &Live, request: Exec) -> Result<Exec, Refusal> {
+    if !live.capability.exec.allowed {
+        return Err(Refusal::new(
+            Code::ExecNotAllowed,
+            "the capability of this session allows no commands; open a session whose `exec` is allowed",
+        ));
+    }
+    request.check()?;
+    Ok(request)
+}
+
+impl Operation for Exec {
+    fn targets(&self) -> Vec<Target> {
+        vec![Target::new(self.cwd.as_deref().unwrap_or("."), Op::Exec, Last::Follow)]
+    }
+
+    fn words(&self) -> Option<&[String]> {
+        Some(&self.argv)
+    }
+
+    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+        let (host, live) = (scene.host, scene.live);
+        let form = scene.form(self.output_mode)?;
+        let cwd = folder(&scene.found[0])?;
+        let here = &host.executor.surroundings;
+        let (applied, warning) =
+            host.executor.abilities().apply(live.outfit.isolation, live.outfit.network)?;
+        let (name, home) = live.outfit.person(here);
+        let patch = self.env_patch.iter().flat_map(|patch| &patch.0);
+        let env = here.environment(&home, &name, live.outfit.env.0.iter(), patch);
+        let program = allowed_program(&live.capability.exec, &self.argv[0], &env, &here.path, &cwd.path)?;
+        let stdin = self.stdin_ref.as_deref().map(|stdin| stdin_of(host, live, stdin)).transpose()?;
+        let limits = &live.capability.exec;
+        let mut warnings = scene.warnings;
+        warnings.extend(warning);
+        Ok(Planned::Command(Box::new(Command {
+            argv: self.argv.clone(),
+            env,
+            program,
+            cwd,
+            stdin,
+            timeout_ns: smaller(self.timeout_ns, limits.max_timeout_ns),
+            output_bytes_max: limits.max_output_bytes.unwrap_or(OUTPUT_BYTES_DEFAULT),
+            form,
+            applied,
+            warnings,
+        })))
+    }
+}
+
+/// The folder to run in, as it was judged.
+fn folder(found: &Found) -> Result<Pinned, Refusal> {
+    let missing =
+        |why: &str| Refusal::new(Code::CwdNotFound, format!("{}: {why}; nothing was run", found.shown()));
+    let Ok((place, meta)) = found.existing() else {
+        return Err(missing("the folder to run in is not there"));
+    };
+    if meta.kind != Kind::Dir {
+        return Err(missing("it is no folder"));
+    }
+    if meta.nlink == 0 {
+        return Err(missing("the folder was deleted"));
+    }
+    Ok(Pinned { path: place.absolute.clone(), dev: meta.dev, ino: meta.ino })
+}
+
+/// Where the session names its programs, only those run, and from where they were found: a name alone means the one
+/// on the session's own PATH, whatever the command's says.
+fn allowed_program(
+    limits: &ExecCapability,
+    program: &str,
+    env: &[String],
+    path: &str,
+    cwd: &[u8],
+) -> Result<Option<Vec<u8>>, Refusal> {
+    let Some(allowed) = &limits.programs else { return Ok(None) };
+    let refuse = |why: &str| {
+        Refusal::new(
+            Code::ProgramNotAllowed,
+            format!(
+                "{}: {why}; the capability's `exec.programs` allows {}",
+                aos_model::text::escape(&program.chars().take(200).collect::<String>()),
+                if allowed.is_empty() {
+                    "none".to_owned()
+                } else {
+                    aos_model::text::escape(&allowed.join(", "))
+                }
+            ),
+        )
+    };
+    let own_path = env.iter().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or_default();
+    let found = locate(program, own_path, cwd).ok_or_else(|| refuse("no such program is found"))?;
+    let target = resolved(&found);
+    let matches = |entry: &String| {
+        let is_path = entry.contains('/');
+        locate(entry, path, b"/").is_some_and(|entry| entry == found)
+            || (is_path && target.as_deref() == Some(entry.as_bytes()))
+    };
+    if allowed.iter().any(matches) { Ok(Some(found)) } else { Err(refuse("this program is not allowed")) }
+}
+
+/// Standard input from a blob: a copy that the command may do with as it likes.
+fn stdin_of(host: &Host, live: &Live, blob_ref: &str) -> Result<OwnedFd, Refusal> {
+    let unknown = || {
+        Refusal::new(
+            Code::StdinRefNotFound,
+            format!(
+                "{}: no such blob for this session; make it with `aos blob put`",
+                aos_model::text::escape(&blob_ref.chars().take(100).collect::<String>())
+            ),
+        )
+    };
+    if !may_name(host, live, blob_ref)? {
+        return Err(unknown());
+    }
+    host.blobs.private_copy(blob_ref)?.ok_or_else(unknown)
+}
