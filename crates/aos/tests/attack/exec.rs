@@ -79,6 +79,7 @@ fn own() -> Vec<Own> {
         ("OWN-EXEC-SHORT-TIMEOUT", ending::half_a_second),
         ("OWN-EXEC-CLOSED-STREAMS", ending::streams_closed_early),
         ("OWN-EXEC-ZOMBIES", ending::zombies),
+        ("OWN-EXEC-WAIT", ending::children_are_waited_for),
         ("OWN-EXEC-PARTIAL-OUTPUT", ending::what_was_printed_is_kept),
         ("OWN-EXEC-ZOO", zoo::short),
         ("OWN-EXEC-MEMORY", floods::memory_is_bounded),

@@ -237,6 +237,19 @@ pub fn zombies() -> Outcome {
     room.finish()
 }
 
+/// A shell that waits for its children hears of their end.
+pub fn children_are_waited_for() -> Outcome {
+    let room = Room::new();
+    for shell in ["sh", "bash", "dash"] {
+        let script = "true & sleep 0.1 & (sleep 0.2; true) & wait; echo end";
+        let receipt = in_time(shell, 5 * SECOND, || {
+            room.exec(json!({ "argv": [shell, "-c", script], "timeout_ns": ns(4 * SECOND) }))
+        })?;
+        check(room.stdout(&receipt) == "end\n", || format!("{shell}: it waits for ever: {receipt}"))?;
+    }
+    room.finish()
+}
+
 /// What a command printed before it was ended is in the receipt.
 pub fn what_was_printed_is_kept() -> Outcome {
     let room = Room::new();
