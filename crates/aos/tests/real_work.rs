@@ -173,7 +173,10 @@ const TASKS: &[Task] = &[
         name: "python makes and uses a virtual environment",
         tools: &["python3"],
         files: &[("use.py", "import sys\nprint(sys.prefix != sys.base_prefix)\n")],
-        commands: &[&["python3", "-m", "venv", "--without-pip", "env"], &["env/bin/python", "use.py"]],
+        commands: &[
+            &["python3", "-m", "venv", "--without-pip", "env"],
+            &["sh", "-c", ". env/bin/activate && python use.py"],
+        ],
         says: "True",
     },
     Task {
