@@ -143,6 +143,11 @@ impl Host {
         self.blobs.sweep(&reader, (self.machine.now_ns)())
     }
 
+    /// Ends what still runs, for a daemon that is about to end itself.
+    pub fn retire(&self) {
+        self.executor.retire();
+    }
+
     pub fn head(&self) -> u64 {
         self.journal.head()
     }

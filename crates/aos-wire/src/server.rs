@@ -19,6 +19,7 @@ use aos_model::strict;
 use rustix::net::SendFlags;
 use serde_json::value::RawValue;
 
+use crate::peer::may_speak;
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, Wrong};
 
 /// How long a long line waits for others to be answered before it is refused.
@@ -84,7 +85,7 @@ impl Server {
                 }
                 Err(why) => return Err(why),
             };
-            if !is_owner(&stream)
+            if !may_speak(&stream)
                 || self.connections() >= CONNECTIONS_MAX
                 || self.stopping.load(Ordering::Acquire)
             {
@@ -135,12 +136,6 @@ impl Drop for Entered {
             self.0.all_answered.notify_all();
         }
     }
-}
-
-/// The owner of the home and root may speak; nobody else is even answered.
-fn is_owner(stream: &UnixStream) -> bool {
-    rustix::net::sockopt::socket_peercred(stream)
-        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
 struct Connection {

@@ -50,6 +50,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// What this machine can do to keep commands apart, and what they therefore get
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Manage the daemon by hand; other commands start it by themselves
     #[command(subcommand)]
     Daemon(Daemon),
@@ -218,6 +224,7 @@ pub fn main() -> ExitCode {
         Command::Replay(replay) => commands::record::replay(&replay),
         Command::Gc => commands::record::gc(),
         Command::Status { json } => commands::daemon::status(json),
+        Command::Doctor { json } => commands::doctor::run(json),
         Command::Daemon(Daemon::Run(options)) => {
             crate::detach::close_inherited();
             return daemon::run(&options).into();

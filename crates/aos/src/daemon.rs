@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use aos_host::{Host, Machine};
 use aos_model::receipt::Durability;
-use aos_store::{Home, StateLock};
+use aos_store::Home;
 use aos_wire::{Control, Server};
 use clap::Parser;
 
@@ -101,12 +101,15 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     let host = Arc::new(host);
     let (stop, stopped) = channel();
     let control = Arc::new(Steering { host: host.clone(), stop: stop.clone(), durability, started });
-    let server = Server::new(host, control);
+    let server = Server::new(host.clone(), control);
     listen_for_signals(stop)?;
     let serving = server.clone();
     std::thread::Builder::new().name("accept".into()).spawn(move || serving.serve(&listener))?;
     announce(options);
-    wait_and_drain(&server, &stopped, &log, lock);
+    wait_and_drain(&server, &stopped, &log);
+    host.retire();
+    // The lock goes last: whoever starts next finds the home at rest.
+    drop(lock);
     Ok(())
 }
 
@@ -118,15 +121,13 @@ fn announce(options: &Options) {
     }
 }
 
-fn wait_and_drain(server: &Arc<Server>, stopped: &Receiver<&'static str>, log: &LogFile, lock: StateLock) {
+fn wait_and_drain(server: &Arc<Server>, stopped: &Receiver<&'static str>, log: &LogFile) {
     let why = stopped.recv().unwrap_or("all senders gone");
     let all_done = server.drain(STOP_PATIENCE);
     log.line(&format!(
         "aosd stops ({why}); {}",
         if all_done { "everything was answered" } else { "something did not end in time" }
     ));
-    // The lock goes last: whoever starts next finds the home at rest.
-    drop(lock);
 }
 
 fn listen_for_signals(stop: Sender<&'static str>) -> anyhow::Result<()> {

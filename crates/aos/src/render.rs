@@ -24,7 +24,7 @@ pub(crate) fn status_style(status: &str) -> Style {
     }
 }
 
-/// The gist of a request: the paths it names.
+/// The gist of a request: the paths it names, or the command.
 pub(crate) fn subject(params: &Value) -> String {
     let text = |name: &str| params.get(name).and_then(Value::as_str);
     if let Some(workdir) = params.pointer("/target/local/workdir").and_then(Value::as_str) {
@@ -32,6 +32,10 @@ pub(crate) fn subject(params: &Value) -> String {
     }
     if let Some(patch) = params.pointer("/patch/inline_text/text").and_then(Value::as_str) {
         return patched_files(patch);
+    }
+    if let Some(argv) = params.get("argv").and_then(Value::as_array) {
+        let words: Vec<&str> = argv.iter().filter_map(Value::as_str).collect();
+        return escape(&words.join(" ").chars().take(200).collect::<String>());
     }
     match (text("path"), text("from"), text("to")) {
         (Some(path), ..) => escape(path),

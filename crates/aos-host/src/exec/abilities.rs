@@ -8,7 +8,9 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Isolation, NetworkMode};
 use serde::Serialize;
 
-use super::order::{Handed, Limits, Namespaces, Order, Pinned, Trouble, Walls, Word, hear, socket_pair};
+use super::order::{
+    Ended, Handed, Limits, Namespaces, Order, Pinned, Trouble, Walls, Word, hear, socket_pair,
+};
 use super::spawner::Spawner;
 use super::view::{self, Wanted};
 use super::{cgroup, confine};
@@ -200,7 +202,7 @@ fn launch(spawner: &Spawner, user: bool, network: bool, seccomp: bool) -> Result
     drop(theirs);
     loop {
         match hear(&ours) {
-            Some(Word::Ended(0)) => return Ok(()),
+            Some(Word::Ended(Ended { status: 0, .. })) => return Ok(()),
             Some(Word::Failed(Trouble { subject, errno, .. })) => {
                 let why = rustix::io::Errno::from_raw_os_error(errno);
                 return Err(format!("{}: {why}", subject.trim_end()));

@@ -40,7 +40,8 @@ struct Made {
 /// Tries each controller with a group that is taken away again.
 pub(crate) fn available() -> Available {
     let can = |controller: &Controller, limit: u64| {
-        make(controller, "aos-probe", limit).is_ok_and(|made| {
+        sweep(controller);
+        make(controller, "probe", limit).is_ok_and(|made| {
             drop(Groups { made: vec![made] });
             true
         })
@@ -50,11 +51,12 @@ pub(crate) fn available() -> Available {
 
 impl Groups {
     /// Groups for the limits that are set. What cannot be had is left to others.
-    pub(crate) fn make(name: &str, processes: Option<u64>, memory_bytes: Option<u64>) -> Groups {
+    pub(crate) fn make(random: u64, processes: Option<u64>, memory_bytes: Option<u64>) -> Groups {
+        let name = format!("{random:016x}");
         let mut made = Vec::new();
         // Init is one of them.
-        made.extend(processes.and_then(|limit| self::make(&PIDS, name, limit.saturating_add(1)).ok()));
-        made.extend(memory_bytes.and_then(|limit| self::make(&MEMORY, name, limit).ok()));
+        made.extend(processes.and_then(|limit| self::make(&PIDS, &name, limit.saturating_add(1)).ok()));
+        made.extend(memory_bytes.and_then(|limit| self::make(&MEMORY, &name, limit).ok()));
         Groups { made }
     }
 
@@ -83,7 +85,7 @@ impl Drop for Groups {
 
 fn make(controller: &Controller, name: &str, limit: u64) -> Result<Made, Errno> {
     let (parent, is_new) = own_group(controller.name).ok_or(Errno::NOENT)?;
-    let name = format!("{name}-{}", rustix::process::getpid().as_raw_nonzero());
+    let name = format!("{PREFIX}{name}-{}", rustix::process::getpid().as_raw_nonzero());
     rustix::fs::mkdirat(&parent, name.as_str(), Mode::from_raw_mode(0o755))?;
     let remove = |why| {
         let _ = rustix::fs::unlinkat(&parent, name.as_str(), AtFlags::REMOVEDIR);
@@ -98,6 +100,21 @@ fn make(controller: &Controller, name: &str, limit: u64) -> Result<Made, Errno> 
         .and_then(|_| open("cgroup.procs"));
     let procs = limited.map_err(remove)?;
     Ok(Made { parent, name, procs, controller: controller.name })
+}
+
+const PREFIX: &str = "aos-";
+
+/// Takes away what daemons left that were killed. A group whose maker lives is left alone, even when it is empty.
+fn sweep(controller: &Controller) {
+    let Some((parent, _)) = own_group(controller.name) else { return };
+    let Ok(listing) = rustix::fs::Dir::read_from(&parent) else { return };
+    for entry in listing.flatten() {
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        let maker = name.strip_prefix(PREFIX).and_then(|rest| rest.rsplit('-').next()?.parse::<u32>().ok());
+        if maker.is_some_and(|pid| rustix::fs::stat(format!("/proc/{pid}")).is_err()) {
+            let _ = rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR);
+        }
+    }
 }
 
 /// The folder of the group that this process is in, and whether it is of the new, single hierarchy.

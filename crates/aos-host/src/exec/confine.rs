@@ -55,25 +55,31 @@ pub(super) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
     )
 }
 
-/// What a command may use up. In a user namespace of its own the kernel counts its processes apart from the user's.
+/// The limits of every command; set while they may still be raised.
+pub(super) fn limit_all() -> Result<(), Errno> {
+    set_limit(Resource::Core, 0, 0)?;
+    let (soft, hard) = COMMAND_FILES;
+    let wanted = Rlimit { current: Some(soft), maximum: Some(hard) };
+    setrlimit(Resource::Nofile, wanted).or_else(|_| set_limit(Resource::Nofile, soft, hard))
+}
+
+/// What the session's commands may use up. In a user namespace of its own the kernel counts its processes apart from
+/// those that the user has elsewhere.
 pub(super) fn limit(limits: &Limits, own_user_namespace: bool) -> Result<(), Errno> {
-    let set = |resource, soft: u64, hard: u64| {
-        let most = getrlimit(resource).maximum.unwrap_or(u64::MAX).min(hard);
-        setrlimit(resource, Rlimit { current: Some(soft.min(most)), maximum: Some(most) })
-    };
-    set(Resource::Core, 0, 0)?;
-    set(Resource::Nofile, COMMAND_FILES.0, COMMAND_FILES.1)?;
-    if let Some(processes) = limits.processes
-        && own_user_namespace
-    {
+    if let Some(processes) = limits.processes.filter(|_| own_user_namespace) {
         // One more: init counts too.
         let most = processes.saturating_add(1);
-        set(Resource::Nproc, most, most)?;
+        set_limit(Resource::Nproc, most, most)?;
     }
     if let Some(bytes) = limits.memory_bytes {
-        set(Resource::As, bytes, bytes)?;
+        set_limit(Resource::As, bytes, bytes)?;
     }
     Ok(())
+}
+
+fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
+    let most = getrlimit(resource).maximum.unwrap_or(u64::MAX).min(hard);
+    setrlimit(resource, Rlimit { current: Some(soft.min(most)), maximum: Some(most) })
 }
 
 /// The last walls. Nothing after this but the program itself.

@@ -13,7 +13,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
 use super::confine::{self, Filters};
 use super::mounts;
-use super::order::{Ask, Handed, Order, Pinned, Stage, Trouble, say_ended, say_failed};
+use super::order::{Ask, Ended, Handed, Order, Pinned, Stage, Trouble, say_ended, say_failed};
 use super::spawner::last_error;
 
 /// Runs the order and never comes back.
@@ -48,7 +48,7 @@ fn try_run(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) -> Result<
         Ok(Some(command)) => {
             // Held by the command alone from here on: when it lets go, the daemon sees the end of its output.
             drop((stdin, stdout, stderr));
-            Tending { command, line, signals, alone: order.walls.namespaces.is_none(), told: false }.tend();
+            Tending { command, line, signals, alone: order.walls.namespaces.is_none() }.tend();
             Ok(())
         }
         Err(why) => Err((line, Trouble::new(Stage::Walls, "cannot make a process", why))),
@@ -84,6 +84,7 @@ fn prepare(order: &Order, cgroups: &[OwnedFd]) -> Result<(), Trouble> {
         None => rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(walls("cannot become the reaper of the command's children"))?,
     }
+    confine::limit_all().map_err(walls("cannot set limits"))?;
     confine::drop_privileges(order.user).map_err(walls("cannot give up privileges"))?;
     // After the change of user, which clears it.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -205,7 +206,6 @@ struct Tending {
     signals: OwnedFd,
     /// No pid namespace: ending all takes finding them.
     alone: bool,
-    told: bool,
 }
 
 impl Tending {
@@ -253,19 +253,21 @@ impl Tending {
         }
     }
 
-    /// Reaps who is dead, and tells when it was the command. False when no child is left.
+    /// Reaps who is dead, and tells when the command was among them. False when no child is left.
     fn reap(&mut self) -> bool {
-        loop {
+        let mut ended = None;
+        let left = loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.command && !self.told => {
-                    self.told = true;
-                    say_ended(&self.line, status.as_raw());
-                }
+                Ok(Some((pid, status))) if pid == self.command => ended = Some(status.as_raw()),
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) => return true,
-                Err(_) => return false,
+                Ok(None) => break true,
+                Err(_) => break false,
             }
+        };
+        if let Some(status) = ended {
+            say_ended(&self.line, Ended { status, is_all: !left });
         }
+        left
     }
 
     fn signal_all(&self, signal: Signal) {

@@ -74,6 +74,11 @@ impl Executor {
         }
     }
 
+    /// Ends the spawner, and what is still running with it.
+    pub(crate) fn retire(&self) {
+        self.spawner.retire();
+    }
+
     /// Found out once.
     pub(crate) fn abilities(&self) -> &Abilities {
         self.abilities.get_or_init(|| abilities::probe(&self.spawner))
@@ -106,7 +111,7 @@ pub(crate) fn run(
     let limits = &live.capability.exec;
     let applied = command.applied;
     let view = view_of(host, live, &applied)?;
-    let groups = Groups::make(tool_call_id, limits.max_processes, limits.max_memory_bytes);
+    let groups = Groups::make((host.machine.random)(), limits.max_processes, limits.max_memory_bytes);
     let landlock =
         applied.landlock.then(|| if applied.namespaces { view.ground() } else { view.bare_ground() });
     let namespaces = applied.namespaces.then_some(Namespaces {

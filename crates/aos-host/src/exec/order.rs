@@ -202,10 +202,18 @@ pub(crate) enum Word {
     Alive(OwnedFd),
     /// From init or from the command on its way: it will not run.
     Failed(Trouble),
-    /// From init: the command ended with this wait status.
-    Ended(i32),
+    /// From init: the command ended, and whether it has left anything running.
+    Ended(Ended),
     /// Nobody is at the other end any more.
     Closed,
+}
+
+/// The wait status of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) status: i32,
+    /// No process of it is left: nobody need wait for its init.
+    pub(crate) is_all: bool,
 }
 
 pub(crate) fn say_alive(line: impl AsFd, pidfd: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -219,8 +227,8 @@ pub(crate) fn say_failed(line: impl AsFd, trouble: &Trouble) {
     let _ = send_with(line, &word, &[]);
 }
 
-pub(crate) fn say_ended(line: impl AsFd, status: i32) {
-    let mut word = b"e".to_vec();
+pub(crate) fn say_ended(line: impl AsFd, Ended { status, is_all }: Ended) {
+    let mut word = vec![b'e', u8::from(is_all)];
     word.extend(status.to_le_bytes());
     let _ = send_with(line, &word, &[]);
 }
@@ -236,8 +244,9 @@ pub(crate) fn hear(line: impl AsFd) -> Option<Word> {
     match (&word[..length], descriptors.pop()) {
         ([b'a'], Some(pidfd)) => Some(Word::Alive(pidfd)),
         ([b'f', json @ ..], _) => serde_json::from_slice(json).ok().map(Word::Failed),
-        ([b'e', status @ ..], _) => {
-            status.try_into().ok().map(|bytes| Word::Ended(i32::from_le_bytes(bytes)))
+        ([b'e', is_all, status @ ..], _) => {
+            let status = i32::from_le_bytes(status.try_into().ok()?);
+            Some(Word::Ended(Ended { status, is_all: *is_all != 0 }))
         }
         ([], _) => Some(Word::Closed),
         _ => None,

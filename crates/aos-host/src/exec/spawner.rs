@@ -7,7 +7,9 @@
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal};
@@ -25,12 +27,19 @@ const SPAWNER_ARGUMENT: &str = "--serve-as-spawner";
 #[derive(Debug)]
 pub(crate) struct Spawner {
     program: PathBuf,
-    socket: Mutex<Option<Arc<OwnedFd>>>,
+    current: Mutex<Option<Started>>,
+}
+
+#[derive(Debug)]
+struct Started {
+    socket: Arc<OwnedFd>,
+    /// Says when the process is gone.
+    gone: Receiver<()>,
 }
 
 impl Spawner {
     pub(crate) fn new(program: &Path) -> Spawner {
-        Spawner { program: program.to_owned(), socket: Mutex::new(None) }
+        Spawner { program: program.to_owned(), current: Mutex::new(None) }
     }
 
     /// Hands an order over. A spawner that died meanwhile is replaced once.
@@ -46,22 +55,39 @@ impl Spawner {
 
     /// The socket of a living spawner, one other than `dead`.
     fn socket(&self, dead: Option<Arc<OwnedFd>>) -> Result<Arc<OwnedFd>, Errno> {
-        let mut current = self.socket.lock().expect("BUG: nobody panics starting");
+        let mut current = self.current.lock().expect("BUG: nobody panics starting");
         match &*current {
-            Some(socket) if dead.is_none_or(|dead| !Arc::ptr_eq(socket, &dead)) => Ok(socket.clone()),
-            _ => {
-                let socket = Arc::new(start(&self.program)?);
-                *current = Some(socket.clone());
-                Ok(socket)
+            Some(Started { socket, .. }) if dead.is_none_or(|dead| !Arc::ptr_eq(socket, &dead)) => {
+                Ok(socket.clone())
             }
+            _ => Ok(current.insert(start(&self.program)?).socket.clone()),
+        }
+    }
+
+    /// Lets the spawner end, and all that it started with it, and sees it go.
+    pub(crate) fn retire(&self) {
+        let taken = self.current.lock().expect("BUG: nobody panics starting").take();
+        if let Some(Started { socket, gone }) = taken {
+            drop(socket);
+            let _ = gone.recv_timeout(RETIRE_PATIENCE);
         }
     }
 }
 
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        self.retire();
+    }
+}
+
+/// How long the end of the spawner is awaited.
+const RETIRE_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Starts a spawner from a thread that waits for it: so the thread lives longer than it, and it leaves no zombie.
-fn start(program: &Path) -> Result<OwnedFd, Errno> {
+fn start(program: &Path) -> Result<Started, Errno> {
     let (ours, theirs) = socket_pair()?;
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = channel();
+    let (going, gone) = channel();
     let program = program.to_owned();
     let keeper = move || {
         #[expect(clippy::disallowed_methods, reason = "the one process that the host starts itself")]
@@ -77,6 +103,7 @@ fn start(program: &Path) -> Result<OwnedFd, Errno> {
             Ok(mut child) => {
                 let _ = tell.send(Ok(()));
                 let _ = child.wait();
+                let _ = going.send(());
             }
             Err(why) => {
                 let _ = tell.send(Err(Errno::from_io_error(&why).unwrap_or(Errno::IO)));
@@ -85,7 +112,7 @@ fn start(program: &Path) -> Result<OwnedFd, Errno> {
     };
     std::thread::Builder::new().name("spawner".into()).spawn(keeper).map_err(|_| Errno::AGAIN)?;
     told.recv().unwrap_or(Err(Errno::IO))?;
-    Ok(ours)
+    Ok(Started { socket: Arc::new(ours), gone })
 }
 
 /// Is the spawner, when the arguments ask for it: to be called first thing in `main` of a program that

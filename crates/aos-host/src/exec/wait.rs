@@ -12,7 +12,7 @@ use aos_store::{Blobs, Spool};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::order::{Trouble, Word, hear};
+use super::order::{Ended, Trouble, Word, hear};
 use super::running::Running;
 use super::watch::Pump;
 
@@ -168,8 +168,9 @@ impl Wait<'_> {
                 known.end.failed.get_or_insert(trouble);
                 known.kill_at = Some(Instant::now());
             }
-            Some(Word::Ended(status)) => {
+            Some(Word::Ended(Ended { status, is_all })) => {
                 known.end.status = Some(status);
+                known.gone = is_all;
                 let soon = Instant::now() + DRAIN;
                 known.kill_at = Some(known.kill_at.map_or(soon, |at| at.min(soon)));
             }

@@ -3,6 +3,7 @@
 pub(crate) mod blob;
 pub(crate) mod call;
 pub(crate) mod daemon;
+pub(crate) mod doctor;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod policy;
