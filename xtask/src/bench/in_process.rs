@@ -24,8 +24,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     for root in [&root, &raw_root] {
         std::fs::write(root.join("f"), "x".repeat(1024))?;
     }
-    let (host, _) =
-        Host::start(Home::open(&dir.path().join("home"))?, Machine::real(Durability::Process, 0o022))?;
+    let (host, _) = Host::start(
+        Home::open(&dir.path().join("home"))?,
+        Machine::real(Durability::Process, 0o022, "/proc/self/exe".into()),
+    )?;
     let opened =
         call(&host, "host.session.open", &json!({ "target": { "local": { "workdir": root } } }).to_string())?;
     let opened: Value = serde_json::from_str(&opened)?;
@@ -63,7 +65,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 fn call(host: &Host, kind: &str, params: &str) -> anyhow::Result<String> {
     let job =
         host.admit(Call { kind, params, tool_call_id: None, turn_id: None }).map_err(anyhow::Error::msg)?;
-    let answer = host.answer(job);
+    let answer = host.answer(job, None);
     anyhow::ensure!(
         answer.receipt.contains("\"status\":\"ok\"") || answer.receipt.contains("\"ready\""),
         "{}",

@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn start(home: &Path) -> anyhow::Result<Host> {
-    Ok(Host::start(Home::open(home)?, Machine::real(Durability::Process, 0o022))?.0)
+    Ok(Host::start(Home::open(home)?, Machine::real(Durability::Process, 0o022, "/proc/self/exe".into()))?.0)
 }
 
 fn open_session(host: &Host, root: &Path) -> anyhow::Result<String> {
@@ -59,7 +59,7 @@ fn open_session(host: &Host, root: &Path) -> anyhow::Result<String> {
 fn call(host: &Host, kind: &str, params: &str) -> anyhow::Result<String> {
     let job =
         host.admit(Call { kind, params, tool_call_id: None, turn_id: None }).map_err(anyhow::Error::msg)?;
-    Ok(host.answer(job).receipt)
+    Ok(host.answer(job, None).receipt)
 }
 
 /// Real effects through the real spine: sessions first, then cheap requests from a few threads.

@@ -15,6 +15,9 @@ pub const SECOND: Duration = Duration::from_secs(1);
 /// What a command that must end may take on top of its time.
 pub const GRACE: Duration = Duration::from_secs(2);
 
+/// No command of a case takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(130);
+
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("the times of tests are short")
 }
@@ -236,6 +239,8 @@ fn with_target(world: &World, mut extra: Value, variables: &[(&str, &str)]) -> V
 /// One command to its end. A receipt that the contract does not know is a failure at once.
 fn finished(mut client: Client, session: &str, mut params: Value) -> Value {
     params["session_id"] = json!(session);
+    // A command that never comes back is a failure, not a hang.
+    client.stream().set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
     let receipt = client.effect("host.exec", params.clone());
     if let Err(why) = well_formed(&receipt) {
         let mut shown = params.to_string();
