@@ -209,7 +209,7 @@ fn leave_everywhere(world: &World, secret: &str) -> Outcome {
         let read = client.effect("host.fs.read_file", json!({ "session_id": session, "path": "f" }));
         expect("a read", &read, &["ok"])?;
     }
-    let script = format!("echo {secret}; echo {secret} > ~/kept; yes {secret} | head -n 2000");
+    let script = format!("echo {secret}; cd && echo {secret} > kept; yes {secret} | head -n 2000");
     let params = json!({ "session_id": session, "argv": ["sh", "-c", script] });
     expect("a command", &client.effect("host.exec", params), &["ok"])
 }
