@@ -53,7 +53,9 @@ fn process_limit(who: &str) -> &'static str {
     match who {
         "cgroup" => "`max_processes` holds for a command and all it starts",
         "pid_namespace" => "no control groups: `max_processes` is kept by the pid namespace, never below 301",
-        "rlimit" => "no control groups: `max_processes` is kept by the user namespace",
+        "rlimit" => {
+            "no control groups: `max_processes` is kept by the kernel's count of the user's processes"
+        }
         _ => "no control groups: `max_processes` cannot be kept",
     }
 }
