@@ -283,7 +283,8 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
 const CLONE_NEWTIME: libc::c_int = 0x80;
 
 /// Calls that put words into a terminal that others read.
-const TERMINAL_TRICKS: [u64; 2] = [libc::TIOCSTI as u64, TIOCLINUX];
+const TERMINAL_TRICKS: [u64; 2] = [TIOCSTI, TIOCLINUX];
+const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541C;
 
 fn rules(calls: &[i64]) -> Rules {
