@@ -15,6 +15,7 @@ const NEEDS: &[Need] = &[
     Need { program: "mkfs.ext4", package: "e2fsprogs", what_for: "power cuts on a file system of our own" },
     Need { program: "setfattr", package: "attr", what_for: "extended attributes" },
     Need { program: "setfacl", package: "acl", what_for: "access control lists" },
+    Need { program: "bwrap", package: "bubblewrap", what_for: "a contender of the bench" },
     Need { program: "chattr", package: "e2fsprogs", what_for: "immutable files" },
 ];
 

@@ -99,6 +99,7 @@ impl Stage {
         self.open(&mut actor)?;
         look_around(&mut actor)?;
         change(&mut actor)?;
+        run_commands(&mut actor)?;
         be_refused(&mut actor)?;
         self.account(&mut actor)?;
         anstream::println!(
@@ -194,6 +195,20 @@ fn change(actor: &mut Actor) -> anyhow::Result<()> {
     )?;
     anstream::println!("    {}", patched["summary_text"].as_str().unwrap_or_default());
     actor.quote_diff(&patched);
+    Ok(())
+}
+
+/// A command sees the session and the system; what lies beside them is not there.
+fn run_commands(actor: &mut Actor) -> anyhow::Result<()> {
+    actor.say("Run a command: behind walls of the kernel's, without network, and nothing outlives it");
+    let script = "echo here: *; echo as: $(id -un); sleep 1000 & echo left behind: a sleeping process";
+    let ran = actor.inside("host.exec", json!({ "argv": ["sh", "-c", script] }), "ok")?;
+    actor.quote(ran["stdout"]["inline_text"]["text"].as_str().unwrap_or_default());
+    anstream::println!("    isolation: {}", ran["isolation_applied"].as_str().unwrap_or_default());
+    let refused =
+        actor.inside("host.exec", json!({ "argv": ["sh", "-c", "cat /etc/shadow"] }), "forbidden")?;
+    anstream::println!("    {BAD}forbidden{BAD:#} {}", refused["error_code"].as_str().unwrap_or_default());
+    actor.quote(refused["error_message"].as_str().unwrap_or_default());
     Ok(())
 }
 

@@ -47,7 +47,7 @@ impl Daemon {
 }
 
 /// Builds the product in release and says where the programs are.
-fn build() -> anyhow::Result<PathBuf> {
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let status =
         Command::new(cargo).args(["build", "--quiet", "--release", "--package", "aos", "--bins"]).status()?;

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: product and peers interleaved in one run; only ratios are compared.
 
 mod apply_patch;
+mod commands;
 mod daemon;
 mod in_process;
 pub(crate) mod mini_host;
@@ -23,6 +24,7 @@ const SECTIONS: &[(&str, &str, Run)] = &[
     ("files", "1. One small file over the socket", small_files::run),
     ("power", "1. Changes that survive a power cut", power::run),
     ("record", "2. The record", record::run),
+    ("commands", "4. Commands", commands::run),
     ("patch", "8. apply_patch", apply_patch::run),
 ];
 

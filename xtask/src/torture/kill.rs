@@ -182,6 +182,10 @@ fn last_words(child: Child) -> NotUp {
 }
 
 impl Daemon {
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// Kill -9, also from behind a wrapper.
     pub(crate) fn kill(self) {
         drop(self);

@@ -1,6 +1,7 @@
 //! `cargo xtask torture`: long runs of what the tests do shortly. Each prints its seed and its counts, and fails when
 //! anything was lost.
 
+pub(crate) mod exec;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod kill;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
@@ -22,6 +23,8 @@ use load::{Random, Tally, Taste};
 pub(crate) enum Torture {
     /// Kill the daemon under load, at random moments and system calls, and hold what is left against what was promised
     Kill(Kill),
+    /// Run process trees that do not want to end, end them in all ways, and look for what is left of them
+    Exec(Exec),
 }
 
 #[derive(Debug, Args)]
@@ -42,26 +45,45 @@ pub(crate) struct Kill {
     binaries: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// Makes a run again; left out: a new one each time
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many process trees
+    #[arg(long, default_value_t = 2_000)]
+    runs: u64,
+    /// Stop after so long, however many are done: 90s, 15m, 2h
+    #[arg(long = "for", value_name = "T", value_parser = duration)]
+    time: Option<Duration>,
+    /// Commands that run at the same time
+    #[arg(long, default_value_t = 4)]
+    at_once: usize,
+    /// Leave out the floods of output at the end
+    #[arg(long)]
+    no_floods: bool,
+    /// The folder of `aosd` and `aos`; left out: they are built for release
+    #[arg(long, value_name = "DIR")]
+    binaries: Option<PathBuf>,
+}
+
 /// A home serves for so many kills, then a fresh one: reading a long journal after each would take all the time.
 const KILLS_PER_HOME: u64 = 50;
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
     match torture {
         Torture::Kill(options) => kill(options),
+        Torture::Exec(options) => exec(options),
     }
 }
 
 fn kill(options: &Kill) -> anyhow::Result<()> {
-    let binaries = match &options.binaries {
-        Some(folder) => folder.clone(),
-        None => build()?,
-    };
-    let programs = Programs { aosd: binaries.join("aosd"), aos: binaries.join("aos") };
+    let programs = programs(options.binaries.as_deref())?;
     let seed = options.seed.unwrap_or_else(new_seed);
     let until = options.time.map(|time| Instant::now() + time);
     let strace = Command::new("strace").arg("-V").output().is_ok();
     println!("torture kill: seed {seed}, {} kills{}", options.kills, if strace { "" } else { ", no strace" });
-    let bar = progress(options.kills);
+    let bar = progress(options.kills, "kills, this home: ");
     let mut random = Random::new(seed);
     let mut total = Tally::default();
     let begun = Instant::now();
@@ -83,6 +105,29 @@ fn kill(options: &Kill) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     report(&total, seed, begun.elapsed())
+}
+
+fn exec(options: &Exec) -> anyhow::Result<()> {
+    let programs = programs(options.binaries.as_deref())?;
+    let seed = options.seed.unwrap_or_else(new_seed);
+    let until = options.time.map(|time| Instant::now() + time);
+    println!("torture exec: seed {seed}, {} process trees, {} at once", options.runs, options.at_once);
+    let bar = progress(options.runs, "process trees");
+    let (ground, begun) = (Ground::new(&programs)?, Instant::now());
+    let plan = exec::Plan { seed, runs: options.runs, at_once: options.at_once, until };
+    let tally = exec::torture(&ground.bench, &plan, &mut |done| bar.set_position(done));
+    bar.finish_and_clear();
+    for complaint in &tally.complaints {
+        println!("{complaint}");
+    }
+    println!("torture exec: seed {seed}: {tally} ({:.0} s)", begun.elapsed().as_secs_f64());
+    if !options.no_floods {
+        let peak = exec::floods(&ground.bench).map_err(anyhow::Error::msg)?;
+        println!("torture exec: floods of output: {} MB resident at most (reach: 200)", peak >> 20);
+        ensure!(peak < exec::RESIDENT_BYTES_MAX, "the daemon held too much memory");
+    }
+    ensure!(tally.is_clean(), "what was promised was not kept");
+    Ok(())
 }
 
 /// Where one home is tortured. The sessions' folders go with it, the one on another file system too.
@@ -127,10 +172,19 @@ fn report(total: &Tally, seed: u64, took: Duration) -> anyhow::Result<()> {
 }
 
 /// Shown on a terminal only.
-fn progress(kills: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} kills, this home: {wide_msg}")
+fn progress(count: u64, of: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {of}{{wide_msg}}"))
         .expect("BUG: the template is fixed");
-    ProgressBar::new(kills).with_style(style)
+    ProgressBar::new(count).with_style(style)
+}
+
+/// The programs under test, built first unless they were given.
+fn programs(given: Option<&Path>) -> anyhow::Result<Programs> {
+    let folder = match given {
+        Some(folder) => folder.to_owned(),
+        None => build()?,
+    };
+    Ok(Programs { aosd: folder.join("aosd"), aos: folder.join("aos") })
 }
 
 /// Builds the product for release; the folder of its programs.

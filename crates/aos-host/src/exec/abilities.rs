@@ -104,7 +104,8 @@ pub(crate) fn probe(spawner: &Spawner) -> Abilities {
             (true, _) => "cgroup",
             (false, Some((true, _))) => "rlimit",
             (false, Some((false, _))) => "pid_namespace",
-            (false, None) => "none",
+            (false, None) if root => "none",
+            (false, None) => "rlimit",
         },
         memory_limit: if groups.memory { "cgroup" } else { "rlimit" },
         isolation: String::new(),
@@ -185,7 +186,7 @@ fn launch(spawner: &Spawner, user: bool, network: bool, seccomp: bool) -> Result
             .map_err(fail)?;
     let (ours, theirs) = socket_pair().map_err(fail)?;
     let view = view::view(Wanted::machine_alone());
-    let landlock = (confine::landlock_version() >= confine::LANDLOCK_VERSION_MIN).then(|| view.ground());
+    let landlock = confine::has_landlock().then(|| view.ground());
     let slash = rustix::fs::stat("/").map_err(fail)?;
     let order = Order {
         argv: Vec::new(),

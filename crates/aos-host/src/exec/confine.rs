@@ -43,7 +43,12 @@ pub(super) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
     }
     if let Some(User { uid, gid }) = user {
         let (uid, gid) = (rustix::process::Uid::from_raw(uid), rustix::process::Gid::from_raw(gid));
-        rustix::thread::set_thread_groups(&[])?;
+        let is_already = (rustix::process::getuid(), rustix::process::getgid()) == (uid, gid);
+        match rustix::thread::set_thread_groups(&[]) {
+            // Root in a container may be nobody special: then it cannot leave its groups, and has nobody to become.
+            Err(Errno::PERM) if is_already => {}
+            outcome => outcome?,
+        }
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;
     }
@@ -63,18 +68,44 @@ pub(super) fn limit_all() -> Result<(), Errno> {
     setrlimit(Resource::Nofile, wanted).or_else(|_| set_limit(Resource::Nofile, soft, hard))
 }
 
-/// What the session's commands may use up. In a user namespace of its own the kernel counts its processes apart from
-/// those that the user has elsewhere.
-pub(super) fn limit(limits: &Limits, own_user_namespace: bool) -> Result<(), Errno> {
-    if let Some(processes) = limits.processes.filter(|_| own_user_namespace) {
-        // One more: init counts too.
-        let most = processes.saturating_add(1);
-        set_limit(Resource::Nproc, most, most)?;
+/// What the session's commands may use up, where no control group sees to it. In a user namespace of its own the kernel
+/// counts a command's processes apart; elsewhere all of the user's count, so those that are there are added.
+pub(super) fn limit(limits: &Limits, walls: &Walls) -> Result<(), Errno> {
+    if let Some(processes) = limits.processes {
+        let others = match &walls.namespaces {
+            // Init counts too.
+            Some(namespaces) if namespaces.user => Some(1),
+            // The pid namespace sees to it.
+            Some(_) => None,
+            None => Some(threads_of(rustix::process::getuid().as_raw())),
+        };
+        if let Some(others) = others {
+            let most = processes.saturating_add(others);
+            set_limit(Resource::Nproc, most, most)?;
+        }
     }
     if let Some(bytes) = limits.memory_bytes {
         set_limit(Resource::As, bytes, bytes)?;
     }
     Ok(())
+}
+
+/// How many threads a user has.
+fn threads_of(uid: u32) -> u64 {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let Ok(proc) = rustix::fs::open("/proc", flags, rustix::fs::Mode::empty()) else { return 0 };
+    let Ok(listing) = rustix::fs::Dir::read_from(&proc) else { return 0 };
+    let threads = |name: &std::ffi::CStr| -> Option<u64> {
+        let pid: u32 = name.to_str().ok()?.parse().ok()?;
+        let status = super::read_small(&format!("/proc/{pid}/status"))?;
+        let field =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+        if field("Uid:")?.parse() != Ok(uid) {
+            return None;
+        }
+        field("Threads:")?.parse().ok()
+    };
+    listing.flatten().filter_map(|entry| threads(entry.file_name())).sum()
 }
 
 fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
@@ -117,13 +148,20 @@ pub(super) fn landlock_version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
+pub(super) fn has_landlock() -> bool {
+    landlock_version() >= LANDLOCK_VERSION_MIN
+}
+
 /// The first version made every rename between folders fail, which git and cargo cannot bear.
 pub(super) const LANDLOCK_VERSION_MIN: u32 = 2;
 
 fn stand_on(ground: &Ground) -> Result<(), RulesetError> {
     let read = AccessFs::from_read(LANDLOCK);
     let all = AccessFs::from_all(LANDLOCK);
-    let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(all)?;
+    let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    if !ground.readable.is_empty() {
+        rules = rules.handle_access(all)?;
+    }
     if ground.scoped {
         rules = rules.scope(Scope::Signal)?.scope(Scope::AbstractUnixSocket)?;
     }
@@ -245,7 +283,8 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
 const CLONE_NEWTIME: libc::c_int = 0x80;
 
 /// Calls that put words into a terminal that others read.
-const TERMINAL_TRICKS: [u64; 2] = [libc::TIOCSTI, TIOCLINUX];
+const TERMINAL_TRICKS: [u64; 2] = [TIOCSTI, TIOCLINUX];
+const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541C;
 
 fn rules(calls: &[i64]) -> Rules {

@@ -139,6 +139,10 @@ fn candidates(program: &str, env: &[String]) -> Vec<Vec<u8>> {
 fn become_command(order: &Order, streams: [OwnedFd; 3], words: &Words, filters: &Filters) -> Trouble {
     let walls = |subject: &str, why| Trouble::new(Stage::Walls, subject, why);
     let _ = rustix::process::setsid();
+    if order.walls.namespaces.is_none() {
+        // Should init be killed after all, the command does not outlive it.
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    }
     let [stdin, stdout, stderr] = streams;
     let placed = rustix::stdio::dup2_stdin(&stdin)
         .and_then(|()| rustix::stdio::dup2_stdout(&stdout))
@@ -151,7 +155,7 @@ fn become_command(order: &Order, streams: [OwnedFd; 3], words: &Words, filters: 
     {
         return trouble;
     }
-    if let Err(why) = confine::limit(&order.limits, order.walls.namespaces.as_ref().is_some_and(|n| n.user)) {
+    if let Err(why) = confine::limit(&order.limits, &order.walls) {
         return walls("cannot set limits", why);
     }
     if let Err((subject, why)) = confine::wall_in(&order.walls, filters) {

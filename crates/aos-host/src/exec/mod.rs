@@ -112,8 +112,10 @@ pub(crate) fn run(
     let applied = command.applied;
     let view = view_of(host, live, &applied)?;
     let groups = Groups::make((host.machine.random)(), limits.max_processes, limits.max_memory_bytes);
-    let landlock =
-        applied.landlock.then(|| if applied.namespaces { view.ground() } else { view.bare_ground() });
+    let landlock = match applied.namespaces {
+        true => applied.landlock.then(|| view.ground()),
+        false => confine::has_landlock().then(|| view.bare_ground(applied.landlock)),
+    };
     let namespaces = applied.namespaces.then_some(Namespaces {
         user: applied.user_namespace,
         network: applied.own_network,
@@ -172,7 +174,7 @@ pub(crate) fn run(
 fn view_of(host: &Host, live: &Live, applied: &Applied) -> Result<order::View, Refusal> {
     let outfit = &live.outfit;
     let state = &host.hidden[0];
-    let (_, home) = outfit.person(&host.executor.surroundings);
+    let (_, home) = outfit.person(&host.executor.surroundings, state, true);
     let (home_shown, tmp) = outfit.rooms(&home, state)?;
     let may_write = live.capability.allowed_fs_ops.contains(&FsOp::Write);
     let root = |root: &crate::jail::Root| Sight {
@@ -183,7 +185,7 @@ fn view_of(host: &Host, live: &Live, applied: &Applied) -> Result<order::View, R
         submounts: live.jail.cross_mounts,
         required: true,
     };
-    Ok(view::view(Wanted {
+    let view = view::view(Wanted {
         path: &host.executor.surroundings.path,
         home: home.as_bytes(),
         home_shown,
@@ -193,7 +195,11 @@ fn view_of(host: &Host, live: &Live, applied: &Applied) -> Result<order::View, R
         state,
         network: !applied.own_network,
         uid_is_root: outfit.uid_is_root(),
-    }))
+    });
+    if !applied.namespaces {
+        outfit.link_toolchains(&view, &home, state);
+    }
+    Ok(view)
 }
 
 /// A command on its way: the daemon's ends of everything.

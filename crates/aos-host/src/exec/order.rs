@@ -97,7 +97,7 @@ pub(crate) struct Sight {
     pub(crate) required: bool,
 }
 
-/// The paths of the second wall, which are opened once the first stands.
+/// The paths of the second wall, which are opened once the first stands. Without any, files are not its business.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Ground {
     pub(crate) readable: Vec<Vec<u8>>,

@@ -15,9 +15,9 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::environment::{self, Surroundings};
-use super::order::{Sight, User};
+use super::order::{Sight, User, View};
 use super::running::RunningSet;
-use super::view::HomeShown;
+use super::view::{HomeShown, SYSTEM};
 use crate::jail::{Meta, Root, is_below};
 
 #[derive(Debug)]
@@ -73,13 +73,14 @@ impl Outfit {
         })
     }
 
-    /// The name and the home of whom commands run as.
-    pub(crate) fn person(&self, here: &Surroundings) -> (String, String) {
+    /// The name and the home of whom commands run as. Where nothing can be mounted, a private home is where it lies.
+    pub(crate) fn person(&self, here: &Surroundings, state: &[u8], mounted: bool) -> (String, String) {
         let own = rustix::process::geteuid().as_raw();
         let uid = self.user.map_or(own, |user| user.uid);
         let account = environment::account(uid);
         let name = account.as_ref().map_or_else(|| uid.to_string(), |account| account.name.clone());
         let home = match (self.home, account) {
+            (Home::Private, _) if !mounted => aos_model::path::show(&self.room(state, "home")),
             // The toolchains on PATH are found from here, whoever uses them.
             (Home::Private, _) | (_, None) => here.home.clone(),
             (Home::ReadOnly | Home::Host, Some(_)) if uid == own => here.home.clone(),
@@ -120,7 +121,7 @@ impl Outfit {
         };
         let sight = |at: &[u8], name: &str, meta: Meta| Sight {
             at: at.to_vec(),
-            from: [state, b"/state/rooms/", self.session_id.as_bytes(), b"/", name.as_bytes()].concat(),
+            from: self.room(state, name),
             pin: Some((meta.dev, meta.ino)),
             writable: true,
             submounts: false,
@@ -136,6 +137,30 @@ impl Outfit {
             Home::Host => HomeShown::Real { writable: true },
         };
         Ok((shown, tmp))
+    }
+
+    /// Where nothing can be mounted but files are fenced in, the private `/tmp` has another name.
+    pub(crate) fn tmp_apart(&self, state: &[u8]) -> String {
+        aos_model::path::show(&self.room(state, "tmp"))
+    }
+
+    /// Where a private folder lies on the machine.
+    fn room(&self, state: &[u8], name: &str) -> Vec<u8> {
+        [state, b"/state/rooms/", self.session_id.as_bytes(), b"/", name.as_bytes()].concat()
+    }
+
+    /// Where nothing can be mounted, links lead from a private home to the toolchains of the real one.
+    pub(crate) fn link_toolchains(&self, view: &View, home: &str, state: &[u8]) {
+        if self.home != Home::Private {
+            return;
+        }
+        for sight in view.sights.iter().filter(|sight| !sight.required) {
+            let name = sight.at.strip_prefix(home.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+            if let Some(name) = name.filter(|name| !name.contains(&b'/')) {
+                let link = [self.room(state, "home").as_slice(), b"/", name].concat();
+                let _ = rustix::fs::symlink(sight.from.as_slice(), link);
+            }
+        }
     }
 
     /// Forgets the private folders.
@@ -163,6 +188,13 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
     };
     let from = absolute(&mount.host_path, "a host path")?;
     let at = absolute(mount.mount_path.as_deref().unwrap_or(&mount.host_path), "a mount path")?;
+    let in_system = |path: &[u8]| SYSTEM.iter().any(|own| is_below(path, own.as_bytes()));
+    let at = if in_system(&at) { crate::jail::follow_text(&at).unwrap_or(at) } else { at };
+    if in_system(&at) && rustix::fs::lstat(at.as_slice()).is_err() {
+        return Err(bad(
+            "its mount path lies in a folder of the system and does not exist there; choose another",
+        ));
+    }
     if at.is_empty() || MADE.iter().any(|made| is_below(&at, made.as_bytes())) {
         return Err(bad("a mount path is not `/` and lies outside of /proc and /dev"));
     }

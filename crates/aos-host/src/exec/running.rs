@@ -77,13 +77,6 @@ impl Running {
             _ => ask(&self.line, Ask::Kill),
         }
     }
-
-    /// When even init does not answer any more.
-    pub(super) fn give_up(&self) {
-        if let Some(init) = self.init.get() {
-            let _ = rustix::process::pidfd_send_signal(init, Signal::KILL);
-        }
-    }
 }
 
 /// All commands of one session that are running.

@@ -10,8 +10,6 @@
 //!
 //! Later lines win over earlier ones where they overlap. What lies inside a root belongs to it, except our own state.
 
-use std::os::unix::ffi::OsStrExt as _;
-
 use rustix::fs::FileType;
 
 use super::order::{Ground, Link, Sight, View};
@@ -61,7 +59,7 @@ pub(crate) enum HomeShown {
 }
 
 /// The machine's own folders, where they exist.
-const SYSTEM: [&str; 12] =
+pub(super) const SYSTEM: [&str; 12] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap"];
 
 /// Folders in a home that make the programs of another folder there work.
@@ -216,18 +214,22 @@ impl View {
         ground
     }
 
-    /// The only wall, where there is no other: the same paths as on the machine itself.
-    pub(crate) fn bare_ground(&self) -> Ground {
+    /// The only wall, where there is no other: the same paths as on the machine itself. Without files it only keeps
+    /// signals inside, so that nobody ends those who are to end him.
+    pub(crate) fn bare_ground(&self, files: bool) -> Ground {
         let mut ground = Ground { scoped: true, ..Ground::default() };
+        if !files {
+            return ground;
+        }
         for sight in self.sights.iter().chain(&self.slash) {
             let paths = if sight.writable { &mut ground.writable } else { &mut ground.readable };
             paths.push(sight.from.clone());
         }
         ground.readable.extend(self.links.iter().map(|link| link.at.clone()));
-        ground.readable.extend([b"/proc".to_vec(), b"/sys/devices/system/cpu".to_vec()]);
+        ground.readable.push(b"/sys/devices/system/cpu".to_vec());
+        ground.writable.push(b"/proc".to_vec());
         let devices = ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"];
         ground.writable.extend(devices.map(|name| format!("/dev/{name}").into_bytes()));
-        ground.writable.push(std::env::temp_dir().as_os_str().as_bytes().to_vec());
         ground
     }
 }

@@ -121,10 +121,8 @@ impl Wait<'_> {
             return true;
         }
         let late = known.killed_at.is_some_and(|at| at.elapsed() > LAST_CHANCE);
-        if late {
-            self.running.give_up();
-            known.end.unsure = true;
-        }
+        // Init goes on ending them by itself.
+        known.end.unsure |= late;
         late
     }
 

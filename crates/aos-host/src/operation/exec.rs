@@ -43,9 +43,13 @@ impl Operation for Exec {
         let here = &host.executor.surroundings;
         let (applied, warning) =
             host.executor.abilities().apply(live.outfit.isolation, live.outfit.network)?;
-        let (name, home) = live.outfit.person(here);
+        let (name, home) = live.outfit.person(here, &host.hidden[0], applied.namespaces);
         let patch = self.env_patch.iter().flat_map(|patch| &patch.0);
-        let env = here.environment(&home, &name, live.outfit.env.0.iter(), patch);
+        let mut session_env = live.outfit.env.0.clone();
+        if applied.landlock && !applied.namespaces {
+            session_env.entry("TMPDIR".to_owned()).or_insert_with(|| live.outfit.tmp_apart(&host.hidden[0]));
+        }
+        let env = here.environment(&home, &name, session_env.iter(), patch);
         let program = allowed_program(&live.capability.exec, &self.argv[0], &env, &here.path, &cwd.path)?;
         let stdin = self.stdin_ref.as_deref().map(|stdin| stdin_of(host, live, stdin)).transpose()?;
         let limits = &live.capability.exec;

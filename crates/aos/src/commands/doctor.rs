@@ -53,7 +53,9 @@ fn process_limit(who: &str) -> &'static str {
     match who {
         "cgroup" => "`max_processes` holds for a command and all it starts",
         "pid_namespace" => "no control groups: `max_processes` is kept by the pid namespace, never below 301",
-        "rlimit" => "no control groups: `max_processes` is kept by the user namespace",
+        "rlimit" => {
+            "no control groups: `max_processes` is kept by the kernel's count of the user's processes"
+        }
         _ => "no control groups: `max_processes` cannot be kept",
     }
 }
@@ -77,11 +79,10 @@ fn consequences(found: &Abilities) -> Vec<String> {
         said.push("all their processes end with them".to_owned());
         said.push("isolation strict can be had".to_owned());
     } else {
-        said.push(
-            "they share the machine's processes, /tmp and network; isolation strict is refused".to_owned(),
-        );
+        said.push("they share the machine's processes and network; isolation strict is refused".to_owned());
         if found.landlock >= 2 {
             said.push("files outside the roots, the system and their home are out of reach".to_owned());
+            said.push("/tmp is out of reach too: TMPDIR names a private one".to_owned());
         }
         said.push("their processes are found and ended one by one".to_owned());
     }

@@ -50,7 +50,6 @@ const TRACED: &[Need] = &[Need::Root, Need::Strace];
 
 /// What later parts of the product bring; each is switched on here and nowhere else.
 const LATER_RESTORE: bool = false; // part C: host.fs.restore
-const LATER_EXEC: bool = false; // part B: host.exec
 
 /// The short figure of a case, or the whole with `AOS_ATTACK_FULL=1`.
 pub fn figure(short: usize, full: usize) -> usize {

@@ -13,6 +13,10 @@
     reason = "a test program is nobody's interface, and not every area uses all of the world"
 )]
 
+mod exec;
+// The zoo is the torturer's too.
+#[path = "../../../../xtask/src/torture/exec/mod.rs"]
+mod exec_torture;
 mod grep_glob;
 mod journal_crash;
 // The load and the killing are the torturer's: a case is a short run of the same.
@@ -53,8 +57,8 @@ pub enum Need {
 pub type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
-    // Some cases need a second process of another uid; this program is its own.
-    if let Some(code) = rpc_surface::other_uid() {
+    // Some cases need a second process, of another uid or inside a command; this program is its own.
+    if let Some(code) = rpc_surface::other_uid().or_else(exec::probe::main) {
         return code;
     }
     let mut arguments = Arguments::from_args();
@@ -76,6 +80,7 @@ fn areas() -> Vec<Case> {
         rpc_surface::cases(),
         journal_crash::cases(),
         replay::cases(),
+        exec::cases(),
     ]
     .into_iter()
     .flatten()
@@ -93,6 +98,7 @@ const AREAS: &[&str] = &[
     "journal_crash",
     "replay",
     "rpc_surface",
+    "exec",
 ];
 
 /// Where the open cases lie beside the repository, each of these areas' ids is one of ours.

@@ -278,6 +278,10 @@ fn command_done(
         // Where the capability does not reach, the kernel or the resolver says no; policy must not.
         return check(verdict(&receipt) != "forbidden / policy_denied", || format!("{receipt}"));
     }
+    if point.name == "command_cwd_outside_workspace" {
+        // The capability is asked before the policy, and has said no already.
+        return expect("host.exec", &receipt, &["forbidden"]);
+    }
     obeyed("host.exec", &receipt, point.code, decision)
 }
 

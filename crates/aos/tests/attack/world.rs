@@ -456,7 +456,14 @@ impl Client {
         if self.send(line.as_bytes()).is_err() {
             return Value::Null;
         }
-        self.line().map_or(Value::Null, |line| serde_json::from_str(&line).expect("an answer is JSON"))
+        loop {
+            let Some(line) = self.line() else { return Value::Null };
+            let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");
+            // A notification tells of a command that still runs; the answer has an id.
+            if answer.get("id").is_some() {
+                return answer;
+            }
+        }
     }
 
     /// One effect; its receipt, or `Value::Null` when the daemon died.
@@ -485,7 +492,7 @@ pub fn text(text: impl Into<String>) -> Value {
 
 /// What later parts of the product bring. Each is turned on with its part; nothing else has to change.
 pub const LATER_SEARCH: bool = true; // part B: host.fs.grep and host.fs.glob
-pub const LATER_EXEC: bool = false; // part B: host.exec
+pub const LATER_EXEC: bool = true; // part B: host.exec
 pub const LATER_UNDO: bool = false; // part C: host.fs.snapshot, host.fs.restore, manifests
 
 /// Runs what the product can do already.

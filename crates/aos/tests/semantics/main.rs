@@ -100,7 +100,10 @@ rows! {
         let mounts = json!([{ "host_path": "/nope", "mode": "ro" }]);
         w.open_receipt(json!({ "target": { "local": { "workdir": w.root, "mounts": mounts } } }))
     };
-    isolation_unavailable => "error / isolation_unavailable", |w| w.open_receipt(json!({ "isolation": "strict" }));
+    isolation_unavailable => "error / isolation_unavailable", |w| {
+        let target = json!({ "local": { "workdir": w.root, "network_mode": "none" } });
+        w.open_receipt(json!({ "target": target, "isolation": "none" }))
+    };
 
     // the boundary
     path_outside_roots => "forbidden / path_outside_roots", |w| ask(w, json!({}), "fs.read_file", json!({ "path": "../outside/secret" }));
@@ -163,6 +166,56 @@ rows! {
         ask(w, json!({}), "fs.edit_file", json!({ "path": "big", "old_string": "a", "new_string": "b" }))
     };
 
+    // commands
+    exec_ok => "ok", |w| {
+        let receipt = exec(w, json!({}), json!({ "argv": ["sh", "-c", "echo out; echo err >&2; exit 3"] }));
+        assert_eq!(receipt["exit_code"], 3);
+        assert_eq!((&receipt["stdout"], &receipt["stderr"]), (&text("out\n"), &text("err\n")));
+        assert_eq!(receipt["coverage"], "none");
+        receipt
+    };
+    exec_timeout => "timeout / timeout", |w| {
+        let receipt = exec(w, json!({}), json!({ "argv": ["sleep", "60"], "timeout_ns": 200_000_000 }));
+        assert!(receipt["signal"] == "SIGTERM" && receipt.get("exit_code").is_none(), "{receipt}");
+        receipt
+    };
+    exec_signaled => "signaled / signaled", |w| {
+        let receipt = exec(w, json!({}), json!({ "argv": ["sh", "-c", "kill -SEGV $$"] }));
+        assert_eq!(receipt["signal"], "SIGSEGV");
+        receipt
+    };
+    exec_not_allowed => "forbidden / exec_not_allowed", |w| {
+        exec(w, json!({ "capability": { "exec": { "allowed": false } } }), json!({ "argv": ["true"] }))
+    };
+    program_not_allowed => "forbidden / program_not_allowed", |w| {
+        let capability = json!({ "exec": { "programs": ["true"] } });
+        assert_eq!(exec(w, json!({ "capability": capability }), json!({ "argv": ["true"] }))["exit_code"], 0);
+        exec(w, json!({ "capability": capability }), json!({ "argv": ["sh", "-c", "true"] }))
+    };
+    exec_policy_denied => "forbidden / policy_denied", |w| {
+        exec(w, json!({}), json!({ "argv": ["cat", w.outside.join("secret")] }))
+    };
+    argv_empty => "error / argv_empty", |w| exec(w, json!({}), json!({ "argv": [] }));
+    cwd_not_found => "error / cwd_not_found", |w| exec(w, json!({}), json!({ "argv": ["true"], "cwd": "nope" }));
+    cwd_is_a_file => "error / cwd_not_found", |w| exec(w, json!({}), json!({ "argv": ["true"], "cwd": "f" }));
+    cwd_outside => "forbidden / path_outside_roots", |w| exec(w, json!({}), json!({ "argv": ["true"], "cwd": ".." }));
+    stdin_ref_not_found => "error / stdin_ref_not_found", |w| {
+        exec(w, json!({}), json!({ "argv": ["cat"], "stdin_ref": format!("sha256:{}", "0".repeat(64)) }))
+    };
+    spawn_failed => "error / spawn_failed", |w| {
+        let receipt = exec(w, json!({}), json!({ "argv": ["no-such-program"] }));
+        assert!(receipt.get("stdout").is_none(), "nothing was run: {receipt}");
+        receipt
+    };
+    unsupported_background => "error / unsupported", |w| exec(w, json!({}), json!({ "argv": ["true"], "background": true }));
+    unsupported_dry_run => "error / unsupported", |w| exec(w, json!({}), json!({ "argv": ["true"], "dry_run": true }));
+    exec_inline_too_large => "error / inline_required_too_large", |w| {
+        let capability = json!({ "max_inline_bytes": 3 });
+        let receipt = exec(w, json!({ "capability": capability }), json!({ "argv": ["echo", "long"], "output_mode": "require_inline" }));
+        assert!(receipt["exit_code"] == 0 && receipt["stdout"]["blob"]["size_bytes"] == 5, "it ran, and its output is kept: {receipt}");
+        receipt
+    };
+
     // writing, editing, patching
     file_exists => "conflict / file_exists", |w| ask(w, json!({}), "fs.write_file", json!({ "path": "f", "mode": "create", "content": text("x") }));
     file_exists_make_dir => "conflict / file_exists", |w| ask(w, json!({}), "fs.make_dir", json!({ "path": "d" }));
@@ -196,6 +249,34 @@ rows! {
         ask(w, json!({}), "fs.grep", json!({ "pattern": "a", "glob_filter": "{a" }))
     };
     invalid_pattern => "invalid_pattern / invalid_pattern", |w| ask(w, json!({}), "fs.glob", json!({ "pattern": "../*" }));
+}
+
+fn exec(world: &World, extra: Value, params: Value) -> Value {
+    ask(world, extra, "exec", params)
+}
+
+#[test]
+fn interrupted() {
+    let mut world = prepared(Start::default());
+    let session = world.open(json!({}));
+    let mut client = world.client();
+    let asking = session.clone();
+    let running = std::thread::spawn(move || {
+        let argv = json!(["sh", "-c", "touch began; sleep 60; touch ended"]);
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call",
+            "params": { "kind": "host.exec", "params": { "session_id": asking, "argv": argv }, "tool_call_id": "tc" } });
+        client.send(format!("{message}\n").as_bytes()).unwrap();
+        client.line()
+    });
+    world::wait_for("the command to begin", || world.root.join("began").exists()).unwrap();
+    world.kill9();
+    assert_eq!(running.join().unwrap(), None, "nobody is left to answer");
+    world.restart(Start::default());
+    let entries = world.entries_of(&session, "tc");
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    assert_eq!(verdict(&entries[0]["receipt"]), "error / interrupted");
+    assert!(!world.root.join("ended").exists());
+    world.finish().unwrap();
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What the original of seed 000 got wrong when it was tried, one named test each.
+//! What the originals got wrong when they were tried, one named test each.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use crate::world::{Start, World, text, tree, verdict};
+use crate::world::{self, Start, World, text, tree, verdict};
 use crate::{ask, ask_in, prepared};
 
 fn patch(sections: &str) -> Value {
@@ -155,5 +155,102 @@ fn errors_carried_no_message() {
     let receipt = ask(&world, json!({}), "fs.read_file", json!({ "path": "nope" }));
     let message = receipt["error_message"].as_str().unwrap_or_default();
     assert!(message.starts_with("nope: ") && message.contains("; "), "subject, cause and remedy: {message}");
+    world.finish().unwrap();
+}
+
+/// The command tools, of the original of seed 000.
+fn exec(world: &World, extra: Value, params: Value) -> Value {
+    ask(world, extra, "exec", params)
+}
+
+fn printed(receipt: &Value) -> &str {
+    receipt["stdout"]["inline_text"]["text"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_timeout_of_half_a_second_took_five() {
+    let world = prepared(Start::default());
+    for script in ["sleep 30", "trap '' TERM INT; sleep 30; sleep 30", "setsid sleep 30 & sleep 30"] {
+        let begun = std::time::Instant::now();
+        let receipt =
+            exec(&world, json!({}), json!({ "argv": ["sh", "-c", script], "timeout_ns": 500_000_000 }));
+        assert_eq!(receipt["status"], "timeout", "{receipt}");
+        assert!(begun.elapsed().as_millis() < 2_500, "{script}: {:?}", begun.elapsed());
+    }
+    world.finish().unwrap();
+}
+
+#[test]
+fn the_daemons_whole_environment_leaked() {
+    let secret = ("MY_TOKEN".to_owned(), "leaked".to_owned());
+    let world = prepared(Start { env: vec![secret], ..Start::default() });
+    let receipt = exec(&world, json!({}), json!({ "argv": ["env"] }));
+    assert_eq!(receipt["status"], "ok", "{receipt}");
+    assert!(!receipt.to_string().contains("leaked"), "{receipt}");
+    for line in printed(&receipt).lines() {
+        let name = line.split('=').next().unwrap_or_default();
+        assert!(["PATH", "HOME", "LANG", "TERM", "USER"].contains(&name), "{line}");
+    }
+    world.finish().unwrap();
+}
+
+#[test]
+fn a_cwd_could_be_anywhere() {
+    let world = prepared(Start::default());
+    world.link("../outside", "l");
+    for cwd in ["..", "/", "/etc", "../outside", "l", "d/../.."] {
+        let receipt = exec(&world, json!({}), json!({ "argv": ["touch", "ran"], "cwd": cwd }));
+        assert_eq!(receipt["status"], "forbidden", "{cwd}: {receipt}");
+    }
+    let receipt = exec(&world, json!({}), json!({ "argv": ["pwd", "-P"], "cwd": "d" }));
+    assert_eq!(printed(&receipt).trim_end(), world.root.join("d").to_str().unwrap());
+    world.finish().unwrap();
+}
+
+#[test]
+fn a_signal_killed_nothing() {
+    let world = prepared(Start::default());
+    for (signal, is_open) in [("int", true), ("term", false), ("kill", false)] {
+        let session = world.open(json!({}));
+        let mut client = world.client();
+        let begun = std::time::Instant::now();
+        let running = {
+            let session = session.clone();
+            std::thread::spawn(move || {
+                let params = json!({ "session_id": session, "argv": ["sh", "-c", "touch up; sleep 60"] });
+                client.effect("host.exec", params)
+            })
+        };
+        world::wait_for("the command", || world.root.join("up").exists()).unwrap();
+        std::fs::remove_file(world.root.join("up")).unwrap();
+        assert_eq!(
+            ask_in(&world, &session, "session.signal", json!({ "signal": signal }))["status"],
+            "signaled"
+        );
+        let receipt = running.join().unwrap();
+        assert_eq!(receipt["status"], "signaled", "{signal}: {receipt}");
+        assert!(begun.elapsed().as_secs() < 30, "{signal}: it slept on");
+        let next = ask_in(&world, &session, "exec", json!({ "argv": ["true"] }));
+        assert_eq!(verdict(&next), if is_open { "ok" } else { "error / session_closed" }, "{signal}");
+    }
+    world.finish().unwrap();
+}
+
+/// What the heuristic of seed 004's original let through under `strict`.
+#[test]
+fn strict_let_paths_in_disguise_through() {
+    let world = prepared(Start::default());
+    let session = world.open(json!({ "policy": { "preset": "strict" } }));
+    for argv in [
+        json!(["bash", "-c", "cat /etc/passwd"]),
+        json!(["curl", "-d", "@/etc/passwd", "http://127.0.0.1/"]),
+        json!(["cc", "-o../x", "f"]),
+    ] {
+        let question = json!({ "session_id": session, "argv": argv });
+        let evaluation = world.client().rpc("policy.evaluate", question);
+        assert_eq!(evaluation["result"]["disposition"], "deny", "{argv}: {evaluation}");
+        let receipt = ask_in(&world, &session, "exec", json!({ "argv": argv }));
+        assert_eq!(verdict(&receipt), "forbidden / policy_denied", "{argv}: {receipt}");
+    }
     world.finish().unwrap();
 }

@@ -60,11 +60,16 @@ impl Wire {
     pub(crate) fn call(&mut self, method: &str, params: &Value) -> Option<Value> {
         let line = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
         self.reader.get_ref().write_all((line + "\n").as_bytes()).ok()?;
-        let mut answer = String::new();
-        self.reader.read_line(&mut answer).ok()?;
-        let answer = answer.strip_suffix('\n')?;
-        let mut answer: Value = serde_json::from_str(answer).ok()?;
-        Some(answer["result"].take())
+        loop {
+            let mut answer = String::new();
+            self.reader.read_line(&mut answer).ok()?;
+            let answer = answer.strip_suffix('\n')?;
+            let mut answer: Value = serde_json::from_str(answer).ok()?;
+            // A notification tells of a command that still runs; the answer has an id.
+            if answer.get("id").is_some() {
+                return Some(answer["result"].take());
+            }
+        }
     }
 
     pub(crate) fn effect(&mut self, kind: &str, params: &Value, tool_call: &str) -> Option<Value> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{LATER_EXEC, figure};
+use super::figure;
 use crate::Outcome;
 use crate::world::{AOSD, Start, World, check, expect, is_root, signal, text, tree};
 
@@ -195,11 +195,7 @@ pub fn private() -> Outcome {
     let (_, out, _) = world.aos(&["log", "--json"]);
     check(out.contains(&secret), || "its owner does not find the value in the journal".into())?;
     out_of_reach_of_sessions(&world, &secret)?;
-    if LATER_EXEC {
-        return Err(
-            "commands are there now: print the secret in one, and look for it from another session".into()
-        );
-    }
+    out_of_reach_of_commands(&world, &secret)?;
     world.finish()
 }
 
@@ -212,6 +208,26 @@ fn leave_everywhere(world: &World, secret: &str) -> Outcome {
         expect("a write", &client.effect("host.fs.write_file", params), &["ok"])?;
         let read = client.effect("host.fs.read_file", json!({ "session_id": session, "path": "f" }));
         expect("a read", &read, &["ok"])?;
+    }
+    let script = format!("echo {secret}; cd && echo {secret} > kept; yes {secret} | head -n 2000");
+    let params = json!({ "session_id": session, "argv": ["sh", "-c", script] });
+    expect("a command", &client.effect("host.exec", params), &["ok"])
+}
+
+/// What one session printed and kept, another's command does not find, not even with everything for a root.
+fn out_of_reach_of_commands(world: &World, secret: &str) -> Outcome {
+    let home = world.home.display().to_string();
+    // The command must not carry what it looks for in its own words.
+    let (first, second) = secret.split_at(secret.len() / 2);
+    let script = format!("grep -r \"$A$B\" {home}; find {home} | wc -l; ls -A {home}");
+    for workdir in [world.root.as_path(), Path::new("/")] {
+        let target = json!({ "local": { "workdir": workdir, "env": { "A": first, "B": second } } });
+        let session = world.open(json!({ "target": target, "policy": { "preset": "permissive" } }));
+        let params = json!({ "session_id": session, "argv": ["sh", "-c", script], "capture": "none" });
+        let receipt = world.client().effect("host.exec", params);
+        expect("a search", &receipt, &["ok"])?;
+        check(!receipt.to_string().contains(secret), || format!("a command finds it: {receipt}"))?;
+        check(!receipt.to_string().contains("state"), || format!("a command sees our home: {receipt}"))?;
     }
     Ok(())
 }

@@ -1,0 +1,375 @@
+//! A room to run commands in: a world with a session whose commands carry a mark, so that whatever is left of them is
+//! found, wherever it went.
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::world::{Client, Start, World, check, rand, verdict};
+
+pub const SECOND: Duration = Duration::from_secs(1);
+/// What a command that must end may take on top of its time.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// No command of a case takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(130);
+
+pub fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("the times of tests are short")
+}
+
+/// The variable that marks a command and all that it starts.
+const MARK: &str = "AOS_ATTACK_MARK";
+
+pub struct Room {
+    pub world: World,
+    pub session: String,
+    pub mark: String,
+    descriptors: usize,
+    threads: usize,
+    /// What the daemon keeps running for itself, once it has run a command.
+    own: Vec<i32>,
+}
+
+impl Room {
+    pub fn new() -> Room {
+        Room::open(json!({}))
+    }
+
+    /// No judgement of words: what stops a command is the kernel.
+    pub fn permissive() -> Room {
+        Room::open(json!({ "policy": { "preset": "permissive" } }))
+    }
+
+    /// With what is given when the session is opened; `local` is merged into the target.
+    pub fn open(extra: Value) -> Room {
+        Room::of(World::new(), extra)
+    }
+
+    pub fn of(world: World, extra: Value) -> Room {
+        let mark = format!("{:016x}", rand());
+        let session = world.open(with_target(&world, extra, &[(MARK, &mark)]));
+        Room::with(world, session, mark)
+    }
+
+    /// A session without the mark, whose environment is just what the product makes it.
+    pub fn unmarked(world: World, extra: Value) -> Room {
+        let session = world.open(with_target(&world, extra, &[]));
+        Room::with(world, session, "unmarked".to_owned() + &rand().to_string())
+    }
+
+    fn with(world: World, session: String, mark: String) -> Room {
+        let mut room = Room { world, session, mark, descriptors: 0, threads: 0, own: Vec::new() };
+        // What the daemon makes once and for all when it first runs something is not counted against a case.
+        let _ = room.run(&["true"]);
+        room.settle();
+        room
+    }
+
+    /// Takes what is open now for what is rightly open.
+    pub fn settle(&mut self) {
+        let pid = self.world.daemon_pid();
+        self.own = descendants(pid).into_iter().filter(|pid| !is_marked(*pid, &self.mark)).collect();
+        self.descriptors = self.world.open_descriptors();
+        self.threads = threads(pid);
+    }
+
+    /// Another session beside this one, marked as well.
+    pub fn another(&self, extra: Value) -> String {
+        self.world.open(with_target(&self.world, extra, &[(MARK, &self.mark)]))
+    }
+
+    pub fn exec(&self, params: Value) -> Value {
+        self.exec_in(&self.session, params)
+    }
+
+    pub fn exec_in(&self, session: &str, params: Value) -> Value {
+        finished(self.world.client(), session, params)
+    }
+
+    pub fn run(&self, argv: &[&str]) -> Value {
+        self.exec(json!({ "argv": argv }))
+    }
+
+    /// `sh -c SCRIPT`.
+    pub fn sh(&self, script: &str) -> Value {
+        self.run(&["sh", "-c", script])
+    }
+
+    /// What `sh -c SCRIPT` printed; it must have gone well.
+    pub fn says(&self, script: &str) -> Result<String, String> {
+        let receipt = self.sh(script);
+        check(receipt["exit_code"] == 0, || format!("{script}: {receipt}"))?;
+        Ok(self.stdout(&receipt).trim_end().to_owned())
+    }
+
+    /// Starts a command and lets it run; the receipt comes by joining.
+    pub fn start(&self, params: Value) -> JoinHandle<Value> {
+        self.start_in(&self.session, params)
+    }
+
+    pub fn start_in(&self, session: &str, params: Value) -> JoinHandle<Value> {
+        let (client, session) = (self.world.client(), session.to_owned());
+        std::thread::spawn(move || finished(client, &session, params))
+    }
+
+    /// Starts a command and waits until it has written the file `ready` in `$R`.
+    pub fn start_ready(&self, session: &str, script: &str) -> Result<JoinHandle<Value>, String> {
+        let ready = self.world.root.join("ready");
+        let _ = std::fs::remove_file(&ready);
+        let command = self.start_in(
+            session,
+            json!({ "argv": ["sh", "-c", script], "capture": "none", "timeout_ns": ns(60 * SECOND) }),
+        );
+        let deadline = Instant::now() + 20 * SECOND;
+        while !ready.exists() {
+            if command.is_finished() || Instant::now() > deadline {
+                return Err(format!("{script}: never ready: {:?}", command.join()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(command)
+    }
+
+    pub fn signal(&self, session: &str, signal: impl Into<Value>) -> Value {
+        let params = json!({ "session_id": session, "signal": signal.into() });
+        self.world.client().effect("host.session.signal", params)
+    }
+
+    /// All of a stream, in whatever form the receipt gives it.
+    pub fn bytes(&self, stream: &Value) -> Vec<u8> {
+        if let Some(text) = stream["inline_text"]["text"].as_str() {
+            return text.as_bytes().to_vec();
+        }
+        if let Some(bytes) = stream["inline_bytes"]["bytes"].as_str() {
+            return base64::engine::general_purpose::STANDARD.decode(bytes).expect("bytes are base64");
+        }
+        let Some(blob) = stream["blob"]["blob_ref"].as_str() else { return Vec::new() };
+        let output = std::process::Command::new(crate::world::AOS)
+            .args(["blob", "get", blob])
+            .env("AOS_HOME", &self.world.home)
+            .output()
+            .expect("aos runs");
+        output.stdout
+    }
+
+    pub fn stdout(&self, receipt: &Value) -> String {
+        String::from_utf8_lossy(&self.bytes(&receipt["stdout"])).into_owned()
+    }
+
+    pub fn stderr(&self, receipt: &Value) -> String {
+        String::from_utf8_lossy(&self.bytes(&receipt["stderr"])).into_owned()
+    }
+
+    /// Puts this very program into `$R` as `probe`, to be run with [`Room::probe`].
+    pub fn plant_probe(&self) {
+        let probe = self.world.root.join("probe");
+        std::fs::copy(std::env::current_exe().expect("this program has a path"), &probe).unwrap();
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(&probe, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Runs one of [`super::probe`]'s questions inside; its lines.
+    pub fn probe(&self, question: &str) -> Result<Vec<String>, String> {
+        let receipt =
+            self.exec(json!({ "argv": ["./probe"], "env_patch": { super::probe::QUESTION: question } }));
+        check(receipt["exit_code"] == 0, || format!("probe {question}: {receipt}"))?;
+        Ok(self.stdout(&receipt).lines().map(str::to_owned).collect())
+    }
+
+    /// The processes that carry the mark, in their environment or among their words.
+    pub fn survivors(&self) -> Vec<String> {
+        marked(&self.mark)
+    }
+
+    /// Nothing of what was started is there two seconds on, not even as a zombie.
+    pub fn nothing_runs(&self) -> Outcome {
+        nothing_runs(self.world.daemon_pid(), &self.mark, &self.own)
+    }
+
+    /// Descriptors and threads of the daemon are back to what they were, in a while.
+    pub fn back_to_baseline(&self) -> Outcome {
+        self.world.expect_descriptors(self.descriptors)?;
+        let pid = self.world.daemon_pid();
+        let deadline = Instant::now() + 5 * SECOND;
+        // A thread serves the very connection that asks.
+        while threads(pid) > self.threads + 2 {
+            check(Instant::now() < deadline, || {
+                format!("{} threads run, {} did", threads(pid), self.threads)
+            })?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// The general promises, and those on commands: no process, no descriptor, no mount left.
+    pub fn finish(self) -> Outcome {
+        self.nothing_runs()?;
+        self.back_to_baseline()?;
+        self.world_finish()
+    }
+
+    /// For a case that restarted its daemon: what was counted before means nothing any more.
+    pub fn world_finish(self) -> Outcome {
+        no_mounts_below(&self.world.parent)?;
+        let (code, out, err) = self.world.aos(&["replay", "--verify"]);
+        check(code == 0 && out.trim() == "MATCH", || format!("aos replay --verify: {code}\n{out}{err}"))?;
+        self.world.finish()
+    }
+}
+
+/// The params of `host.session.open` with variables for all commands.
+fn with_target(world: &World, mut extra: Value, variables: &[(&str, &str)]) -> Value {
+    let mut local = json!({ "workdir": world.root });
+    if !variables.is_empty() {
+        local["env"] = variables.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    }
+    let own = extra.as_object_mut().and_then(|extra| extra.remove("local")).unwrap_or_default();
+    for (key, value) in own.as_object().cloned().unwrap_or_default() {
+        local[key] = value;
+    }
+    extra["target"] = json!({ "local": local });
+    extra
+}
+
+/// One command to its end. A receipt that the contract does not know is a failure at once.
+fn finished(mut client: Client, session: &str, mut params: Value) -> Value {
+    params["session_id"] = json!(session);
+    // A command that never comes back is a failure, not a hang.
+    client.stream().set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+    let receipt = client.effect("host.exec", params.clone());
+    if let Err(why) = well_formed(&receipt) {
+        let mut shown = params.to_string();
+        shown.truncate(shown.floor_char_boundary(500));
+        panic!("host.exec {shown}: {why}: {receipt}");
+    }
+    receipt
+}
+
+/// What holds for the receipt of any command.
+pub fn well_formed(receipt: &Value) -> Outcome {
+    // A daemon that died answers nothing; the case says whether it may.
+    let Some(fields) = receipt.as_object() else { return check(receipt.is_null(), || "no object".into()) };
+    let status = receipt["status"].as_str().unwrap_or_default();
+    check(["ok", "timeout", "signaled", "forbidden", "error"].contains(&status), || {
+        format!("the contract has no status `{status}` here")
+    })?;
+    check(fields.values().all(|value| !value.is_null()), || "a field is null".into())?;
+    let told = |name: &str| receipt[name].as_str().is_some_and(|text| !text.is_empty());
+    check(told("error_code") == (status != "ok") && told("error_message") == (status != "ok"), || {
+        "anything but a success says code and sentence, a success neither".into()
+    })?;
+    check(!(fields.contains_key("exit_code") && fields.contains_key("signal")), || {
+        "it exited and was killed at once".into()
+    })?;
+    if status == "ok" {
+        check(receipt["exit_code"].is_i64(), || "it ended well and has no exit code".into())?;
+    }
+    if status == "signaled" {
+        check(receipt["signal"].as_str().is_some_and(|name| name.starts_with("SIG")), || "no signal".into())?;
+    }
+    if ["ok", "timeout", "signaled"].contains(&status) {
+        for name in ["stdout", "stderr", "isolation_applied", "coverage"] {
+            check(fields.contains_key(name), || format!("it ran and has no `{name}`"))?;
+        }
+        for name in ["stdout_bytes", "stderr_bytes", "started_at_ns", "ended_at_ns"] {
+            check(receipt[name].is_u64(), || format!("it ran and has no `{name}`"))?;
+        }
+        check(receipt["started_at_ns"].as_u64() <= receipt["ended_at_ns"].as_u64(), || {
+            "it ended before it began".into()
+        })?;
+    }
+    check(receipt["seq"].is_u64(), || "no seq".into())
+}
+
+/// The pids of all processes with this mark.
+pub fn marked(mark: &str) -> Vec<String> {
+    let pids = pids().into_iter().filter(|pid| is_marked(*pid, mark));
+    pids.map(|pid| format!("{pid} {}", words(pid))).collect()
+}
+
+fn is_marked(pid: i32, mark: &str) -> bool {
+    let file = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let holds = |bytes: &[u8]| bytes.windows(mark.len()).any(|window| window == mark.as_bytes());
+    pid != std::process::id() as i32 && (holds(&file("environ")) || holds(&file("cmdline")))
+}
+
+fn words(pid: i32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ").chars().take(120).collect()
+}
+
+fn pids() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// State and parent of a process.
+fn stat(pid: i32) -> Option<(char, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit(')').next()?.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// All processes below `pid`, zombies too.
+pub fn descendants(pid: i32) -> Vec<i32> {
+    let parents: Vec<(i32, i32)> = pids().into_iter().filter_map(|pid| Some((pid, stat(pid)?.1))).collect();
+    let (mut found, mut next) = (Vec::new(), vec![pid]);
+    while let Some(parent) = next.pop() {
+        let children = parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid);
+        next.extend(children.clone());
+        found.extend(children);
+    }
+    found
+}
+
+fn threads(pid: i32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+}
+
+/// Waits up to two seconds until nothing marked and nothing below the daemon is left but its `own`.
+pub fn nothing_runs(daemon: i32, mark: &str, own: &[i32]) -> Outcome {
+    let deadline = Instant::now() + GRACE;
+    loop {
+        let (marked, below) = (marked(mark), descendants(daemon));
+        // A process that the daemon keeps ready may be another one by now, but there are not more of them.
+        if marked.is_empty() && below.len() <= own.len() {
+            return Ok(());
+        }
+        check(Instant::now() < deadline, || {
+            let below: Vec<String> =
+                below.iter().map(|pid| format!("{pid} {:?} {}", stat(*pid), words(*pid))).collect();
+            format!("left running: {marked:?}; below the daemon: {below:?}")
+        })?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A mount of a command is not one of ours.
+fn no_mounts_below(folder: &Path) -> Outcome {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let left: Vec<PathBuf> = points.filter(|point| point.starts_with(folder)).collect();
+    check(left.is_empty(), || format!("mounts were left: {left:?}"))
+}
+
+/// A command must come back within `limit`.
+pub fn in_time<T>(what: &str, limit: Duration, run: impl FnOnce() -> T) -> Result<T, String> {
+    crate::world::timed(limit, what, run)
+}
+
+/// The daemon of an ordinary user, where this runs as root; else as it is.
+pub fn ordinary() -> Start {
+    Start { uid: crate::world::is_root().then_some(65534), ..Start::default() }
+}
+
+/// What a receipt says in short, for messages.
+pub fn short(receipt: &Value) -> String {
+    let mut text = format!("{}: {receipt}", verdict(receipt));
+    text.truncate(text.floor_char_boundary(2_000));
+    text
+}

@@ -1,0 +1,348 @@
+//! Real work runs unchanged inside: build tools, runtimes and version control, in a session as everybody gets it.
+//!
+//! Each task runs with every kind of daemon that can be had here; what cannot run says why and is counted.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test prepares and inspects the disk behind the product's back"
+)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_debug_implementations,
+    clippy::needless_pass_by_value,
+    reason = "the world of the attack cases has more in it than is needed here"
+)]
+
+#[path = "attack/world.rs"]
+mod world;
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::{Value, json};
+use world::{Start, World, check, is_root};
+
+pub type Outcome = Result<(), String>;
+
+/// What the world of the attack cases asks about; here a task names its tool.
+#[derive(Debug, Clone, Copy)]
+pub enum Need {
+    Root,
+    Strace,
+    Loop,
+    Later(&'static str),
+}
+
+/// Files to begin with, commands one after the other, and what the last of them prints.
+struct Task {
+    name: &'static str,
+    /// All of these have to be on PATH.
+    tools: &'static [&'static str],
+    files: &'static [(&'static str, &'static str)],
+    commands: &'static [&'static [&'static str]],
+    says: &'static str,
+}
+
+/// Whose daemon, and whose folder.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    daemon: Option<u32>,
+    folder: Option<u32>,
+}
+
+fn kinds() -> Vec<Kind> {
+    if !is_root() {
+        return vec![Kind { name: "an ordinary user", daemon: None, folder: None }];
+    }
+    vec![
+        Kind { name: "root", daemon: None, folder: None },
+        Kind { name: "root for another", daemon: None, folder: Some(12_345) },
+        Kind { name: "an ordinary user", daemon: Some(65_534), folder: Some(65_534) },
+    ]
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(2);
+    let trials =
+        kinds().into_iter().flat_map(|kind| TASKS.iter().map(move |task| trial(task, kind))).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(task: &'static Task, kind: Kind) -> Trial {
+    let name = format!("{} as {}", task.name, kind.name);
+    let lacking = task.tools.iter().find_map(|tool| lacking(tool, kind));
+    if let Some(why) = &lacking {
+        println!("skipped {name}: {why}");
+    }
+    Trial::test(name, move || done(task, kind).map_err(Failed::from)).with_ignored_flag(lacking.is_some())
+}
+
+/// Why this kind of daemon has not got the tool, if it has not.
+fn lacking(tool: &str, kind: Kind) -> Option<String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let Some(found) =
+        path.split(':').map(|dir| Path::new(dir).join(tool)).find(|file| reaches(file, kind.daemon))
+    else {
+        return Some(match path.split(':').any(|dir| Path::new(dir).join(tool).exists()) {
+            true => format!("`{tool}` is out of this user's reach"),
+            false => format!("there is no `{tool}` here"),
+        });
+    };
+    let works = Command::new(found).arg("--version").output().is_ok_and(|output| output.status.success());
+    (!works).then(|| format!("`{tool}` does not work here either"))
+}
+
+/// Whether a daemon of that uid may look at the file at all.
+fn reaches(file: &Path, uid: Option<u32>) -> bool {
+    let is_open = |path: &Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o005 == 0o005);
+    let Ok(real) = file.canonicalize() else { return false };
+    uid.is_none() || [file, &real].iter().all(|path| path.ancestors().all(is_open))
+}
+
+fn done(task: &Task, kind: Kind) -> Outcome {
+    let env = std::env::var("HOME").map(|home| vec![("HOME".to_owned(), home)]).unwrap_or_default();
+    let env = if kind.daemon.is_some() { Vec::new() } else { env };
+    let world = World::with(Start { uid: kind.daemon, env, ..Start::default() });
+    for (path, content) in task.files {
+        world.write(path, content);
+    }
+    give(&world.root, kind.folder)?;
+    let session = world.open(json!({}));
+    let mut last = Value::Null;
+    for argv in task.commands {
+        let params = json!({ "session_id": session, "argv": argv, "timeout_ns": 300_000_000_000_u64 });
+        last = world.client().effect("host.exec", params);
+        check(last["exit_code"] == 0, || format!("{argv:?}: {}", told(&world, &last)))?;
+    }
+    let said = stream(&world, &last["stdout"]);
+    check(said.contains(task.says), || format!("it says {said}"))?;
+    world.finish()
+}
+
+/// The folder and all in it belong to `uid`.
+fn give(folder: &Path, uid: Option<u32>) -> Outcome {
+    let Some(uid) = uid else { return Ok(()) };
+    let status = Command::new("chown").arg("-R").arg(format!("{uid}:{uid}")).arg(folder).status();
+    check(status.is_ok_and(|status| status.success()), || "chown failed".into())
+}
+
+fn stream(world: &World, value: &Value) -> String {
+    if let Some(blob) = value["blob"]["blob_ref"].as_str() {
+        return world.aos(&["blob", "get", blob]).1;
+    }
+    value["inline_text"]["text"].as_str().unwrap_or_default().to_owned()
+}
+
+fn told(world: &World, receipt: &Value) -> String {
+    format!("{}\n{}\n{receipt}", stream(world, &receipt["stdout"]), stream(world, &receipt["stderr"]))
+}
+
+const TASKS: &[Task] = &[
+    Task {
+        name: "a cargo crate is built and tested",
+        tools: &["cargo"],
+        files: &[
+            (
+                "Cargo.toml",
+                "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[workspace]\n",
+            ),
+            ("build.rs", "fn main() {\n    println!(\"cargo:rustc-env=BUILT=by-a-script\");\n}\n"),
+            ("src/main.rs", "fn main() {\n    println!(\"{} {}\", env!(\"BUILT\"), small::double(21));\n}\n"),
+            ("src/lib.rs", CRATE),
+            ("tests/whole.rs", "#[test]\nfn whole() {\n    assert_eq!(small::double(2), 4);\n}\n"),
+        ],
+        commands: &[
+            &["cargo", "build", "--offline"],
+            &["cargo", "test", "--offline"],
+            &["cargo", "run", "--offline", "--quiet"],
+        ],
+        says: "by-a-script 42",
+    },
+    Task {
+        name: "python with multiprocessing",
+        tools: &["python3"],
+        files: &[("work.py", PYTHON)],
+        commands: &[&["python3", "work.py"]],
+        says: "pool 4950 queue 10 semaphore 20 shared 7 children ok",
+    },
+    Task {
+        name: "python makes and uses a virtual environment",
+        tools: &["python3"],
+        files: &[("use.py", "import sys\nprint(sys.prefix != sys.base_prefix)\n")],
+        commands: &[
+            &["python3", "-m", "venv", "--without-pip", "env"],
+            &["sh", "-c", ". env/bin/activate && python use.py"],
+        ],
+        says: "True",
+    },
+    Task {
+        name: "node with children and workers",
+        tools: &["node"],
+        files: &[("work.js", NODE)],
+        commands: &[&["node", "work.js"]],
+        says: "spawned forked worked served",
+    },
+    Task {
+        name: "git keeps a history",
+        tools: &["git"],
+        files: &[("a.txt", "one\n")],
+        commands: &[
+            &["git", "init", "-q", "."],
+            &["git", "add", "."],
+            &["sh", "-c", "git -c user.name=A -c user.email=a@b.example commit -q -m first"],
+            &["git", "checkout", "-q", "-b", "side"],
+            &[
+                "sh",
+                "-c",
+                "echo two >> a.txt && git -c user.name=A -c user.email=a@b.example commit -q -a -m second",
+            ],
+            &["git", "gc", "-q"],
+            &["git", "log", "--format=%s"],
+        ],
+        says: "second\nfirst",
+    },
+    Task {
+        name: "make and cc",
+        tools: &["make", "cc"],
+        files: &[
+            (
+                "Makefile",
+                "hello: main.o part.o\n\tcc -o $@ $^ -lm -lpthread\n\n%.o: %.c\n\tcc -O2 -g -c -o $@ $<\n",
+            ),
+            ("main.c", C_MAIN),
+            ("part.c", "#include <math.h>\ndouble part(double x) { return sqrt(x); }\n"),
+        ],
+        commands: &[&["make", "-j4"], &["./hello"]],
+        says: "threads 4 root 12",
+    },
+    Task {
+        name: "a shell script with pipes, here documents and jobs",
+        tools: &["bash"],
+        files: &[("work.sh", SHELL)],
+        commands: &[&["bash", "work.sh"]],
+        says: "sorted abc jobs 3 temporary yes locked",
+    },
+];
+
+const CRATE: &str = "\
+pub fn double(x: u32) -> u32 {
+    x * 2
+}
+
+/// ```
+/// assert_eq!(small::double(3), 6);
+/// ```
+pub fn documented() {}
+
+#[test]
+fn threads_and_files() {
+    let made = std::thread::spawn(|| {
+        let path = std::env::temp_dir().join(\"small-test\");
+        std::fs::write(&path, \"x\").unwrap();
+        std::fs::read(&path).unwrap()
+    });
+    assert_eq!(made.join().unwrap(), b\"x\");
+    let listener = std::net::TcpListener::bind(\"127.0.0.1:0\").unwrap();
+    assert!(std::net::TcpStream::connect(listener.local_addr().unwrap()).is_ok());
+}
+";
+
+const PYTHON: &str = "\
+import multiprocessing as mp, os, subprocess, sys, tempfile
+from multiprocessing import shared_memory
+
+def square(x): return x
+
+def put(queue, semaphore, total):
+    with semaphore:
+        queue.put(1)
+    for _ in range(2):
+        with total.get_lock():
+            total.value += 1
+
+if __name__ == '__main__':
+    with mp.Pool(4) as pool:
+        summed = sum(pool.map(square, range(100)))
+    queue, semaphore, total = mp.Queue(), mp.Semaphore(2), mp.Value('i', 0)
+    workers = [mp.Process(target=put, args=(queue, semaphore, total)) for _ in range(10)]
+    for worker in workers: worker.start()
+    got = sum(queue.get(timeout=30) for _ in workers)
+    for worker in workers: worker.join()
+    block = shared_memory.SharedMemory(create=True, size=16)
+    block.buf[0] = 7
+    other = shared_memory.SharedMemory(name=block.name)
+    seen = other.buf[0]
+    other.close(); block.close(); block.unlink()
+    mp.set_start_method('spawn', force=True)
+    with mp.Pool(2) as pool: pool.map(square, range(4))
+    with tempfile.TemporaryDirectory() as folder:
+        said = subprocess.run(['sh', '-c', 'echo ok'], capture_output=True, text=True, cwd=folder).stdout.strip()
+    print('pool', summed, 'queue', got, 'semaphore', total.value, 'shared', seen, 'children', said)
+";
+
+const NODE: &str = "\
+const { execFileSync, fork, spawn } = require('child_process');
+const { Worker, isMainThread, parentPort } = require('worker_threads');
+const http = require('http');
+if (process.argv[2] === 'child') { process.send('hello'); process.disconnect(); }
+else if (!isMainThread) { parentPort.postMessage(1); }
+else (async () => {
+  const words = [];
+  if (execFileSync('echo', ['x']).toString() === 'x\\n') {
+    const child = spawn('sh', ['-c', 'cat; exit 3'], { stdio: 'pipe' });
+    child.stdin.end('through');
+    const code = await new Promise(done => child.on('close', done));
+    if (code === 3) words.push('spawned');
+  }
+  const forked = fork(__filename, ['child']);
+  if (await new Promise(done => forked.on('message', done)) === 'hello') words.push('forked');
+  const worker = new Worker(__filename);
+  if (await new Promise(done => worker.on('message', done)) === 1) words.push('worked');
+  const server = http.createServer((_, answer) => answer.end('hi')).listen(0, '127.0.0.1', () => {
+    http.get({ port: server.address().port, host: '127.0.0.1' }, answer => {
+      answer.resume();
+      answer.on('end', () => { words.push('served'); server.close(); console.log(words.join(' ')); });
+    });
+  });
+})();
+";
+
+const C_MAIN: &str = "\
+#include <pthread.h>
+#include <stdio.h>
+double part(double);
+static int count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void *run(void *unused) {
+    pthread_mutex_lock(&lock);
+    count++;
+    pthread_mutex_unlock(&lock);
+    return unused;
+}
+int main(void) {
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], 0, run, 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+    printf(\"threads %d root %.0f\\n\", count, part(144));
+    return 0;
+}
+";
+
+const SHELL: &str = "\
+set -euo pipefail
+sorted=$(printf 'c\\na\\nb\\n' | sort | tr -d '\\n')
+while read -r word; do heard=$word; done <<< 'three'
+cat > doc <<END
+$heard
+END
+for i in 1 2 3; do (sleep 0.1; echo x > \"job$i\") & done
+wait
+file=$(mktemp)
+[ -w \"$file\" ] && temporary=yes
+( flock 9; echo locked > lock.out ) 9> lock
+echo \"sorted $sorted jobs $(ls job* | wc -l) temporary $temporary $(cat lock.out)\"
+";

@@ -1,0 +1,155 @@
+//! Section 4, commands: `true` by itself, through the daemon with and without its walls, and through bubblewrap; and how
+//! fast output becomes a blob.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use super::daemon::build;
+use super::{Options, Reach, Report, Sample};
+use crate::torture::kill::{Bench, Programs};
+use crate::torture::load::Wire;
+
+const CALLS: usize = 50;
+/// As much as is kept whole; each round a page less, so that no blob is there already.
+const OUTPUT_BYTES: usize = 256 << 20;
+/// What an isolated command may take over a plain one, in microseconds.
+const OVER_PLAIN: Reach = Reach::AtMost(2_000.0);
+const OF_BWRAP: Reach = Reach::AtMost(0.75);
+const OUTPUT_MB_A_SECOND: Reach = Reach::AtLeast(500.0);
+
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let dir = options.workplace()?;
+    let programs = build()?;
+    let programs = Programs { aosd: programs.join("aosd"), aos: programs.join("aos") };
+    let root = dir.path().join("root");
+    std::fs::create_dir(&root)?;
+    let bench = Bench { programs, home: dir.path().join("home"), roots: vec![root.clone()] };
+    let daemon =
+        bench.start(&[], &[]).map_err(|why| anyhow::anyhow!("the daemon does not start: {why:?}"))?;
+    spawns(options, report, &bench.home, &root)?;
+    output(options, report, &bench.home, &root)?;
+    daemon.kill();
+    Ok(())
+}
+
+/// Who runs `true`.
+enum Contender {
+    Plain,
+    Product { wire: Wire, session: String, capture: &'static str },
+    Bubblewrap,
+}
+
+impl Contender {
+    fn product(
+        home: &Path,
+        root: &Path,
+        isolation: &str,
+        capture: &'static str,
+    ) -> anyhow::Result<Contender> {
+        let mut wire = Wire::connect(home)?;
+        let session = open(&mut wire, root, isolation)?;
+        Ok(Contender::Product { wire, session, capture })
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        match self {
+            Contender::Plain => ended_well(Command::new("true")),
+            Contender::Bubblewrap => {
+                let mut command = Command::new("bwrap");
+                command.args(["--unshare-all", "--ro-bind", "/", "/", "true"]);
+                ended_well(command)
+            }
+            Contender::Product { wire, session, capture } => {
+                let params = json!({ "session_id": session, "argv": ["true"], "capture": capture });
+                let receipt = wire.effect("host.exec", &params, "bench").unwrap_or_default();
+                anyhow::ensure!(receipt["exit_code"] == 0, "true: {receipt}");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn ended_well(mut command: Command) -> anyhow::Result<()> {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    anyhow::ensure!(status.success(), "{command:?}: {status}");
+    Ok(())
+}
+
+fn open(wire: &mut Wire, root: &Path, isolation: &str) -> anyhow::Result<String> {
+    let params = json!({ "target": { "local": { "workdir": root } }, "isolation": isolation });
+    let receipt = wire.effect("host.session.open", &params, "bench").unwrap_or_default();
+    let session = receipt["session_id"].as_str().map(str::to_owned);
+    session.ok_or_else(|| anyhow::anyhow!("no session: {receipt}"))
+}
+
+fn spawns(options: &Options, report: &mut Report, home: &Path, root: &Path) -> anyhow::Result<()> {
+    let mut contenders = vec![
+        ("plain spawn", Contender::Plain),
+        ("aos, isolation none", Contender::product(home, root, "none", "none")?),
+        ("aos, isolated", Contender::product(home, root, "strict", "none")?),
+        ("aos, isolated, capture auto", Contender::product(home, root, "strict", "auto")?),
+        ("bwrap --unshare-all", Contender::Bubblewrap),
+    ];
+    // A contender that does not work here is left out, and said so: not every machine lets bwrap be root.
+    contenders.retain_mut(|(name, contender)| match contender.run() {
+        Ok(()) => true,
+        Err(why) => {
+            println!("left out: {name}: {why}");
+            false
+        }
+    });
+    let mut samples = vec![Sample::default(); contenders.len()];
+    for _ in 0..options.rounds {
+        for ((_, contender), sample) in contenders.iter_mut().zip(&mut samples) {
+            for _ in 0..CALLS {
+                sample.time(|| contender.run())?;
+            }
+        }
+    }
+    let median = |wanted: &str| {
+        let found = contenders.iter().zip(&samples).find(|((name, _), _)| *name == wanted);
+        found.map_or(f64::NAN, |(_, sample)| sample.median())
+    };
+    let (plain, bwrap) = (median("plain spawn"), median("bwrap --unshare-all"));
+    for ((name, _), sample) in contenders.iter().zip(&samples) {
+        let (middle, worst) = (sample.median(), sample.quantile(0.99));
+        println!("{name:<28} {middle:>9.0} µs ({worst:>8.0})  plain + {:>6.0} µs", middle - plain);
+    }
+    let isolated = median("aos, isolated");
+    report.figure("isolated `true` over a plain spawn", isolated - plain, "µs", Some(OVER_PLAIN));
+    report.figure("isolated `true` of `bwrap --unshare-all`", isolated / bwrap, "×", Some(OF_BWRAP));
+    Ok(())
+}
+
+/// A command's output on its way into a blob, beside the same through a pipe that nobody keeps.
+fn output(options: &Options, report: &mut Report, home: &Path, root: &Path) -> anyhow::Result<()> {
+    let mut wire = Wire::connect(home)?;
+    let session = open(&mut wire, root, "strict")?;
+    let (mut kept, mut piped) = (Sample::default(), Sample::default());
+    for round in 0..options.rounds {
+        let bytes = OUTPUT_BYTES - 4096 * round;
+        let params = json!({ "session_id": session, "argv": ["head", "-c", bytes.to_string(), "/dev/zero"] });
+        kept.time(|| {
+            let receipt = wire.effect("host.exec", &params, "bench").unwrap_or_default();
+            anyhow::ensure!(receipt["stdout"]["blob"]["size_bytes"] == bytes, "output: {receipt}");
+            Ok(())
+        })?;
+        piped.time(|| pipe(bytes))?;
+    }
+    let rate = |sample: &Sample| OUTPUT_BYTES as f64 / sample.median();
+    report.figure("output into a blob", rate(&kept), "MB/s", Some(OUTPUT_MB_A_SECOND));
+    report.figure("output through a pipe, dropped", rate(&piped), "MB/s", None);
+    Ok(())
+}
+
+fn pipe(bytes: usize) -> anyhow::Result<()> {
+    let mut command = Command::new("head");
+    let mut child = command.args(["-c", &bytes.to_string(), "/dev/zero"]).stdout(Stdio::piped()).spawn()?;
+    let mut from = child.stdout.take().ok_or_else(|| anyhow::anyhow!("it was piped"))?;
+    let copied = std::io::copy(&mut from, &mut std::io::sink())?;
+    child.wait()?;
+    anyhow::ensure!(copied == bytes as u64, "{copied} bytes came through");
+    Ok(())
+}

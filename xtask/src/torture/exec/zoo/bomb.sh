@@ -1,0 +1,4 @@
+# Under a limit on processes.
+f() { f | f & }
+f
+sleep 100

@@ -1,0 +1,3 @@
+exec < /dev/null > /dev/null 2>&1
+exec <&- >&- 2>&-
+sleep 100

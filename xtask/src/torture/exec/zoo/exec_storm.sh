@@ -1,0 +1,4 @@
+while :; do
+    true &
+    sh -c 'exec true'
+done

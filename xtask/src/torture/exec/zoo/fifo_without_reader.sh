@@ -1,0 +1,3 @@
+rm -f lonely
+mkfifo lonely
+echo nobody > lonely

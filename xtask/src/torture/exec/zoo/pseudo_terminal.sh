@@ -1,0 +1,1 @@
+script -qc 'sleep 100' /dev/null

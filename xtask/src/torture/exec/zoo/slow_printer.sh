@@ -1,0 +1,2 @@
+setsid sh -c 'while :; do echo drip; sleep 0.05; done' &
+exit 0
