@@ -9,6 +9,7 @@ mod change;
 mod evaluate;
 mod exec;
 mod fault;
+mod history;
 mod host;
 mod jail;
 mod lane;
@@ -23,6 +24,7 @@ mod spine;
 
 pub use evaluate::{Evaluate, evaluate, evaluate_recorded};
 pub use exec::{Abilities, Piece, Watcher, abilities, serve_as_spawner_if_asked};
+pub use history::{Change, Touched, Turn as TurnShown};
 pub use host::{Host, StartReport};
 pub use machine::Machine;
 pub use spine::{Answer, Call, Job, Turn};

@@ -256,6 +256,8 @@ impl Connection {
             "policy.evaluate" => self.evaluate(message.params),
             "blob.adopt" => self.adopt(message.params),
             "store.gc" => Ok(self.sweep()),
+            "session.history" => self.history(message.params),
+            "session.diff" => self.diff(message.params),
             "daemon.status" => Ok(self.server.control.status()),
             "daemon.stop" => {
                 self.server.control.stop();
@@ -308,6 +310,33 @@ impl Connection {
         Ok(match self.server.host.adopt_blob(&blob_ref) {
             Ok(seq) => format!("{{\"seq\":{seq},\"status\":\"ok\"}}"),
             Err(fault) => refused(fault.into()),
+        })
+    }
+
+    fn history(&self, params: &str) -> Result<String, Wrong> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Asked {
+            session_id: String,
+        }
+        let asked: Asked = strict::parse(params).map_err(Wrong::params)?;
+        Ok(match self.server.host.history(&asked.session_id) {
+            Ok(turns) => serde_json::json!({ "status": "ok", "turns": turns }).to_string(),
+            Err(refusal) => refused(refusal),
+        })
+    }
+
+    fn diff(&self, params: &str) -> Result<String, Wrong> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Asked {
+            session_id: String,
+            tool_call_id: String,
+        }
+        let asked: Asked = strict::parse(params).map_err(Wrong::params)?;
+        Ok(match self.server.host.diff(&asked.session_id, &asked.tool_call_id) {
+            Ok(diff) => serde_json::json!({ "status": "ok", "diff": diff }).to_string(),
+            Err(refusal) => refused(refusal),
         })
     }
 

@@ -27,6 +27,14 @@ enum Command {
     Session(Session),
     /// Run a command inside a session: its output streams, its exit code is passed on, Ctrl-C interrupts it
     Exec(Exec),
+    /// Take back the last turn, or one tool call: shows the files first, then asks
+    Undo(Undo),
+    /// Do again what was taken back last
+    Redo(Redo),
+    /// Show the turns of a session: their calls, paths, lines, and whether they stand
+    History(History),
+    /// Show what a tool call changed
+    Diff(Diff),
     /// Ask what policy says about a path or a command, or why an entry was answered as it was
     #[command(subcommand)]
     Policy(Policy),
@@ -154,6 +162,74 @@ pub(crate) struct Exec {
     pub(crate) argv: Vec<String>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Undo {
+    /// The tool call to take back; left out: the last turn
+    pub(crate) tool_call: Option<String>,
+    /// Whole turns, so many of them; 1 when nothing else is said
+    #[arg(long = "turn", value_name = "N", default_value_t = 1, num_args = 0..=1, default_missing_value = "1", conflicts_with = "tool_call")]
+    pub(crate) turns: u64,
+    /// The session; left out: the newest open one whose workdir contains the current folder
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Option<String>,
+    /// Only show what would happen
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Overwrite what was changed since
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Print the receipt as JSON; does not ask
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Redo {
+    /// So many turns
+    #[arg(long = "turn", value_name = "N", default_value_t = 1)]
+    pub(crate) turns: u64,
+    /// The session; left out: the newest open one whose workdir contains the current folder
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Option<String>,
+    /// Only show what would happen
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Overwrite what was changed since
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Print the receipt as JSON; does not ask
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// The session; left out: the newest open one whose workdir contains the current folder
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// The tool call, as `aos history` names it
+    pub(crate) tool_call: String,
+    /// The session; left out: the newest open one whose workdir contains the current folder
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
     /// Evaluate a path
@@ -253,6 +329,10 @@ pub fn main() -> ExitCode {
         Command::Call(call) => commands::call::run(&call),
         Command::Session(session) => commands::session::run(session),
         Command::Exec(exec) => commands::exec::run(&exec),
+        Command::Undo(undo) => commands::undo::undo(&undo),
+        Command::Redo(redo) => commands::undo::redo(&redo),
+        Command::History(history) => commands::undo::history(&history),
+        Command::Diff(diff) => commands::undo::diff(&diff),
         Command::Policy(policy) => commands::policy::run(policy),
         Command::Log(log) => commands::log::run(&log),
         Command::Show { seq } => commands::log::show(seq),

@@ -27,7 +27,7 @@ use aos_model::state::blob_key;
 use crate::change::{Locked, Plan};
 use crate::exec::Command;
 use crate::host::Host;
-use crate::jail::{Found, Jail, Last, Meta, Resolved, resolve};
+use crate::jail::{Found, Jail, Last, Meta, Place, Resolved, resolve};
 use crate::output::Form;
 use crate::rule::Ruled;
 use crate::session::Live;
@@ -231,6 +231,11 @@ impl Scene<'_> {
     pub(crate) fn answer(self, body: Body) -> Result<Planned, Refusal> {
         Ok(Planned::Answer(Done::new(Status::Ok, body, self.warnings)))
     }
+}
+
+/// The bytes of a file that is open.
+pub(crate) fn read_whole(place: &Place, file: &std::os::fd::OwnedFd, size: u64) -> Result<Vec<u8>, Refusal> {
+    read_file::whole(place, file, size, aos_model::limits::READ_BYTES_MAX)
 }
 
 /// Whether a session may use a blob: one that the operator put, or that a receipt of its own named.

@@ -9,7 +9,7 @@ use aos_model::policy::Op;
 use aos_model::receipt::{Body, ListedSnapshot, Restored, Snapshotted};
 use aos_model::refusal::{Code, Detail, Refusal, Status};
 use aos_model::request::{DropSnapshot, ListSnapshots, Redo, Restore, Rollback, Snapshot};
-use aos_model::state::{SnapshotRecord, StepRecord, Turns, step_key, step_prefix, turns_key};
+use aos_model::state::{SnapshotRecord, StepRecord, Turns, step_key, turns_key};
 use aos_model::undo::Touch;
 
 use super::{Operation, Planned, Scene, Target};
@@ -197,7 +197,7 @@ pub(super) fn redo(host: &Host, live: &Live, request: &Redo) -> Result<Bring, Re
             "nothing was rolled back, or something was changed since",
         ));
     };
-    let last_of_it = seqs_of_step(host, live, *newest)?.last().copied().unwrap_or(*newest);
+    let last_of_it = snapshot::seqs_of_step(host, live, *newest)?.last().copied().unwrap_or(*newest);
     travel(host, live, (request.force, request.dry_run), chain, true, |seq| seq > last_of_it)
 }
 
@@ -217,7 +217,7 @@ fn travel(
         .collect();
     seqs.sort_unstable();
     for (step, turn) in &chain {
-        for seq in seqs_of_step(host, live, *step)? {
+        for seq in snapshot::seqs_of_step(host, live, *step)? {
             if is_since(seq) && !seqs.contains(&seq) {
                 let message = format!(
                     "the pre-images of turn `{}` were dropped or evicted; it cannot be taken back",
@@ -248,14 +248,6 @@ fn step_record(host: &Host, live: &Live, step: u64) -> Result<StepRecord, Refusa
             format!("the journal is damaged: step {step} is missing; run `aos verify`"),
         )
     })
-}
-
-fn seqs_of_step(host: &Host, live: &Live, step: u64) -> Result<Vec<u64>, Refusal> {
-    let mut seqs = Vec::new();
-    host.journal.state_below(&step_prefix(&live.id, step), &mut |key, _| {
-        seqs.extend(key.rsplit('/').next().and_then(|seq| seq.parse::<u64>().ok()));
-    })?;
-    Ok(seqs)
 }
 
 impl Operation for ListSnapshots {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use aos_model::entry::{Entry, Fact};
 use aos_model::refusal::{Code, Refusal};
-use aos_model::state::{decode_snapshot_key, snapshot_prefix};
+use aos_model::state::{decode_snapshot_key, snapshot_prefix, step_prefix};
 use aos_model::undo::Touch;
 use aos_store::Fault;
 
@@ -239,4 +239,13 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
 /// Who made an entry: a tool call's id.
 pub(crate) fn author(host: &Host, seq: u64) -> Option<String> {
     with_entry(host, seq, |entry| entry.tool_call_id.as_deref().map(str::to_owned)).ok().flatten()
+}
+
+/// The entries that a step of undo is made of, in order.
+pub(crate) fn seqs_of_step(host: &Host, live: &Live, step: u64) -> Result<Vec<u64>, Refusal> {
+    let mut seqs = Vec::new();
+    host.journal.state_below(&step_prefix(&live.id, step), &mut |key, _| {
+        seqs.extend(key.rsplit('/').next().and_then(|seq| seq.parse::<u64>().ok()));
+    })?;
+    Ok(seqs)
 }

@@ -1,0 +1,229 @@
+//! What a session did, for people: its turns, the calls in them, the lines they changed, and whether they stand.
+
+use std::sync::Arc;
+
+use aos_model::entry::{Entry, Fact};
+use aos_model::limits::DIFF_FILE_BYTES_MAX;
+use aos_model::policy::Op;
+use aos_model::receipt::Kind;
+use aos_model::refusal::{Code, Refusal};
+use aos_model::state::{Image, PathRecord, StepRecord, Turns, step_key, turns_key};
+use aos_model::text;
+use aos_store::{KeptKind, Manifest};
+use serde::Serialize;
+
+use crate::host::Host;
+use crate::jail::{Found, Last, resolve};
+use crate::rule::judge_path;
+use crate::session::{self, Live};
+use crate::snapshot::{self, settle};
+
+/// One turn that changed something.
+#[derive(Debug, Serialize)]
+pub struct Turn {
+    pub turn_id: String,
+    /// `done`, or `undone` when it was rolled back and can be done again.
+    pub state: &'static str,
+    pub calls: Vec<Change>,
+}
+
+/// What one journaled change of it touched.
+#[derive(Debug, Serialize)]
+pub struct Change {
+    pub seq: u64,
+    pub at_ns: u64,
+    pub kind: String,
+    pub tool_call_id: String,
+    pub paths: Vec<Touched>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Touched {
+    pub path: String,
+    /// `added`, `changed`, `removed` or `moved`.
+    pub change: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines_added: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines_removed: Option<u64>,
+}
+
+impl Host {
+    /// The turns of a session, the newest first: those that stand, and before them those that were rolled back.
+    pub fn history(&self, session_id: &str) -> Result<Vec<Turn>, Refusal> {
+        let live = session::seat(self, session_id)?;
+        settle(self, &live)?;
+        let turns: Turns = self.decode(&turns_key(session_id))?.unwrap_or_default();
+        let mut shown = Vec::new();
+        for step in &turns.undone {
+            if let Some(record) = self.decode::<StepRecord>(&step_key(session_id, *step))? {
+                shown.push(self.turn(&live, *step, &record, "undone")?);
+            }
+        }
+        let mut next = turns.top;
+        while let Some(step) = next {
+            let Some(record) = self.decode::<StepRecord>(&step_key(session_id, step))? else { break };
+            shown.push(self.turn(&live, step, &record, "done")?);
+            next = record.previous;
+        }
+        Ok(shown)
+    }
+
+    fn decode<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Refusal> {
+        Ok(self.journal.state(key)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    fn turn(
+        &self,
+        live: &Arc<Live>,
+        step: u64,
+        record: &StepRecord,
+        state: &'static str,
+    ) -> Result<Turn, Refusal> {
+        let mut calls = Vec::new();
+        for seq in snapshot::seqs_of_step(self, live, step)? {
+            let Some(bytes) = self.journal.entry(seq)? else { continue };
+            let Ok(entry) = serde_json::from_slice::<Entry<'_>>(&bytes) else { continue };
+            calls.push(self.change(live, seq, &entry));
+        }
+        Ok(Turn { turn_id: record.turn_id.clone(), state, calls })
+    }
+
+    fn change(&self, live: &Arc<Live>, seq: u64, entry: &Entry<'_>) -> Change {
+        let mut paths = Vec::new();
+        for fact in &entry.facts {
+            let Fact::Captured(captured) = fact else { continue };
+            let manifest = self.manifests.read(&live.id, &captured.snapshot_id).ok().flatten();
+            for record in &captured.paths {
+                let lines =
+                    self.sides(live, manifest.as_ref(), record).ok().and_then(|sides| count_lines(&sides));
+                paths.push(Touched {
+                    path: record.path.clone(),
+                    change: how(record),
+                    lines_added: lines.map(|lines| lines.0),
+                    lines_removed: lines.map(|lines| lines.1),
+                });
+            }
+        }
+        Change {
+            seq,
+            at_ns: entry.at_ns,
+            kind: entry.kind.to_string(),
+            tool_call_id: entry.tool_call_id.as_deref().unwrap_or_default().to_owned(),
+            paths,
+        }
+    }
+
+    /// What a tool call changed, as a unified diff of what was before and what it left.
+    pub fn diff(&self, session_id: &str, tool_call_id: &str) -> Result<String, Refusal> {
+        let live = session::seat(self, session_id)?;
+        settle(self, &live)?;
+        let known = snapshot::all(self, &live)?;
+        let seqs: Vec<u64> = known
+            .into_iter()
+            .filter(|snapshot| snapshot.scope == tool_call_id)
+            .flat_map(|snapshot| snapshot.seqs)
+            .collect();
+        if seqs.is_empty() {
+            return Err(Refusal::new(
+                Code::SnapshotNotFound,
+                format!(
+                    "this session keeps nothing of a tool call `{}`; `aos history` shows those it does",
+                    text::escape(tool_call_id)
+                ),
+            ));
+        }
+        let mut out = String::new();
+        for touch in snapshot::touches(self, seqs)? {
+            let manifest = self.manifests.read(&live.id, &touch.snapshot_id)?;
+            for record in &touch.paths {
+                if let Some(to) = &record.moved_to {
+                    out.push_str(&format!("moved {} to {to}\n", record.path));
+                    continue;
+                }
+                match self.sides(&live, manifest.as_ref(), record) {
+                    Ok(Sides { old, new }) => {
+                        out.push_str(&text::diff(&record.path, old.as_deref(), new.as_deref()));
+                    }
+                    Err(why) => out.push_str(&format!("{}: {why}\n", record.path)),
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// The bytes of before and after, where both are still to be had.
+    fn sides(
+        &self,
+        live: &Arc<Live>,
+        manifest: Option<&Manifest>,
+        record: &PathRecord,
+    ) -> Result<Sides, &'static str> {
+        let is_file = |image: &Option<Image>| image.as_ref().is_none_or(|image| image.kind == Kind::File);
+        if record.moved_to.is_some() || !is_file(&record.before) || !is_file(&record.after) {
+            return Err("no file, so no lines");
+        }
+        let found = resolve(live, &record.path, Last::Itself).map_err(|_| "outside of the session now")?;
+        let absolute = found.found.absolute();
+        judge_path(live, Op::Read, &record.path, &found.literal, absolute, &mut Vec::new())
+            .map_err(|_| "the policy does not let it be read")?;
+        let kept = manifest.and_then(|manifest| manifest.entries.get(&record.path));
+        let old = match (&record.before, kept) {
+            (None, _) => None,
+            (Some(_), Some(kept)) if kept.kind == KeptKind::File => {
+                Some(self.body(kept.body_hash.as_deref()).ok_or("its pre-image is not kept any more")?)
+            }
+            _ => return Err("its pre-image is not kept any more"),
+        };
+        let new = match &record.after {
+            None => None,
+            Some(image) => Some(self.left(&found.found, image).ok_or("what was left there is gone")?),
+        };
+        Ok(Sides { old, new })
+    }
+
+    fn body(&self, hash: Option<&str>) -> Option<Vec<u8>> {
+        self.blobs.read(hash?, DIFF_FILE_BYTES_MAX as u64).ok().flatten()
+    }
+
+    /// What a change left: still there, or displaced by a later one and kept.
+    fn left(&self, found: &Found, image: &Image) -> Option<Vec<u8>> {
+        let hash = image.hash.as_deref()?;
+        if image.size_bytes > DIFF_FILE_BYTES_MAX as u64 {
+            return None;
+        }
+        let here = || {
+            let Found::Here(place) = found else { return None };
+            let (file, meta) = place.open_file().ok()?;
+            let bytes = crate::operation::read_whole(place, &file, meta.size).ok()?;
+            (aos_model::request::content_hash(&bytes) == hash).then_some(bytes)
+        };
+        self.body(Some(hash)).or_else(here)
+    }
+}
+
+struct Sides {
+    old: Option<Vec<u8>>,
+    new: Option<Vec<u8>>,
+}
+
+fn count_lines(sides: &Sides) -> Option<(u64, u64)> {
+    let shown = text::diff("f", sides.old.as_deref(), sides.new.as_deref());
+    let body = shown.lines().skip_while(|line| !line.starts_with("@@"));
+    let (mut added, mut removed) = (0, 0);
+    for line in body {
+        added += u64::from(line.starts_with('+'));
+        removed += u64::from(line.starts_with('-'));
+    }
+    // A note instead of lines: binary, or too large.
+    (shown.is_empty() || shown.contains("@@")).then_some((added, removed))
+}
+
+fn how(record: &PathRecord) -> &'static str {
+    match (&record.before, &record.after, &record.moved_to) {
+        (_, _, Some(_)) => "moved",
+        (None, ..) => "added",
+        (Some(_), None, None) => "removed",
+        (Some(_), Some(_), None) => "changed",
+    }
+}

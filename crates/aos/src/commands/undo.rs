@@ -1,0 +1,204 @@
+//! `aos undo`, `aos redo`, `aos history`, `aos diff`: what was done, taken back or done again, with a look first.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use anyhow::bail;
+use aos_model::text::{count, escape, escape_lines};
+use serde_json::{Value, json};
+
+use super::session::newest_here;
+use super::{complaint, daemon, effect, ended};
+use crate::Exit;
+use crate::cli::{Diff, History, Redo, Undo};
+use crate::render::{BAD, DIM, GOOD, STRONG, time};
+
+fn session(given: Option<&String>) -> anyhow::Result<String> {
+    given.map_or_else(newest_here, |session| Ok(session.clone()))
+}
+
+pub(crate) fn undo(undo: &Undo) -> anyhow::Result<Exit> {
+    let session = session(undo.session.as_ref())?;
+    let mut params = json!({ "session_id": session, "force": undo.force });
+    let kind = match &undo.tool_call {
+        Some(tool_call) => {
+            params["scope_id"] = json!(tool_call);
+            "host.fs.restore"
+        }
+        None => {
+            params["turns"] = json!(undo.turns);
+            "host.fs.rollback"
+        }
+    };
+    let ask = Ask { dry_run: undo.dry_run, yes: undo.yes, json: undo.json };
+    look_and_do(kind, params, &ask)
+}
+
+pub(crate) fn redo(redo: &Redo) -> anyhow::Result<Exit> {
+    let session = session(redo.session.as_ref())?;
+    let params = json!({ "session_id": session, "turns": redo.turns, "force": redo.force });
+    let ask = Ask { dry_run: redo.dry_run, yes: redo.yes, json: redo.json };
+    look_and_do("host.fs.redo", params, &ask)
+}
+
+struct Ask {
+    dry_run: bool,
+    yes: bool,
+    json: bool,
+}
+
+/// Shows what would happen, asks, and does it.
+fn look_and_do(kind: &str, mut params: Value, ask: &Ask) -> anyhow::Result<Exit> {
+    let mut client = daemon()?;
+    params["dry_run"] = json!(true);
+    let seen = effect(&mut client, kind, &params)?;
+    if seen["status"] != "ok" {
+        return refused(&seen, ask.json);
+    }
+    if !ask.json {
+        show(&seen);
+    }
+    let in_the_way = seen["conflicts"].as_array().is_some_and(|conflicts| !conflicts.is_empty());
+    let forced = params["force"] == true;
+    if ask.dry_run {
+        if ask.json {
+            println!("{}", aos_model::text::escape_json(&seen.to_string()));
+        }
+        return Ok(Exit::Success);
+    }
+    if in_the_way && !forced && !ask.json {
+        bail!(
+            "others changed these since; nothing was touched. Take their changes back first, or use --force"
+        );
+    }
+    let nothing = |name: &str| seen[name].as_u64() == Some(0);
+    if nothing("restored_paths_count") && nothing("deleted_paths_count") && !ask.json {
+        println!("everything is as it was already");
+        return Ok(Exit::Success);
+    }
+    if !ask.yes && !ask.json && !confirmed()? {
+        println!("nothing was touched");
+        return Ok(Exit::Failure);
+    }
+    params["dry_run"] = json!(false);
+    let done = effect(&mut client, kind, &params)?;
+    if done["status"] != "ok" {
+        return refused(&done, ask.json);
+    }
+    if ask.json {
+        println!("{}", aos_model::text::escape_json(&done.to_string()));
+    } else {
+        let number = |name: &str| done[name].as_u64().unwrap_or(0);
+        println!(
+            "{} restored, {} deleted{}",
+            count(number("restored_paths_count"), "path"),
+            number("deleted_paths_count"),
+            match kind {
+                "host.fs.rollback" => "; `aos redo` does it again",
+                _ => "; `aos undo` takes this back too",
+            }
+        );
+    }
+    Ok(Exit::Success)
+}
+
+fn refused(receipt: &Value, as_json: bool) -> anyhow::Result<Exit> {
+    if as_json {
+        println!("{}", aos_model::text::escape_json(&receipt.to_string()));
+        return Ok(Exit::Failure);
+    }
+    bail!("{}", complaint(receipt))
+}
+
+fn show(seen: &Value) {
+    let list = |name: &str| seen[name].as_array().cloned().unwrap_or_default();
+    for turn in list("rolled_back_turns").iter().chain(&list("redone_turns")) {
+        anstream::println!("{DIM}turn {}{DIM:#}", escape(turn.as_str().unwrap_or_default()));
+    }
+    for path in list("restored_paths") {
+        anstream::println!("  {GOOD}restore{GOOD:#}  {}", escape(path.as_str().unwrap_or_default()));
+    }
+    for path in list("deleted_paths") {
+        anstream::println!("  {BAD}delete{BAD:#}   {}", escape(path.as_str().unwrap_or_default()));
+    }
+    for conflict in list("conflicts") {
+        let text = |name: &str| escape(conflict[name].as_str().unwrap_or_default());
+        anstream::println!("  {BAD}changed since{BAD:#}  {} by {}", text("path"), text("changed_by"));
+    }
+}
+
+fn confirmed() -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!("nobody is there to ask; use --yes to go on without asking");
+    }
+    print!("Go on? [y/N] ");
+    std::io::stdout().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+pub(crate) fn history(history: &History) -> anyhow::Result<Exit> {
+    let session = session(history.session.as_ref())?;
+    let params = json!({ "session_id": session }).to_string();
+    let answer: Value = serde_json::from_str(&daemon()?.call("session.history", &params).map_err(ended)?)?;
+    let Some(turns) = answer["turns"].as_array() else { return refused(&answer, history.json) };
+    if history.json {
+        println!("{}", aos_model::text::escape_json(&answer["turns"].to_string()));
+        return Ok(Exit::Success);
+    }
+    for turn in turns {
+        let state = turn["state"].as_str().unwrap_or_default();
+        let style = if state == "done" { GOOD } else { BAD };
+        anstream::println!(
+            "{STRONG}{}{STRONG:#}  {style}{state}{style:#}",
+            escape(turn["turn_id"].as_str().unwrap_or_default())
+        );
+        for call in turn["calls"].as_array().into_iter().flatten() {
+            show_call(call);
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn show_call(call: &Value) {
+    let text = |name: &str| escape(call[name].as_str().unwrap_or_default());
+    anstream::println!(
+        "  {:>6}  {DIM}{}{DIM:#}  {:<12} {}",
+        call["seq"],
+        time(call["at_ns"].as_u64().unwrap_or(0)),
+        text("kind").trim_start_matches("host.").trim_start_matches("fs."),
+        text("tool_call_id"),
+    );
+    for path in call["paths"].as_array().into_iter().flatten() {
+        let lines = match (path["lines_added"].as_u64(), path["lines_removed"].as_u64()) {
+            (Some(added), Some(removed)) => {
+                format!("  {GOOD}+{added}{GOOD:#} {BAD}-{removed}{BAD:#}")
+            }
+            _ => String::new(),
+        };
+        let text = |name: &str| escape(path[name].as_str().unwrap_or_default());
+        anstream::println!("            {:<8} {}{lines}", text("change"), text("path"));
+    }
+}
+
+pub(crate) fn diff(diff: &Diff) -> anyhow::Result<Exit> {
+    let session = session(diff.session.as_ref())?;
+    let params = json!({ "session_id": session, "tool_call_id": diff.tool_call }).to_string();
+    let answer: Value = serde_json::from_str(&daemon()?.call("session.diff", &params).map_err(ended)?)?;
+    let Some(text) = answer["diff"].as_str() else { return refused(&answer, diff.json) };
+    if diff.json {
+        println!("{}", aos_model::text::escape_json(&answer.to_string()));
+        return Ok(Exit::Success);
+    }
+    for line in text.lines() {
+        let style = match line.as_bytes().first() {
+            _ if line.starts_with("+++") || line.starts_with("---") => STRONG,
+            Some(b'+') => GOOD,
+            Some(b'-') => BAD,
+            Some(b'@') => DIM,
+            _ => anstyle::Style::new(),
+        };
+        anstream::println!("{style}{}{style:#}", escape_lines(line));
+    }
+    Ok(Exit::Success)
+}
