@@ -3,6 +3,7 @@
 mod in_process;
 pub(crate) mod mini_host;
 mod record;
+mod search;
 mod small_files;
 
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Which section: 1 (small files), 2 (the record); left out: all
+    /// Which section: 1 (small files), 2 (the record), 3 (search); left out: all
     section: Option<u8>,
     /// How many entries the long home of section 2 has
     #[arg(long, default_value_t = 1_000_000)]
@@ -44,6 +45,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if wanted(2) {
         println!("── 2. The record");
         record::run(options)?;
+    }
+    if wanted(3) {
+        println!("── 3. Search");
+        search::run(options)?;
     }
     Ok(())
 }
