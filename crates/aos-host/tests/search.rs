@@ -24,7 +24,7 @@ impl Bench {
         let root = dir.path().join("ws");
         std::fs::create_dir(&root).unwrap();
         furnish(&root);
-        let mut machine = Machine::real(Durability::Process, 0o022);
+        let mut machine = Machine::real(Durability::Process, 0o022, "/proc/self/exe".into());
         change(&mut machine);
         let (host, _) = Host::start(Home::open(&dir.path().join("home")).unwrap(), machine).unwrap();
         let mut bench = Bench { dir, host, session: String::new() };
@@ -39,7 +39,7 @@ impl Bench {
         }
         let call = Call { kind, params: &params.to_string(), tool_call_id: None, turn_id: None };
         let job = self.host.admit(call).expect("it is JSON");
-        serde_json::from_str(&self.host.answer(job).receipt).expect("a receipt is JSON")
+        serde_json::from_str(&self.host.answer(job, None).receipt).expect("a receipt is JSON")
     }
 }
 
