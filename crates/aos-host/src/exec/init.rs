@@ -156,6 +156,10 @@ fn candidates(program: &str, env: &[String]) -> Vec<Vec<u8>> {
 /// In the child: becomes the command, or says why not.
 fn become_command(order: &Order, streams: &[OwnedFd; 3], words: &Words, filters: &Filters) -> Trouble {
     let walls = |subject: &str, why| Trouble::new(Stage::Walls, subject, why);
+    // Init waits for its children by a descriptor and holds their signal back; the command must not inherit that.
+    if let Err(why) = reset_signals() {
+        return walls("cannot reset signals", why);
+    }
     let _ = rustix::process::setsid();
     if order.walls.namespaces.is_none() {
         // Should init be killed after all, the command does not outlive it.
@@ -333,7 +337,7 @@ fn descendants() -> Vec<Pid> {
 }
 
 /// The parent in `/proc/PID/stat`: the second word after the name, which ends with the last bracket.
-fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
+pub(super) fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
     let mut text = [0_u8; 512];

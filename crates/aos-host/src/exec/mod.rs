@@ -74,6 +74,11 @@ impl Executor {
         }
     }
 
+    /// Whether a process was started by a command.
+    pub(crate) fn started(&self, pid: i32) -> bool {
+        self.spawner.is_ancestor_of(pid)
+    }
+
     /// Ends the spawner, and what is still running with it.
     pub(crate) fn retire(&self) {
         self.spawner.retire();
@@ -193,6 +198,9 @@ fn view_of(host: &Host, live: &Live, applied: &Applied) -> Result<order::View, R
         mounts: outfit.mounts(may_write),
         roots: live.jail.roots.iter().map(root).collect(),
         state,
+        neighbours: host
+            .sessions
+            .roots_of_others(&live.id, |root| view::may_be_shown(&host.executor.surroundings.path, root)),
         network: !applied.own_network,
         uid_is_root: outfit.uid_is_root(),
     });

@@ -33,6 +33,7 @@ pub(crate) struct Spawner {
 
 #[derive(Debug)]
 struct Started {
+    pid: u32,
     socket: Arc<OwnedFd>,
     /// Says when the process is gone.
     gone: Receiver<()>,
@@ -65,10 +66,21 @@ impl Spawner {
         }
     }
 
+    /// Whether a process comes from a command: whoever it was started by, in the end that was the spawner.
+    pub(crate) fn is_ancestor_of(&self, pid: i32) -> bool {
+        let started = self.current.lock().expect("BUG: nobody panics starting").as_ref().map(|now| now.pid);
+        let Some(spawner) = started.and_then(|pid| i32::try_from(pid).ok()) else { return false };
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        let Ok(proc) = rustix::fs::open("/proc", flags, rustix::fs::Mode::empty()) else { return false };
+        std::iter::successors(Some(pid), |pid| init::parent_of(&proc, *pid).filter(|parent| *parent > 1))
+            .take(ANCESTORS_MAX)
+            .any(|pid| pid == spawner)
+    }
+
     /// Lets the spawner end, and all that it started with it, and sees it go.
     pub(crate) fn retire(&self) {
         let taken = self.current.lock().expect("BUG: nobody panics starting").take();
-        if let Some(Started { socket, gone }) = taken {
+        if let Some(Started { socket, gone, .. }) = taken {
             drop(socket);
             let _ = gone.recv_timeout(RETIRE_PATIENCE);
         }
@@ -80,6 +92,9 @@ impl Drop for Spawner {
         self.retire();
     }
 }
+
+/// A chain of parents is not longer than this; one that is would be a loop in a torn reading.
+const ANCESTORS_MAX: usize = 100_000;
 
 /// How long the end of the spawner is awaited.
 const RETIRE_PATIENCE: Duration = Duration::from_secs(1);
@@ -102,7 +117,7 @@ fn start(program: &Path) -> Result<Started, Errno> {
             .spawn();
         match started {
             Ok(mut child) => {
-                let _ = tell.send(Ok(()));
+                let _ = tell.send(Ok(child.id()));
                 let _ = child.wait();
                 let _ = going.send(());
             }
@@ -112,8 +127,8 @@ fn start(program: &Path) -> Result<Started, Errno> {
         }
     };
     std::thread::Builder::new().name("spawner".into()).spawn(keeper).map_err(|_| Errno::AGAIN)?;
-    told.recv().unwrap_or(Err(Errno::IO))?;
-    Ok(Started { socket: Arc::new(ours), gone })
+    let pid = told.recv().unwrap_or(Err(Errno::IO))?;
+    Ok(Started { pid, socket: Arc::new(ours), gone })
 }
 
 /// Is the spawner, when the arguments ask for it: to be called first thing in `main` of a program that
