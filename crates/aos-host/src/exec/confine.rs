@@ -121,8 +121,9 @@ pub(super) fn wall_in(walls: &Walls, filters: &Filters) -> Result<(), (&'static 
     }
     // Descriptors of init: none of them reaches the program.
     close_from(3).map_err(|why| ("cannot close descriptors", why))?;
-    let filters = if walls.namespaces.is_some() { &filters.own_processes } else { &filters.shared_processes };
-    for filter in filters.iter().filter(|_| walls.seccomp) {
+    let own = walls.namespaces.is_some();
+    let filter = if own { &filters.own_processes } else { &filters.shared_processes };
+    if walls.seccomp {
         seccompiler::apply_filter(filter).map_err(|_| ("cannot filter system calls", Errno::PERM))?;
     }
     Ok(())
@@ -189,18 +190,14 @@ pub(super) fn has_seccomp() -> bool {
 #[derive(Debug)]
 pub(super) struct Filters {
     /// For commands with a pid namespace of their own: who debugs there debugs only itself.
-    own_processes: Vec<BpfProgram>,
-    shared_processes: Vec<BpfProgram>,
+    own_processes: BpfProgram,
+    shared_processes: BpfProgram,
 }
 
 impl Filters {
     pub(super) fn build() -> Filters {
-        let absent = program(&rules(ABSENT), libc::ENOSYS);
-        let own = program(&denied(), libc::EPERM);
-        let mut more = denied();
-        more.extend(rules(OTHERS));
-        let shared = program(&more, libc::EPERM);
-        Filters { own_processes: vec![absent.clone(), own], shared_processes: vec![absent, shared] }
+        let others = [denied(), rules(OTHERS)].into_iter().flatten().collect();
+        Filters { own_processes: program(denied()), shared_processes: program(others) }
     }
 }
 
@@ -318,18 +315,19 @@ fn denied() -> Rules {
     denied
 }
 
-/// A filter that answers `errno` to what the rules name, and lets the rest pass.
-fn program(rules: &Rules, errno: i32) -> BpfProgram {
+/// A filter that answers EPERM to what the rules name, and lets the rest pass.
+fn program(rules: Rules) -> BpfProgram {
     let arch = std::env::consts::ARCH.try_into().expect("BUG: built for an architecture that filters know");
-    let action = SeccompAction::Errno(errno as u32);
-    let filter = SeccompFilter::new(rules.clone(), SeccompAction::Allow, action, arch)
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)
         .expect("BUG: to pass and to refuse are different");
     let compiled: BpfProgram = filter.try_into().expect("BUG: the rules are few enough for a filter");
-    [foreign_calls(), compiled].concat()
+    [before_all(), compiled].concat()
 }
 
-/// Calls by another machine's numbers (32-bit, x32) are refused before the rest, which would kill for them.
-fn foreign_calls() -> BpfProgram {
+/// Calls by another machine's numbers (32-bit, x32) are refused before the rest, which would kill for them; and those
+/// that look absent have an answer of their own.
+fn before_all() -> BpfProgram {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
@@ -342,15 +340,19 @@ fn foreign_calls() -> BpfProgram {
     #[cfg(target_arch = "aarch64")]
     const NATIVE: u32 = 0xC000_00B7;
     let line = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    let refuse = line(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
-    vec![
+    let answer = |errno: i32| line(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32);
+    let mut lines = vec![
         line(LOAD, 0, 0, ARCH_AT),
         line(EQUAL, 1, 0, NATIVE),
-        refuse.clone(),
+        answer(libc::EPERM),
         line(LOAD, 0, 0, NUMBER_AT),
         line(AT_LEAST, 0, 1, X32),
-        refuse,
-    ]
+        answer(libc::EPERM),
+    ];
+    for call in ABSENT {
+        lines.extend([line(EQUAL, 0, 1, *call as u32), answer(libc::ENOSYS)]);
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -360,7 +362,7 @@ mod tests {
     #[test]
     fn the_filters_compile_and_fit_the_kernel() {
         let filters = Filters::build();
-        for program in filters.own_processes.iter().chain(&filters.shared_processes) {
+        for program in [filters.own_processes, filters.shared_processes] {
             assert!(program.len() < 4096, "{} instructions", program.len());
         }
     }

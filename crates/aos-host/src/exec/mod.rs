@@ -245,13 +245,13 @@ fn refused(trouble: &Trouble, order: &Order) -> Refusal {
     let Trouble { subject, .. } = trouble;
     let why = trouble.errno();
     match trouble.stage {
-        Stage::Walls => Refusal::new(
-            Code::SpawnFailed,
-            format!(
-                "{}: {why}; nothing was run. `aos doctor` shows what this machine allows",
-                subject.trim_end()
-            ),
-        ),
+        Stage::Walls => {
+            let hint = match why {
+                Errno::STALE | Errno::NOENT => "it was moved or replaced since the session was opened",
+                _ => "`aos doctor` shows what this machine allows",
+            };
+            Refusal::new(Code::SpawnFailed, format!("{}: {why}; nothing was run. {hint}", subject.trim_end()))
+        }
         Stage::Cwd => Refusal::new(
             Code::CwdNotFound,
             format!("{subject}: {why}; the folder to run in is not there any more, nothing was run"),

@@ -17,7 +17,8 @@ use rustix::process::{DumpableBehavior, Signal};
 use super::confine::Filters;
 use super::init;
 use super::order::{
-    Handed, Order, Stage, Trouble, receive_order, say_alive, say_failed, send_order, socket_pair,
+    Cell, Handed, Order, Parcel, Stage, Trouble, receive_parcel, say_alive, say_failed, send_order,
+    socket_pair,
 };
 
 /// The argument by which a program of ours is asked to be the spawner.
@@ -135,10 +136,17 @@ fn serve() -> Result<(), Errno> {
     let _ = rustix::process::setsid();
     let filters = Filters::build();
     let socket = rustix::stdio::stdin();
+    let mut ready: Option<Ready> = None;
     loop {
-        match receive_order(socket) {
+        match receive_parcel(socket) {
             Ok(None) => return Ok(()),
-            Ok(Some((order, handed))) => launch(&order, handed, &filters),
+            Ok(Some(parcel)) => {
+                launch(&parcel, ready.take(), &filters);
+                let cell = parcel.cell;
+                // The command is on its way; the next one finds an init waiting.
+                drop(parcel);
+                ready = Ready::make(cell, &filters).ok();
+            }
             // An order that cannot be read is dropped, and its line with it: the daemon sees that.
             Err(Errno::INTR | Errno::BADMSG | Errno::MFILE | Errno::NFILE) => {}
             Err(why) => return Err(why),
@@ -146,14 +154,41 @@ fn serve() -> Result<(), Errno> {
     }
 }
 
-/// Makes the init of a command. What happens to it is between init and the daemon.
-fn launch(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) {
-    match clone_into(order) {
-        Ok(Cloned::Child) => init::run(order, handed, filters),
-        Ok(Cloned::Parent(pidfd)) => {
-            let _ = say_alive(&handed.line, pidfd.as_fd());
+/// Gives an order to an init. What happens to it then is between the two and the daemon.
+fn launch(parcel: &Parcel, ready: Option<Ready>, filters: &Filters) {
+    let given = |ready: Ready| parcel.pass_on(&ready.socket).map(|()| ready);
+    let waiting = ready.filter(|ready| ready.cell == parcel.cell);
+    let took_it = match waiting.map(given) {
+        Some(Ok(ready)) => Ok(ready),
+        Some(Err(_)) | None => Ready::make(parcel.cell, filters).and_then(given),
+    };
+    match took_it {
+        Ok(Ready { pidfd, .. }) => {
+            let _ = say_alive(parcel.line(), pidfd.as_fd());
         }
-        Err(why) => say_failed(&handed.line, &Trouble::new(Stage::Walls, "cannot make a process", why)),
+        Err(why) => {
+            say_failed(parcel.line(), &Trouble::new(Stage::Walls, "cannot make a process", why));
+        }
+    }
+}
+
+/// An init that waits for its order. It ends when this is dropped before it got one.
+struct Ready {
+    cell: Cell,
+    socket: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+impl Ready {
+    fn make(cell: Cell, filters: &Filters) -> Result<Ready, Errno> {
+        let (socket, theirs) = socket_pair()?;
+        match clone_into(cell)? {
+            Cloned::Child => {
+                drop(socket);
+                init::serve(cell, theirs, filters)
+            }
+            Cloned::Parent(pidfd) => Ok(Ready { cell, socket, pidfd }),
+        }
     }
 }
 
@@ -162,18 +197,19 @@ enum Cloned {
     Parent(OwnedFd),
 }
 
-/// A child of this process in the namespaces of the order.
+/// A child of this process in namespaces of its own. The one for mounts comes with the order: it starts as a copy of the
+/// machine's mounts, which must be those of that moment.
 #[expect(unsafe_code, reason = "no safe crate offers clone3")]
-fn clone_into(order: &Order) -> Result<Cloned, Errno> {
+fn clone_into(cell: Cell) -> Result<Cloned, Errno> {
     let mut flags = libc::CLONE_PIDFD as u64;
-    if let Some(namespaces) = &order.walls.namespaces {
-        flags |= (libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
-        if namespaces.user {
-            flags |= libc::CLONE_NEWUSER as u64;
-        }
-        if namespaces.network {
-            flags |= libc::CLONE_NEWNET as u64;
-        }
+    if cell.namespaces {
+        flags |= (libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
+    }
+    if cell.user {
+        flags |= libc::CLONE_NEWUSER as u64;
+    }
+    if cell.network {
+        flags |= libc::CLONE_NEWNET as u64;
     }
     let mut pidfd: libc::c_int = -1;
     let arguments = libc::clone_args {
