@@ -286,7 +286,7 @@ pub fn main() -> ExitCode {
 /// `aos log | head` is no failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     // A daemon that hangs up breaks a pipe too.
-    let is_daemons = error.chain().any(|cause| cause.is::<aos_wire::ClientError>());
+    let is_daemons = error.chain().any(<dyn std::error::Error>::is::<aos_wire::ClientError>);
     !is_daemons
         && error.chain().any(|cause| {
             cause
