@@ -42,7 +42,9 @@ pub(crate) struct Grepped {
     /// Absolute paths and their rows, in path order.
     pub(crate) files: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) matches: u64,
-    pub(crate) truncated: bool,
+    /// There is more to be found, or was more to be searched.
+    pub(crate) more: bool,
+    pub(crate) line_cut: bool,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -131,7 +133,8 @@ fn finish(collector: Collector, cut: bool, jail: &Jail, deadline: &Deadline, tro
     let mut warnings = troubles.warnings(jail, collected.bound.as_deref());
     warnings.extend(deadline.warning());
     Grepped {
-        truncated: collected.truncated || cut || deadline.has_passed(),
+        more: collected.more || cut || deadline.has_passed(),
+        line_cut: collected.line_cut,
         files: collected.files,
         matches: collected.matches,
         warnings,
