@@ -21,7 +21,7 @@ use super::lines::{Lines, Style};
 use super::listing::Item;
 use super::trouble::Troubles;
 use super::walk::{Go, Options, Visitor, Walk};
-use crate::jail::{Jail, Place, open_beneath};
+use crate::jail::{Jail, Place, open_listed};
 use crate::machine::Machine;
 use crate::session::Live;
 
@@ -199,7 +199,7 @@ impl Visitor for Grep<'_> {
 
     fn visit(&self, hand: &mut Hand, item: Item<'_>) -> Go {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = open_beneath(&item.folder().fd, item.name(), flags, self.cross_mounts);
+        let opened = open_listed(&item.folder().fd, item.name(), flags, self.cross_mounts);
         let looked = opened.and_then(|file| rustix::fs::fstat(&file).map(|stat| (file, stat)));
         let (file, stat) = match looked {
             Ok(looked) => looked,
