@@ -24,7 +24,7 @@ pub(crate) fn status_style(status: &str) -> Style {
     }
 }
 
-/// The gist of a request: the paths it names.
+/// The gist of a request: what it looks for, the paths it names.
 pub(crate) fn subject(params: &Value) -> String {
     let text = |name: &str| params.get(name).and_then(Value::as_str);
     if let Some(workdir) = params.pointer("/target/local/workdir").and_then(Value::as_str) {
@@ -32,6 +32,10 @@ pub(crate) fn subject(params: &Value) -> String {
     }
     if let Some(patch) = params.pointer("/patch/inline_text/text").and_then(Value::as_str) {
         return patched_files(patch);
+    }
+    if let Some(pattern) = text("pattern") {
+        let short: String = escape(pattern).chars().take(100).collect();
+        return text("path").map_or(format!("`{short}`"), |path| format!("`{short}` in {}", escape(path)));
     }
     match (text("path"), text("from"), text("to")) {
         (Some(path), ..) => escape(path),
