@@ -1,5 +1,6 @@
 //! What the tests need on the machine: said, installed where it is missing, or counted as missing.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A program, and the Debian package that brings it.
@@ -24,8 +25,42 @@ fn is_there(program: &str) -> bool {
     dirs.split(':').any(|dir| std::path::Path::new(dir).join(program).exists())
 }
 
+/// The ripgrep that grep is compared with. Built from crates.io, since a distribution's is years old.
+const RIPGREP: &str = "ripgrep@15.2.0";
+
+/// Where that ripgrep is; built when it is missing, unless the machine is to be left alone.
+pub(crate) fn ripgrep(leave_alone: bool) -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let tools =
+        own.parent().and_then(Path::parent).expect("BUG: xtask lies in target/<profile>").join("tools");
+    let program = tools.join("bin/rg");
+    if !program.exists() && !leave_alone {
+        println!("setup: building {RIPGREP}, the oracle of the search tests, into {}", tools.display());
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let install = ["install", "--quiet", "--locked", RIPGREP, "--root"];
+        let built = Command::new(cargo)
+            .args(install)
+            .arg(&tools)
+            .arg("--target-dir")
+            .arg(tools.join("build"))
+            .status();
+        if !built.is_ok_and(|status| status.success()) {
+            println!("setup: it did not build; going on without");
+        }
+    }
+    Some(program).filter(|program| program.exists())
+}
+
 /// Installs what is missing, saying so first. Returns what is still missing; its tests skip themselves.
 pub(crate) fn prepare(leave_alone: bool) -> Vec<&'static str> {
+    let mut missing = prepare_packages(leave_alone);
+    if ripgrep(leave_alone).is_none() {
+        missing.push("rg");
+    }
+    missing
+}
+
+fn prepare_packages(leave_alone: bool) -> Vec<&'static str> {
     let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_there(need.program)).collect();
     if missing.is_empty() {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! `policy.evaluate`: what policy would say, by the function that enforces it. Touches nothing.
 
-use aos_model::path::Spelled;
+use aos_model::path::{Spelled, show};
 use aos_model::policy::{CommandQuery, Evaluation, PathQuery, Policy, PolicySpec, Verdict, lexical_join};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::strict::present;
@@ -118,6 +118,13 @@ fn beneath(cwd: &str, path: &str) -> String {
 
 /// Where an absolute path leads, links read as text; one that cannot be followed stays as it is.
 fn link_free(path: &str) -> String {
-    let followed = Spelled::parse(path).ok().and_then(|spelled| crate::jail::follow_text(spelled.as_bytes()));
-    followed.map_or_else(|| lexical_join("/", path), |bytes| absolute_shown(&bytes))
+    let Ok(spelled) = Spelled::parse(path) else { return lexical_join("/", path) };
+    if let Some(followed) = crate::jail::follow_text(spelled.as_bytes()) {
+        return absolute_shown(&followed);
+    }
+    // A `..` behind something that is missing: what is left without the two may still lead somewhere.
+    let without = lexical_join("/", &show(spelled.as_bytes()));
+    let followed =
+        Spelled::parse(&without).ok().and_then(|spelled| crate::jail::follow_text(spelled.as_bytes()));
+    followed.map_or(without, |bytes| absolute_shown(&bytes))
 }

@@ -167,6 +167,11 @@ impl Host {
         self.executor.retire();
     }
 
+    /// Whether a process was started by a command of some session: such a one gives no orders.
+    pub fn is_of_a_command(&self, pid: i32) -> bool {
+        self.executor.started(pid)
+    }
+
     pub fn head(&self) -> u64 {
         self.journal.head()
     }

@@ -98,6 +98,14 @@ impl Sessions {
         self.open.read().expect("BUG: nobody panics here").get(session_id).cloned()
     }
 
+    /// The roots of all sessions but one, those that are wanted.
+    pub(crate) fn roots_of_others(&self, session_id: &str, wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let open = self.open.read().expect("BUG: nobody panics here");
+        let others = open.values().filter(|live| live.id != session_id);
+        let roots = others.flat_map(|live| &live.jail.roots).filter(|root| wanted(&root.path));
+        roots.map(|root| root.path.clone()).collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.open.read().expect("BUG: nobody panics here").len()
     }

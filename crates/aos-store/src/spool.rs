@@ -152,45 +152,81 @@ impl Spool {
         if let Some(why) = self.lost {
             return Err(Fault::io("cannot keep the output of a command", why));
         }
-        match &self.kept {
-            Kept::File(file) if !self.is_truncated() => {
-                blobs.publish(file, std::mem::take(&mut self.hash).finalize().into())
+        if let Kept::File(file) = &self.kept {
+            if !self.is_truncated() {
+                return blobs.publish(file, std::mem::take(&mut self.hash).finalize().into());
             }
-            Kept::Memory(_) | Kept::File(_) => {
-                let mut writer = blobs.writer()?;
-                self.each(|piece| writer.write(piece))?;
-                writer.finish()
+            if let Some(hash) = self.straighten(file) {
+                return blobs.publish(file, hash);
+            }
+        }
+        let mut writer = blobs.writer()?;
+        self.each(|piece| writer.write(piece))?;
+        writer.finish()
+    }
+
+    /// Puts the tail of a long stream in its order without copying the head: written once more behind everything, then
+    /// the crooked one is cut out. Not every file system can cut; `None` leaves the file as it was.
+    fn straighten(&self, file: &OwnedFd) -> Option<[u8; 32]> {
+        let mut hash = self.hash_of_head.clone()?;
+        let mut at = self.limit;
+        self.tail(|piece| {
+            hash.update(piece);
+            write_at(file, at, piece).map_err(|why| Fault::io("cannot keep output", why))?;
+            at += piece.len() as u64;
+            Ok(())
+        })
+        .ok()?;
+        let crooked = self.limit - self.head;
+        let cut = rustix::fs::FallocateFlags::COLLAPSE_RANGE;
+        match rustix::fs::fallocate(file, cut, self.head, crooked) {
+            Ok(()) => Some(hash.finalize().into()),
+            Err(_) => {
+                let _ = rustix::fs::ftruncate(file, self.limit);
+                None
             }
         }
     }
 
     /// Hands out the kept bytes piece by piece, in their order.
     fn each(&self, mut take: impl FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
+        self.span(0, self.head.min(self.kept_bytes()), &mut take)?;
+        self.tail(take)
+    }
+
+    /// Those behind the head. The oldest one stands after the newest.
+    fn tail(&self, mut take: impl FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
         let kept = self.kept_bytes();
-        // Where the oldest byte of the tail stands: after the newest one.
+        let start = self.head.min(kept);
         let turn = if self.is_truncated() && self.limit > self.head {
             self.head + (self.total - self.head) % (self.limit - self.head)
         } else {
-            kept
+            start
         };
-        let spans = [(0, self.head.min(kept)), (turn, kept), (self.head.min(kept), turn)];
-        for (from, to) in spans.into_iter().filter(|(from, to)| from < to) {
-            match &self.kept {
-                Kept::Memory(memory) => take(&memory[from as usize..to as usize])?,
-                Kept::File(file) => {
-                    let mut piece = vec![0; 256 << 10];
-                    let mut at = from;
-                    while at < to {
-                        let most = piece.len().min(usize::try_from(to - at).unwrap_or(usize::MAX));
-                        let n = read_at(file, at, &mut piece[..most])?;
-                        if n == 0 {
-                            break;
-                        }
-                        take(&piece[..n])?;
-                        at += n as u64;
-                    }
-                }
+        self.span(turn, kept, &mut take)?;
+        self.span(start, turn, &mut take)
+    }
+
+    fn span(
+        &self,
+        from: u64,
+        to: u64,
+        take: &mut impl FnMut(&[u8]) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let file = match &self.kept {
+            Kept::Memory(memory) => return take(&memory[from as usize..to as usize]),
+            Kept::File(file) => file,
+        };
+        let mut piece = vec![0; 256 << 10];
+        let mut at = from;
+        while at < to {
+            let most = piece.len().min(usize::try_from(to - at).unwrap_or(usize::MAX));
+            let n = read_at(file, at, &mut piece[..most])?;
+            if n == 0 {
+                break;
             }
+            take(&piece[..n])?;
+            at += n as u64;
         }
         Ok(())
     }
@@ -249,7 +285,9 @@ mod tests {
     fn a_stream_is_kept_whole_or_by_its_halves_whatever_its_pieces() {
         let (_dir, blobs) = blobs();
         let stream: Vec<u8> = (0..400_000_u32).map(|n| (n * 7 % 251) as u8).collect();
-        for limit in [0, 1, 2, 3, 10, 1000, 65_536, 65_537, 100_001, 399_999, 400_000, 500_000] {
+        for limit in
+            [0, 1, 2, 3, 10, 1000, 65_536, 65_537, 100_001, 131_072, 262_144, 399_999, 400_000, 500_000]
+        {
             for piece in [1_000, 4_097, 65_536, 400_000] {
                 for length in [0, 1, 9, 999, 65_537, 123_456, 400_000] {
                     let mut spool = Spool::new(limit as u64);

@@ -85,7 +85,7 @@ impl Server {
                 }
                 Err(why) => return Err(why),
             };
-            if !may_speak(&stream)
+            if !may_speak(&self.host, &stream)
                 || self.connections() >= CONNECTIONS_MAX
                 || self.stopping.load(Ordering::Acquire)
             {

@@ -365,9 +365,14 @@ pub fn main() -> ExitCode {
 
 /// `aos log | head` is no failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
-    })
+    // A daemon that hangs up breaks a pipe too.
+    let is_daemons = error.chain().any(<dyn std::error::Error>::is::<aos_wire::ClientError>);
+    !is_daemons
+        && error.chain().any(|cause| {
+            cause
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+        })
 }
 
 fn exit_of(error: &anyhow::Error) -> Exit {

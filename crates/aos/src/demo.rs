@@ -174,9 +174,13 @@ fn short(text: &str, dir: &Path) -> String {
 }
 
 fn look_around(actor: &mut Actor) -> anyhow::Result<()> {
-    actor.say("Look around: list the folder, read a file");
+    actor.say("Look around: list the folder, find files and lines, read a file");
     let listing = actor.inside("host.fs.list_dir", json!({}), "ok")?;
     actor.quote(&listing["entries"]["inline_text"]["text"].as_str().unwrap_or_default().replace('\n', "  "));
+    let files = actor.inside("host.fs.glob", json!({ "pattern": "**/*.py" }), "ok")?;
+    actor.quote(&files["paths"]["inline_text"]["text"].as_str().unwrap_or_default().replace('\n', "  "));
+    let found = actor.inside("host.fs.grep", json!({ "pattern": "greet\\(", "context_lines": 1 }), "ok")?;
+    actor.quote(found["matches"]["inline_text"]["text"].as_str().unwrap_or_default());
     let file = actor.inside("host.fs.read_file", json!({ "path": "src/greet.py" }), "ok")?;
     actor.quote(file["content"]["inline_text"]["text"].as_str().unwrap_or_default());
     Ok(())

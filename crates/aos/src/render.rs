@@ -24,7 +24,7 @@ pub(crate) fn status_style(status: &str) -> Style {
     }
 }
 
-/// The gist of a request: the paths it names, or the command.
+/// The gist of a request: what it looks for, the paths it names, or the command.
 pub(crate) fn subject(params: &Value) -> String {
     let text = |name: &str| params.get(name).and_then(Value::as_str);
     if let Some(workdir) = params.pointer("/target/local/workdir").and_then(Value::as_str) {
@@ -36,6 +36,10 @@ pub(crate) fn subject(params: &Value) -> String {
     if let Some(argv) = params.get("argv").and_then(Value::as_array) {
         let words: Vec<&str> = argv.iter().filter_map(Value::as_str).collect();
         return escape(&words.join(" ").chars().take(200).collect::<String>());
+    }
+    if let Some(pattern) = text("pattern") {
+        let short: String = escape(pattern).chars().take(100).collect();
+        return text("path").map_or(format!("`{short}`"), |path| format!("`{short}` in {}", escape(path)));
     }
     match (text("path"), text("from"), text("to")) {
         (Some(path), ..) => escape(path),

@@ -182,9 +182,7 @@ fn words(root: &Path, dice: &mut Dice) -> Vec<String> {
         let text = String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned();
         let all: Vec<&str> =
             text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| w.len() > 1).collect();
-        if !all.is_empty() {
-            words.extend((0..5).map(|_| all[dice.roll(all.len())].to_owned()));
-        }
+        words.extend((0..5.min(all.len())).map(|_| all[dice.roll(all.len())].to_owned()));
     }
     words
 }

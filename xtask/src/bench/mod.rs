@@ -9,6 +9,7 @@ mod peers;
 mod power;
 mod record;
 mod report;
+mod search;
 mod small_files;
 mod task;
 
@@ -24,6 +25,7 @@ const SECTIONS: &[(&str, &str, Run)] = &[
     ("files", "1. One small file over the socket", small_files::run),
     ("power", "1. Changes that survive a power cut", power::run),
     ("record", "2. The record", record::run),
+    ("search", "3. Search", search::run),
     ("commands", "4. Commands", commands::run),
     ("patch", "8. apply_patch", apply_patch::run),
 ];

@@ -11,87 +11,106 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
-use super::confine::{self, Filters};
+use super::confine;
+use super::filter::Filters;
 use super::mounts;
-use super::order::{Ask, Ended, Handed, Order, Pinned, Stage, Trouble, say_ended, say_failed};
+use super::order::{
+    Ask, Cell, Ended, Handed, Order, Pinned, Stage, Trouble, receive_parcel, say_ended, say_failed,
+};
 use super::spawner::last_error;
 
-/// Runs the order and never comes back.
-pub(super) fn run(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) -> ! {
-    if let Err((line, trouble)) = try_run(order, handed, filters) {
-        say_failed(&line, &trouble);
+/// Waits for an order, runs it, and never comes back.
+pub(super) fn serve(cell: Cell, socket: OwnedFd, filters: &Filters) -> ! {
+    let ready = get_ready(cell);
+    let parcel = loop {
+        match receive_parcel(&socket) {
+            Ok(Some(parcel)) => break parcel,
+            Err(Errno::INTR) => {}
+            Ok(None) | Err(_) => exit(0),
+        }
+    };
+    drop(socket);
+    if let Ok((order, handed)) = parcel.open() {
+        let line = handed.line.as_fd().try_clone_to_owned();
+        if let (Err(trouble), Ok(line)) = (ready.and_then(|()| run(&order, handed, filters)), line) {
+            say_failed(&line, &trouble);
+        }
     }
     exit(0)
 }
 
-type Failure = (OwnedFd, Trouble);
-
-fn try_run(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) -> Result<(), Failure> {
+fn run(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) -> Result<(), Trouble> {
     let Handed { line, stdin, stdout, stderr, cgroups } = handed;
-    if let Err(trouble) = prepare(order, &cgroups) {
-        return Err((line, trouble));
-    }
+    put_up_walls(order, &cgroups)?;
     drop(cgroups);
-    let words = match Words::of(order) {
-        Ok(words) => words,
-        Err(trouble) => return Err((line, trouble)),
-    };
-    let signals = match children_as_descriptor() {
-        Ok(signals) => signals,
-        Err(why) => return Err((line, Trouble::new(Stage::Walls, "cannot watch for children", why))),
-    };
-    match fork() {
-        Ok(None) => {
-            let trouble = become_command(order, [stdin, stdout, stderr], &words, filters);
-            Err((line, trouble))
-        }
-        Ok(Some(command)) => {
-            // Held by the command alone from here on: when it lets go, the daemon sees the end of its output.
-            drop((stdin, stdout, stderr));
-            Tending { command, line, signals, alone: order.walls.namespaces.is_none() }.tend();
-            Ok(())
-        }
-        Err(why) => Err((line, Trouble::new(Stage::Walls, "cannot make a process", why))),
-    }
+    let words = Words::of(order)?;
+    let signals = children_as_descriptor().map_err(walls("cannot watch for children"))?;
+    let streams = [stdin, stdout, stderr];
+    let command = start(&|| {
+        let trouble = become_command(order, &streams, &words, filters);
+        say_failed(&line, &trouble);
+    })
+    .map_err(walls("cannot make a process"))?;
+    // Held by the command alone from here on: when it lets go, the daemon sees the end of its output.
+    drop(streams);
+    Tending { command, line, signals, alone: order.walls.namespaces.is_none() }.tend();
+    Ok(())
 }
 
-/// All that is done once, before there is a command: namespaces, view, user, capabilities.
-fn prepare(order: &Order, cgroups: &[OwnedFd]) -> Result<(), Trouble> {
-    let walls = |subject: &str| {
-        let subject = subject.to_owned();
-        move |why| Trouble::new(Stage::Walls, subject, why)
-    };
+fn walls(subject: &'static str) -> impl Fn(Errno) -> Trouble {
+    move |why| Trouble::new(Stage::Walls, subject, why)
+}
+
+/// What can be done before there is an order.
+fn get_ready(cell: Cell) -> Result<(), Trouble> {
     reset_signals().map_err(walls("cannot reset signals"))?;
     forget_spawner_socket().map_err(walls("cannot let go of the spawner's socket"))?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let _ = rustix::process::setpriority_process(None, 0);
+    if cell.user {
+        map_ids().map_err(walls("cannot map the user into its namespace"))?;
+    }
+    if cell.network {
+        raise_loopback();
+    }
+    if !cell.namespaces {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(walls("cannot become the reaper of the command's children"))?;
+    }
+    confine::limit_all().map_err(walls("cannot set limits"))?;
+    follow_spawner()
+}
+
+/// Dies with the spawner, which dies with the daemon.
+fn follow_spawner() -> Result<(), Trouble> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(walls("cannot follow the spawner"))
+}
+
+/// All that is done once, before there is a command: view, user, capabilities.
+fn put_up_walls(order: &Order, cgroups: &[OwnedFd]) -> Result<(), Trouble> {
     for group in cgroups {
         rustix::io::write(group, b"0").map_err(walls("cannot enter a cgroup"))?;
     }
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let _ = rustix::process::setpriority_process(None, 0);
-    match &order.walls.namespaces {
-        Some(namespaces) => {
-            if namespaces.user {
-                map_ids().map_err(walls("cannot map the user into its namespace"))?;
-            }
-            if namespaces.network {
-                raise_loopback();
-            }
-            if let Some(processes) = order.limits.processes.filter(|_| !namespaces.user) {
-                limit_pids(processes);
-            }
-            mounts::build(&namespaces.view)?;
+    if let Some(namespaces) = &order.walls.namespaces {
+        if let Some(processes) = order.limits.processes.filter(|_| !namespaces.user) {
+            limit_pids(processes);
         }
-        None => rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(walls("cannot become the reaper of the command's children"))?,
+        own_mounts().map_err(walls("cannot have own mounts"))?;
+        mounts::build(&namespaces.view)?;
     }
-    confine::limit_all().map_err(walls("cannot set limits"))?;
     confine::drop_privileges(order.user).map_err(walls("cannot give up privileges"))?;
-    // After the change of user, which clears it.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(walls("cannot follow the spawner"))?;
+    // The change of user has cleared it.
+    follow_spawner()?;
     // The command has our uid and must not become us.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(walls("cannot become undumpable"))
+}
+
+#[expect(unsafe_code, reason = "leaving what is shared is unsafe where there are threads; here is one")]
+fn own_mounts() -> Result<(), Errno> {
+    // SAFETY: this process has one thread, which shares nothing with others but its mounts.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
 }
 
 /// The command's own words, made before the fork: nothing can fail between it and the program.
@@ -136,17 +155,21 @@ fn candidates(program: &str, env: &[String]) -> Vec<Vec<u8>> {
 }
 
 /// In the child: becomes the command, or says why not.
-fn become_command(order: &Order, streams: [OwnedFd; 3], words: &Words, filters: &Filters) -> Trouble {
+fn become_command(order: &Order, streams: &[OwnedFd; 3], words: &Words, filters: &Filters) -> Trouble {
     let walls = |subject: &str, why| Trouble::new(Stage::Walls, subject, why);
+    // Init waits for its children by a descriptor and holds their signal back; the command must not inherit that.
+    if let Err(why) = reset_signals() {
+        return walls("cannot reset signals", why);
+    }
     let _ = rustix::process::setsid();
     if order.walls.namespaces.is_none() {
         // Should init be killed after all, the command does not outlive it.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     }
     let [stdin, stdout, stderr] = streams;
-    let placed = rustix::stdio::dup2_stdin(&stdin)
-        .and_then(|()| rustix::stdio::dup2_stdout(&stdout))
-        .and_then(|()| rustix::stdio::dup2_stderr(&stderr));
+    let placed = rustix::stdio::dup2_stdin(stdin)
+        .and_then(|()| rustix::stdio::dup2_stdout(stdout))
+        .and_then(|()| rustix::stdio::dup2_stderr(stderr));
     if let Err(why) = placed {
         return walls("cannot give the command its streams", why);
     }
@@ -315,7 +338,7 @@ fn descendants() -> Vec<Pid> {
 }
 
 /// The parent in `/proc/PID/stat`: the second word after the name, which ends with the last bracket.
-fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
+pub(super) fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
     let mut text = [0_u8; 512];
@@ -332,14 +355,28 @@ fn exit(code: i32) -> ! {
     }
 }
 
-#[expect(unsafe_code, reason = "no safe crate forks")]
-fn fork() -> Result<Option<Pid>, Errno> {
-    // SAFETY: this process has one thread, so its child may do whatever it could.
-    match unsafe { libc::fork() } {
-        0 => Ok(None),
-        pid if pid > 0 => Ok(Pid::from_raw(pid)),
-        _ => Err(last_error()),
+/// How much of a stack the way from init to the program needs, with room to spare.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Starts a child that runs `go`, which ends in another program or comes back to end here. Until then this process
+/// stands still and the child uses its memory: that saves a copy which would be thrown away at once.
+#[expect(unsafe_code, reason = "no safe crate has clone")]
+fn start(go: &dyn Fn()) -> Result<Pid, Errno> {
+    extern "C" fn child(go: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the parent made this pointer from a reference that lives as long as it stands still.
+        let go = unsafe { &*go.cast::<&dyn Fn()>() };
+        go();
+        exit(0)
     }
+    let mut stack = vec![0_u8; STACK_BYTES];
+    let top = stack.as_mut_ptr_range().end.map_addr(|end| end & !15);
+    let argument = std::ptr::from_ref(&go).cast_mut().cast();
+    // SAFETY: the stack is the child's alone and large enough; CLONE_VFORK keeps this thread, the only one, from running
+    // until the child has another program or is gone, so nobody else touches what they share.
+    let pid = unsafe {
+        libc::clone(child, top.cast(), libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, argument)
+    };
+    Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(last_error)
 }
 
 /// Lets children of the spawner go without a trace.

@@ -11,6 +11,7 @@ mod abilities;
 mod cgroup;
 mod confine;
 mod environment;
+mod filter;
 mod init;
 mod mounts;
 mod order;
@@ -72,6 +73,11 @@ impl Executor {
             surroundings: Surroundings::of_this_process(),
             rooms: Arc::new(rooms),
         }
+    }
+
+    /// Whether a process was started by a command.
+    pub(crate) fn started(&self, pid: i32) -> bool {
+        self.spawner.is_ancestor_of(pid)
     }
 
     /// Ends the spawner, and what is still running with it.
@@ -193,6 +199,9 @@ fn view_of(host: &Host, live: &Live, applied: &Applied) -> Result<order::View, R
         mounts: outfit.mounts(may_write),
         roots: live.jail.roots.iter().map(root).collect(),
         state,
+        neighbours: host
+            .sessions
+            .roots_of_others(&live.id, |root| view::may_be_shown(&host.executor.surroundings.path, root)),
         network: !applied.own_network,
         uid_is_root: outfit.uid_is_root(),
     });
@@ -245,13 +254,13 @@ fn refused(trouble: &Trouble, order: &Order) -> Refusal {
     let Trouble { subject, .. } = trouble;
     let why = trouble.errno();
     match trouble.stage {
-        Stage::Walls => Refusal::new(
-            Code::SpawnFailed,
-            format!(
-                "{}: {why}; nothing was run. `aos doctor` shows what this machine allows",
-                subject.trim_end()
-            ),
-        ),
+        Stage::Walls => {
+            let hint = match why {
+                Errno::STALE | Errno::NOENT => "it was moved or replaced since the session was opened",
+                _ => "`aos doctor` shows what this machine allows",
+            };
+            Refusal::new(Code::SpawnFailed, format!("{}: {why}; nothing was run. {hint}", subject.trim_end()))
+        }
         Stage::Cwd => Refusal::new(
             Code::CwdNotFound,
             format!("{subject}: {why}; the folder to run in is not there any more, nothing was run"),

@@ -127,6 +127,40 @@ pub(crate) struct Handed<Fd> {
 /// Descriptors that one message may carry.
 const DESCRIPTORS_MAX: usize = 8;
 
+/// In which namespaces an init lives: all that must be known to have one ready before there is an order for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) namespaces: bool,
+    pub(crate) user: bool,
+    pub(crate) network: bool,
+}
+
+impl Cell {
+    fn of(order: &Order) -> Cell {
+        let namespaces = order.walls.namespaces.as_ref();
+        Cell {
+            namespaces: namespaces.is_some(),
+            user: namespaces.is_some_and(|own| own.user),
+            network: namespaces.is_some_and(|own| own.network),
+        }
+    }
+
+    fn to_byte(self) -> u8 {
+        u8::from(self.namespaces) | u8::from(self.user) << 1 | u8::from(self.network) << 2
+    }
+
+    fn from_byte(byte: u8) -> Cell {
+        Cell { namespaces: byte & 1 != 0, user: byte & 2 != 0, network: byte & 4 != 0 }
+    }
+}
+
+/// An order on its way, not opened: the memory file, the line, the streams, the groups.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) cell: Cell,
+    descriptors: Vec<OwnedFd>,
+}
+
 pub(crate) fn send_order(
     socket: impl AsFd,
     order: &Order,
@@ -140,31 +174,50 @@ pub(crate) fn send_order(
     }
     let mut descriptors = vec![file.as_fd(), handed.line, handed.stdin, handed.stdout, handed.stderr];
     descriptors.extend(&handed.cgroups);
-    send_with(socket, b"order", &descriptors)
+    send_with(socket, &[b'o', Cell::of(order).to_byte()], &descriptors)
 }
 
-/// The next order; `None` when the daemon is gone.
-pub(crate) fn receive_order(socket: impl AsFd) -> Result<Option<(Order, Handed<OwnedFd>)>, Errno> {
+/// The next order; `None` when nobody is there any more to give one.
+pub(crate) fn receive_parcel(socket: impl AsFd) -> Result<Option<Parcel>, Errno> {
     let mut word = [0; 8];
     let (length, descriptors) = receive_with(socket, &mut word)?;
-    if length == 0 {
-        return Ok(None);
-    }
-    let mut descriptors = descriptors.into_iter();
-    let mut next = || descriptors.next().ok_or(Errno::BADMSG);
-    let file = next()?;
-    let (line, stdin, stdout, stderr) = (next()?, next()?, next()?, next()?);
-    let handed = Handed { line, stdin, stdout, stderr, cgroups: descriptors.collect() };
-    let mut body = vec![0; rustix::fs::fstat(&file)?.st_size as usize];
-    let mut filled = 0;
-    while filled < body.len() {
-        match rustix::io::pread(&file, &mut body[filled..], filled as u64)? {
-            0 => return Err(Errno::BADMSG),
-            n => filled += n,
+    match word[..length] {
+        [] => Ok(None),
+        [b'o', cell] if descriptors.len() >= 5 => {
+            Ok(Some(Parcel { cell: Cell::from_byte(cell), descriptors }))
         }
+        _ => Err(Errno::BADMSG),
     }
-    let order = serde_json::from_slice(&body).map_err(|_| Errno::BADMSG)?;
-    Ok(Some((order, handed)))
+}
+
+impl Parcel {
+    pub(crate) fn line(&self) -> BorrowedFd<'_> {
+        self.descriptors[1].as_fd()
+    }
+
+    /// Hands it on as it came.
+    pub(crate) fn pass_on(&self, socket: impl AsFd) -> Result<(), Errno> {
+        let descriptors: Vec<BorrowedFd<'_>> = self.descriptors.iter().map(OwnedFd::as_fd).collect();
+        send_with(socket, &[b'o', self.cell.to_byte()], &descriptors)
+    }
+
+    pub(crate) fn open(self) -> Result<(Order, Handed<OwnedFd>), Errno> {
+        let mut descriptors = self.descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or(Errno::BADMSG);
+        let file = next()?;
+        let (line, stdin, stdout, stderr) = (next()?, next()?, next()?, next()?);
+        let handed = Handed { line, stdin, stdout, stderr, cgroups: descriptors.collect() };
+        let mut body = vec![0; rustix::fs::fstat(&file)?.st_size as usize];
+        let mut filled = 0;
+        while filled < body.len() {
+            match rustix::io::pread(&file, &mut body[filled..], filled as u64)? {
+                0 => return Err(Errno::BADMSG),
+                n => filled += n,
+            }
+        }
+        let order = serde_json::from_slice(&body).map_err(|_| Errno::BADMSG)?;
+        Ok((order, handed))
+    }
 }
 
 /// Why a command was not started.

@@ -11,13 +11,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal};
 
-use super::confine::Filters;
+use super::filter::Filters;
 use super::init;
 use super::order::{
-    Handed, Order, Stage, Trouble, receive_order, say_alive, say_failed, send_order, socket_pair,
+    Cell, Handed, Order, Parcel, Stage, Trouble, receive_parcel, say_alive, say_failed, send_order,
+    socket_pair,
 };
 
 /// The argument by which a program of ours is asked to be the spawner.
@@ -32,6 +34,7 @@ pub(crate) struct Spawner {
 
 #[derive(Debug)]
 struct Started {
+    pid: u32,
     socket: Arc<OwnedFd>,
     /// Says when the process is gone.
     gone: Receiver<()>,
@@ -64,10 +67,21 @@ impl Spawner {
         }
     }
 
+    /// Whether a process comes from a command: whoever it was started by, in the end that was the spawner.
+    pub(crate) fn is_ancestor_of(&self, pid: i32) -> bool {
+        let started = self.current.lock().expect("BUG: nobody panics starting").as_ref().map(|now| now.pid);
+        let Some(spawner) = started.and_then(|pid| i32::try_from(pid).ok()) else { return false };
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        let Ok(proc) = rustix::fs::open("/proc", flags, rustix::fs::Mode::empty()) else { return false };
+        std::iter::successors(Some(pid), |pid| init::parent_of(&proc, *pid).filter(|parent| *parent > 1))
+            .take(ANCESTORS_MAX)
+            .any(|pid| pid == spawner)
+    }
+
     /// Lets the spawner end, and all that it started with it, and sees it go.
     pub(crate) fn retire(&self) {
         let taken = self.current.lock().expect("BUG: nobody panics starting").take();
-        if let Some(Started { socket, gone }) = taken {
+        if let Some(Started { socket, gone, .. }) = taken {
             drop(socket);
             let _ = gone.recv_timeout(RETIRE_PATIENCE);
         }
@@ -79,6 +93,9 @@ impl Drop for Spawner {
         self.retire();
     }
 }
+
+/// A chain of parents is not longer than this; one that is would be a loop in a torn reading.
+const ANCESTORS_MAX: usize = 100_000;
 
 /// How long the end of the spawner is awaited.
 const RETIRE_PATIENCE: Duration = Duration::from_secs(1);
@@ -101,7 +118,7 @@ fn start(program: &Path) -> Result<Started, Errno> {
             .spawn();
         match started {
             Ok(mut child) => {
-                let _ = tell.send(Ok(()));
+                let _ = tell.send(Ok(child.id()));
                 let _ = child.wait();
                 let _ = going.send(());
             }
@@ -111,8 +128,8 @@ fn start(program: &Path) -> Result<Started, Errno> {
         }
     };
     std::thread::Builder::new().name("spawner".into()).spawn(keeper).map_err(|_| Errno::AGAIN)?;
-    told.recv().unwrap_or(Err(Errno::IO))?;
-    Ok(Started { socket: Arc::new(ours), gone })
+    let pid = told.recv().unwrap_or(Err(Errno::IO))?;
+    Ok(Started { pid, socket: Arc::new(ours), gone })
 }
 
 /// Is the spawner, when the arguments ask for it: to be called first thing in `main` of a program that
@@ -135,10 +152,18 @@ fn serve() -> Result<(), Errno> {
     let _ = rustix::process::setsid();
     let filters = Filters::build();
     let socket = rustix::stdio::stdin();
+    let mut ready: Option<Ready> = None;
+    let mut last: Option<(Cell, OwnedFd)> = None;
     loop {
-        match receive_order(socket) {
+        if let Some((cell, running)) = last.take_if(|(_, running)| is_time(socket, running)) {
+            drop(running);
+            ready = Ready::make(cell, &filters).ok();
+        }
+        match receive_parcel(socket) {
             Ok(None) => return Ok(()),
-            Ok(Some((order, handed))) => launch(&order, handed, &filters),
+            Ok(Some(parcel)) => {
+                last = launch(&parcel, ready.take(), &filters).map(|init| (parcel.cell, init));
+            }
             // An order that cannot be read is dropped, and its line with it: the daemon sees that.
             Err(Errno::INTR | Errno::BADMSG | Errno::MFILE | Errno::NFILE) => {}
             Err(why) => return Err(why),
@@ -146,14 +171,52 @@ fn serve() -> Result<(), Errno> {
     }
 }
 
-/// Makes the init of a command. What happens to it is between init and the daemon.
-fn launch(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) {
-    match clone_into(order) {
-        Ok(Cloned::Child) => init::run(order, handed, filters),
-        Ok(Cloned::Parent(pidfd)) => {
-            let _ = say_alive(&handed.line, pidfd.as_fd());
+/// Whether to make an init for the next order now: when the last command has ended or runs on for a while, and nobody
+/// waits. Sooner it would take the processor from the command that was just launched.
+fn is_time(socket: BorrowedFd<'_>, running: &OwnedFd) -> bool {
+    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::new(running, PollFlags::IN)];
+    let patience = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let _ = rustix::event::poll(&mut set, Some(&patience));
+    set[0].revents().is_empty()
+}
+
+/// Gives an order to an init, and returns it. What happens then is between the two and the daemon.
+fn launch(parcel: &Parcel, ready: Option<Ready>, filters: &Filters) -> Option<OwnedFd> {
+    let given = |ready: Ready| parcel.pass_on(&ready.socket).map(|()| ready);
+    let waiting = ready.filter(|ready| ready.cell == parcel.cell);
+    let took_it = match waiting.map(given) {
+        Some(Ok(ready)) => Ok(ready),
+        Some(Err(_)) | None => Ready::make(parcel.cell, filters).and_then(given),
+    };
+    match took_it {
+        Ok(Ready { pidfd, .. }) => {
+            let _ = say_alive(parcel.line(), pidfd.as_fd());
+            Some(pidfd)
         }
-        Err(why) => say_failed(&handed.line, &Trouble::new(Stage::Walls, "cannot make a process", why)),
+        Err(why) => {
+            say_failed(parcel.line(), &Trouble::new(Stage::Walls, "cannot make a process", why));
+            None
+        }
+    }
+}
+
+/// An init that waits for its order. It ends when this is dropped before it got one.
+struct Ready {
+    cell: Cell,
+    socket: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+impl Ready {
+    fn make(cell: Cell, filters: &Filters) -> Result<Ready, Errno> {
+        let (socket, theirs) = socket_pair()?;
+        match clone_into(cell)? {
+            Cloned::Child => {
+                drop(socket);
+                init::serve(cell, theirs, filters)
+            }
+            Cloned::Parent(pidfd) => Ok(Ready { cell, socket, pidfd }),
+        }
     }
 }
 
@@ -162,18 +225,19 @@ enum Cloned {
     Parent(OwnedFd),
 }
 
-/// A child of this process in the namespaces of the order.
+/// A child of this process in namespaces of its own. The one for mounts comes with the order: it starts as a copy of the
+/// machine's mounts, which must be those of that moment.
 #[expect(unsafe_code, reason = "no safe crate offers clone3")]
-fn clone_into(order: &Order) -> Result<Cloned, Errno> {
+fn clone_into(cell: Cell) -> Result<Cloned, Errno> {
     let mut flags = libc::CLONE_PIDFD as u64;
-    if let Some(namespaces) = &order.walls.namespaces {
-        flags |= (libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
-        if namespaces.user {
-            flags |= libc::CLONE_NEWUSER as u64;
-        }
-        if namespaces.network {
-            flags |= libc::CLONE_NEWNET as u64;
-        }
+    if cell.namespaces {
+        flags |= (libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
+    }
+    if cell.user {
+        flags |= libc::CLONE_NEWUSER as u64;
+    }
+    if cell.network {
+        flags |= libc::CLONE_NEWNET as u64;
     }
     let mut pidfd: libc::c_int = -1;
     let arguments = libc::clone_args {

@@ -28,6 +28,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) roots: Vec<Sight>,
     /// Our own state: never in sight.
     pub(crate) state: &'a [u8],
+    /// The roots of other sessions: not in sight either, unless they lie inside an own one.
+    pub(crate) neighbours: Vec<Vec<u8>>,
     pub(crate) network: bool,
     pub(crate) uid_is_root: bool,
 }
@@ -43,6 +45,7 @@ impl Wanted<'_> {
             mounts: Vec::new(),
             roots: Vec::new(),
             state: b"/nowhere",
+            neighbours: Vec::new(),
             network: false,
             uid_is_root: rustix::process::geteuid().is_root(),
         }
@@ -110,6 +113,13 @@ pub(crate) fn view(wanted: Wanted<'_>) -> View {
     if slash.is_some() {
         view.covers.push(b"/run".to_vec());
     }
+    let strangers: Vec<Vec<u8>> = wanted
+        .neighbours
+        .into_iter()
+        .filter(|root| sights.iter().any(|sight| *root != sight.from && is_below(root, &sight.from)))
+        .filter(|root| !wanted.mounts.iter().chain(&wanted.roots).any(|own| is_below(root, &own.from)))
+        .filter(|root| !wanted.mounts.iter().chain(&wanted.roots).any(|own| is_below(&own.at, root)))
+        .collect();
     for own in wanted.mounts.into_iter().chain(wanted.roots) {
         // What was found so far and lies inside of it is part of it: the toolchain in a repository stays writable.
         sights.retain(|sight| !is_below(&sight.at, &own.at) || is_apart(sight, &own, wanted.home));
@@ -121,8 +131,21 @@ pub(crate) fn view(wanted: Wanted<'_>) -> View {
     sights.sort_by(|a, b| a.at.cmp(&b.at));
     sights.dedup_by(|later, first| later.at == first.at);
     view.covers.retain(|path| !sights.iter().any(|sight| sight.at == *path));
+    view.covers.extend(strangers);
+    // Our state, wherever a folder around it is shown.
+    let around = sights.iter().filter(|sight| is_below(wanted.state, &sight.from));
+    view.covers.extend(around.map(|sight| [&sight.at, &wanted.state[sight.from.len()..]].concat()));
     view.covers.push(wanted.state.to_vec());
+    view.covers.sort();
+    view.covers.dedup();
     View { slash, sights, ..view }
+}
+
+/// Whether a path could be seen because of what every command sees.
+pub(crate) fn may_be_shown(path: &str, root: &[u8]) -> bool {
+    let mut folders =
+        SYSTEM.iter().copied().chain(path.split(':').flat_map(|bin| [bin, bin.trim_end_matches("/bin")]));
+    folders.any(|folder| !folder.is_empty() && is_below(root, folder.as_bytes()))
 }
 
 /// Not part of the root or mount around it: another one of those, what is the session's own, and what is shown in that.
@@ -251,6 +274,7 @@ mod tests {
             mounts: Vec::new(),
             roots: roots.iter().map(|root| sight(root, true)).collect(),
             state: b"/state",
+            neighbours: Vec::new(),
             network: false,
             uid_is_root: false,
         }

@@ -217,18 +217,8 @@ impl Wait<'_> {
         };
         let offset = stream.spool.total_bytes();
         stream.spool.write(self.blobs, &buffer[..count]);
-        // A watcher that does not keep up must not hold up the end.
-        let (running, ends) = (self.running, [self.deadline, self.session_ends]);
-        let must_go_on = || {
-            let now = Instant::now();
-            running.kill_at().into_iter().chain(ends.into_iter().flatten()).any(|at| at <= now)
-        };
-        let heard = self
-            .pump
-            .as_mut()
-            .is_none_or(|pump| pump.hand(stream.name, offset, &buffer[..count], must_go_on));
-        if !heard {
-            self.pump = None;
+        if let Some(pump) = &mut self.pump {
+            pump.hand(stream.name, offset, &buffer[..count]);
         }
         if count >= BUSY_BYTES && !stream.enlarged {
             stream.enlarged = true;

@@ -1,7 +1,7 @@
-//! Watchers: who wants to see output while it is made. A slow one slows the command down for a while, never for ever.
+//! Watchers: who wants to see output while it is made. A slow one misses some of it; the command never waits.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Whoever wants to see the output of a command while it runs. It is called from a thread of its own.
@@ -21,18 +21,20 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
 }
 
-/// How long a command waits for its watcher, altogether. After that it is not watched any more.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the answer waits for the watcher to have seen all.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
 /// Pieces that wait for the watcher.
-const PIECES_MAX: usize = 16;
+const PIECES_MAX: usize = 64;
+/// Of a flood that no watcher keeps up with, a drop is shown now and then.
+const DROP_BYTES: usize = 4096;
+const DROP_EVERY: Duration = Duration::from_millis(100);
 
 /// Carries pieces to a watcher.
 pub(super) struct Pump {
     queue: SyncSender<Carried>,
     gone: Receiver<()>,
-    waited: Duration,
+    /// When something was left out: from then on only drops are shown. The receipt has all that is kept.
+    flooded: Option<Instant>,
 }
 
 struct Carried {
@@ -59,37 +61,27 @@ impl Pump {
             let _ = going.send(());
         };
         std::thread::Builder::new().name("watcher".into()).spawn(carry).ok()?;
-        Some(Pump { queue, gone, waited: Duration::ZERO })
+        Some(Pump { queue, gone, flooded: None })
     }
 
-    /// Hands a piece on. False when the watcher has had its chance: nobody waits for it any longer.
-    pub(super) fn hand(
-        &mut self,
-        stream: &'static str,
-        offset_bytes: u64,
-        bytes: &[u8],
-        must_go_on: impl Fn() -> bool,
-    ) -> bool {
-        let mut piece = Carried { stream, offset_bytes, bytes: bytes.to_vec() };
-        loop {
-            piece = match self.queue.try_send(piece) {
-                Ok(()) => return true,
-                Err(TrySendError::Disconnected(_)) => return false,
-                Err(TrySendError::Full(piece)) => piece,
-            };
-            if self.waited >= PATIENCE || must_go_on() {
-                return false;
-            }
-            let began = Instant::now();
-            std::thread::sleep(Duration::from_millis(2));
-            self.waited += began.elapsed();
+    /// Hands a piece on, or leaves it out.
+    pub(super) fn hand(&mut self, stream: &'static str, offset_bytes: u64, bytes: &[u8]) {
+        let now = Instant::now();
+        let skipped = match self.flooded {
+            None => 0,
+            Some(last) if now.duration_since(last) < DROP_EVERY => return,
+            Some(_) => bytes.len().saturating_sub(DROP_BYTES),
+        };
+        let offset_bytes = offset_bytes + skipped as u64;
+        let piece = Carried { stream, offset_bytes, bytes: bytes[skipped..].to_vec() };
+        if self.queue.try_send(piece).is_err() || self.flooded.is_some() {
+            self.flooded = Some(now);
         }
     }
 
     /// Lets the watcher see what it has not seen yet, so that it sees all before the answer.
     pub(super) fn finish(self) {
-        let left = PATIENCE.saturating_sub(self.waited).min(LAST_PATIENCE);
         drop(self.queue);
-        let _ = self.gone.recv_timeout(left);
+        let _ = self.gone.recv_timeout(LAST_PATIENCE);
     }
 }

@@ -8,6 +8,7 @@ mod meta;
 mod place;
 mod resolve;
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -90,7 +91,28 @@ pub(crate) fn open_beneath(
     flags: OFlags,
     cross_mounts: bool,
 ) -> Result<OwnedFd, Errno> {
-    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    open_as(dir, rel, flags, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS, cross_mounts)
+}
+
+/// The same for a name as a folder's listing gives it. It has no slash and is not `..`: there is nothing beneath to
+/// insist on, and not insisting saves a tenth of the call.
+pub(crate) fn open_listed(
+    dir: impl AsFd,
+    name: &CStr,
+    flags: OFlags,
+    cross_mounts: bool,
+) -> Result<OwnedFd, Errno> {
+    open_as(dir, name, flags, ResolveFlags::empty(), cross_mounts)
+}
+
+fn open_as(
+    dir: impl AsFd,
+    rel: impl rustix::path::Arg + Copy,
+    flags: OFlags,
+    mut resolve: ResolveFlags,
+    cross_mounts: bool,
+) -> Result<OwnedFd, Errno> {
+    resolve |= ResolveFlags::NO_SYMLINKS;
     if !cross_mounts {
         resolve |= ResolveFlags::NO_XDEV;
     }

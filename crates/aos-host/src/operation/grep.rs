@@ -78,7 +78,7 @@ impl Operation for Compiled {
         scene.answer(Body::Grepped {
             matches,
             match_count: found.matches,
-            truncated: found.truncated,
+            truncated: found.more || found.line_cut,
             summary_text,
         })
     }
@@ -115,13 +115,16 @@ impl Compiled {
             return "No matches found".to_owned();
         }
         let files = count(found.files.len() as u64, "file");
-        let more =
-            if found.truncated { "; there is more, narrow the search or raise `max_results`" } else { "" };
+        let rest = match (found.more, found.line_cut) {
+            (true, _) => "; there is more, narrow the search or raise `max_results`",
+            (false, true) => "; a long line is cut",
+            (false, false) => "",
+        };
         if self.query.files_only {
-            return format!("{files} with matches{more}");
+            return format!("{files} with matches{rest}");
         }
         let plural = if found.matches == 1 { "match" } else { "matches" };
-        format!("{} {plural} in {files}{more}", found.matches)
+        format!("{} {plural} in {files}{rest}", found.matches)
     }
 }
 

@@ -33,7 +33,10 @@ pub(super) struct Collected {
     /// The text of each file, in path order.
     pub(super) files: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) matches: u64,
-    pub(super) truncated: bool,
+    /// Matches were left out.
+    pub(super) more: bool,
+    /// A line that is returned was too long to be shown whole.
+    pub(super) line_cut: bool,
     /// Behind this path nobody looked on purpose.
     pub(super) bound: Option<Vec<u8>>,
 }
@@ -80,7 +83,8 @@ impl Collector {
         let mut collected = Collected {
             files: Vec::with_capacity(kept.files.len()),
             matches: 0,
-            truncated: false,
+            more: false,
+            line_cut: false,
             bound: bound.filter(|_| self.bounded.into_inner()),
         };
         let mut bytes = 0;
@@ -89,7 +93,8 @@ impl Collector {
             let fits = |end: &&usize| bytes + **end <= SEARCH_OUTPUT_BYTES_MAX;
             let taken = found.ends.iter().take(wanted).take_while(fits).count();
             let end = taken.checked_sub(1).map_or(0, |last| found.ends[last]);
-            collected.truncated |= taken < found.ends.len() || found.line_cut;
+            collected.more |= taken < found.ends.len();
+            collected.line_cut |= found.line_cut;
             collected.matches += taken as u64;
             bytes += end;
             // Context that leads up to a match which is not returned goes with it.
@@ -118,7 +123,7 @@ mod tests {
         }
         let collected = collector.finish();
         let paths = collected.files.iter().map(|(path, _)| String::from_utf8_lossy(path).into_owned());
-        (paths.collect(), collected.matches, collected.truncated)
+        (paths.collect(), collected.matches, collected.more)
     }
 
     #[test]

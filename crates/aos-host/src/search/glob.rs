@@ -1,7 +1,6 @@
 //! Glob: the paths below a folder that fit a pattern, newest first.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Mutex;
 
 use aos_model::limits::PATTERN_BYTES_MAX;
@@ -169,7 +168,8 @@ impl GlobQuery<'_> {
         let cut = walk.run(&glob, place)?;
         let mut found = glob.found.into_inner().expect("BUG: nobody panics gathering");
         let more = found.len() > self.paths_max;
-        found.sort_unstable();
+        // Each hand went nearly in path order, which a stable sort makes use of.
+        found.sort();
         found.truncate(self.paths_max);
         let mut warnings = troubles.warnings(&live.jail, None);
         warnings.extend(deadline.warning());
@@ -193,15 +193,15 @@ struct Glob<'a> {
 }
 
 impl Visitor for Glob<'_> {
-    /// The best of what one hand found; the worst of them is on top.
-    type Hand = BinaryHeap<Dated>;
+    /// What one hand found, or the best of it.
+    type Hand = Vec<Dated>;
 
-    fn hand(&self) -> BinaryHeap<Dated> {
-        BinaryHeap::new()
+    fn hand(&self) -> Vec<Dated> {
+        Vec::new()
     }
 
-    fn done(&self, best: BinaryHeap<Dated>) {
-        self.found.lock().expect("BUG: nobody panics gathering").extend(best);
+    fn done(&self, mut best: Vec<Dated>) {
+        self.found.lock().expect("BUG: nobody panics gathering").append(&mut best);
     }
 
     fn enters(&self, path: &[u8]) -> bool {
@@ -212,13 +212,15 @@ impl Visitor for Glob<'_> {
         self.query.pattern.matches(&path[self.base..])
     }
 
-    fn visit(&self, best: &mut BinaryHeap<Dated>, item: Item<'_>) -> Go {
+    fn visit(&self, best: &mut Vec<Dated>, item: Item<'_>) -> Go {
         match mtime_ns(&item) {
             Ok(Some(mtime_ns)) => {
                 best.push((Reverse(mtime_ns), item.path()));
                 // One more than is wanted shows that there are more.
-                if best.len() > self.query.paths_max + 1 {
-                    best.pop();
+                let wanted = self.query.paths_max + 1;
+                if best.len() >= 2 * wanted {
+                    best.select_nth_unstable(wanted - 1);
+                    best.truncate(wanted);
                 }
             }
             Ok(None) => {}

@@ -21,7 +21,7 @@ use super::lines::{Lines, Style};
 use super::listing::Item;
 use super::trouble::Troubles;
 use super::walk::{Go, Options, Visitor, Walk};
-use crate::jail::{Jail, Place, open_beneath};
+use crate::jail::{Jail, Place, open_listed};
 use crate::machine::Machine;
 use crate::session::Live;
 
@@ -42,7 +42,9 @@ pub(crate) struct Grepped {
     /// Absolute paths and their rows, in path order.
     pub(crate) files: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) matches: u64,
-    pub(crate) truncated: bool,
+    /// There is more to be found, or was more to be searched.
+    pub(crate) more: bool,
+    pub(crate) line_cut: bool,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -131,7 +133,8 @@ fn finish(collector: Collector, cut: bool, jail: &Jail, deadline: &Deadline, tro
     let mut warnings = troubles.warnings(jail, collected.bound.as_deref());
     warnings.extend(deadline.warning());
     Grepped {
-        truncated: collected.truncated || cut || deadline.has_passed(),
+        more: collected.more || cut || deadline.has_passed(),
+        line_cut: collected.line_cut,
         files: collected.files,
         matches: collected.matches,
         warnings,
@@ -196,7 +199,7 @@ impl Visitor for Grep<'_> {
 
     fn visit(&self, hand: &mut Hand, item: Item<'_>) -> Go {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = open_beneath(&item.folder().fd, item.name(), flags, self.cross_mounts);
+        let opened = open_listed(&item.folder().fd, item.name(), flags, self.cross_mounts);
         let looked = opened.and_then(|file| rustix::fs::fstat(&file).map(|stat| (file, stat)));
         let (file, stat) = match looked {
             Ok(looked) => looked,

@@ -183,7 +183,16 @@ impl<V: Visitor> Filter<'_, V> {
         }
         path.truncate(self.folder.path.len());
         path.extend_from_slice(name);
-        self.passes(path, is_dir, hidden) && self.is_wanted(path, is_dir)
+        // The cheapest question first: most of what is there is not what is looked for.
+        self.is_wanted(path, is_dir) && self.passes(path, is_dir, hidden) && self.is_allowed(path, is_dir)
+    }
+
+    fn is_wanted(&self, path: &[u8], is_dir: bool) -> bool {
+        if is_dir {
+            self.visitor.enters(path)
+        } else {
+            self.walk.files_max.is_some() || self.visitor.wants(path)
+        }
     }
 
     /// The rules in ripgrep's order: what was asked for by name, then the ignore files, then hidden names.
@@ -203,20 +212,13 @@ impl<V: Visitor> Filter<'_, V> {
         }
     }
 
-    fn is_wanted(&self, path: &[u8], is_dir: bool) -> bool {
+    /// A walk passes over our own state, and over files that policy forbids to read or to search.
+    fn is_allowed(&self, path: &[u8], is_dir: bool) -> bool {
         if self.walk.may_meet_hidden && self.walk.live.jail.is_hidden(path) {
             return false;
         }
-        if is_dir {
-            return self.visitor.enters(path);
-        }
-        (self.walk.files_max.is_some() || self.visitor.wants(path)) && self.is_allowed(path)
-    }
-
-    /// A walk passes over what policy forbids to read or to search, as if it were not there.
-    fn is_allowed(&self, path: &[u8]) -> bool {
         let policy = &self.walk.live.policy;
-        if policy.rules().is_empty() {
+        if is_dir || policy.rules().is_empty() {
             return true;
         }
         let shown = self.walk.live.jail.shown(path);

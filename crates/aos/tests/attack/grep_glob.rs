@@ -216,16 +216,21 @@ fn one_endless_line() -> Outcome {
     file.write_all(b"END\n").unwrap();
     drop(file);
     let mut agent = world.agent(json!({}));
-    for (pattern, found) in [("x", 1), ("END$", 1), ("y+", 1), ("^y+$", 0), ("yx$", 0), ("Q", 0)] {
-        for path in [".", "big"] {
-            let params = json!({ "pattern": pattern, "path": path });
-            let receipt = timed(10 * SECOND, pattern, || agent.fs("grep", params))?;
-            expect(pattern, &receipt, &["ok"])?;
-            check(receipt["match_count"] == found, || format!("{pattern}: {receipt:.300}"))?;
-            check(receipt["truncated"] == (found == 1), || format!("{pattern}: {receipt:.300}"))?;
-            let size = receipt["matches"]["blob"]["size_bytes"].as_u64().unwrap_or(0);
-            check(found == 0 || (size == "big:1:".len() as u64 + (64 << 10)), || format!("{size} bytes"))?;
-        }
+    for (pattern, path, found) in [
+        ("x", ".", 1),
+        ("x", "big", 1),
+        ("END$", ".", 1),
+        ("y+", "big", 1),
+        ("^END", ".", 0),
+        ("yx$", "big", 0),
+    ] {
+        let params = json!({ "pattern": pattern, "path": path });
+        let receipt = timed(10 * SECOND, pattern, || agent.fs("grep", params))?;
+        expect(pattern, &receipt, &["ok"])?;
+        check(receipt["match_count"] == found, || format!("{pattern}: {receipt:.300}"))?;
+        check(receipt["truncated"] == (found == 1), || format!("{pattern}: {receipt:.300}"))?;
+        let size = receipt["matches"]["blob"]["size_bytes"].as_u64().unwrap_or(0);
+        check(found == 0 || (size == "big:1:".len() as u64 + (64 << 10)), || format!("{size} bytes"))?;
     }
     let peak = world.rss_peak();
     check(peak < 256 << 20, || format!("the daemon held {} MiB", peak >> 20))?;
@@ -455,7 +460,7 @@ fn no_more_opens_than_allowed() -> Outcome {
     let opened: Vec<&str> =
         trace.lines().filter(|line| line.contains("\"f") && line.contains(".txt\"")).collect();
     check(opened.len() == 100, || format!("{} files were opened", opened.len()))?;
-    check(opened.iter().all(|line| line.contains("O_NOFOLLOW")), || opened[0].to_string())?;
+    check(opened.iter().all(|line| line.contains("O_NOFOLLOW")), || opened[0].to_owned())?;
     bounds::counted_in_path_order(&world)?;
     world.finish()
 }

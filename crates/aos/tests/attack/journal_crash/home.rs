@@ -239,8 +239,10 @@ fn modes(world: &World) -> Outcome {
     check(socket == 0o600, || format!("the socket has mode {socket:o}"))?;
     check(mode(&world.home.join("run")) == 0o700, || "run/ is open to others".into())?;
     // A pre-image is the user's own file, moved aside with the mode it had; the folders above keep it.
-    let bank = world.home.join("state/preimages");
-    for (path, _) in tree(&world.home).into_iter().filter(|(path, _)| !path.starts_with(&bank)) {
+    // What a command keeps in its own home has the modes that it gave it; the same holds.
+    let (bank, rooms) = (world.home.join("state/preimages"), world.home.join("state/rooms"));
+    let ours = |path: &Path| !path.starts_with(&bank) && !path.starts_with(&rooms);
+    for (path, _) in tree(&world.home).into_iter().filter(|(path, _)| ours(path)) {
         let found = mode(&path);
         check(found & 0o077 == 0, || format!("{} has mode {found:o}", path.display()))?;
     }

@@ -1,0 +1,285 @@
+//! Section 3: grep and glob over the daemon's socket beside ripgrep and `git grep`, on two real trees.
+//!
+//! deepagents, rust-mcp-filesystem and the Node server are left out: each is slower than ripgrep by far, and none is
+//! installed here.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::{Options, Reach, Report, Sample};
+use crate::setup;
+
+/// A tree that a package client can fetch.
+struct Corpus {
+    name: &'static str,
+    package: &'static str,
+    /// Where the sources lie in the package: a folder, or an archive.
+    inside: &'static str,
+    tasks: &'static [Task],
+}
+
+struct Task {
+    name: &'static str,
+    kind: Kind,
+    pattern: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Grep,
+    /// For ripgrep the type of file that the pattern stands for.
+    Glob(&'static str),
+}
+
+const CORPORA: &[Corpus] = &[
+    Corpus {
+        name: "S",
+        package: "golang-1.19-src",
+        inside: "usr/share/go-1.19",
+        tasks: &[
+            Task { name: "literal", kind: Kind::Grep, pattern: "ReadFromUDP" },
+            Task { name: "regex", kind: Kind::Grep, pattern: r"\bfunc \(\w+ \*?\w+\) Write\w*\(" },
+            Task { name: "no match", kind: Kind::Grep, pattern: "qzxjkvwyqzx" },
+            Task { name: "many matches", kind: Kind::Grep, pattern: "return" },
+            Task { name: "glob by mtime", kind: Kind::Glob("go"), pattern: "**/*.go" },
+        ],
+    },
+    Corpus {
+        name: "L",
+        package: "linux-source-6.1",
+        inside: "usr/src/linux-source-6.1.tar.xz",
+        tasks: &[
+            Task { name: "literal", kind: Kind::Grep, pattern: "mutex_lock_interruptible" },
+            Task { name: "regex", kind: Kind::Grep, pattern: r"\bk[mz]alloc_node\(\w+" },
+            Task { name: "no match", kind: Kind::Grep, pattern: "qzxjkvwyqzx" },
+            Task { name: "many matches", kind: Kind::Grep, pattern: "static int" },
+            Task { name: "glob by mtime", kind: Kind::Glob("rust"), pattern: "**/*.rs" },
+        ],
+    },
+];
+
+/// What is to be reached, as a share of ripgrep's time.
+const GREP_REACH: f64 = 0.95;
+const GLOB_REACH: f64 = 0.65;
+
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let rg = setup::ripgrep(false).context("no ripgrep to compare with")?;
+    let programs = build()?;
+    let cache = match &options.dir {
+        Some(dir) => dir.join("corpora"),
+        None => programs.join("../corpora"),
+    };
+    let version = Command::new(&rg).arg("--version").output()?.stdout;
+    println!("ms, median (p99) of {} rounds; peers: {}", options.rounds, first_line(&version));
+    println!("{:<18} {:>18} {:>18} {:>18}", "", "aos", "rg", "git grep");
+    for corpus in CORPORA {
+        let root = corpus.fetch(&cache)?;
+        let home = tempfile::tempdir()?;
+        let mut product = Product::start(&programs, home.path(), &root)?;
+        for task in corpus.tasks {
+            let ratio = measure(options, corpus, task, &root, &rg, &mut product)?;
+            let reach = if task.kind == Kind::Grep { GREP_REACH } else { GLOB_REACH };
+            let what = format!("{} {}, of ripgrep's time", corpus.name, task.name);
+            report.figure(&what, ratio, "×", Some(Reach::AtMost(reach)));
+        }
+    }
+    Ok(())
+}
+
+fn first_line(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).lines().next().unwrap_or_default().to_owned()
+}
+
+fn measure(
+    options: &Options,
+    corpus: &Corpus,
+    task: &Task,
+    root: &Path,
+    rg: &Path,
+    product: &mut Product,
+) -> anyhow::Result<f64> {
+    let (mut ours, mut theirs, mut git) = (Sample::default(), Sample::default(), Sample::default());
+    let (found, wanted) = (product.search(task)?, lines(task.rg(rg, root))?);
+    // A type of file brings ripgrep its hidden files too, and links are files to us: a few may differ.
+    let differ =
+        if task.kind == Kind::Grep { found != wanted } else { found.abs_diff(wanted) > wanted / 100 };
+    anyhow::ensure!(!differ, "{}: aos finds {found}, rg {wanted}", task.name);
+    for _ in 0..options.rounds {
+        ours.time(|| product.search(task).map(drop))?;
+        theirs.time(|| lines(task.rg(rg, root)).map(drop))?;
+        if task.kind == Kind::Grep {
+            git.time(|| lines(task.git(root)).map(drop))?;
+        }
+    }
+    let cell =
+        |sample: &Sample| format!("{:>9.1} ({:>6.1})", sample.median() / 1e3, sample.quantile(0.99) / 1e3);
+    println!(
+        "{:<18} {} {} {:>18}",
+        format!("{} {}", corpus.name, task.name),
+        cell(&ours),
+        cell(&theirs),
+        if task.kind == Kind::Grep { cell(&git) } else { "–".to_owned() },
+    );
+    Ok(ours.median() / theirs.median())
+}
+
+/// How many lines a command prints; they are read as an agent would read them.
+fn lines(mut command: Command) -> anyhow::Result<u64> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    Ok(output.stdout.iter().filter(|b| **b == b'\n').count() as u64)
+}
+
+impl Task {
+    fn rg(&self, rg: &Path, root: &Path) -> Command {
+        let mut command = Command::new(rg);
+        command.current_dir(root).args(["--no-config", "--color=never"]);
+        match self.kind {
+            Kind::Grep => command.args(["--line-number", "--no-heading", self.pattern, "."]),
+            Kind::Glob(kind) => command.args(["--files", "--sort=modified", "--type", kind, "."]),
+        };
+        command
+    }
+
+    fn git(&self, root: &Path) -> Command {
+        let mut command = Command::new("git");
+        let words = ["grep", "--line-number", "--no-color", "--perl-regexp", "-e", self.pattern];
+        command.current_dir(root).args(words);
+        command
+    }
+}
+
+impl Corpus {
+    /// Downloads, unpacks and commits the tree, once.
+    fn fetch(&self, cache: &Path) -> anyhow::Result<PathBuf> {
+        let root = cache.join(self.name);
+        if root.join(".git").join("HEAD").exists() {
+            return Ok(root.canonicalize()?);
+        }
+        println!("fetching {} for corpus {}", self.package, self.name);
+        std::fs::create_dir_all(cache)?;
+        let work = tempfile::tempdir_in(cache)?;
+        succeed(Command::new("apt-get").args(["-q", "download", self.package]).current_dir(work.path()))?;
+        let is_package = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "deb");
+        let package = std::fs::read_dir(work.path())?
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .find(is_package)
+            .context("apt-get downloaded nothing")?;
+        let unpacked = work.path().join("unpacked");
+        succeed(Command::new("dpkg-deb").arg("-x").args([&package, &unpacked]))?;
+        let inside = unpacked.join(self.inside);
+        let tree = if inside.is_dir() {
+            inside
+        } else {
+            let tree = work.path().join("tree");
+            std::fs::create_dir(&tree)?;
+            succeed(
+                Command::new("tar").args(["--strip-components=1", "-xf"]).arg(&inside).current_dir(&tree),
+            )?;
+            tree
+        };
+        clear_of_packaging(&tree)?;
+        for words in [
+            &["init", "--quiet"][..],
+            &["add", "--all", "--force"],
+            &[
+                "-c",
+                "user.name=bench",
+                "-c",
+                "user.email=bench@localhost",
+                "commit",
+                "--quiet",
+                "-m",
+                "corpus",
+            ],
+        ] {
+            succeed(Command::new("git").args(words).current_dir(&tree))?;
+        }
+        std::fs::rename(&tree, &root)?;
+        Ok(root.canonicalize()?)
+    }
+}
+
+/// Debian's kernel sources come with a rule that ignores all of them.
+fn clear_of_packaging(tree: &Path) -> anyhow::Result<()> {
+    let path = tree.join(".gitignore");
+    let rules = std::fs::read_to_string(&path).unwrap_or_default();
+    if let Some(start) = rules.find("# Debian packaging") {
+        std::fs::write(&path, &rules[..start])?;
+    }
+    Ok(())
+}
+
+fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.stdout(Stdio::null()).status()?;
+    anyhow::ensure!(status.success(), "{command:?} did not succeed");
+    Ok(())
+}
+
+/// Builds the product in release and says where the programs are.
+fn build() -> anyhow::Result<PathBuf> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let words = ["build", "--quiet", "--release", "--package", "aos", "--bins"];
+    anyhow::ensure!(Command::new(cargo).args(words).status()?.success(), "the product does not build");
+    let own = std::env::current_exe()?;
+    let target = own.parent().and_then(Path::parent).expect("BUG: xtask lies in target/<profile>");
+    Ok(target.join("release"))
+}
+
+/// A daemon with one session on a corpus.
+struct Product {
+    child: Child,
+    reader: BufReader<UnixStream>,
+    session: String,
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Product {
+    fn start(programs: &Path, home: &Path, root: &Path) -> anyhow::Result<Product> {
+        let child = Command::new(programs.join("aosd")).env("AOS_HOME", home).stdin(Stdio::null()).spawn()?;
+        let socket = home.join("run/aosd.sock");
+        let stream = (0..2000)
+            .find_map(|_| {
+                std::thread::sleep(Duration::from_millis(5));
+                UnixStream::connect(&socket).ok()
+            })
+            .context("the daemon does not answer")?;
+        let mut product = Product { child, reader: BufReader::new(stream), session: String::new() };
+        let opened =
+            product.ask("host.session.open", &json!({ "target": { "local": { "workdir": root } } }))?;
+        product.session = opened["session_id"].as_str().context("no session")?.to_owned();
+        Ok(product)
+    }
+
+    fn ask(&mut self, kind: &str, params: &Value) -> anyhow::Result<Value> {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": { "kind": kind, "params": params } });
+        self.reader.get_ref().write_all(format!("{call}\n").as_bytes())?;
+        let mut answer = String::new();
+        self.reader.read_line(&mut answer)?;
+        Ok(serde_json::from_str::<Value>(&answer)?["result"].take())
+    }
+
+    /// Searches and says how many rows came back.
+    fn search(&mut self, task: &Task) -> anyhow::Result<u64> {
+        let session = &self.session;
+        let params = json!({ "session_id": session, "pattern": task.pattern, "max_results": 1_000_000 });
+        let (kind, count) = match task.kind {
+            Kind::Grep => ("host.fs.grep", "match_count"),
+            Kind::Glob(_) => ("host.fs.glob", "count"),
+        };
+        let receipt = self.ask(kind, &params)?;
+        anyhow::ensure!(receipt["status"] == "ok", "{kind}: {receipt:.500}");
+        receipt[count].as_u64().context("no count")
+    }
+}
