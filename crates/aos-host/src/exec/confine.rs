@@ -1,7 +1,6 @@
 //! Confinement: privileges given up, limits, and the walls that a process puts around itself before it becomes the
 //! command: no new privileges, Landlock on the final mounts, and a filter of system calls.
 
-use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 
 use aos_model::limits::COMMAND_FILES;
@@ -12,11 +11,8 @@ use landlock::{
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    sock_filter,
-};
 
+use super::filter::Filters;
 use super::order::{Ground, Limits, User, Walls};
 
 /// Becomes `user` when there is one, and nobody that can do more than a plain process.
@@ -121,9 +117,8 @@ pub(super) fn wall_in(walls: &Walls, filters: &Filters) -> Result<(), (&'static 
     }
     // Descriptors of init: none of them reaches the program.
     close_from(3).map_err(|why| ("cannot close descriptors", why))?;
-    let own = walls.namespaces.is_some();
-    let filter = if own { &filters.own_processes } else { &filters.shared_processes };
     if walls.seccomp {
+        let filter = filters.of(walls.namespaces.is_some());
         seccompiler::apply_filter(filter).map_err(|_| ("cannot filter system calls", Errno::PERM))?;
     }
     Ok(())
@@ -184,186 +179,4 @@ pub(super) fn has_seccomp() -> bool {
     let answer: u32 = libc::SECCOMP_RET_ERRNO;
     // SAFETY: the call reads one number.
     unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const answer) == 0 }
-}
-
-/// The filters of system calls, compiled once.
-#[derive(Debug)]
-pub(super) struct Filters {
-    /// For commands with a pid namespace of their own: who debugs there debugs only itself.
-    own_processes: BpfProgram,
-    shared_processes: BpfProgram,
-}
-
-impl Filters {
-    pub(super) fn build() -> Filters {
-        let others = [denied(), rules(OTHERS)].into_iter().flatten().collect();
-        Filters { own_processes: program(denied()), shared_processes: program(others) }
-    }
-}
-
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
-
-/// Calls that look as if the kernel did not have them. `clone3` hides its flags from filters; without it the C
-/// library uses `clone`.
-const ABSENT: &[i64] =
-    &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_clone3];
-
-/// Reaching into other processes, where others are in sight.
-const OTHERS: &[i64] = &[
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
-];
-
-/// Calls that no command needs: mounts, keys, kernel modules, tracing, the clock, handles that bypass paths.
-const DENIED: &[i64] = &[
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    libc::SYS_setns,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_fanotify_init,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
-    libc::SYS_quotactl_fd,
-    libc::SYS_syslog,
-    libc::SYS_vhangup,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_lookup_dcookie,
-    libc::SYS_nfsservctl,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_iopl,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_ioperm,
-];
-
-/// Sockets that a command may have: of this machine, of the internet, and those that ask about interfaces.
-const FAMILIES: &[libc::c_int] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-
-/// Every kind of namespace: inside one a process would have capabilities again.
-const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
-    | libc::CLONE_NEWUSER
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWCGROUP
-    | CLONE_NEWTIME;
-const CLONE_NEWTIME: libc::c_int = 0x80;
-
-/// Calls that put words into a terminal that others read.
-const TERMINAL_TRICKS: [u64; 2] = [TIOCSTI, TIOCLINUX];
-const TIOCSTI: u64 = 0x5412;
-const TIOCLINUX: u64 = 0x541C;
-
-fn rules(calls: &[i64]) -> Rules {
-    calls.iter().map(|call| (*call, Vec::new())).collect()
-}
-
-fn denied() -> Rules {
-    let word = |argument: u8, operator: SeccompCmpOp, value: u64| {
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
-            .expect("BUG: the arguments of a call are numbered 0 to 5")
-    };
-    let rule = |conditions: Vec<SeccompCondition>| {
-        SeccompRule::new(conditions).expect("BUG: a rule has at least one condition")
-    };
-    let flag = |argument: u8, flag: u64| rule(vec![word(argument, SeccompCmpOp::MaskedEq(flag), flag)]);
-    let bits = (0..32).map(|bit| 1_u64 << bit).filter(|bit| NAMESPACES as u64 & bit != 0);
-    let each_flag: Vec<SeccompRule> = bits.map(|bit| flag(0, bit)).collect();
-    // Of `clone`, the low byte of the flags is the signal at the end, so the time namespace cannot be asked for there.
-    let clone_flags =
-        (8..32).map(|bit| 1_u64 << bit).filter(|bit| NAMESPACES as u64 & bit != 0).map(|bit| flag(0, bit));
-    let other_families =
-        FAMILIES.iter().map(|family| word(0, SeccompCmpOp::Ne, *family as u64)).collect::<Vec<_>>();
-    let mut denied = rules(DENIED);
-    denied.insert(libc::SYS_clone, clone_flags.collect());
-    denied.insert(libc::SYS_unshare, each_flag);
-    denied.insert(libc::SYS_socket, vec![rule(other_families)]);
-    denied.insert(
-        libc::SYS_ioctl,
-        TERMINAL_TRICKS.iter().map(|trick| rule(vec![word(1, SeccompCmpOp::Eq, *trick)])).collect(),
-    );
-    denied
-}
-
-/// A filter that answers EPERM to what the rules name, and lets the rest pass.
-fn program(rules: Rules) -> BpfProgram {
-    let arch = std::env::consts::ARCH.try_into().expect("BUG: built for an architecture that filters know");
-    let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)
-        .expect("BUG: to pass and to refuse are different");
-    let compiled: BpfProgram = filter.try_into().expect("BUG: the rules are few enough for a filter");
-    [before_all(), compiled].concat()
-}
-
-/// Calls by another machine's numbers (32-bit, x32) are refused before the rest, which would kill for them; and those
-/// that look absent have an answer of their own.
-fn before_all() -> BpfProgram {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    const NUMBER_AT: u32 = 0;
-    const ARCH_AT: u32 = 4;
-    const X32: u32 = 0x4000_0000;
-    #[cfg(target_arch = "x86_64")]
-    const NATIVE: u32 = 0xC000_003E;
-    #[cfg(target_arch = "aarch64")]
-    const NATIVE: u32 = 0xC000_00B7;
-    let line = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    let answer = |errno: i32| line(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32);
-    let mut lines = vec![
-        line(LOAD, 0, 0, ARCH_AT),
-        line(EQUAL, 1, 0, NATIVE),
-        answer(libc::EPERM),
-        line(LOAD, 0, 0, NUMBER_AT),
-        line(AT_LEAST, 0, 1, X32),
-        answer(libc::EPERM),
-    ];
-    for call in ABSENT {
-        lines.extend([line(EQUAL, 0, 1, *call as u32), answer(libc::ENOSYS)]);
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_filters_compile_and_fit_the_kernel() {
-        let filters = Filters::build();
-        for program in [filters.own_processes, filters.shared_processes] {
-            assert!(program.len() < 4096, "{} instructions", program.len());
-        }
-    }
 }

@@ -11,7 +11,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
-use super::confine::{self, Filters};
+use super::confine;
+use super::filter::Filters;
 use super::mounts;
 use super::order::{
     Ask, Cell, Ended, Handed, Order, Pinned, Stage, Trouble, receive_parcel, say_ended, say_failed,

@@ -11,6 +11,7 @@ mod abilities;
 mod cgroup;
 mod confine;
 mod environment;
+mod filter;
 mod init;
 mod mounts;
 mod order;

@@ -11,10 +11,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal};
 
-use super::confine::Filters;
+use super::filter::Filters;
 use super::init;
 use super::order::{
     Cell, Handed, Order, Parcel, Stage, Trouble, receive_parcel, say_alive, say_failed, send_order,
@@ -137,15 +138,16 @@ fn serve() -> Result<(), Errno> {
     let filters = Filters::build();
     let socket = rustix::stdio::stdin();
     let mut ready: Option<Ready> = None;
+    let mut last: Option<(Cell, OwnedFd)> = None;
     loop {
+        if let Some((cell, running)) = last.take_if(|(_, running)| is_time(socket, running)) {
+            drop(running);
+            ready = Ready::make(cell, &filters).ok();
+        }
         match receive_parcel(socket) {
             Ok(None) => return Ok(()),
             Ok(Some(parcel)) => {
-                launch(&parcel, ready.take(), &filters);
-                let cell = parcel.cell;
-                // The command is on its way; the next one finds an init waiting.
-                drop(parcel);
-                ready = Ready::make(cell, &filters).ok();
+                last = launch(&parcel, ready.take(), &filters).map(|init| (parcel.cell, init));
             }
             // An order that cannot be read is dropped, and its line with it: the daemon sees that.
             Err(Errno::INTR | Errno::BADMSG | Errno::MFILE | Errno::NFILE) => {}
@@ -154,8 +156,17 @@ fn serve() -> Result<(), Errno> {
     }
 }
 
-/// Gives an order to an init. What happens to it then is between the two and the daemon.
-fn launch(parcel: &Parcel, ready: Option<Ready>, filters: &Filters) {
+/// Whether to make an init for the next order now: when the last command has ended or runs on for a while, and nobody
+/// waits. Sooner it would take the processor from the command that was just launched.
+fn is_time(socket: BorrowedFd<'_>, running: &OwnedFd) -> bool {
+    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::new(running, PollFlags::IN)];
+    let patience = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let _ = rustix::event::poll(&mut set, Some(&patience));
+    set[0].revents().is_empty()
+}
+
+/// Gives an order to an init, and returns it. What happens then is between the two and the daemon.
+fn launch(parcel: &Parcel, ready: Option<Ready>, filters: &Filters) -> Option<OwnedFd> {
     let given = |ready: Ready| parcel.pass_on(&ready.socket).map(|()| ready);
     let waiting = ready.filter(|ready| ready.cell == parcel.cell);
     let took_it = match waiting.map(given) {
@@ -165,9 +176,11 @@ fn launch(parcel: &Parcel, ready: Option<Ready>, filters: &Filters) {
     match took_it {
         Ok(Ready { pidfd, .. }) => {
             let _ = say_alive(parcel.line(), pidfd.as_fd());
+            Some(pidfd)
         }
         Err(why) => {
             say_failed(parcel.line(), &Trouble::new(Stage::Walls, "cannot make a process", why));
+            None
         }
     }
 }

@@ -65,10 +65,19 @@ impl Disk {
         check(done == 0, || format!("cannot cut the power: {}", std::io::Error::last_os_error()))
     }
 
-    /// The power comes back. Nobody may hold a file of the old mount any more.
+    /// The power comes back. Nobody may hold a file of the old mount any more; a command that is just being started
+    /// somewhere on the machine may hold a copy of the mount itself for a moment, and then the dead one comes back.
     fn restore_power(&self) -> Outcome {
-        self.unmount()?;
-        self.mount()
+        for _ in 0..100 {
+            self.unmount()?;
+            self.mount()?;
+            let probe = self.at().join(".probe");
+            if std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe)).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err("the power does not come back: the old mount is still in use".to_owned())
     }
 
     fn unmount(&self) -> Outcome {
