@@ -167,6 +167,12 @@ impl Host {
         self.executor.retire();
     }
 
+    /// Finds out what the machine can do for commands, so that the first session need not wait for it; and the processes
+    /// that commands need are there from the start.
+    pub fn warm_up(&self) {
+        self.executor.abilities();
+    }
+
     /// Whether a process was started by a command of some session: such a one gives no orders.
     pub fn is_of_a_command(&self, pid: i32) -> bool {
         self.executor.started(pid)

@@ -105,6 +105,8 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     listen_for_signals(stop)?;
     let serving = server.clone();
     std::thread::Builder::new().name("accept".into()).spawn(move || serving.serve(&listener))?;
+    let warming = host.clone();
+    std::thread::Builder::new().name("warm-up".into()).spawn(move || warming.warm_up())?;
     announce(options);
     wait_and_drain(&server, &stopped, &log);
     host.retire();

@@ -373,13 +373,17 @@ fn target(root: BorrowedFd<'_>, at: &[u8], is_dir: bool) -> Result<OwnedFd, Errn
     for (index, name) in names.iter().enumerate() {
         dir = match open_in(dir.as_fd(), name) {
             Err(Errno::NOENT) => {
-                if is_dir || index + 1 < names.len() {
-                    rustix::fs::mkdirat(&dir, *name, Mode::from_raw_mode(0o755))?;
+                let made = if is_dir || index + 1 < names.len() {
+                    rustix::fs::mkdirat(&dir, *name, Mode::from_raw_mode(0o755))
                 } else {
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                    rustix::fs::openat(&dir, *name, flags, Mode::from_raw_mode(0o644))?;
+                    rustix::fs::openat(&dir, *name, flags, Mode::from_raw_mode(0o644)).map(drop)
+                };
+                // Commands of one session share its /tmp: another one may have been quicker.
+                match made {
+                    Ok(()) | Err(Errno::EXIST) => open_in(dir.as_fd(), name)?,
+                    Err(why) => return Err(why),
                 }
-                open_in(dir.as_fd(), name)?
             }
             outcome => outcome?,
         };
