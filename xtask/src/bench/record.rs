@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     println!("opening it: {:.0} ms (reach: 1000 ms)", opened.elapsed().as_secs_f64() * 1e3);
     println!(
         "journaled 1 KB reads over {CLIENTS} threads: {:.0} a second (reach: 20000)",
-        reads(&Arc::new(host), &root)?
+        reads(&host, &root)?
     );
     let replayed = Instant::now();
     let report = aos_store::replay(&home, None, &mut |_, _| {})?;
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start(home: &Path) -> anyhow::Result<Host> {
+fn start(home: &Path) -> anyhow::Result<Arc<Host>> {
     Ok(Host::start(Home::open(home)?, Machine::real(Durability::Process, 0o022))?.0)
 }
 
@@ -64,7 +64,7 @@ fn call(host: &Host, kind: &str, params: &str) -> anyhow::Result<String> {
 
 /// Real effects through the real spine: sessions first, then cheap requests from a few threads.
 fn build(home: &Path, root: &Path, entries: u64) -> anyhow::Result<()> {
-    let host = Arc::new(start(home)?);
+    let host = start(home)?;
     let sessions: Vec<String> = (0..SESSIONS).map(|_| open_session(&host, root)).collect::<Result<_, _>>()?;
     // All but a few are closed again, as in a home that has been used for a year.
     for session in &sessions[..SESSIONS - 100] {

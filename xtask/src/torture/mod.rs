@@ -5,6 +5,7 @@
 pub(crate) mod kill;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod load;
+pub(crate) mod undo;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,26 @@ use load::{Random, Tally, Taste};
 pub(crate) enum Torture {
     /// Kill the daemon under load, at random moments and system calls, and hold what is left against what was promised
     Kill(Kill),
+    /// Walk random histories of all file mutations with rollback, redo and restore, and hold the tree against copies
+    Undo(Undo),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Undo {
+    /// Makes a run again; left out: a new one each time
+    #[arg(long)]
+    seed: Option<u64>,
+    #[arg(long, default_value_t = 1_000)]
+    histories: u64,
+    /// Steps of each: turns, rollbacks, redos, restores
+    #[arg(long, default_value_t = 40)]
+    steps: usize,
+    /// Stop after so long, however many are done: 90s, 15m, 2h
+    #[arg(long = "for", value_name = "T", value_parser = duration)]
+    time: Option<Duration>,
+    /// The folder of `aosd` and `aos`; left out: they are built for release
+    #[arg(long, value_name = "DIR")]
+    binaries: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -48,20 +69,62 @@ const KILLS_PER_HOME: u64 = 50;
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
     match torture {
         Torture::Kill(options) => kill(options),
+        Torture::Undo(options) => undo(options),
     }
 }
 
-fn kill(options: &Kill) -> anyhow::Result<()> {
-    let binaries = match &options.binaries {
-        Some(folder) => folder.clone(),
+/// A home serves for so many histories: their sessions are closed, but its journal grows.
+const HISTORIES_PER_HOME: u64 = 50;
+
+fn undo(options: &Undo) -> anyhow::Result<()> {
+    let programs = programs(options.binaries.as_deref())?;
+    let seed = options.seed.unwrap_or_else(new_seed);
+    let until = options.time.map(|time| Instant::now() + time);
+    println!("torture undo: seed {seed}, {} histories of {} steps", options.histories, options.steps);
+    let bar = progress(options.histories, "histories");
+    let mut random = Random::new(seed);
+    let mut total = undo::Tally::default();
+    let begun = Instant::now();
+    while total.histories < options.histories
+        && until.is_none_or(|until| Instant::now() < until)
+        && total.is_clean()
+    {
+        let ground = Ground::new(&programs)?;
+        let histories = HISTORIES_PER_HOME.min(options.histories - total.histories);
+        let plan = undo::Plan { seed: random.number(), histories, steps: options.steps, until };
+        let tally = undo::torture(&ground.bench, &plan, &mut |tally| {
+            bar.set_position(total.histories + tally.histories);
+            bar.set_message(tally.to_string());
+        });
+        if !tally.is_clean() {
+            println!("kept for a look: {}", ground.keep().display());
+        }
+        total.add(tally);
+    }
+    bar.finish_and_clear();
+    for complaint in &total.complaints {
+        println!("{complaint}");
+    }
+    println!("torture undo: seed {seed}: {total} ({:.0} s)", begun.elapsed().as_secs_f64());
+    ensure!(total.is_clean(), "undo was not exact");
+    Ok(())
+}
+
+fn programs(binaries: Option<&Path>) -> anyhow::Result<Programs> {
+    let binaries = match binaries {
+        Some(folder) => folder.to_owned(),
         None => build()?,
     };
-    let programs = Programs { aosd: binaries.join("aosd"), aos: binaries.join("aos") };
+    Ok(Programs { aosd: binaries.join("aosd"), aos: binaries.join("aos") })
+}
+
+fn kill(options: &Kill) -> anyhow::Result<()> {
+    let programs = programs(options.binaries.as_deref())?;
     let seed = options.seed.unwrap_or_else(new_seed);
     let until = options.time.map(|time| Instant::now() + time);
     let strace = Command::new("strace").arg("-V").output().is_ok();
     println!("torture kill: seed {seed}, {} kills{}", options.kills, if strace { "" } else { ", no strace" });
-    let bar = progress(options.kills);
+    let bar = progress(options.kills, "kills");
     let mut random = Random::new(seed);
     let mut total = Tally::default();
     let begun = Instant::now();
@@ -127,10 +190,11 @@ fn report(total: &Tally, seed: u64, took: Duration) -> anyhow::Result<()> {
 }
 
 /// Shown on a terminal only.
-fn progress(kills: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} kills, this home: {wide_msg}")
-        .expect("BUG: the template is fixed");
-    ProgressBar::new(kills).with_style(style)
+fn progress(count: u64, of: &str) -> ProgressBar {
+    let style =
+        ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {of}, this home: {{wide_msg}}"))
+            .expect("BUG: the template is fixed");
+    ProgressBar::new(count).with_style(style)
 }
 
 /// Builds the product for release; the folder of its programs.
