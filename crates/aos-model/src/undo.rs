@@ -74,6 +74,8 @@ pub struct Expected {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unwound {
     pub before: BTreeMap<String, Node>,
+    /// What stands at these paths now was made by the changes, and goes. The path that it was made at stands beside.
+    pub gone: BTreeMap<String, String>,
     pub expected: BTreeMap<String, Expected>,
 }
 
@@ -107,12 +109,17 @@ impl Unwound {
             self.expect(to, touch, record.before.as_ref());
             return self.move_back(&record.path, to);
         }
+        if let Some(before) = record.before.as_ref().filter(|_| record.mode_only) {
+            let node = self.at(&record.path).with_mode(before.mode);
+            self.before.insert(record.path.clone(), node);
+            return;
+        }
+        if (record.after.is_some() || touch.explicit)
+            && let Node::Current { path, .. } = self.at(&record.path)
+        {
+            self.gone.insert(path, record.path.clone());
+        }
         let was = match &record.before {
-            Some(before) if record.mode_only => {
-                let node = self.at(&record.path).with_mode(before.mode);
-                self.before.insert(record.path.clone(), node);
-                return;
-            }
             Some(_) => {
                 Node::Kept { snapshot_id: touch.snapshot_id.clone(), path: record.path.clone(), mode: None }
             }

@@ -37,6 +37,9 @@ pub(crate) struct Undo {
     /// Steps of each: turns, rollbacks, redos, restores
     #[arg(long, default_value_t = 40)]
     steps: usize,
+    /// One history alone, by the seed that a complaint names
+    #[arg(long, value_name = "SEED")]
+    only: Option<u64>,
     /// Stop after so long, however many are done: 90s, 15m, 2h
     #[arg(long = "for", value_name = "T", value_parser = duration)]
     time: Option<Duration>,
@@ -91,7 +94,8 @@ fn undo(options: &Undo) -> anyhow::Result<()> {
     {
         let ground = Ground::new(&programs)?;
         let histories = HISTORIES_PER_HOME.min(options.histories - total.histories);
-        let plan = undo::Plan { seed: random.number(), histories, steps: options.steps, until };
+        let (seed, steps, only) = (random.number(), options.steps, options.only);
+        let plan = undo::Plan { seed, histories, steps, only, until };
         let tally = undo::torture(&ground.bench, &plan, &mut |tally| {
             bar.set_position(total.histories + tally.histories);
             bar.set_message(tally.to_string());

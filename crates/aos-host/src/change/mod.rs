@@ -82,28 +82,17 @@ pub(crate) enum Step {
     /// A file or a link, new or in place of something else.
     Put(Put),
     /// A file, a link or a whole folder, gone. `bytes` is all that goes with it.
-    Remove {
-        at: Spot,
-        before: Meta,
-        bytes: u64,
-    },
+    Remove { at: Spot, before: Meta, bytes: u64 },
     MakeDir {
         at: Spot,
         mode: u32,
+        /// Owner, ACL and attributes, where it had some.
+        dress: Option<Dress>,
     },
     /// A folder with another mode.
-    SetMode {
-        at: Spot,
-        before: Meta,
-        mode: u32,
-    },
+    SetMode { at: Spot, before: Meta, mode: u32 },
     /// Something under another name. What stood there is displaced.
-    Rename {
-        from: Spot,
-        before: Meta,
-        to: Spot,
-        replaced: Option<Meta>,
-    },
+    Rename { from: Spot, before: Meta, to: Spot, replaced: Option<Meta> },
 }
 
 #[derive(Debug)]
@@ -156,11 +145,11 @@ impl Content {
     }
 }
 
-/// What a file wears beside its mode.
+/// What a file or a folder wears beside its mode, and nothing else.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dress {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+    /// User and group.
+    pub(crate) owner: Option<(u32, u32)>,
     pub(crate) xattrs: Vec<(String, Vec<u8>)>,
 }
 
@@ -228,28 +217,13 @@ impl Parents {
                     shown: jail.shown(&absolute),
                     absolute: absolute.clone(),
                 };
-                steps.push(Step::MakeDir { at, mode });
+                steps.push(Step::MakeDir { at, mode, dress: None });
                 self.made.push((absolute.clone(), steps.len() - 1));
                 steps.len() - 1
             });
             dir = DirAt::Made(step);
         }
         Spot { dir, name: last.clone(), absolute: found.absolute().to_vec(), shown: found.shown().to_owned() }
-    }
-}
-
-impl Parents {
-    /// A folder at `found`, of that mode, for what comes later to lie in.
-    pub(crate) fn folder(
-        &mut self,
-        found: &Found,
-        steps: &mut Vec<Step>,
-        (parents_mode, mode): (u32, u32),
-        jail: &crate::jail::Jail,
-    ) {
-        let at = self.spot(found, steps, parents_mode, jail);
-        self.made.push((at.absolute.clone(), steps.len()));
-        steps.push(Step::MakeDir { at, mode });
     }
 }
 

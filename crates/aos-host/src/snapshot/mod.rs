@@ -4,6 +4,7 @@
 //! index of those entries, read from the journal when it is first needed. What was displaced waits in the bank; it
 //! is settled (hashed, shared, listed in a manifest) beside the session's work, and before anybody reads it.
 
+mod build;
 mod capture;
 mod restore;
 mod settle;

@@ -190,17 +190,14 @@ fn examine(
             let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
             Kept { kind: KeptKind::Symlink, target: Some(show(target.as_bytes())), mode: None, ..owner }
         }
-        Kind::Dir => Kept { kind: KeptKind::Dir, ..owner },
+        Kind::Dir => {
+            let xattrs = worn(&open_own(dir, name, &meta)?)?;
+            Kept { kind: KeptKind::Dir, xattrs, ..owner }
+        }
         Kind::File => {
-            let file = open_own(dir, name, &meta)?;
-            let xattrs = attributes(&file)?.into_iter().map(|(name, value)| (name, Base64(value)));
-            Kept {
-                kind: KeptKind::File,
-                body_hash: Some(hash_of(dir, name, Kind::File)?),
-                size_bytes: Some(meta.size),
-                xattrs: xattrs.collect(),
-                ..owner
-            }
+            let xattrs = worn(&open_own(dir, name, &meta)?)?;
+            let body_hash = Some(hash_of(dir, name, Kind::File)?);
+            Kept { kind: KeptKind::File, body_hash, size_bytes: Some(meta.size), xattrs, ..owner }
         }
         // A FIFO or a socket has no content; it cannot be brought back and is not listed.
         Kind::Other => return Ok(()),
@@ -213,6 +210,10 @@ fn examine(
         }
     }
     Ok(())
+}
+
+fn worn(file: &OwnedFd) -> Result<BTreeMap<String, Base64>, Errno> {
+    Ok(attributes(file)?.into_iter().map(|(name, value)| (name, Base64(value))).collect())
 }
 
 /// A pre-image is ours: where its mode keeps even us from reading, it is opened up. What its mode was is written down.

@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) histories: u64,
     pub(crate) steps: usize,
+    /// One history alone, by the seed that a complaint names.
+    pub(crate) only: Option<u64>,
     pub(crate) until: Option<Instant>,
 }
 
@@ -90,7 +92,7 @@ pub(crate) fn torture(bench: &Bench, plan: &Plan, progress: &mut dyn FnMut(&Tall
         Err(why) => return Tally { faults: 1, complaints: vec![why], ..tally },
     };
     while tally.histories < plan.histories && plan.until.is_none_or(|until| Instant::now() < until) {
-        let seed = random.number();
+        let seed = plan.only.unwrap_or_else(|| random.number());
         let root = bench.roots[tally.histories as usize % bench.roots.len()].join(format!("h{seed:x}"));
         tally.histories += 1;
         if let Err(why) = history(bench, &root, seed, plan.steps, &mut daemon, &mut tally) {
@@ -166,9 +168,11 @@ fn history(
         undone: Vec::new(),
         number: 0,
         told: Vec::new(),
+        past: Vec::new(),
     };
     for step in 1..=steps {
         let outcome = walk.step(step % 10 == 0);
+        walk.past.push(walk.now.clone());
         outcome
             .map_err(|wrong| Wrong { text: format!("{}\n{}", wrong.text, walk.told.join("\n")), ..wrong })?;
     }
@@ -189,6 +193,8 @@ struct Call {
     id: String,
     before: Tree,
     after: Tree,
+    /// How many trees there were when it was made.
+    made_at: usize,
 }
 
 struct Walk<'a> {
@@ -205,6 +211,8 @@ struct Walk<'a> {
     number: u64,
     /// What was asked and answered so far, for people.
     told: Vec<String>,
+    /// The tree after each step so far.
+    past: Vec<Tree>,
 }
 
 /// What an effect came to.
@@ -317,7 +325,7 @@ impl Walk<'_> {
             if answer.receipt["snapshot_id"].is_string() {
                 turn.id = answer.receipt["turn_id"].as_str().unwrap_or_default().to_owned();
                 let id = answer.receipt["tool_call_id"].as_str().unwrap_or_default().to_owned();
-                turn.calls.push(Call { id, before, after: self.now.clone() });
+                turn.calls.push(Call { id, before, after: self.now.clone(), made_at: self.past.len() });
             }
         }
         self.push(turn);
@@ -432,7 +440,10 @@ impl Walk<'_> {
         self.tally.restores += 1;
         let found = copy_of(&self.root);
         let paths = differing(&call.before, &call.after);
-        let undisturbed = paths.iter().all(|path| same(self.now.get(path), call.after.get(path)));
+        // A file that moved is known again by its identity; one that was changed and brought back since is another.
+        let since = self.past[call.made_at..].iter().chain([&self.now]);
+        let as_left = |tree: &Tree| paths.iter().all(|path| same(tree.get(path), call.after.get(path)));
+        let undisturbed = since.into_iter().all(as_left);
         if !answer.is("ok") {
             self.tally.conflicts += u64::from(answer.is("conflict"));
             let allowed = answer.killed || (answer.is("conflict") && !undisturbed);
@@ -442,22 +453,29 @@ impl Walk<'_> {
                 || format!("it was not taken back, and yet: {}", explain(&self.now, &found)),
             );
         }
-        self.taken_back(&call, &paths, &found)?;
+        self.taken_back(&call, &paths, &found, undisturbed)?;
         self.left_alone(&found)?;
         self.times_are_new(&answer, &found)?;
         let before = std::mem::replace(&mut self.now, found);
         if !differing(&before, &self.now).is_empty() {
             let id = answer.receipt["tool_call_id"].as_str().unwrap_or_default().to_owned();
             let turn_id = answer.receipt["turn_id"].as_str().unwrap_or_default().to_owned();
-            let calls = vec![Call { id, before: before.clone(), after: self.now.clone() }];
+            let calls =
+                vec![Call { id, before: before.clone(), after: self.now.clone(), made_at: self.past.len() }];
             self.push(Turn { id: turn_id, before, after: Tree::new(), calls });
         }
         Ok(())
     }
 
     /// What the call changed is as before it; what it did not is as it was just now, except what moved with a folder.
-    fn taken_back(&self, call: &Call, paths: &[String], found: &Tree) -> Result<(), Wrong> {
-        for path in paths {
+    fn taken_back(
+        &self,
+        call: &Call,
+        paths: &[String],
+        found: &Tree,
+        undisturbed: bool,
+    ) -> Result<(), Wrong> {
+        for path in paths.iter().filter(|_| undisturbed) {
             let stays = call.before.get(path).is_none()
                 && found.get(path).is_some_and(tree::Thing::is_folder)
                 && found
@@ -471,8 +489,13 @@ impl Walk<'_> {
                 format!("{} was not taken back: {}", call.id, explain(&only(&call.before), &only(found)))
             })?;
         }
+        let is_below =
+            |path: &str, root: &str| path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+        // A folder above is made again where it was missing.
+        let made =
+            |path: &str| !self.now.contains_key(path) && paths.iter().any(|below| is_below(below, path));
         let concerned =
-            |path: &str| paths.iter().any(|root| path == root || path.starts_with(&format!("{root}/")));
+            |path: &str| made(path) || paths.iter().any(|root| path == root || is_below(path, root));
         for path in differing(&self.now, found) {
             ensure(concerned(&path), || format!("{} never touched {path}, which changed", call.id))?;
         }
@@ -482,9 +505,12 @@ impl Walk<'_> {
     /// Somebody outside writes a file of the last turn: rolling back is a conflict and touches nothing.
     fn meddled(&mut self) -> Result<(), Wrong> {
         let Some(turn) = self.done.last() else { return self.turn(false) };
-        let is_file =
-            |path: &String| matches!(self.now.get(path).map(|thing| &thing.kind), Some(Kind::File { .. }));
-        let files: Vec<String> = differing(&turn.before, &turn.after).into_iter().filter(is_file).collect();
+        // What the turn wrote; what only moved with a folder goes back with it, whatever was done to it.
+        let is_new = |path: &String| match self.now.get(path).map(|thing| &thing.kind) {
+            Some(kind @ Kind::File { .. }) => !turn.before.values().any(|known| known.kind == *kind),
+            _ => false,
+        };
+        let files: Vec<String> = differing(&turn.before, &turn.after).into_iter().filter(is_new).collect();
         let Some(path) = files.first() else { return self.turn(false) };
         let on_disk = tree::on_disk(&self.root, path);
         let content = std::fs::read(&on_disk).map_err(|why| why.to_string())?;
