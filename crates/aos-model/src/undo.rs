@@ -12,6 +12,7 @@ use crate::state::{Image, PathRecord};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touch {
     pub seq: u64,
+    pub turn_id: Option<String>,
     pub snapshot_id: String,
     /// Captured by hand, before anything happened: it has no image of afterwards.
     pub explicit: bool,
@@ -26,22 +27,33 @@ pub enum Node {
         path: String,
         mode: Option<u32>,
     },
-    /// What the snapshot's manifest keeps under this path; nothing kept there means nothing was there.
+    /// What a snapshot keeps of it.
     Kept {
-        snapshot_id: String,
-        path: String,
+        piece: Piece,
         mode: Option<u32>,
     },
     Absent,
+}
+
+/// A pre-image, or what lay below one that was a folder. Where a folder's piece holds nothing, nothing was there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    pub snapshot_id: String,
+    /// The pre-image's name in the bank: one path may have several in a snapshot.
+    pub bank: String,
+    /// Where the pre-image was.
+    pub path: String,
+    /// And from there on; empty, or beginning with a slash.
+    pub suffix: String,
 }
 
 impl Node {
     fn below(&self, suffix: &str) -> Node {
         match self {
             Node::Current { path, .. } => Node::current(format!("{path}{suffix}")),
-            Node::Kept { snapshot_id, path, .. } => {
-                let snapshot_id = snapshot_id.clone();
-                Node::Kept { snapshot_id, path: format!("{path}{suffix}"), mode: None }
+            Node::Kept { piece, .. } => {
+                let suffix = format!("{}{suffix}", piece.suffix);
+                Node::Kept { piece: Piece { suffix, ..piece.clone() }, mode: None }
             }
             Node::Absent => Node::Absent,
         }
@@ -54,7 +66,7 @@ impl Node {
     fn with_mode(self, was: u32) -> Node {
         match self {
             Node::Current { path, .. } => Node::Current { path, mode: Some(was) },
-            Node::Kept { snapshot_id, path, .. } => Node::Kept { snapshot_id, path, mode: Some(was) },
+            Node::Kept { piece, .. } => Node::Kept { piece, mode: Some(was) },
             Node::Absent => Node::Absent,
         }
     }
@@ -120,8 +132,14 @@ impl Unwound {
             self.gone.insert(path, record.path.clone());
         }
         let was = match &record.before {
-            Some(_) => {
-                Node::Kept { snapshot_id: touch.snapshot_id.clone(), path: record.path.clone(), mode: None }
+            Some(before) => {
+                let piece = Piece {
+                    snapshot_id: touch.snapshot_id.clone(),
+                    bank: before.bank.clone().unwrap_or_default(),
+                    path: record.path.clone(),
+                    suffix: String::new(),
+                };
+                Node::Kept { piece, mode: None }
             }
             None => Node::Absent,
         };
@@ -208,11 +226,17 @@ mod tests {
     }
 
     fn touch(seq: u64, paths: Vec<PathRecord>) -> Touch {
-        Touch { seq, snapshot_id: format!("snap_{seq}"), explicit: false, paths }
+        Touch { seq, turn_id: None, snapshot_id: format!("snap_{seq}"), explicit: false, paths }
+    }
+
+    fn kept_below(seq: u64, path: &str, suffix: &str) -> Node {
+        let snapshot_id = format!("snap_{seq}");
+        let piece = Piece { snapshot_id, bank: String::new(), path: path.into(), suffix: suffix.into() };
+        Node::Kept { piece, mode: None }
     }
 
     fn kept(seq: u64, path: &str) -> Node {
-        Node::Kept { snapshot_id: format!("snap_{seq}"), path: path.into(), mode: None }
+        kept_below(seq, path, "")
     }
 
     #[test]
@@ -250,6 +274,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_made_goes_from_where_it_is_now_even_where_something_else_shall_be() {
+        // move a to b, make a new a, move it to c, move d to a: the new one is at c
+        let made = vec![put("a", None, "new")];
+        let history =
+            [touch(1, moved("a", "b")), touch(2, made), touch(3, moved("a", "c")), touch(4, moved("d", "a"))];
+        let unwound = Unwound::of(&history);
+        assert_eq!(unwound.gone, BTreeMap::from([("c".to_owned(), "a".to_owned())]));
+        assert_eq!(
+            (unwound.at("a"), unwound.at("d")),
+            (Node::current("b".into()), Node::current("a".into()))
+        );
+    }
+
+    #[test]
     fn names_that_were_swapped_are_swapped_back() {
         let history = [touch(1, moved("a", "t")), touch(2, moved("b", "a")), touch(3, moved("t", "b"))];
         let unwound = Unwound::of(&history);
@@ -277,6 +315,6 @@ mod tests {
         ];
         let unwound = Unwound::of(&history);
         assert_eq!(unwound.at("d"), kept(1, "d"));
-        assert_eq!(unwound.at("d/x"), kept(1, "d/x"));
+        assert_eq!(unwound.at("d/x"), kept_below(1, "d", "/x"));
     }
 }

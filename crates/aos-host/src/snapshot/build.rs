@@ -206,7 +206,7 @@ impl<'a> Builder<'a> {
     /// What still stands where the goal is now, once everything went that had to.
     fn left_standing(&self, task: &Task<'_>) -> Option<Meta> {
         let now_at = &task.goal.now_at;
-        task.now().filter(|_| !self.sets.leaving.contains(now_at) && !self.cleared.contains(now_at))
+        task.now().filter(|_| !self.has_gone(now_at))
     }
 
     fn set_mode(&mut self, task: &Task<'_>, mode: u32) -> Result<(), Refusal> {
@@ -261,9 +261,11 @@ impl<'a> Builder<'a> {
             (_, Found::Here(place)) => (DirAt::Pinned(place.dir.clone()), slashes[slashes.len() - 1]),
             (_, Found::Below { base, missing, .. }) => {
                 let first = slashes[slashes.len() - missing.len()];
-                let blocked = base.meta.is_some() && !self.has_made_room(&task.goal.now_at);
-                if blocked {
-                    task.here.with_parent()?;
+                if let Some(blocker) = task.blocker().filter(|path| !self.has_gone(path)) {
+                    return Err(Refusal::new(
+                        Code::ChangedSince,
+                        format!("{blocker} is no folder any more; nothing was touched. Move it away first"),
+                    ));
                 }
                 (DirAt::Pinned(base.dir.clone()), first)
             }
@@ -286,9 +288,9 @@ impl<'a> Builder<'a> {
         Ok(Spot { dir, name: absolute[from..].to_vec(), shown: task.goal.path.clone(), absolute })
     }
 
-    /// Whether what stood in the place of a folder above the path is gone by then.
-    fn has_made_room(&self, path: &str) -> bool {
-        ancestors(path).any(|above| self.cleared.contains(above) || self.sets.leaving.contains(above))
+    /// Whether what stood at a path now is gone by then.
+    fn has_gone(&self, path: &str) -> bool {
+        self.cleared.contains(path) || self.sets.leaving.contains(path)
     }
 
     fn absolute(&self, path: &str) -> Result<Vec<u8>, Refusal> {

@@ -226,6 +226,7 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
                 if let Fact::Captured(record) = fact {
                     touches.push(Touch {
                         seq,
+                        turn_id: entry.turn_id.as_deref().map(str::to_owned),
                         snapshot_id: record.snapshot_id.clone(),
                         explicit: record.explicit,
                         paths: record.paths.clone(),

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use aos_model::policy::Op;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Conflict, Refusal};
-use aos_model::state::Image;
-use aos_model::undo::{Expected, Node, Touch, Unwound};
+use aos_model::state::{Image, PathRecord};
+use aos_model::undo::{Expected, Node, Piece, Touch, Unwound};
 use aos_store::{Kept, KeptKind, Manifest};
 use rustix::io::Errno;
 
@@ -43,6 +43,8 @@ pub(super) struct Goal {
     pub(super) path: String,
     /// Where the folder that will hold it, or the path itself, is at this moment.
     pub(super) now_at: String,
+    /// Its folder is one that is made for it: nothing stands there yet.
+    is_new: bool,
     pub(super) aim: Aim,
     /// How our changes left what stands there now.
     expected: Option<Expected>,
@@ -81,19 +83,30 @@ impl Goals {
         let mut manifests = Manifests { host, live, read: BTreeMap::new() };
         let mut paths: BTreeSet<String> = unwound.before.keys().cloned().collect();
         for (path, node) in &unwound.before {
-            if let Node::Kept { snapshot_id, path: kept_as, .. } = node {
-                let below = manifests.below(snapshot_id, kept_as)?;
-                paths.extend(below.into_iter().map(|suffix| format!("{path}{suffix}")));
+            if let Node::Kept { piece, .. } = node {
+                let manifest = manifests.get(&piece.snapshot_id)?;
+                let below =
+                    manifest.below(&piece.bank).filter_map(|suffix| suffix.strip_prefix(&piece.suffix));
+                let below = below.filter(|rest| rest.starts_with('/'));
+                paths.extend(below.map(|rest| format!("{path}{rest}")));
             }
         }
         let wanted = |path: &str| only.is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
         let left = |path: &str| unwound.expected.get(path).cloned();
+        let leaving: BTreeSet<&str> = unwound
+            .before
+            .iter()
+            .filter_map(|(path, node)| match node {
+                Node::Current { path: from, .. } if from != path => Some(from.as_str()),
+                _ => None,
+            })
+            .collect();
         let mut goals = Vec::new();
         for path in paths.into_iter().filter(|path| wanted(path)) {
             let aim = match unwound.at(&path) {
                 Node::Absent => continue,
-                Node::Kept { snapshot_id, path: kept_as, mode } => {
-                    let Some(kept) = manifests.kept(&snapshot_id, &kept_as, mode)? else { continue };
+                Node::Kept { piece, mode } => {
+                    let Some(kept) = manifests.kept(&piece, mode)? else { continue };
                     Aim::Kept(kept)
                 }
                 Node::Current { path: from, mode: Some(mode) } if from == path => Aim::Mode(mode),
@@ -102,13 +115,19 @@ impl Goals {
                 Node::Current { .. } if !unwound.before.contains_key(&path) => continue,
                 Node::Current { path: from, .. } => Aim::From(from),
             };
-            let now_at = now_at(&unwound, &path);
+            let reached = now_at(&unwound, &leaving, &path);
+            let is_new = reached.is_none();
+            let now_at = reached.unwrap_or_else(|| path.clone());
             let expected_there = if let Aim::From(from) = &aim { left(from) } else { None };
-            goals.push(Goal { expected: left(&now_at), path, now_at, aim, expected_there });
+            let expected = if is_new { None } else { left(&now_at) };
+            goals.push(Goal { path, now_at, is_new, aim, expected, expected_there });
         }
         // Where something is put back in its place, that decides what becomes of what stands there.
-        let replaced: BTreeSet<&String> =
-            goals.iter().filter(|goal| matches!(goal.aim, Aim::Kept(_))).map(|goal| &goal.now_at).collect();
+        let replaced: BTreeSet<&String> = goals
+            .iter()
+            .filter(|goal| matches!(goal.aim, Aim::Kept(_)) && !goal.is_new)
+            .map(|goal| &goal.now_at)
+            .collect();
         let gone = unwound.gone.iter().filter(|(path, _)| !replaced.contains(path));
         let gone = gone.filter(|(path, made_at)| wanted(path) || wanted(made_at));
         let gone = gone.map(|(path, _)| Gone { path: path.clone(), expected: left(path) }).collect();
@@ -181,7 +200,15 @@ pub(super) struct Task<'f> {
 impl Task<'_> {
     /// What stands where the goal is now.
     pub(super) fn now(&self) -> Option<Meta> {
-        standing(self.here, &self.goal.now_at)
+        standing(self.here, &self.goal.now_at).filter(|_| !self.goal.is_new)
+    }
+
+    /// The path of what is no folder, where a folder above the goal should be.
+    pub(super) fn blocker(&self) -> Option<&str> {
+        let Found::Below { base, missing, .. } = self.here else { return None };
+        base.meta?;
+        let slashes = self.goal.now_at.rmatch_indices('/').map(|(slash, _)| slash);
+        slashes.take(missing.len() - 1).last().map(|slash| &self.goal.now_at[..slash])
     }
 
     /// What comes from the other path.
@@ -202,15 +229,20 @@ pub(super) fn standing(found: &Found, path: &str) -> Option<Meta> {
 }
 
 /// Where a path of before is reached at this moment: below a folder that moved, that is where the folder is now.
-fn now_at(unwound: &Unwound, path: &str) -> String {
+/// `None` below a folder that is to be made anew because the one that is there now goes elsewhere.
+fn now_at(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str) -> Option<String> {
     let above = path.rmatch_indices('/').find_map(|(slash, _)| {
         let (ancestor, suffix) = path.split_at(slash);
-        match unwound.before.get(ancestor)? {
-            Node::Current { path, .. } => Some(format!("{path}{suffix}")),
-            Node::Kept { .. } | Node::Absent => Some(path.to_owned()),
-        }
+        Some((ancestor, suffix, unwound.before.get(ancestor)?))
     });
-    above.unwrap_or_else(|| path.to_owned())
+    match above {
+        Some((_, suffix, Node::Current { path, .. })) => Some(format!("{path}{suffix}")),
+        Some((ancestor, suffix, Node::Kept { .. })) => {
+            let folder = now_at(unwound, leaving, ancestor)?;
+            (!leaving.contains(folder.as_str())).then(|| format!("{folder}{suffix}"))
+        }
+        Some((_, _, Node::Absent)) | None => Some(path.to_owned()),
+    }
 }
 
 fn is_or_below(path: &str, root: &str) -> bool {
@@ -238,29 +270,15 @@ impl Manifests<'_> {
         Ok(&self.read[snapshot_id])
     }
 
-    /// What is kept below a path, as suffixes that begin with a slash.
-    fn below(&mut self, snapshot_id: &str, path: &str) -> Result<Vec<String>, Refusal> {
-        let prefix = format!("{path}/");
-        let entries = &self.get(snapshot_id)?.entries;
-        let below = entries.range(prefix.clone()..).map(|(kept, _)| kept);
-        let below = below.take_while(|kept| kept.starts_with(&prefix));
-        Ok(below.map(|kept| kept[path.len()..].to_owned()).collect())
-    }
-
     /// What stood at a path; `None` where nothing did.
-    fn kept(&mut self, snapshot_id: &str, path: &str, mode: Option<u32>) -> Result<Option<Kept>, Refusal> {
-        let manifest = self.get(snapshot_id)?;
-        let Some(kept) = manifest.entries.get(path) else {
+    fn kept(&mut self, piece: &Piece, mode: Option<u32>) -> Result<Option<Kept>, Refusal> {
+        let Piece { snapshot_id, bank, path, suffix } = piece;
+        match self.get(snapshot_id)?.kept(bank, path, suffix) {
+            Some(kept) => Ok(Some(Kept { mode: mode.or(kept.mode), ..kept.clone() })),
             // Below a folder that is kept, what is not listed was not there. The path itself must be.
-            let above = path.rmatch_indices('/').any(|(at, _)| manifest.entries.contains_key(&path[..at]));
-            return if above {
-                Ok(None)
-            } else {
-                Err(damaged(&format!("the pre-image of {path} is missing")))
-            };
-        };
-        let kept = Kept { mode: mode.or(kept.mode), ..kept.clone() };
-        Ok((kept.kind != KeptKind::Absent).then_some(kept))
+            None if !suffix.is_empty() => Ok(None),
+            None => Err(damaged(&format!("the pre-image of {path} is missing"))),
+        }
     }
 }
 
@@ -280,9 +298,15 @@ struct Judge<'a> {
 pub(super) struct Sets {
     pub(super) removed: BTreeSet<String>,
     pub(super) leaving: BTreeSet<String>,
+    /// And those that something else is put in the place of.
+    replaced: BTreeSet<String>,
 }
 
 impl Sets {
+    pub(super) fn goes(&self, path: &str) -> bool {
+        self.removed.contains(path) || self.leaving.contains(path)
+    }
+
     /// Whether a folder holds anything that neither goes nor leaves.
     pub(super) fn holds_others(&self, place: &Place, path: &str) -> Result<bool, Refusal> {
         let fail = |why| place.fault("look into", why);
@@ -315,7 +339,9 @@ impl<'a> Judge<'a> {
             Aim::From(from) if task.coming().is_some() => Some(from.clone()),
             Aim::From(_) | Aim::Kept(_) | Aim::Mode(_) => None,
         });
-        Judge { host, live, sets: Sets { removed, leaving: leaving.collect() } }
+        let kept = tasks.iter().filter(|task| matches!(task.goal.aim, Aim::Kept(_)) && !task.goal.is_new);
+        let replaced = kept.map(|task| task.goal.now_at.clone()).collect();
+        Judge { host, live, sets: Sets { removed, leaving: leaving.collect(), replaced } }
     }
 
     /// Whether the path already is what it shall be.
@@ -348,13 +374,18 @@ impl<'a> Judge<'a> {
         if self.buries_others(task)? {
             return Ok(Some(outside(&goal.now_at)));
         }
+        if let Some(blocker) =
+            task.blocker().filter(|path| !self.sets.goes(path) && !self.sets.replaced.contains(*path))
+        {
+            return self.newest(blocker, 0, |record| Ok(record.after.is_some())).map(Some);
+        }
         if let Aim::From(from) = &goal.aim {
             let coming = self.changed(from, task.other, task.coming(), goal.expected_there.as_ref())?;
             if coming.is_some() {
                 return Ok(coming);
             }
         }
-        let goes = self.sets.removed.contains(&goal.now_at) || self.sets.leaving.contains(&goal.now_at);
+        let goes = self.sets.goes(&goal.now_at);
         let now = task.now();
         let moves = matches!(goal.aim, Aim::From(_));
         if moves && (goes || now.is_none()) {
@@ -423,13 +454,22 @@ impl<'a> Judge<'a> {
 
     /// The newest tool call after `seq` that left the path as it stands; else somebody outside.
     fn blame(&self, path: &str, found: &Found, now: Option<Meta>, seq: u64) -> Result<Conflict, Refusal> {
+        self.newest(path, seq, |record| self.is_as_left(found, now, record.after.as_ref()))
+    }
+
+    /// The newest tool call after `seq` whose record of the path fits.
+    fn newest(
+        &self,
+        path: &str,
+        seq: u64,
+        fits: impl Fn(&PathRecord) -> Result<bool, Refusal>,
+    ) -> Result<Conflict, Refusal> {
         for snapshot in super::all(self.host, self.live)?.iter().rev() {
-            for touch in
-                super::touches(self.host, snapshot.seqs.iter().copied().filter(|s| *s > seq))?.iter().rev()
-            {
+            let later = snapshot.seqs.iter().copied().filter(|later| *later > seq);
+            for touch in super::touches(self.host, later)?.iter().rev() {
                 let left = touch.paths.iter().rev().find(|record| record.path == path);
                 if let Some(record) = left
-                    && self.is_as_left(found, now, record.after.as_ref())?
+                    && fits(record)?
                 {
                     let by = author(self.host, touch.seq).unwrap_or_else(|| "outside".to_owned());
                     return Ok(Conflict { path: path.to_owned(), changed_by: by });

@@ -443,7 +443,11 @@ impl Walk<'_> {
         // A file that moved is known again by its identity; one that was changed and brought back since is another.
         let since = self.past[call.made_at..].iter().chain([&self.now]);
         let as_left = |tree: &Tree| paths.iter().all(|path| same(tree.get(path), call.after.get(path)));
-        let undisturbed = since.into_iter().all(as_left);
+        let is_free = |path: &String| {
+            let mut above = path.match_indices('/').filter_map(|(slash, _)| self.now.get(&path[..slash]));
+            above.all(tree::Thing::is_folder)
+        };
+        let undisturbed = since.into_iter().all(as_left) && paths.iter().all(is_free);
         if !answer.is("ok") {
             self.tally.conflicts += u64::from(answer.is("conflict"));
             let allowed = answer.killed || (answer.is("conflict") && !undisturbed);
