@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::state::{Image, PathRecord};
+use crate::state::{Attributes, Image, PathRecord};
 
 /// One journaled change with the paths it touched, in the order in which it touched them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,17 +22,25 @@ pub struct Touch {
 /// What stood at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// What stands at this path now. A folder's mode may have been another.
+    /// What stands at this path now. A folder may have looked otherwise.
     Current {
         path: String,
-        mode: Option<u32>,
+        look: Option<Look>,
     },
     /// What a snapshot keeps of it.
     Kept {
         piece: Piece,
-        mode: Option<u32>,
+        look: Option<Look>,
     },
     Absent,
+}
+
+/// How a folder looked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    pub mode: u32,
+    /// `None`: as they are.
+    pub xattrs: Option<Attributes>,
 }
 
 /// A pre-image, or what lay below one that was a folder. Where a folder's piece holds nothing, nothing was there.
@@ -53,22 +61,23 @@ impl Node {
             Node::Current { path, .. } => Node::current(format!("{path}{suffix}")),
             Node::Kept { piece, .. } => {
                 let suffix = format!("{}{suffix}", piece.suffix);
-                Node::Kept { piece: Piece { suffix, ..piece.clone() }, mode: None }
+                Node::Kept { piece: Piece { suffix, ..piece.clone() }, look: None }
             }
             Node::Absent => Node::Absent,
         }
     }
 
     fn current(path: String) -> Node {
-        Node::Current { path, mode: None }
+        Node::Current { path, look: None }
     }
 
-    fn with_mode(self, was: u32) -> Node {
-        match self {
-            Node::Current { path, .. } => Node::Current { path, mode: Some(was) },
-            Node::Kept { piece, .. } => Node::Kept { piece, mode: Some(was) },
-            Node::Absent => Node::Absent,
+    /// What looked so before; what that does not say is as it was found later.
+    fn looking(mut self, before: &Image) -> Node {
+        if let Node::Current { look, .. } | Node::Kept { look, .. } = &mut self {
+            let later = look.take().and_then(|look| look.xattrs);
+            *look = Some(Look { mode: before.mode, xattrs: before.xattrs.clone().or(later) });
         }
+        self
     }
 }
 
@@ -122,7 +131,7 @@ impl Unwound {
             return self.move_back(&record.path, to);
         }
         if let Some(before) = record.before.as_ref().filter(|_| record.mode_only) {
-            let node = self.at(&record.path).with_mode(before.mode);
+            let node = self.at(&record.path).looking(before);
             self.before.insert(record.path.clone(), node);
             return;
         }
@@ -139,7 +148,7 @@ impl Unwound {
                     path: record.path.clone(),
                     suffix: String::new(),
                 };
-                Node::Kept { piece, mode: None }
+                Node::Kept { piece, look: None }
             }
             None => Node::Absent,
         };
@@ -199,6 +208,7 @@ mod tests {
             hash: Some(hash.into()),
             bank: None,
             identity: None,
+            xattrs: None,
         })
     }
 
@@ -232,7 +242,7 @@ mod tests {
     fn kept_below(seq: u64, path: &str, suffix: &str) -> Node {
         let snapshot_id = format!("snap_{seq}");
         let piece = Piece { snapshot_id, bank: String::new(), path: path.into(), suffix: suffix.into() };
-        Node::Kept { piece, mode: None }
+        Node::Kept { piece, look: None }
     }
 
     fn kept(seq: u64, path: &str) -> Node {

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use aos_model::request::{Base64, content_hash};
+use aos_model::request::content_hash;
+use aos_model::state::Attributes;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -55,7 +56,7 @@ pub struct Kept {
     pub target: Option<String>,
     /// User attributes and the ACL.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub xattrs: BTreeMap<String, Base64>,
+    pub xattrs: Attributes,
     /// It was not displaced but moved there, whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<String>,

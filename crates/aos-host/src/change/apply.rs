@@ -6,13 +6,13 @@ use std::sync::Arc;
 use aos_model::entry::Fact;
 use aos_model::receipt::{Durability, Kind, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::state::SnapshotRecord;
+use aos_model::state::{Attributes, SnapshotRecord};
 use rustix::fs::{Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::bank::{self, Object};
-use super::dress::{Worn, dress, write_all};
+use super::dress::{Worn, dress, wear, write_all};
 use super::mark::{Mark, Seen};
 use super::record::record;
 use super::{Content, Dress, Outcome, Put, Spot, Step, undo};
@@ -104,8 +104,8 @@ impl<'a> Work<'a> {
             (Step::MakeDir { at, mode, dress }, Mark::MakeDir { .. }) => {
                 Some(self.make_dir(index, at, *mode, dress.as_ref())?)
             }
-            (Step::SetMode { at, before, mode }, Mark::SetMode { .. }) => {
-                Some(self.set_mode(at, before, *mode)?)
+            (Step::SetMode { at, before, mode, xattrs }, Mark::SetMode { .. }) => {
+                Some(self.set_mode(at, before, *mode, xattrs.as_ref().map(|(_, after)| after))?)
             }
             (Step::Rename { from, before, to, replaced }, Mark::Rename { temporary, bank, .. }) => {
                 Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), bank)?)
@@ -334,7 +334,13 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    fn set_mode(&mut self, at: &'a Spot, before: &Meta, mode: u32) -> Result<Meta, Refusal> {
+    fn set_mode(
+        &mut self,
+        at: &'a Spot,
+        before: &Meta,
+        mode: u32,
+        xattrs: Option<&Attributes>,
+    ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot set the mode of {}", at.shown), why);
         let dir = bank::open_dir(self.dir(at), &at.name).map_err(fail)?;
         let now = Meta::of(&dir).map_err(fail)?;
@@ -342,6 +348,7 @@ impl<'a> Work<'a> {
             return Err(changed_meanwhile(at, "it was replaced"));
         }
         self.begun = true;
+        xattrs.map_or(Ok(()), |xattrs| wear(&dir, xattrs)).map_err(fail)?;
         rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(fail)?;
         self.touch(at)?;
         Meta::of(&dir).map_err(fail)

@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use aos_model::receipt::{Kind, Warning};
+use aos_model::request::Base64;
+use aos_model::state::Attributes;
 use rustix::fs::{Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
@@ -59,9 +61,9 @@ pub(super) fn dress(
 }
 
 /// Exactly these: what the folder gave to a new file, an ACL, is taken off again.
-fn wear(file: &OwnedFd, kept: &[(String, Vec<u8>)]) -> Result<(), Errno> {
-    for (given, _) in attributes(file)? {
-        if !kept.iter().any(|(name, _)| *name == given) {
+pub(super) fn wear(file: &OwnedFd, kept: &Attributes) -> Result<(), Errno> {
+    for given in attributes(file)?.into_keys() {
+        if !kept.contains_key(&given) {
             rustix::fs::fremovexattr(file, given.as_str())?;
         }
     }
@@ -69,29 +71,29 @@ fn wear(file: &OwnedFd, kept: &[(String, Vec<u8>)]) -> Result<(), Errno> {
 }
 
 /// User attributes and the ACL. Security labels are the system's to set.
-pub(crate) fn attributes(file: &OwnedFd) -> Result<Vec<(String, Vec<u8>)>, Errno> {
+pub(crate) fn attributes(file: &OwnedFd) -> Result<Attributes, Errno> {
     let size = match rustix::fs::flistxattr_query(file) {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Attributes::new()),
         outcome => outcome?,
     };
     let mut names = vec![0_u8; size];
     let size = rustix::fs::flistxattr(file, names.as_mut_slice())?;
     let ours = |name: &&[u8]| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_");
-    let mut found = Vec::new();
+    let mut found = Attributes::new();
     for name in names[..size].split(|b| *b == 0).filter(ours) {
         let mut value = vec![0_u8; rustix::fs::fgetxattr_query(file, name)?];
         let size = rustix::fs::fgetxattr(file, name, value.as_mut_slice())?;
         value.truncate(size);
         // A name that is no text cannot stand in a manifest; there is none in practice.
-        found.push((String::from_utf8(name.to_vec()).map_err(|_| Errno::ILSEQ)?, value));
+        found.insert(String::from_utf8(name.to_vec()).map_err(|_| Errno::ILSEQ)?, Base64(value));
     }
     Ok(found)
 }
 
-fn set_attributes(file: &OwnedFd, attributes: &[(String, Vec<u8>)]) -> Result<(), Errno> {
-    attributes
-        .iter()
-        .try_for_each(|(name, value)| rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty()))
+fn set_attributes(file: &OwnedFd, attributes: &Attributes) -> Result<(), Errno> {
+    attributes.iter().try_for_each(|(name, value)| {
+        rustix::fs::fsetxattr(file, name.as_str(), &value.0, XattrFlags::empty())
+    })
 }
 
 pub(super) fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {

@@ -28,6 +28,7 @@ use aos_model::entry::Fact;
 use aos_model::receipt::{Body, Kind, Warning};
 use aos_model::refusal::Code;
 use aos_model::request::content_hash;
+use aos_model::state::Attributes;
 
 use crate::jail::{Dir, Found, Meta, Place};
 
@@ -89,8 +90,8 @@ pub(crate) enum Step {
         /// Owner, ACL and attributes, where it had some.
         dress: Option<Dress>,
     },
-    /// A folder with another mode.
-    SetMode { at: Spot, before: Meta, mode: u32 },
+    /// A folder with another mode and, where given, other attributes: those of before and those it gets.
+    SetMode { at: Spot, before: Meta, mode: u32, xattrs: Option<(Attributes, Attributes)> },
     /// Something under another name. What stood there is displaced.
     Rename { from: Spot, before: Meta, to: Spot, replaced: Option<Meta> },
 }
@@ -150,7 +151,7 @@ impl Content {
 pub(crate) struct Dress {
     /// User and group.
     pub(crate) owner: Option<(u32, u32)>,
-    pub(crate) xattrs: Vec<(String, Vec<u8>)>,
+    pub(crate) xattrs: Attributes,
 }
 
 /// Where a step acts: a folder and a name in it. The folder may be one that an earlier step makes.

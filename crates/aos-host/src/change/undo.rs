@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::arm::Armed;
+use super::dress::wear;
 use super::mark::{At, Content, Mark, Seen, TEMPORARY_PREFIX};
 use super::{Spot, Step, bank};
 use crate::host::Host;
@@ -114,17 +115,18 @@ fn undo(
                 Err(why) => Err(why),
             }
         }
-        Mark::SetMode { before, after, .. } => {
+        Mark::SetMode { before, after, xattrs, .. } => {
             let Some(site) = at else { return Ok(true) };
-            match site.here()? {
-                Some(now) if now.kind == Kind::Dir && now.mode == *after => {
-                    let dir = bank::open_dir(&site.dir, &site.name)?;
-                    rustix::fs::fchmod(&dir, Mode::from_raw_mode(*before))?;
-                    Ok(true)
-                }
-                Some(now) => Ok(now.kind == Kind::Dir && now.mode == *before),
-                None => Ok(true),
+            let Some(now) = site.here()? else { return Ok(true) };
+            if now.kind != Kind::Dir || (now.mode != *before && now.mode != *after) {
+                return Ok(false);
             }
+            let dir = bank::open_dir(&site.dir, &site.name)?;
+            if let Some((before, _)) = xattrs {
+                wear(&dir, before)?;
+            }
+            rustix::fs::fchmod(&dir, Mode::from_raw_mode(*before))?;
+            Ok(true)
         }
         Mark::Rename { temporary, bank: kept, before, replaced, .. } => {
             let Some(from) = at else { return Ok(false) };

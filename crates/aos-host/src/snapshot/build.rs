@@ -11,9 +11,10 @@ use std::sync::Arc;
 use aos_model::path::Spelled;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
+use aos_model::state::Attributes;
 use aos_store::{Kept, KeptKind};
 
-use super::restore::{Aim, Restoration, Sets, Task, damaged, standing, wears};
+use super::restore::{Aim, Restoration, Sets, Task, damaged, standing, worn};
 use crate::change::{Content, DirAt, Dress, Put, Spot, Step, TEMPORARY_PREFIX};
 use crate::host::Host;
 use crate::jail::{Dir, Found, Last, Meta, Place, resolve};
@@ -75,7 +76,7 @@ impl<'a> Builder<'a> {
         }
         for task in &tasks {
             if let (Some(now), Found::Here(place)) = (task.now(), task.here)
-                && self.must_make_room(task, place, &now)?
+                && self.must_make_room(task, &now)
             {
                 going.push((&task.goal.now_at, Going::Room(place, now)));
             }
@@ -98,20 +99,16 @@ impl<'a> Builder<'a> {
         Ok(self.told())
     }
 
-    /// A folder and what is none do not replace each other, and what comes by a move finds its place empty. A folder
-    /// that wears something else than it did is made again, where nobody else has anything in it.
-    fn must_make_room(&self, task: &Task<'_>, place: &Place, now: &Meta) -> Result<bool, Refusal> {
+    /// A folder and what is none do not replace each other, and what comes by a move finds its place empty.
+    fn must_make_room(&self, task: &Task<'_>, now: &Meta) -> bool {
         if self.sets.leaving.contains(&task.goal.now_at) {
-            return Ok(false);
+            return false;
         }
-        Ok(match &task.goal.aim {
+        match &task.goal.aim {
             Aim::From(_) => true,
-            Aim::Kept(kept) if kept.kind == KeptKind::Dir && now.kind == Kind::Dir => {
-                !wears(place, kept)? && !self.sets.holds_others(place, &task.goal.now_at)?
-            }
-            Aim::Kept(kept) => kept.kind == KeptKind::Dir || now.kind == Kind::Dir,
-            Aim::Mode(_) => false,
-        })
+            Aim::Kept(kept) => (kept.kind == KeptKind::Dir) != (now.kind == Kind::Dir),
+            Aim::Look(_) => false,
+        }
     }
 
     fn let_go(&mut self, path: &str, going: Going<'_, '_>) -> Result<(), Refusal> {
@@ -195,7 +192,7 @@ impl<'a> Builder<'a> {
                 self.brought.insert(to.absolute.clone(), Brought::Moved);
                 self.out.steps.push(Step::Rename { from, before, to, replaced: None });
             }
-            Aim::Mode(mode) => self.set_mode(task, *mode)?,
+            Aim::Look(look) => self.set_look(task, look.mode, look.xattrs.as_ref())?,
             Aim::Kept(kept) if kept.kind == KeptKind::Dir => self.bring_folder(task, kept)?,
             Aim::Kept(kept) => self.put(task, kept)?,
         }
@@ -209,17 +206,19 @@ impl<'a> Builder<'a> {
         task.now().filter(|_| !self.has_gone(now_at))
     }
 
-    fn set_mode(&mut self, task: &Task<'_>, mode: u32) -> Result<(), Refusal> {
-        let Some(before) = self.left_standing(task) else { return Ok(()) };
+    fn set_look(&mut self, task: &Task<'_>, mode: u32, wanted: Option<&Attributes>) -> Result<(), Refusal> {
+        let (Some(before), Found::Here(place)) = (self.left_standing(task), task.here) else { return Ok(()) };
+        let now = wanted.map(|_| worn(place, Kind::Dir)).transpose()?;
+        let xattrs = now.zip(wanted.cloned()).filter(|(now, wanted)| now != wanted);
         let at = self.spot(task)?;
-        self.out.steps.push(Step::SetMode { at, before, mode });
+        self.out.steps.push(Step::SetMode { at, before, mode, xattrs });
         Ok(())
     }
 
     fn bring_folder(&mut self, task: &Task<'_>, kept: &Kept) -> Result<(), Refusal> {
         let mode = kept.mode.unwrap_or_else(|| self.folder_mode());
         if self.left_standing(task).is_some() {
-            return self.set_mode(task, mode);
+            return self.set_look(task, mode, Some(&kept.xattrs));
         }
         let at = self.spot(task)?;
         self.brought.insert(at.absolute.clone(), Brought::Made(self.out.steps.len()));
@@ -347,10 +346,7 @@ impl<'a> Builder<'a> {
 }
 
 fn dress(kept: &Kept) -> Dress {
-    Dress {
-        owner: kept.uid.zip(kept.gid),
-        xattrs: kept.xattrs.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect(),
-    }
+    Dress { owner: kept.uid.zip(kept.gid), xattrs: kept.xattrs.clone() }
 }
 
 /// The folders above a path, the nearest first.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use aos_model::policy::Op;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Conflict, Refusal};
-use aos_model::state::{Image, PathRecord};
-use aos_model::undo::{Expected, Node, Piece, Touch, Unwound};
+use aos_model::state::{Attributes, Image, PathRecord};
+use aos_model::undo::{Expected, Look, Node, Piece, Touch, Unwound};
 use aos_store::{Kept, KeptKind, Manifest};
 use rustix::io::Errno;
 
@@ -57,8 +57,8 @@ pub(super) enum Aim {
     Kept(Kept),
     /// The folder or file that is at the other path now.
     From(String),
-    /// It is in its place; only its mode was another.
-    Mode(u32),
+    /// It is in its place, but looked otherwise.
+    Look(Look),
 }
 
 /// The plan in steps, and what people want to know about it.
@@ -105,11 +105,11 @@ impl Goals {
         for path in paths.into_iter().filter(|path| wanted(path)) {
             let aim = match unwound.at(&path) {
                 Node::Absent => continue,
-                Node::Kept { piece, mode } => {
-                    let Some(kept) = manifests.kept(&piece, mode)? else { continue };
+                Node::Kept { piece, look } => {
+                    let Some(kept) = manifests.kept(&piece, look)? else { continue };
                     Aim::Kept(kept)
                 }
-                Node::Current { path: from, mode: Some(mode) } if from == path => Aim::Mode(mode),
+                Node::Current { path: from, look: Some(look) } if from == path => Aim::Look(look),
                 Node::Current { path: from, .. } if from == path => continue,
                 // What lies below a folder that moves goes with it.
                 Node::Current { .. } if !unwound.before.contains_key(&path) => continue,
@@ -215,7 +215,7 @@ impl Task<'_> {
     fn coming(&self) -> Option<Meta> {
         match &self.goal.aim {
             Aim::From(from) => standing(self.other, from),
-            Aim::Kept(_) | Aim::Mode(_) => None,
+            Aim::Kept(_) | Aim::Look(_) => None,
         }
     }
 }
@@ -271,10 +271,17 @@ impl Manifests<'_> {
     }
 
     /// What stood at a path; `None` where nothing did.
-    fn kept(&mut self, piece: &Piece, mode: Option<u32>) -> Result<Option<Kept>, Refusal> {
+    fn kept(&mut self, piece: &Piece, look: Option<Look>) -> Result<Option<Kept>, Refusal> {
         let Piece { snapshot_id, bank, path, suffix } = piece;
         match self.get(snapshot_id)?.kept(bank, path, suffix) {
-            Some(kept) => Ok(Some(Kept { mode: mode.or(kept.mode), ..kept.clone() })),
+            Some(kept) => {
+                let mut kept = kept.clone();
+                if let Some(look) = look {
+                    kept.mode = Some(look.mode);
+                    kept.xattrs = look.xattrs.unwrap_or(kept.xattrs);
+                }
+                Ok(Some(kept))
+            }
             // Below a folder that is kept, what is not listed was not there. The path itself must be.
             None if !suffix.is_empty() => Ok(None),
             None => Err(damaged(&format!("the pre-image of {path} is missing"))),
@@ -337,7 +344,7 @@ impl<'a> Judge<'a> {
         let removed = gone.iter().map(|(gone, _)| gone.path.clone()).collect();
         let leaving = tasks.iter().filter_map(|task| match &task.goal.aim {
             Aim::From(from) if task.coming().is_some() => Some(from.clone()),
-            Aim::From(_) | Aim::Kept(_) | Aim::Mode(_) => None,
+            Aim::From(_) | Aim::Kept(_) | Aim::Look(_) => None,
         });
         let kept = tasks.iter().filter(|task| matches!(task.goal.aim, Aim::Kept(_)) && !task.goal.is_new);
         let replaced = kept.map(|task| task.goal.now_at.clone()).collect();
@@ -350,19 +357,20 @@ impl<'a> Judge<'a> {
         // What moves away from here will be gone, however well it fits.
         let now = task.now().filter(|_| !self.sets.leaving.contains(&goal.now_at));
         Ok(match &goal.aim {
-            Aim::Mode(mode) => now.is_none_or(|now| now.mode == *mode),
+            Aim::Look(look) => match (task.here, now) {
+                (Found::Here(place), Some(now)) => {
+                    let worn = look.xattrs.as_ref();
+                    now.mode == look.mode && worn.map_or(Ok(true), |worn| wears(place, Kind::Dir, worn))?
+                }
+                _ => true,
+            },
             // It went back already: nothing at the other place, and here what was left there.
             Aim::From(_) => {
                 let image = goal.expected_there.as_ref().and_then(|expected| expected.image.as_ref());
                 task.coming().is_none() && image.is_some() && self.is_as_left(task.here, now, image)?
             }
             Aim::Kept(kept) => match (task.here, now) {
-                (Found::Here(place), Some(now)) => {
-                    is_kept(place, &now, kept)?
-                        && (kept.kind != KeptKind::Dir
-                            || wears(place, kept)?
-                            || self.sets.holds_others(place, &goal.now_at)?)
-                }
+                (Found::Here(place), Some(now)) => is_kept(place, &now, kept)?,
                 _ => false,
             },
         })
@@ -417,7 +425,7 @@ impl<'a> Judge<'a> {
         let replaces = match &task.goal.aim {
             Aim::Kept(kept) => kept.kind != KeptKind::Dir,
             Aim::From(_) => true,
-            Aim::Mode(_) => false,
+            Aim::Look(_) => false,
         };
         let is_folder = task.now().is_some_and(|now| now.kind == Kind::Dir);
         match task.here {
@@ -493,7 +501,7 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
     let fail = |why| place.fault("look at", why);
     let same_mode = kept.mode.is_none_or(|mode| mode == now.mode);
     Ok(match (kept.kind, now.kind) {
-        (KeptKind::Dir, Kind::Dir) => same_mode,
+        (KeptKind::Dir, Kind::Dir) => same_mode && wears(place, Kind::Dir, &kept.xattrs)?,
         (KeptKind::Symlink, Kind::Symlink) => {
             let target =
                 rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
@@ -503,22 +511,19 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
             if !same_mode || kept.size_bytes != Some(now.size) {
                 return Ok(false);
             }
-            wears(place, kept)? && Some(hash_at(place, Kind::File)?) == kept.body_hash
+            wears(place, Kind::File, &kept.xattrs)? && Some(hash_at(place, Kind::File)?) == kept.body_hash
         }
         _ => false,
     })
 }
 
-/// Whether a file or a folder has exactly the attributes and the ACL that the manifest keeps.
-pub(super) fn wears(place: &Place, kept: &Kept) -> Result<bool, Refusal> {
+/// Whether a file or a folder has exactly these attributes.
+fn wears(place: &Place, kind: Kind, kept: &Attributes) -> Result<bool, Refusal> {
+    Ok(worn(place, kind)? == *kept)
+}
+
+pub(super) fn worn(place: &Place, kind: Kind) -> Result<Attributes, Refusal> {
     let fail = |why| place.fault("look at", why);
-    let file =
-        if kept.kind == KeptKind::Dir { place.open_dir().map_err(fail)? } else { place.open_file()?.0 };
-    let mut worn = attributes(&file).map_err(fail)?;
-    worn.sort();
-    Ok(kept
-        .xattrs
-        .iter()
-        .map(|(name, value)| (name, &value.0))
-        .eq(worn.iter().map(|(name, value)| (name, value))))
+    let file = if kind == Kind::Dir { place.open_dir().map_err(fail)? } else { place.open_file()?.0 };
+    attributes(&file).map_err(fail)
 }

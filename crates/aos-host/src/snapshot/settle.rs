@@ -9,7 +9,6 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use aos_model::path::show;
 use aos_model::receipt::Kind;
-use aos_model::request::Base64;
 use aos_model::state::PathRecord;
 use aos_model::undo::Touch;
 use aos_store::{Fault, Kept, KeptKind, Manifest};
@@ -233,11 +232,11 @@ fn examine(
             Kept { kind: KeptKind::Symlink, target: Some(show(target.as_bytes())), mode: None, ..owner }
         }
         Kind::Dir => {
-            let xattrs = worn(&open_own(dir, name, &meta)?)?;
+            let xattrs = attributes(&open_own(dir, name, &meta)?)?;
             Kept { kind: KeptKind::Dir, xattrs, ..owner }
         }
         Kind::File => {
-            let xattrs = worn(&open_own(dir, name, &meta)?)?;
+            let xattrs = attributes(&open_own(dir, name, &meta)?)?;
             let body_hash = Some(hash_of(dir, name, Kind::File)?);
             Kept { kind: KeptKind::File, body_hash, size_bytes: Some(meta.size), xattrs, ..owner }
         }
@@ -252,10 +251,6 @@ fn examine(
         }
     }
     Ok(())
-}
-
-fn worn(file: &OwnedFd) -> Result<BTreeMap<String, Base64>, Errno> {
-    Ok(attributes(file)?.into_iter().map(|(name, value)| (name, Base64(value))).collect())
 }
 
 /// A pre-image is ours: where its mode keeps even us from reading it, or from taking out what is in it, it is opened

@@ -18,6 +18,7 @@ pub(crate) struct Thing {
     mode: u32,
     xattrs: BTreeMap<String, Vec<u8>>,
     pub(crate) mtime_ns: i64,
+    ino: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +92,13 @@ pub(crate) fn touched(before: &Tree, after: &Tree) -> Vec<String> {
         Kind::Link { .. } => path.starts_with("keep/"),
         Kind::Folder => false,
     };
+    // In the place of a folder may be another one, with another file of the same content in it.
+    let same_folder = |path: &str| {
+        let mut above = path.match_indices('/').map(|(slash, _)| &path[..slash]);
+        above.all(|above| before.get(above).map(|thing| thing.ino) == after.get(above).map(|thing| thing.ino))
+    };
     kept.filter(|(path, was, is)| was.is_like(is) && is_known(path, is) && was.mtime_ns != is.mtime_ns)
+        .filter(|(path, ..)| same_folder(path))
         .map(|(path, ..)| path.clone())
         .collect()
 }
@@ -122,7 +129,7 @@ fn collect(folder: &Path, below: &[u8], tree: &mut Tree) {
         let mode = if meta.is_symlink() { 0 } else { meta.mode() & 0o7777 };
         let xattrs = if meta.is_symlink() { BTreeMap::new() } else { attributes(&path) };
         let mtime_ns = meta.mtime() * 1_000_000_000 + meta.mtime_nsec();
-        tree.insert(show(&name), Thing { kind, mode, xattrs, mtime_ns });
+        tree.insert(show(&name), Thing { kind, mode, xattrs, mtime_ns, ino: meta.ino() });
     }
 }
 
