@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 struct Bench {
     dir: tempfile::TempDir,
-    host: Host,
+    host: std::sync::Arc<Host>,
     session: String,
 }
 

@@ -13,7 +13,7 @@ use crate::capability::Capability;
 use crate::entry::{Entry, Fact};
 use crate::policy::PolicySpec;
 use crate::receipt::Kind;
-use crate::request::{Isolation, OnFailure};
+use crate::request::{Base64, Isolation, OnFailure};
 
 /// Where a session stands.
 ///
@@ -95,10 +95,13 @@ pub struct PathRecord {
     /// Where the object went when it was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<String>,
-    /// The object stayed; only its mode is another.
+    /// The object stayed; only its mode, or its attributes, are others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mode_only: bool,
 }
+
+/// User attributes and the ACL of a file or a folder.
+pub type Attributes = BTreeMap<String, Base64>;
 
 /// One state of one path. Absent is `None` around it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +119,9 @@ pub struct Image {
     /// By what the object is known again without reading it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
+    /// Where a change set them and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xattrs: Option<Attributes>,
 }
 
 impl Image {

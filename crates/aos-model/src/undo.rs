@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::state::{Image, PathRecord};
+use crate::state::{Attributes, Image, PathRecord};
 
 /// One journaled change with the paths it touched, in the order in which it touched them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touch {
     pub seq: u64,
+    pub turn_id: Option<String>,
     pub snapshot_id: String,
     /// Captured by hand, before anything happened: it has no image of afterwards.
     pub explicit: bool,
@@ -21,42 +22,62 @@ pub struct Touch {
 /// What stood at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// What stands at this path now. A folder's mode may have been another.
+    /// What stands at this path now. A folder may have looked otherwise.
     Current {
         path: String,
-        mode: Option<u32>,
+        look: Option<Look>,
     },
-    /// What the snapshot's manifest keeps under this path; nothing kept there means nothing was there.
+    /// What a snapshot keeps of it.
     Kept {
-        snapshot_id: String,
-        path: String,
-        mode: Option<u32>,
+        piece: Piece,
+        look: Option<Look>,
     },
     Absent,
+}
+
+/// How a folder looked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    pub mode: u32,
+    /// `None`: as they are.
+    pub xattrs: Option<Attributes>,
+}
+
+/// A pre-image, or what lay below one that was a folder. Where a folder's piece holds nothing, nothing was there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    pub snapshot_id: String,
+    /// The pre-image's name in the bank: one path may have several in a snapshot.
+    pub bank: String,
+    /// Where the pre-image was.
+    pub path: String,
+    /// And from there on; empty, or beginning with a slash.
+    pub suffix: String,
 }
 
 impl Node {
     fn below(&self, suffix: &str) -> Node {
         match self {
             Node::Current { path, .. } => Node::current(format!("{path}{suffix}")),
-            Node::Kept { snapshot_id, path, .. } => {
-                let snapshot_id = snapshot_id.clone();
-                Node::Kept { snapshot_id, path: format!("{path}{suffix}"), mode: None }
+            Node::Kept { piece, .. } => {
+                let suffix = format!("{}{suffix}", piece.suffix);
+                Node::Kept { piece: Piece { suffix, ..piece.clone() }, look: None }
             }
             Node::Absent => Node::Absent,
         }
     }
 
     fn current(path: String) -> Node {
-        Node::Current { path, mode: None }
+        Node::Current { path, look: None }
     }
 
-    fn with_mode(self, was: u32) -> Node {
-        match self {
-            Node::Current { path, .. } => Node::Current { path, mode: Some(was) },
-            Node::Kept { snapshot_id, path, .. } => Node::Kept { snapshot_id, path, mode: Some(was) },
-            Node::Absent => Node::Absent,
+    /// What looked so before; what that does not say is as it was found later.
+    fn looking(mut self, before: &Image) -> Node {
+        if let Node::Current { look, .. } | Node::Kept { look, .. } = &mut self {
+            let later = look.take().and_then(|look| look.xattrs);
+            *look = Some(Look { mode: before.mode, xattrs: before.xattrs.clone().or(later) });
         }
+        self
     }
 }
 
@@ -74,6 +95,8 @@ pub struct Expected {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unwound {
     pub before: BTreeMap<String, Node>,
+    /// What stands at these paths now was made by the changes, and goes. The path that it was made at stands beside.
+    pub gone: BTreeMap<String, String>,
     pub expected: BTreeMap<String, Expected>,
 }
 
@@ -107,14 +130,25 @@ impl Unwound {
             self.expect(to, touch, record.before.as_ref());
             return self.move_back(&record.path, to);
         }
+        if let Some(before) = record.before.as_ref().filter(|_| record.mode_only) {
+            let node = self.at(&record.path).looking(before);
+            self.before.insert(record.path.clone(), node);
+            return;
+        }
+        if (record.after.is_some() || touch.explicit)
+            && let Node::Current { path, .. } = self.at(&record.path)
+        {
+            self.gone.insert(path, record.path.clone());
+        }
         let was = match &record.before {
-            Some(before) if record.mode_only => {
-                let node = self.at(&record.path).with_mode(before.mode);
-                self.before.insert(record.path.clone(), node);
-                return;
-            }
-            Some(_) => {
-                Node::Kept { snapshot_id: touch.snapshot_id.clone(), path: record.path.clone(), mode: None }
+            Some(before) => {
+                let piece = Piece {
+                    snapshot_id: touch.snapshot_id.clone(),
+                    bank: before.bank.clone().unwrap_or_default(),
+                    path: record.path.clone(),
+                    suffix: String::new(),
+                };
+                Node::Kept { piece, look: None }
             }
             None => Node::Absent,
         };
@@ -174,6 +208,7 @@ mod tests {
             hash: Some(hash.into()),
             bank: None,
             identity: None,
+            xattrs: None,
         })
     }
 
@@ -201,11 +236,17 @@ mod tests {
     }
 
     fn touch(seq: u64, paths: Vec<PathRecord>) -> Touch {
-        Touch { seq, snapshot_id: format!("snap_{seq}"), explicit: false, paths }
+        Touch { seq, turn_id: None, snapshot_id: format!("snap_{seq}"), explicit: false, paths }
+    }
+
+    fn kept_below(seq: u64, path: &str, suffix: &str) -> Node {
+        let snapshot_id = format!("snap_{seq}");
+        let piece = Piece { snapshot_id, bank: String::new(), path: path.into(), suffix: suffix.into() };
+        Node::Kept { piece, look: None }
     }
 
     fn kept(seq: u64, path: &str) -> Node {
-        Node::Kept { snapshot_id: format!("snap_{seq}"), path: path.into(), mode: None }
+        kept_below(seq, path, "")
     }
 
     #[test]
@@ -243,6 +284,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_made_goes_from_where_it_is_now_even_where_something_else_shall_be() {
+        // move a to b, make a new a, move it to c, move d to a: the new one is at c
+        let made = vec![put("a", None, "new")];
+        let history =
+            [touch(1, moved("a", "b")), touch(2, made), touch(3, moved("a", "c")), touch(4, moved("d", "a"))];
+        let unwound = Unwound::of(&history);
+        assert_eq!(unwound.gone, BTreeMap::from([("c".to_owned(), "a".to_owned())]));
+        assert_eq!(
+            (unwound.at("a"), unwound.at("d")),
+            (Node::current("b".into()), Node::current("a".into()))
+        );
+    }
+
+    #[test]
     fn names_that_were_swapped_are_swapped_back() {
         let history = [touch(1, moved("a", "t")), touch(2, moved("b", "a")), touch(3, moved("t", "b"))];
         let unwound = Unwound::of(&history);
@@ -270,6 +325,6 @@ mod tests {
         ];
         let unwound = Unwound::of(&history);
         assert_eq!(unwound.at("d"), kept(1, "d"));
-        assert_eq!(unwound.at("d/x"), kept(1, "d/x"));
+        assert_eq!(unwound.at("d/x"), kept_below(1, "d", "/x"));
     }
 }

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use aos_model::request::{Base64, content_hash};
+use aos_model::request::content_hash;
+use aos_model::state::Attributes;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,10 @@ pub struct Manifest {
     pub workspace_root: String,
     /// By path, as receipts show paths.
     pub entries: BTreeMap<String, Kept>,
+    /// Folders with all below them, and what is not the first pre-image of its path: by the name that it had in the
+    /// bank, then by what follows the path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pieces: BTreeMap<String, BTreeMap<String, Kept>>,
     /// Of the manifest without it: a flipped bit is seen before anything is restored from it.
     #[serde(default)]
     checksum: String,
@@ -51,7 +56,7 @@ pub struct Kept {
     pub target: Option<String>,
     /// User attributes and the ACL.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub xattrs: BTreeMap<String, Base64>,
+    pub xattrs: Attributes,
     /// It was not displaced but moved there, whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<String>,
@@ -92,17 +97,41 @@ impl Manifest {
             captured_at_ns: 0,
             workspace_root: workspace_root.to_owned(),
             entries: BTreeMap::new(),
+            pieces: BTreeMap::new(),
             checksum: String::new(),
         }
     }
 
-    /// All bytes that it keeps.
-    pub fn bytes(&self) -> u64 {
-        self.entries.values().filter_map(|kept| kept.size_bytes).sum()
+    /// Takes in a pre-image: itself at the empty suffix, and all below it.
+    pub fn keep(&mut self, bank: &str, path: &str, piece: BTreeMap<String, Kept>) {
+        let is_plain = piece.len() == 1 && piece.values().all(|kept| kept.kind != KeptKind::Dir);
+        let is_first = !self.entries.contains_key(path);
+        for (suffix, kept) in &piece {
+            self.entries.entry(format!("{path}{suffix}")).or_insert_with(|| kept.clone());
+        }
+        if !(is_plain && is_first) {
+            self.pieces.insert(bank.to_owned(), piece);
+        }
+    }
+
+    /// What stood at a path, or below it, when the pre-image of that name in the bank was taken.
+    pub fn kept(&self, bank: &str, path: &str, suffix: &str) -> Option<&Kept> {
+        match self.pieces.get(bank) {
+            Some(piece) => piece.get(suffix),
+            None if suffix.is_empty() => self.entries.get(path),
+            None => None,
+        }
+    }
+
+    /// What lay below a pre-image, as suffixes that begin with a slash.
+    pub fn below(&self, bank: &str) -> impl Iterator<Item = &str> {
+        let suffixes = self.pieces.get(bank).into_iter().flat_map(BTreeMap::keys);
+        suffixes.map(String::as_str).filter(|suffix| !suffix.is_empty())
     }
 
     pub fn bodies(&self) -> impl Iterator<Item = &str> {
-        self.entries.values().filter_map(|kept| kept.body_hash.as_deref())
+        let all = self.entries.values().chain(self.pieces.values().flat_map(BTreeMap::values));
+        all.filter_map(|kept| kept.body_hash.as_deref())
     }
 
     fn sum(&self) -> String {

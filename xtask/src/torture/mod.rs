@@ -6,6 +6,7 @@ pub(crate) mod exec;
 pub(crate) mod kill;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod load;
+pub(crate) mod undo;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,29 @@ pub(crate) enum Torture {
     Kill(Kill),
     /// Run process trees that do not want to end, end them in all ways, and look for what is left of them
     Exec(Exec),
+    /// Walk random histories of all file mutations with rollback, redo and restore, and hold the tree against copies
+    Undo(Undo),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Undo {
+    /// Makes a run again; left out: a new one each time
+    #[arg(long)]
+    seed: Option<u64>,
+    #[arg(long, default_value_t = 1_000)]
+    histories: u64,
+    /// Steps of each: turns, rollbacks, redos, restores
+    #[arg(long, default_value_t = 40)]
+    steps: usize,
+    /// One history alone, by the seed that a complaint names
+    #[arg(long, value_name = "SEED")]
+    only: Option<u64>,
+    /// Stop after so long, however many are done: 90s, 15m, 2h
+    #[arg(long = "for", value_name = "T", value_parser = duration)]
+    time: Option<Duration>,
+    /// The folder of `aosd` and `aos`; left out: they are built for release
+    #[arg(long, value_name = "DIR")]
+    binaries: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -74,7 +98,46 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
     match torture {
         Torture::Kill(options) => kill(options),
         Torture::Exec(options) => exec(options),
+        Torture::Undo(options) => undo(options),
     }
+}
+
+/// A home serves for so many histories: their sessions are closed, but its journal grows.
+const HISTORIES_PER_HOME: u64 = 50;
+
+fn undo(options: &Undo) -> anyhow::Result<()> {
+    let programs = programs(options.binaries.as_deref())?;
+    let seed = options.seed.unwrap_or_else(new_seed);
+    let until = options.time.map(|time| Instant::now() + time);
+    println!("torture undo: seed {seed}, {} histories of {} steps", options.histories, options.steps);
+    let bar = progress(options.histories, "histories, this home: ");
+    let mut random = Random::new(seed);
+    let mut total = undo::Tally::default();
+    let begun = Instant::now();
+    while total.histories < options.histories
+        && until.is_none_or(|until| Instant::now() < until)
+        && total.is_clean()
+    {
+        let ground = Ground::new(&programs)?;
+        let histories = HISTORIES_PER_HOME.min(options.histories - total.histories);
+        let (seed, steps, only) = (random.number(), options.steps, options.only);
+        let plan = undo::Plan { seed, histories, steps, only, until };
+        let tally = undo::torture(&ground.bench, &plan, &mut |tally| {
+            bar.set_position(total.histories + tally.histories);
+            bar.set_message(tally.to_string());
+        });
+        if !tally.is_clean() {
+            println!("kept for a look: {}", ground.keep().display());
+        }
+        total.add(tally);
+    }
+    bar.finish_and_clear();
+    for complaint in &total.complaints {
+        println!("{complaint}");
+    }
+    println!("torture undo: seed {seed}: {total} ({:.0} s)", begun.elapsed().as_secs_f64());
+    ensure!(total.is_clean(), "undo was not exact");
+    Ok(())
 }
 
 fn kill(options: &Kill) -> anyhow::Result<()> {

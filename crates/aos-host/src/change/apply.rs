@@ -6,21 +6,24 @@ use std::sync::Arc;
 use aos_model::entry::Fact;
 use aos_model::receipt::{Durability, Kind, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::state::SnapshotRecord;
+use aos_model::state::{Attributes, SnapshotRecord};
 use rustix::fs::{Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::bank::{self, Object};
-use super::dress::{dress, write_all};
+use super::dress::{Worn, dress, wear, write_all};
 use super::mark::{Mark, Seen};
 use super::record::record;
-use super::{Content, Outcome, Put, Spot, Step, undo};
+use super::{Content, Dress, Outcome, Put, Spot, Step, undo};
 use crate::fault;
 use crate::host::Host;
 use crate::jail::{Meta, is_below};
 use crate::session::Live;
 use crate::spine::Done;
+
+/// What the owner of a folder needs to fill it.
+const OPEN_TO_US: u32 = 0o700;
 
 /// How often a neighbour may get in between while our file is taken out again.
 const GIVE_BACK_TRIES: usize = 64;
@@ -50,8 +53,8 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
             return Err(refusal);
         }
     }
-    if let Err(why) = work.sync_folders() {
-        let mut refusal = fault::refusal("cannot sync the changed folders", why);
+    if let Err(why) = work.close_folders().and_then(|()| work.sync_folders()) {
+        let mut refusal = fault::refusal("cannot finish the changed folders", why);
         refusal.detail.not_rolled_back = undo::take_back_first(host, armed, armed.marks.len());
         return Err(refusal);
     }
@@ -98,9 +101,11 @@ impl<'a> Work<'a> {
                 self.remove(at, before, temporary.as_bytes(), bank)?;
                 None
             }
-            (Step::MakeDir { at, mode }, Mark::MakeDir { .. }) => Some(self.make_dir(index, at, *mode)?),
-            (Step::SetMode { at, before, mode }, Mark::SetMode { .. }) => {
-                Some(self.set_mode(at, before, *mode)?)
+            (Step::MakeDir { at, mode, dress }, Mark::MakeDir { .. }) => {
+                Some(self.make_dir(index, at, *mode, dress.as_ref())?)
+            }
+            (Step::SetMode { at, before, mode, xattrs }, Mark::SetMode { .. }) => {
+                Some(self.set_mode(at, before, *mode, xattrs.as_ref().map(|(_, after)| after))?)
             }
             (Step::Rename { from, before, to, replaced }, Mark::Rename { temporary, bank, .. }) => {
                 Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), bank)?)
@@ -172,7 +177,12 @@ impl<'a> Work<'a> {
             Content::File { file: from, .. } => bank::copy_content(from, &file)?,
             Content::Link(_) => unreachable!("BUG: made above"),
         }
-        let (meta, kept) = dress(&file, put, old)?;
+        let worn = match (&put.dress, &put.before) {
+            (Some(kept), _) => Worn::Kept(kept),
+            (None, Some(before)) => Worn::Replaced { before, old },
+            (None, None) => Worn::New,
+        };
+        let (meta, kept) = dress(&file, &put.at.shown, put.mode, worn)?;
         if self.sync {
             rustix::fs::fsync(&file)?;
         }
@@ -282,7 +292,13 @@ impl<'a> Work<'a> {
         self.touch(at)
     }
 
-    fn make_dir(&mut self, index: usize, at: &'a Spot, mode: u32) -> Result<Meta, Refusal> {
+    fn make_dir(
+        &mut self,
+        index: usize,
+        at: &'a Spot,
+        mode: u32,
+        worn: Option<&Dress>,
+    ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot make the folder {}", at.shown), why);
         let dir = self.dir(at);
         match rustix::fs::mkdirat(dir, at.name.as_slice(), Mode::from_raw_mode(0o700)) {
@@ -299,13 +315,32 @@ impl<'a> Work<'a> {
         let made = bank::open_dir(dir, &at.name).map_err(fail)?;
         let made = self.armed.made[index].get_or_init(|| made);
         // The daemon's own umask is strict; the folder gets what the user's would have given.
-        rustix::fs::fchmod(made, Mode::from_raw_mode(mode)).map_err(fail)?;
-        let meta = Meta::of(made).map_err(fail)?;
+        let mode = mode | OPEN_TO_US;
+        let (meta, kept) = dress(made, &at.shown, mode, worn.map_or(Worn::New, Worn::Kept)).map_err(fail)?;
+        self.warnings.extend(kept);
         self.touch(at)?;
         Ok(meta)
     }
 
-    fn set_mode(&mut self, at: &'a Spot, before: &Meta, mode: u32) -> Result<Meta, Refusal> {
+    /// A folder that is closed to its owner is closed once everything is in it.
+    fn close_folders(&self) -> Result<(), Errno> {
+        for (step, made) in self.armed.steps.iter().zip(&self.armed.made).rev() {
+            if let (Step::MakeDir { mode, .. }, Some(made)) = (step, made.get())
+                && mode & OPEN_TO_US != OPEN_TO_US
+            {
+                rustix::fs::fchmod(made, Mode::from_raw_mode(*mode))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_mode(
+        &mut self,
+        at: &'a Spot,
+        before: &Meta,
+        mode: u32,
+        xattrs: Option<&Attributes>,
+    ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot set the mode of {}", at.shown), why);
         let dir = bank::open_dir(self.dir(at), &at.name).map_err(fail)?;
         let now = Meta::of(&dir).map_err(fail)?;
@@ -313,6 +348,7 @@ impl<'a> Work<'a> {
             return Err(changed_meanwhile(at, "it was replaced"));
         }
         self.begun = true;
+        xattrs.map_or(Ok(()), |xattrs| wear(&dir, xattrs)).map_err(fail)?;
         rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(fail)?;
         self.touch(at)?;
         Meta::of(&dir).map_err(fail)

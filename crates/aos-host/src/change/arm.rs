@@ -149,8 +149,8 @@ fn mark(step: &Step, index: usize, change_id: &str) -> Mark {
             Mark::Remove { at: at(spot), temporary, bank, before: (*before).into() }
         }
         Step::MakeDir { at: spot, .. } => Mark::MakeDir { at: at(spot) },
-        Step::SetMode { at: spot, before, mode } => {
-            Mark::SetMode { at: at(spot), before: before.mode, after: *mode }
+        Step::SetMode { at: spot, before, mode, xattrs } => {
+            Mark::SetMode { at: at(spot), before: before.mode, after: *mode, xattrs: xattrs.clone() }
         }
         Step::Rename { from, before, to, replaced } => Mark::Rename {
             from: at(from),

@@ -172,6 +172,7 @@ fn copy_dir(
         let Some(inner_meta) = Meta::at(&from, &inner)? else { continue };
         copy_any(&from, &inner, &inner_meta, &copy, &inner, sync)?;
     }
+    super::dress::copy_attributes(&from, &copy).ok();
     rustix::fs::fchmod(&copy, Mode::from_raw_mode(meta.mode))?;
     set_mtime(&copy, meta)
 }

@@ -1,38 +1,50 @@
-//! What a new file wears: mode, owner, ACL and attributes.
+//! What a new file or folder wears: mode, owner, ACL and attributes.
 
 use std::os::fd::OwnedFd;
 
-use aos_model::receipt::Warning;
+use aos_model::receipt::{Kind, Warning};
+use aos_model::request::Base64;
+use aos_model::state::Attributes;
 use rustix::fs::{Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::Put;
+use super::Dress;
 use crate::jail::Meta;
 
-/// Dresses the new file as the plan says, else as the file it replaces. Returns how it is now, and what could not be
-/// kept.
+/// Whose clothes a new file or folder wears.
+#[derive(Clone, Copy)]
+pub(super) enum Worn<'a> {
+    /// These, and nothing else.
+    Kept(&'a Dress),
+    /// Those of the file that it replaces; that one is not open when we may not read it.
+    Replaced { before: &'a Meta, old: Option<&'a OwnedFd> },
+    /// Whatever its folder gives.
+    New,
+}
+
+/// Dresses what was just made. Returns how it is now, and what could not be kept.
 pub(super) fn dress(
     file: &OwnedFd,
-    put: &Put,
-    old: Option<&OwnedFd>,
+    shown: &str,
+    mode: u32,
+    worn: Worn<'_>,
 ) -> Result<(Meta, Option<Warning>), Errno> {
     let mut lost = Vec::new();
-    let worn = match (&put.dress, old) {
-        (Some(dress), _) => set_attributes(file, &dress.xattrs),
-        (None, Some(old)) => copy_attributes(old, file),
-        (None, None) if put.before.is_some() => Err(Errno::ACCESS),
-        (None, None) => Ok(()),
+    let (attributes_set, owner) = match worn {
+        Worn::Kept(dress) => (wear(file, &dress.xattrs), dress.owner),
+        Worn::Replaced { before, old } => {
+            let copied = old.map_or(Err(Errno::ACCESS), |old| copy_attributes(old, file));
+            let owner = (before.kind == Kind::File).then_some((before.uid, before.gid));
+            (copied, owner)
+        }
+        Worn::New => (Ok(()), None),
     };
-    if worn.is_err() {
+    if attributes_set.is_err() {
         lost.push("its extended attributes");
     }
-    let mode = Mode::from_raw_mode(put.mode);
+    let mode = Mode::from_raw_mode(mode);
     rustix::fs::fchmod(file, mode)?;
     let mut meta = Meta::of(file)?;
-    let owner = match &put.dress {
-        Some(dress) => Some((dress.uid, dress.gid)),
-        None => put.before.map(|before| (before.uid, before.gid)),
-    };
     if let Some((uid, gid)) = owner.filter(|owner| *owner != (meta.uid, meta.gid)) {
         match rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
             // Changing the owner takes mode bits away.
@@ -42,38 +54,46 @@ pub(super) fn dress(
         meta = Meta::of(file)?;
     }
     let warning = || {
-        Warning::new(
-            "metadata_not_kept",
-            format!("{}: {} could not be kept", put.at.shown, lost.join(" and ")),
-        )
+        let lost = lost.join(" and ");
+        Warning::new("metadata_not_kept", format!("{shown}: {lost} could not be kept"))
     };
     Ok((meta, (!lost.is_empty()).then(warning)))
 }
 
+/// Exactly these: what the folder gave to a new file, an ACL, is taken off again.
+pub(super) fn wear(file: &OwnedFd, kept: &Attributes) -> Result<(), Errno> {
+    for given in attributes(file)?.into_keys() {
+        if !kept.contains_key(&given) {
+            rustix::fs::fremovexattr(file, given.as_str())?;
+        }
+    }
+    set_attributes(file, kept)
+}
+
 /// User attributes and the ACL. Security labels are the system's to set.
-pub(crate) fn attributes(file: &OwnedFd) -> Result<Vec<(String, Vec<u8>)>, Errno> {
+pub(crate) fn attributes(file: &OwnedFd) -> Result<Attributes, Errno> {
     let size = match rustix::fs::flistxattr_query(file) {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Attributes::new()),
         outcome => outcome?,
     };
     let mut names = vec![0_u8; size];
     let size = rustix::fs::flistxattr(file, names.as_mut_slice())?;
-    let ours = |name: &&[u8]| name.starts_with(b"user.") || *name == b"system.posix_acl_access";
-    let mut found = Vec::new();
+    let ours = |name: &&[u8]| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_");
+    let mut found = Attributes::new();
     for name in names[..size].split(|b| *b == 0).filter(ours) {
         let mut value = vec![0_u8; rustix::fs::fgetxattr_query(file, name)?];
         let size = rustix::fs::fgetxattr(file, name, value.as_mut_slice())?;
         value.truncate(size);
         // A name that is no text cannot stand in a manifest; there is none in practice.
-        found.push((String::from_utf8(name.to_vec()).map_err(|_| Errno::ILSEQ)?, value));
+        found.insert(String::from_utf8(name.to_vec()).map_err(|_| Errno::ILSEQ)?, Base64(value));
     }
     Ok(found)
 }
 
-fn set_attributes(file: &OwnedFd, attributes: &[(String, Vec<u8>)]) -> Result<(), Errno> {
-    attributes
-        .iter()
-        .try_for_each(|(name, value)| rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty()))
+fn set_attributes(file: &OwnedFd, attributes: &Attributes) -> Result<(), Errno> {
+    attributes.iter().try_for_each(|(name, value)| {
+        rustix::fs::fsetxattr(file, name.as_str(), &value.0, XattrFlags::empty())
+    })
 }
 
 pub(super) fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {

@@ -1,6 +1,7 @@
 //! Marks: what the intent says of each step, enough to find and undo it without the process that made it.
 
 use aos_model::receipt::Kind;
+use aos_model::state::Attributes;
 use serde::{Deserialize, Serialize};
 
 use crate::jail::Meta;
@@ -9,11 +10,38 @@ use crate::jail::Meta;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(crate) enum Mark {
-    Put { at: At, temporary: String, bank: String, before: Option<Seen>, after: Content },
-    Remove { at: At, temporary: String, bank: String, before: Seen },
-    MakeDir { at: At },
-    SetMode { at: At, before: u32, after: u32 },
-    Rename { from: At, to: At, temporary: String, bank: String, before: Seen, replaced: Option<Seen> },
+    Put {
+        at: At,
+        temporary: String,
+        bank: String,
+        before: Option<Seen>,
+        after: Content,
+    },
+    Remove {
+        at: At,
+        temporary: String,
+        bank: String,
+        before: Seen,
+    },
+    MakeDir {
+        at: At,
+    },
+    SetMode {
+        at: At,
+        before: u32,
+        after: u32,
+        /// Before and after, where they are set too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        xattrs: Option<(Attributes, Attributes)>,
+    },
+    Rename {
+        from: At,
+        to: At,
+        temporary: String,
+        bank: String,
+        before: Seen,
+        replaced: Option<Seen>,
+    },
 }
 
 /// A folder, absolute and link-free, and a plain name in it.

@@ -28,6 +28,7 @@ use aos_model::entry::Fact;
 use aos_model::receipt::{Body, Kind, Warning};
 use aos_model::refusal::Code;
 use aos_model::request::content_hash;
+use aos_model::state::Attributes;
 
 use crate::jail::{Dir, Found, Meta, Place};
 
@@ -82,28 +83,17 @@ pub(crate) enum Step {
     /// A file or a link, new or in place of something else.
     Put(Put),
     /// A file, a link or a whole folder, gone. `bytes` is all that goes with it.
-    Remove {
-        at: Spot,
-        before: Meta,
-        bytes: u64,
-    },
+    Remove { at: Spot, before: Meta, bytes: u64 },
     MakeDir {
         at: Spot,
         mode: u32,
+        /// Owner, ACL and attributes, where it had some.
+        dress: Option<Dress>,
     },
-    /// A folder with another mode.
-    SetMode {
-        at: Spot,
-        before: Meta,
-        mode: u32,
-    },
+    /// A folder with another mode and, where given, other attributes: those of before and those it gets.
+    SetMode { at: Spot, before: Meta, mode: u32, xattrs: Option<(Attributes, Attributes)> },
     /// Something under another name. What stood there is displaced.
-    Rename {
-        from: Spot,
-        before: Meta,
-        to: Spot,
-        replaced: Option<Meta>,
-    },
+    Rename { from: Spot, before: Meta, to: Spot, replaced: Option<Meta> },
 }
 
 #[derive(Debug)]
@@ -156,12 +146,12 @@ impl Content {
     }
 }
 
-/// What a file wears beside its mode.
+/// What a file or a folder wears beside its mode, and nothing else.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dress {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) xattrs: Vec<(String, Vec<u8>)>,
+    /// User and group.
+    pub(crate) owner: Option<(u32, u32)>,
+    pub(crate) xattrs: Attributes,
 }
 
 /// Where a step acts: a folder and a name in it. The folder may be one that an earlier step makes.
@@ -228,28 +218,13 @@ impl Parents {
                     shown: jail.shown(&absolute),
                     absolute: absolute.clone(),
                 };
-                steps.push(Step::MakeDir { at, mode });
+                steps.push(Step::MakeDir { at, mode, dress: None });
                 self.made.push((absolute.clone(), steps.len() - 1));
                 steps.len() - 1
             });
             dir = DirAt::Made(step);
         }
         Spot { dir, name: last.clone(), absolute: found.absolute().to_vec(), shown: found.shown().to_owned() }
-    }
-}
-
-impl Parents {
-    /// A folder at `found`, of that mode, for what comes later to lie in.
-    pub(crate) fn folder(
-        &mut self,
-        found: &Found,
-        steps: &mut Vec<Step>,
-        (parents_mode, mode): (u32, u32),
-        jail: &crate::jail::Jail,
-    ) {
-        let at = self.spot(found, steps, parents_mode, jail);
-        self.made.push((at.absolute.clone(), steps.len()));
-        steps.push(Step::MakeDir { at, mode });
     }
 }
 

@@ -33,9 +33,12 @@ pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecor
                 moved_to: None,
                 mode_only: false,
             }),
-            (Step::SetMode { at, before, .. }, _) => paths.push(PathRecord {
+            (Step::SetMode { at, before, xattrs, .. }, _) => paths.push(PathRecord {
                 path: at.shown.clone(),
-                before: Some(image(before)),
+                before: Some(Image {
+                    xattrs: xattrs.as_ref().map(|(before, _)| before.clone()),
+                    ..image(before)
+                }),
                 after: after.as_ref().map(image),
                 moved_to: None,
                 mode_only: true,
@@ -69,6 +72,7 @@ fn image(meta: &Meta) -> Image {
         size_bytes: meta.size,
         hash: None,
         bank: None,
+        xattrs: None,
         identity: Some(Identity { dev: meta.dev, ino: meta.ino, mtime_ns: meta.mtime_ns }),
     }
 }

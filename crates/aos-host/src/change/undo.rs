@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::arm::Armed;
-use super::mark::{At, Content, Mark, Seen};
+use super::dress::wear;
+use super::mark::{At, Content, Mark, Seen, TEMPORARY_PREFIX};
 use super::{Spot, Step, bank};
 use crate::host::Host;
 use crate::jail::Meta;
@@ -89,9 +90,11 @@ fn undo(
     bank: &OwnedFd,
     sync: bool,
 ) -> Result<bool, Errno> {
+    // Where its folder is not there, a step was not begun: an earlier one, which was not either, brings the folder.
+    let not_begun = |kept: &str| Ok(Meta::at(bank, kept.as_bytes())?.is_none());
     match mark {
         Mark::Put { temporary, bank: kept, before, after, .. } => {
-            let Some(site) = at else { return Ok(before.is_none()) };
+            let Some(site) = at else { return not_begun(kept) };
             let undone = match before {
                 None => site.unput(temporary, after),
                 Some(before) => site.unreplace(temporary, bank, kept, before, after, sync),
@@ -99,7 +102,7 @@ fn undo(
             site.settle(temporary, before.as_ref(), undone, sync)
         }
         Mark::Remove { temporary, bank: kept, before, .. } => {
-            let Some(site) = at else { return Ok(false) };
+            let Some(site) = at else { return not_begun(kept) };
             let undone = site.unremove(temporary, bank, kept, before, sync);
             site.settle(temporary, Some(before), undone, sync)
         }
@@ -112,20 +115,22 @@ fn undo(
                 Err(why) => Err(why),
             }
         }
-        Mark::SetMode { before, after, .. } => {
-            let Some(site) = at else { return Ok(false) };
-            match site.here()? {
-                Some(now) if now.kind == Kind::Dir && now.mode == *after => {
-                    let dir = bank::open_dir(&site.dir, &site.name)?;
-                    rustix::fs::fchmod(&dir, Mode::from_raw_mode(*before))?;
-                    Ok(true)
-                }
-                Some(now) => Ok(now.kind == Kind::Dir && now.mode == *before),
-                None => Ok(false),
+        Mark::SetMode { before, after, xattrs, .. } => {
+            let Some(site) = at else { return Ok(true) };
+            let Some(now) = site.here()? else { return Ok(true) };
+            if now.kind != Kind::Dir || (now.mode != *before && now.mode != *after) {
+                return Ok(false);
             }
+            let dir = bank::open_dir(&site.dir, &site.name)?;
+            if let Some((before, _)) = xattrs {
+                wear(&dir, before)?;
+            }
+            rustix::fs::fchmod(&dir, Mode::from_raw_mode(*before))?;
+            Ok(true)
         }
         Mark::Rename { temporary, bank: kept, before, replaced, .. } => {
-            let (Some(from), Some(to)) = (at, to) else { return Ok(false) };
+            let Some(from) = at else { return Ok(false) };
+            let Some(to) = to else { return from.unrenamed(before) };
             let undone = from.unrename(&to, temporary, bank, kept, before, replaced.as_ref(), sync);
             from.settle(temporary, replaced.as_ref(), undone, sync)
         }
@@ -292,7 +297,7 @@ impl Site {
             return Ok(true);
         }
         if !to.here()?.is_some_and(|there| before.is_or_was_copied_to(&there)) {
-            return Ok(false);
+            return self.unrenamed(before);
         }
         let Some(replaced) = replaced else {
             return match rustix::fs::renameat_with(
@@ -320,6 +325,14 @@ impl Site {
             RenameFlags::EXCHANGE,
         )?;
         Ok(true)
+    }
+
+    /// Whether what was to be moved never was: it is here, or, where it would have waited aside, has not come yet.
+    fn unrenamed(&self, before: &Seen) -> Result<bool, Errno> {
+        Ok(match self.here()? {
+            Some(here) => before.is_or_was_copied_to(&here),
+            None => self.name.starts_with(TEMPORARY_PREFIX),
+        })
     }
 
     /// Brings the displaced object to the temporary name, from the bank when it got that far. A new file that was

@@ -94,6 +94,7 @@ impl Taken<'_> {
             hash: None,
             bank: Some(bank_name),
             identity: None,
+            xattrs: None,
         };
         self.record(shown, Some(image));
         Ok(())

@@ -4,6 +4,7 @@
 //! index of those entries, read from the journal when it is first needed. What was displaced waits in the bank; it
 //! is settled (hashed, shared, listed in a manifest) beside the session's work, and before anybody reads it.
 
+mod build;
 mod capture;
 mod restore;
 mod settle;
@@ -225,6 +226,7 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
                 if let Fact::Captured(record) = fact {
                     touches.push(Touch {
                         seq,
+                        turn_id: entry.turn_id.as_deref().map(str::to_owned),
                         snapshot_id: record.snapshot_id.clone(),
                         explicit: record.explicit,
                         paths: record.paths.clone(),

@@ -4,50 +4,61 @@
 //! now, bodies are fetched and checked, and a plan like any other is made of it: judged, armed, applied, undoable.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use aos_model::path::Spelled;
 use aos_model::policy::Op;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Conflict, Refusal};
-use aos_model::state::Image;
-use aos_model::undo::{Expected, Node, Touch, Unwound};
+use aos_model::state::{Attributes, Image, PathRecord};
+use aos_model::undo::{Expected, Look, Node, Piece, Touch, Unwound};
 use aos_store::{Kept, KeptKind, Manifest};
+use rustix::io::Errno;
 
+use super::build::Builder;
 use super::{author, settle};
-use crate::change::{
-    Content, Dress, Parents, Put, Spot, Step, TEMPORARY_PREFIX, attributes, hash_of, names_in,
-};
+use crate::change::{Step, attributes, hash_of, names_in, open_dir};
 use crate::host::Host;
 use crate::jail::{Found, Last, Meta, Place};
 use crate::operation::Target;
 use crate::session::Live;
 
-/// What shall be, path by path.
+/// What shall go, and what shall be, path by path.
 #[derive(Debug)]
 pub(crate) struct Goals {
+    gone: Vec<Gone>,
     paths: Vec<Goal>,
 }
 
+/// What our changes made at a path.
 #[derive(Debug)]
-struct Goal {
-    /// Where it was, and shall be.
+struct Gone {
     path: String,
-    /// Where the folder that will hold it, or the path itself, is at this moment.
-    now_at: String,
-    aim: Aim,
-    /// How our changes left what goes: what stands there, or at the other path what comes from there.
     expected: Option<Expected>,
 }
 
 #[derive(Debug)]
-enum Aim {
-    Absent,
+pub(super) struct Goal {
+    /// Where it was, and shall be.
+    pub(super) path: String,
+    /// Where the folder that will hold it, or the path itself, is at this moment.
+    pub(super) now_at: String,
+    /// Its folder is one that is made for it: nothing stands there yet.
+    is_new: bool,
+    pub(super) aim: Aim,
+    /// How our changes left what stands there now.
+    expected: Option<Expected>,
+    /// And what comes from the other path.
+    expected_there: Option<Expected>,
+}
+
+#[derive(Debug)]
+pub(super) enum Aim {
     Kept(Kept),
     /// The folder or file that is at the other path now.
     From(String),
-    /// It is in its place; only its mode was another.
-    Mode(u32),
+    /// It is in its place, but looked otherwise.
+    Look(Look),
 }
 
 /// The plan in steps, and what people want to know about it.
@@ -70,57 +81,68 @@ impl Goals {
         settle(host, live)?;
         let unwound = Unwound::of(touches);
         let mut manifests = Manifests { host, live, read: BTreeMap::new() };
-        let mut paths: BTreeSet<String> =
-            unwound.before.keys().chain(unwound.expected.keys()).cloned().collect();
+        let mut paths: BTreeSet<String> = unwound.before.keys().cloned().collect();
         for (path, node) in &unwound.before {
-            if let Node::Kept { snapshot_id, path: kept_as, .. } = node {
-                let below = manifests.below(snapshot_id, kept_as)?;
-                paths.extend(below.into_iter().map(|suffix| format!("{path}{suffix}")));
+            if let Node::Kept { piece, .. } = node {
+                let manifest = manifests.get(&piece.snapshot_id)?;
+                let below =
+                    manifest.below(&piece.bank).filter_map(|suffix| suffix.strip_prefix(&piece.suffix));
+                let below = below.filter(|rest| rest.starts_with('/'));
+                paths.extend(below.map(|rest| format!("{path}{rest}")));
             }
         }
-        // What leaves a path, or leaves with a folder above it, need not be removed from there.
-        let leaving: BTreeSet<String> = unwound
+        let wanted = |path: &str| only.is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
+        let left = |path: &str| unwound.expected.get(path).cloned();
+        let leaving: BTreeSet<&str> = unwound
             .before
             .iter()
             .filter_map(|(path, node)| match node {
-                Node::Current { path: from, .. } if from != path => Some(from.clone()),
+                Node::Current { path: from, .. } if from != path => Some(from.as_str()),
                 _ => None,
             })
             .collect();
-        let wanted = |path: &str| only.is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
         let mut goals = Vec::new();
         for path in paths.into_iter().filter(|path| wanted(path)) {
             let aim = match unwound.at(&path) {
-                Node::Absent if leaving.iter().any(|from| is_or_below(&path, from)) => continue,
-                Node::Absent => Aim::Absent,
-                Node::Kept { snapshot_id, path: kept_as, mode } => {
-                    manifests.aim(&snapshot_id, &kept_as, mode)?
+                Node::Absent => continue,
+                Node::Kept { piece, look } => {
+                    let Some(kept) = manifests.kept(&piece, look)? else { continue };
+                    Aim::Kept(kept)
                 }
-                Node::Current { path: from, mode: Some(mode) } if from == path => Aim::Mode(mode),
+                Node::Current { path: from, look: Some(look) } if from == path => Aim::Look(look),
                 Node::Current { path: from, .. } if from == path => continue,
                 // What lies below a folder that moves goes with it.
                 Node::Current { .. } if !unwound.before.contains_key(&path) => continue,
                 Node::Current { path: from, .. } => Aim::From(from),
             };
-            let now_at = now_at(&unwound, &path);
-            let left_at = if let Aim::From(from) = &aim { from } else { &now_at };
-            let expected = unwound.expected.get(left_at).cloned();
-            goals.push(Goal { path, now_at, aim, expected });
+            let reached = now_at(&unwound, &leaving, &path);
+            let is_new = reached.is_none();
+            let now_at = reached.unwrap_or_else(|| path.clone());
+            let expected_there = if let Aim::From(from) = &aim { left(from) } else { None };
+            let expected = if is_new { None } else { left(&now_at) };
+            goals.push(Goal { path, now_at, is_new, aim, expected, expected_there });
         }
-        Ok(Goals { paths: goals })
+        // Where something is put back in its place, that decides what becomes of what stands there.
+        let replaced: BTreeSet<&String> = goals
+            .iter()
+            .filter(|goal| matches!(goal.aim, Aim::Kept(_)) && !goal.is_new)
+            .map(|goal| &goal.now_at)
+            .collect();
+        let gone = unwound.gone.iter().filter(|(path, _)| !replaced.contains(path));
+        let gone = gone.filter(|(path, made_at)| wanted(path) || wanted(made_at));
+        let gone = gone.map(|(path, _)| Gone { path: path.clone(), expected: left(path) }).collect();
+        Ok(Goals { gone, paths: goals })
     }
 
-    /// Each goal's paths, for the jail and the policy.
+    /// The paths of what goes and of each goal, for the jail and the policy.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let mut targets = Vec::new();
+        let mut targets: Vec<Target> =
+            self.gone.iter().map(|gone| Target::new(&gone.path, Op::Remove, Last::Itself)).collect();
         for goal in &self.paths {
-            let op = if matches!(goal.aim, Aim::Absent) { Op::Remove } else { Op::Write };
-            targets.push(Target::new(&goal.now_at, op, Last::Itself));
-            let other = match &goal.aim {
-                Aim::From(from) => from.as_str(),
-                _ => goal.path.as_str(),
-            };
-            targets.push(Target::new(other, Op::Write, Last::Itself));
+            let other = if let Aim::From(from) = &goal.aim { from } else { &goal.path };
+            for path in [&goal.now_at, other] {
+                targets.push(Target::new(path, Op::Write, Last::Itself));
+            }
         }
         targets
     }
@@ -133,71 +155,94 @@ impl Goals {
         found: &[Found],
         force: bool,
     ) -> Result<Restoration, Refusal> {
-        let (mut removed, mut leaving) = (BTreeSet::new(), BTreeSet::new());
-        for goal in &self.paths {
-            match &goal.aim {
-                Aim::Absent => removed.insert(goal.now_at.clone()),
-                Aim::From(from) => leaving.insert(from.clone()),
-                Aim::Kept(_) | Aim::Mode(_) => false,
-            };
+        let (found_gone, found) = found.split_at(self.gone.len());
+        let gone: Vec<(Gone, &Found)> = self.gone.into_iter().zip(found_gone).collect();
+        let tasks: Vec<Task<'_>> = self
+            .paths
+            .into_iter()
+            .zip(found.chunks_exact(2))
+            .map(|(goal, found)| Task { goal, here: &found[0], other: &found[1] })
+            .collect();
+        let judge = Judge::new(host, live, &gone, &tasks);
+        let mut wanted = Vec::new();
+        let mut conflicts = Vec::new();
+        for (gone, found) in gone.iter().filter(|_| !force) {
+            if let Some(now) = standing(found, &gone.path) {
+                conflicts.extend(judge.changed(&gone.path, found, Some(now), gone.expected.as_ref())?);
+            }
         }
-        let mut plan = Planner {
-            host,
-            live,
-            removed,
-            leaving,
-            folder_mode: 0o777 & !host.machine.umask,
-            out: Restoration::default(),
-            parents: Parents::default(),
-        };
-        let mut removals = Vec::new();
-        let (mut moves, mut puts) = (Vec::new(), Vec::new());
-        for (goal, found) in self.paths.into_iter().zip(found.chunks_exact(2)) {
-            let here = &found[0];
-            let leaves = !matches!(goal.aim, Aim::From(_)) && plan.leaving.contains(&goal.now_at);
-            if !leaves && plan.is_met(&goal, here, &found[1])? {
+        for task in tasks {
+            if judge.is_met(&task)? {
                 continue;
             }
-            if !force
-                && !leaves
-                && let Some(conflict) = plan.conflict(&goal, here, &found[1])?
-            {
-                plan.out.conflicts.push(conflict);
+            if !force {
+                conflicts.extend(judge.conflict(&task)?);
             }
-            match &goal.aim {
-                Aim::Absent => removals.push((goal, here)),
-                Aim::From(_) => moves.push((goal, here, Leaving::of(&found[1]))),
-                Aim::Kept(_) | Aim::Mode(_) => puts.push((goal, here)),
-            }
+            wanted.push(task);
         }
-        plan.remove(removals)?;
-        // Below a folder that goes back, things are put right while it is still where it is.
-        let (below_moves, others): (Vec<_>, Vec<_>) =
-            puts.into_iter().partition(|(goal, _): &(Goal, &Found)| goal.now_at != goal.path);
-        for (goal, here) in below_moves {
-            plan.put(goal, here)?;
+        if !conflicts.is_empty() {
+            conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+            conflicts.dedup();
+            return Ok(Restoration { conflicts, ..Restoration::default() });
         }
-        plan.rename(moves)?;
-        for (goal, here) in others {
-            plan.put(goal, here)?;
+        let gone = gone.iter().map(|(gone, found)| (gone.path.as_str(), *found)).collect();
+        Builder::new(host, live, judge.sets).build(gone, wanted)
+    }
+}
+
+/// A goal, and what was found where it is now and, of what moves, where it comes from.
+pub(super) struct Task<'f> {
+    pub(super) goal: Goal,
+    pub(super) here: &'f Found,
+    pub(super) other: &'f Found,
+}
+
+impl Task<'_> {
+    /// What stands where the goal is now.
+    pub(super) fn now(&self) -> Option<Meta> {
+        standing(self.here, &self.goal.now_at).filter(|_| !self.goal.is_new)
+    }
+
+    /// The path of what is no folder, where a folder above the goal should be.
+    pub(super) fn blocker(&self) -> Option<&str> {
+        let Found::Below { base, missing, .. } = self.here else { return None };
+        base.meta?;
+        let slashes = self.goal.now_at.rmatch_indices('/').map(|(slash, _)| slash);
+        slashes.take(missing.len() - 1).last().map(|slash| &self.goal.now_at[..slash])
+    }
+
+    /// What comes from the other path.
+    fn coming(&self) -> Option<Meta> {
+        match &self.goal.aim {
+            Aim::From(from) => standing(self.other, from),
+            Aim::Kept(_) | Aim::Look(_) => None,
         }
-        let mut out = plan.out;
-        out.restored.sort();
-        out.deleted.sort();
-        Ok(out)
+    }
+}
+
+/// What stands at a path itself. A place that was reached through a link is another path.
+pub(super) fn standing(found: &Found, path: &str) -> Option<Meta> {
+    match found {
+        Found::Here(place) if place.shown == path => place.meta,
+        Found::Here(_) | Found::Below { .. } | Found::Nowhere { .. } => None,
     }
 }
 
 /// Where a path of before is reached at this moment: below a folder that moved, that is where the folder is now.
-fn now_at(unwound: &Unwound, path: &str) -> String {
+/// `None` below a folder that is to be made anew because the one that is there now goes elsewhere.
+fn now_at(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str) -> Option<String> {
     let above = path.rmatch_indices('/').find_map(|(slash, _)| {
         let (ancestor, suffix) = path.split_at(slash);
-        match unwound.before.get(ancestor)? {
-            Node::Current { path, .. } => Some(format!("{path}{suffix}")),
-            Node::Kept { .. } | Node::Absent => Some(path.to_owned()),
-        }
+        Some((ancestor, suffix, unwound.before.get(ancestor)?))
     });
-    above.unwrap_or_else(|| path.to_owned())
+    match above {
+        Some((_, suffix, Node::Current { path, .. })) => Some(format!("{path}{suffix}")),
+        Some((ancestor, suffix, Node::Kept { .. })) => {
+            let folder = now_at(unwound, leaving, ancestor)?;
+            (!leaving.contains(folder.as_str())).then(|| format!("{folder}{suffix}"))
+        }
+        Some((_, _, Node::Absent)) | None => Some(path.to_owned()),
+    }
 }
 
 fn is_or_below(path: &str, root: &str) -> bool {
@@ -225,85 +270,106 @@ impl Manifests<'_> {
         Ok(&self.read[snapshot_id])
     }
 
-    /// What is kept below a path, as suffixes that begin with a slash.
-    fn below(&mut self, snapshot_id: &str, path: &str) -> Result<Vec<String>, Refusal> {
-        let prefix = format!("{path}/");
-        let entries = &self.get(snapshot_id)?.entries;
-        let below = entries.range(prefix.clone()..).map(|(kept, _)| kept);
-        let below = below.take_while(|kept| kept.starts_with(&prefix));
-        Ok(below.map(|kept| kept[path.len()..].to_owned()).collect())
-    }
-
-    fn aim(&mut self, snapshot_id: &str, path: &str, mode: Option<u32>) -> Result<Aim, Refusal> {
-        let manifest = self.get(snapshot_id)?;
-        let Some(kept) = manifest.entries.get(path) else {
-            // Below a folder that is kept, what is not listed was not there. The path itself must be.
-            let above = path.rmatch_indices('/').any(|(at, _)| manifest.entries.contains_key(&path[..at]));
-            if above {
-                return Ok(Aim::Absent);
+    /// What stood at a path; `None` where nothing did.
+    fn kept(&mut self, piece: &Piece, look: Option<Look>) -> Result<Option<Kept>, Refusal> {
+        let Piece { snapshot_id, bank, path, suffix } = piece;
+        match self.get(snapshot_id)?.kept(bank, path, suffix) {
+            Some(kept) => {
+                let mut kept = kept.clone();
+                if let Some(look) = look {
+                    kept.mode = Some(look.mode);
+                    kept.xattrs = look.xattrs.unwrap_or(kept.xattrs);
+                }
+                Ok(Some(kept))
             }
-            return Err(damaged(&format!("the pre-image of {path} is missing")));
-        };
-        if kept.kind == KeptKind::Absent {
-            return Ok(Aim::Absent);
+            // Below a folder that is kept, what is not listed was not there. The path itself must be.
+            None if !suffix.is_empty() => Ok(None),
+            None => Err(damaged(&format!("the pre-image of {path} is missing"))),
         }
-        Ok(Aim::Kept(Kept { mode: mode.or(kept.mode), ..kept.clone() }))
     }
 }
 
-fn damaged(why: &str) -> Refusal {
+pub(super) fn damaged(why: &str) -> Refusal {
     Refusal::new(Code::PreimageDamaged, format!("{why}; nothing was changed. `aos verify` says more"))
 }
 
-/// Something that goes to where it was: its goal, where that is, and where it leaves from.
-type Moving<'f> = (Goal, &'f Found, Option<Leaving>);
-
-struct Leaving {
-    at: Spot,
-    before: Meta,
-}
-
-impl Leaving {
-    fn of(found: &Found) -> Option<Leaving> {
-        match found {
-            Found::Here(place) => place.meta.map(|before| Leaving { at: Spot::of(place), before }),
-            Found::Below { .. } | Found::Nowhere { .. } => None,
-        }
-    }
-}
-
-struct Planner<'a> {
+/// Compares what is with what was left, and finds whose work would be lost.
+struct Judge<'a> {
     host: &'a Host,
     live: &'a Arc<Live>,
-    /// Paths that something is taken away from, and those that something moves away from.
-    removed: BTreeSet<String>,
-    leaving: BTreeSet<String>,
-    /// Of folders that nobody kept.
-    folder_mode: u32,
-    out: Restoration,
-    parents: Parents,
+    sets: Sets,
 }
 
-fn meta_of(found: &Found) -> Option<Meta> {
-    match found {
-        Found::Here(place) => place.meta,
-        Found::Below { .. } | Found::Nowhere { .. } => None,
+/// Paths as they are now: those that something is taken away from, and those that something moves away from.
+#[derive(Debug, Default)]
+pub(super) struct Sets {
+    pub(super) removed: BTreeSet<String>,
+    pub(super) leaving: BTreeSet<String>,
+    /// And those that something else is put in the place of.
+    replaced: BTreeSet<String>,
+}
+
+impl Sets {
+    pub(super) fn goes(&self, path: &str) -> bool {
+        self.removed.contains(path) || self.leaving.contains(path)
+    }
+
+    /// Whether a folder holds anything that neither goes nor leaves.
+    pub(super) fn holds_others(&self, place: &Place, path: &str) -> Result<bool, Refusal> {
+        let fail = |why| place.fault("look into", why);
+        let dir = place.open_dir().map_err(fail)?;
+        self.holds(&dir, path).map_err(fail)
+    }
+
+    fn holds(&self, dir: &OwnedFd, path: &str) -> Result<bool, Errno> {
+        for name in names_in(dir)? {
+            let below = format!("{path}/{}", aos_model::path::show(&name));
+            if self.leaving.contains(&below) {
+                continue;
+            }
+            if !self.removed.contains(&below) {
+                return Ok(true);
+            }
+            let is_folder = Meta::at(dir, &name)?.is_some_and(|meta| meta.kind == Kind::Dir);
+            if is_folder && self.holds(&open_dir(dir, &name)?, &below)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
-impl Planner<'_> {
+impl<'a> Judge<'a> {
+    fn new(host: &'a Host, live: &'a Arc<Live>, gone: &[(Gone, &Found)], tasks: &[Task<'_>]) -> Judge<'a> {
+        let removed = gone.iter().map(|(gone, _)| gone.path.clone()).collect();
+        let leaving = tasks.iter().filter_map(|task| match &task.goal.aim {
+            Aim::From(from) if task.coming().is_some() => Some(from.clone()),
+            Aim::From(_) | Aim::Kept(_) | Aim::Look(_) => None,
+        });
+        let kept = tasks.iter().filter(|task| matches!(task.goal.aim, Aim::Kept(_)) && !task.goal.is_new);
+        let replaced = kept.map(|task| task.goal.now_at.clone()).collect();
+        Judge { host, live, sets: Sets { removed, leaving: leaving.collect(), replaced } }
+    }
+
     /// Whether the path already is what it shall be.
-    fn is_met(&self, goal: &Goal, here: &Found, other: &Found) -> Result<bool, Refusal> {
-        let now = meta_of(here);
+    fn is_met(&self, task: &Task<'_>) -> Result<bool, Refusal> {
+        let goal = &task.goal;
+        // What moves away from here will be gone, however well it fits.
+        let now = task.now().filter(|_| !self.sets.leaving.contains(&goal.now_at));
         Ok(match &goal.aim {
-            Aim::Absent => now.is_none(),
-            Aim::Mode(mode) => now.is_none_or(|now| now.mode == *mode),
+            Aim::Look(look) => match (task.here, now) {
+                (Found::Here(place), Some(now)) => {
+                    let worn = look.xattrs.as_ref();
+                    now.mode == look.mode && worn.map_or(Ok(true), |worn| wears(place, Kind::Dir, worn))?
+                }
+                _ => true,
+            },
             // It went back already: nothing at the other place, and here what was left there.
             Aim::From(_) => {
-                let image = goal.expected.as_ref().and_then(|expected| expected.image.as_ref());
-                meta_of(other).is_none() && image.is_some() && self.is_as_left(here, image)?
+                let image = goal.expected_there.as_ref().and_then(|expected| expected.image.as_ref());
+                task.coming().is_none() && image.is_some() && self.is_as_left(task.here, now, image)?
             }
-            Aim::Kept(kept) => match (here, now) {
+            Aim::Kept(kept) => match (task.here, now) {
                 (Found::Here(place), Some(now)) => is_kept(place, &now, kept)?,
                 _ => false,
             },
@@ -311,27 +377,68 @@ impl Planner<'_> {
     }
 
     /// Whose work would be lost, if anybody's.
-    fn conflict(&self, goal: &Goal, here: &Found, other: &Found) -> Result<Option<Conflict>, Refusal> {
-        let moves = matches!(goal.aim, Aim::From(_));
-        let in_the_way = meta_of(here).is_some_and(|meta| moves || meta.kind != Kind::Dir);
-        if moves && in_the_way && !self.removed.contains(&goal.now_at) && !self.leaving.contains(&goal.now_at)
-        {
-            return Ok(Some(outside(&goal.path)));
+    fn conflict(&self, task: &Task<'_>) -> Result<Option<Conflict>, Refusal> {
+        let goal = &task.goal;
+        if self.buries_others(task)? {
+            return Ok(Some(outside(&goal.now_at)));
         }
-        let Some(expected) = &goal.expected else {
-            // Nobody left anything there that we know of; what stands in the way is somebody's.
-            return Ok((!moves && in_the_way).then(|| outside(&goal.path)));
-        };
-        let seen = if moves { other } else { here };
-        if expected.unconditional || self.is_as_left(seen, expected.image.as_ref())? {
+        if let Some(blocker) =
+            task.blocker().filter(|path| !self.sets.goes(path) && !self.sets.replaced.contains(*path))
+        {
+            return self.newest(blocker, 0, |record| Ok(record.after.is_some())).map(Some);
+        }
+        if let Aim::From(from) = &goal.aim {
+            let coming = self.changed(from, task.other, task.coming(), goal.expected_there.as_ref())?;
+            if coming.is_some() {
+                return Ok(coming);
+            }
+        }
+        let goes = self.sets.goes(&goal.now_at);
+        let now = task.now();
+        let moves = matches!(goal.aim, Aim::From(_));
+        if moves && (goes || now.is_none()) {
             return Ok(None);
         }
-        Ok(Some(self.blame(&goal.now_at, seen, expected.seq)?))
+        if goal.expected.is_none() && (goes || now.is_none_or(|now| now.kind == Kind::Dir)) {
+            return Ok(None);
+        }
+        self.changed(&goal.now_at, task.here, now, goal.expected.as_ref())
+    }
+
+    /// Who changed a path since our change left it. Of what nobody left there that we know of, nobody knows.
+    fn changed(
+        &self,
+        path: &str,
+        found: &Found,
+        now: Option<Meta>,
+        expected: Option<&Expected>,
+    ) -> Result<Option<Conflict>, Refusal> {
+        let Some(expected) = expected else { return Ok(Some(outside(path))) };
+        if expected.unconditional || self.is_as_left(found, now, expected.image.as_ref())? {
+            return Ok(None);
+        }
+        self.blame(path, found, now, expected.seq).map(Some)
+    }
+
+    /// Whether a folder would go, or be replaced, that holds what others put there.
+    fn buries_others(&self, task: &Task<'_>) -> Result<bool, Refusal> {
+        let replaces = match &task.goal.aim {
+            Aim::Kept(kept) => kept.kind != KeptKind::Dir,
+            Aim::From(_) => true,
+            Aim::Look(_) => false,
+        };
+        let is_folder = task.now().is_some_and(|now| now.kind == Kind::Dir);
+        match task.here {
+            Found::Here(place) if replaces && is_folder && !self.sets.leaving.contains(&task.goal.now_at) => {
+                self.sets.holds_others(place, &task.goal.now_at)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Whether a path stands as our change left it.
-    fn is_as_left(&self, found: &Found, image: Option<&Image>) -> Result<bool, Refusal> {
-        let (now, image) = match (meta_of(found), image) {
+    fn is_as_left(&self, found: &Found, now: Option<Meta>, image: Option<&Image>) -> Result<bool, Refusal> {
+        let (now, image) = match (now, image) {
             (None, None) => return Ok(true),
             (Some(now), Some(image)) if now.kind == image.kind => (now, image),
             _ => return Ok(false),
@@ -342,28 +449,35 @@ impl Planner<'_> {
         if now.mode != image.mode && now.kind == Kind::File {
             return Ok(false);
         }
-        let same = image.identity.is_some_and(|id| {
-            (id.dev, id.ino, id.mtime_ns) == (now.dev, now.ino, now.mtime_ns) && image.size_bytes == now.size
-        });
-        if same {
-            return Ok(true);
-        }
         let Found::Here(place) = found else { return Ok(false) };
         match &image.hash {
+            // The content says it: size and time can be made to look the same.
             Some(hash) => Ok(now.size == image.size_bytes && hash_at(place, now.kind)? == *hash),
-            None => Ok(false),
+            None => Ok(image.identity.is_some_and(|id| {
+                (id.dev, id.ino, id.mtime_ns) == (now.dev, now.ino, now.mtime_ns)
+                    && image.size_bytes == now.size
+            })),
         }
     }
 
     /// The newest tool call after `seq` that left the path as it stands; else somebody outside.
-    fn blame(&self, path: &str, found: &Found, seq: u64) -> Result<Conflict, Refusal> {
+    fn blame(&self, path: &str, found: &Found, now: Option<Meta>, seq: u64) -> Result<Conflict, Refusal> {
+        self.newest(path, seq, |record| self.is_as_left(found, now, record.after.as_ref()))
+    }
+
+    /// The newest tool call after `seq` whose record of the path fits.
+    fn newest(
+        &self,
+        path: &str,
+        seq: u64,
+        fits: impl Fn(&PathRecord) -> Result<bool, Refusal>,
+    ) -> Result<Conflict, Refusal> {
         for snapshot in super::all(self.host, self.live)?.iter().rev() {
-            for touch in
-                super::touches(self.host, snapshot.seqs.iter().copied().filter(|s| *s > seq))?.iter().rev()
-            {
+            let later = snapshot.seqs.iter().copied().filter(|later| *later > seq);
+            for touch in super::touches(self.host, later)?.iter().rev() {
                 let left = touch.paths.iter().rev().find(|record| record.path == path);
                 if let Some(record) = left
-                    && self.is_as_left(found, record.after.as_ref())?
+                    && fits(record)?
                 {
                     let by = author(self.host, touch.seq).unwrap_or_else(|| "outside".to_owned());
                     return Ok(Conflict { path: path.to_owned(), changed_by: by });
@@ -371,154 +485,6 @@ impl Planner<'_> {
             }
         }
         Ok(outside(path))
-    }
-
-    /// Files first, then the folders that are empty without them; others stay, with what is in them.
-    fn remove(&mut self, mut removals: Vec<(Goal, &Found)>) -> Result<(), Refusal> {
-        let gone: BTreeSet<String> = removals.iter().map(|(goal, _)| goal.now_at.clone()).collect();
-        // Deepest first.
-        removals.sort_by(|(a, _), (b, _)| b.now_at.cmp(&a.now_at));
-        let mut kept = BTreeSet::new();
-        for (goal, here) in removals {
-            let Found::Here(place) = here else { continue };
-            let Some(before) = place.meta else { continue };
-            if before.kind == Kind::Dir && !self.will_be_empty(place, &goal.now_at, &gone, &kept)? {
-                kept.insert(goal.now_at);
-                continue;
-            }
-            let bytes = if before.kind == Kind::Dir { 0 } else { before.size };
-            self.out.steps.push(Step::Remove { at: Spot::of(place), before, bytes });
-            if before.kind != Kind::Dir {
-                self.out.deleted.push(goal.path);
-            }
-        }
-        Ok(())
-    }
-
-    fn will_be_empty(
-        &self,
-        place: &Place,
-        path: &str,
-        gone: &BTreeSet<String>,
-        kept: &BTreeSet<String>,
-    ) -> Result<bool, Refusal> {
-        let fail = |why| place.fault("look into", why);
-        let dir = place.open_dir().map_err(fail)?;
-        let names = names_in(&dir).map_err(fail)?;
-        Ok(names.iter().all(|name| {
-            let below = format!("{path}/{}", aos_model::path::show(name));
-            gone.contains(&below) && !kept.contains(&below)
-        }))
-    }
-
-    /// Objects that were moved go back. Where one stands in another's way, that one goes first; in a ring of them one
-    /// steps aside.
-    fn rename(&mut self, mut moves: Vec<Moving<'_>>) -> Result<(), Refusal> {
-        while !moves.is_empty() {
-            let waiting: BTreeSet<String> = moves
-                .iter()
-                .filter_map(
-                    |(goal, ..)| if let Aim::From(from) = &goal.aim { Some(from.clone()) } else { None },
-                )
-                .collect();
-            let free = moves.iter().position(|(goal, ..)| !waiting.contains(&goal.now_at));
-            let Some(index) = free else {
-                self.step_aside(&mut moves);
-                continue;
-            };
-            let (goal, here, from) = moves.remove(index);
-            let Some(Leaving { at: from, before }) = from else { continue };
-            let to = self.parents.spot(here, &mut self.out.steps, self.folder_mode, &self.live.jail);
-            self.out.steps.push(Step::Rename { from, before, to, replaced: None });
-            self.out.restored.push(goal.path);
-        }
-        Ok(())
-    }
-
-    /// Breaks a ring of names: the first of them waits under a name that nobody uses.
-    fn step_aside(&mut self, moves: &mut [Moving<'_>]) {
-        let (goal, _, from) = &mut moves[0];
-        let Some(Leaving { at, before }) = from else { return };
-        let name = [TEMPORARY_PREFIX, format!("aside-{}", self.out.steps.len()).as_bytes()].concat();
-        let parent = &at.absolute[..at.absolute.len() - at.name.len()];
-        let absolute = [parent, &name].concat();
-        let aside = Spot { dir: at.dir.clone(), name, shown: self.live.jail.shown(&absolute), absolute };
-        let step = Step::Rename { from: at.clone(), before: *before, to: aside.clone(), replaced: None };
-        self.out.steps.push(step);
-        goal.aim = Aim::From(aside.shown.clone());
-        *at = aside;
-    }
-
-    fn put(&mut self, goal: Goal, here: &Found) -> Result<(), Refusal> {
-        // What moves away is gone by then.
-        let before = meta_of(here).filter(|_| !self.leaving.contains(&goal.now_at));
-        let kept = match goal.aim {
-            Aim::Mode(mode) => {
-                let (Found::Here(place), Some(before)) = (here, before) else { return Ok(()) };
-                self.out.steps.push(Step::SetMode { at: Spot::of(place), before, mode });
-                self.out.restored.push(goal.path);
-                return Ok(());
-            }
-            Aim::Kept(kept) => kept,
-            Aim::Absent | Aim::From(_) => unreachable!("BUG: sorted apart above"),
-        };
-        if let Found::Nowhere { .. } = here {
-            here.with_parent()?;
-        }
-        let mode = kept.mode.unwrap_or(0o644);
-        if kept.kind == KeptKind::Dir {
-            match before {
-                Some(now) if now.kind == Kind::Dir => {
-                    if let Found::Here(place) = here {
-                        self.out.steps.push(Step::SetMode { at: Spot::of(place), before: now, mode });
-                    }
-                }
-                _ => self.make_dir(here, before, mode)?,
-            }
-            self.out.restored.push(goal.path);
-            return Ok(());
-        }
-        let at = self.parents.spot(here, &mut self.out.steps, self.folder_mode, &self.live.jail);
-        let content = self.content(&goal.path, &kept)?;
-        let dress = Dress {
-            uid: kept.uid.unwrap_or_default(),
-            gid: kept.gid.unwrap_or_default(),
-            xattrs: kept.xattrs.into_iter().map(|(name, value)| (name, value.0)).collect(),
-        };
-        let put = Put { at, content, mode, before, dress: Some(dress), built_on_before: true };
-        self.out.steps.push(Step::Put(put));
-        self.out.restored.push(goal.path);
-        Ok(())
-    }
-
-    /// A folder where something else, or nothing, stands.
-    fn make_dir(&mut self, here: &Found, before: Option<Meta>, mode: u32) -> Result<(), Refusal> {
-        if let (Found::Here(place), Some(before)) = (here, before) {
-            self.out.steps.push(Step::Remove { at: Spot::of(place), before, bytes: before.size });
-        }
-        self.parents.folder(here, &mut self.out.steps, (self.folder_mode, mode), &self.live.jail);
-        Ok(())
-    }
-
-    /// The body, checked before anything is changed.
-    fn content(&self, path: &str, kept: &Kept) -> Result<Content, Refusal> {
-        if kept.kind == KeptKind::Symlink {
-            let target = kept.target.as_deref().map(Spelled::parse);
-            let Some(Ok(target)) = target else {
-                return Err(damaged(&format!("where the link {path} led is missing")));
-            };
-            return Ok(Content::Link(target.as_bytes().to_vec()));
-        }
-        let lost = || damaged(&format!("the pre-image of {path} is missing"));
-        let hash = kept.body_hash.clone().ok_or_else(lost)?;
-        let file = self
-            .host
-            .blobs
-            .open_checked(&hash)
-            .map_err(|fault| damaged(&format!("the pre-image of {path}: {fault}")))?
-            .ok_or_else(lost)?;
-        let size = kept.size_bytes.unwrap_or_default();
-        Ok(Content::File { file, size, hash })
     }
 }
 
@@ -535,7 +501,7 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
     let fail = |why| place.fault("look at", why);
     let same_mode = kept.mode.is_none_or(|mode| mode == now.mode);
     Ok(match (kept.kind, now.kind) {
-        (KeptKind::Dir, Kind::Dir) => same_mode,
+        (KeptKind::Dir, Kind::Dir) => same_mode && wears(place, Kind::Dir, &kept.xattrs)?,
         (KeptKind::Symlink, Kind::Symlink) => {
             let target =
                 rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
@@ -545,13 +511,19 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
             if !same_mode || kept.size_bytes != Some(now.size) {
                 return Ok(false);
             }
-            let (file, _) = place.open_file()?;
-            let worn = attributes(&file).map_err(fail)?;
-            let kept_worn = kept.xattrs.iter().map(|(name, value)| (name.clone(), value.0.clone()));
-            let mut worn_sorted = worn;
-            worn_sorted.sort();
-            kept_worn.eq(worn_sorted.iter().cloned()) && Some(hash_at(place, Kind::File)?) == kept.body_hash
+            wears(place, Kind::File, &kept.xattrs)? && Some(hash_at(place, Kind::File)?) == kept.body_hash
         }
         _ => false,
     })
+}
+
+/// Whether a file or a folder has exactly these attributes.
+fn wears(place: &Place, kind: Kind, kept: &Attributes) -> Result<bool, Refusal> {
+    Ok(worn(place, kind)? == *kept)
+}
+
+pub(super) fn worn(place: &Place, kind: Kind) -> Result<Attributes, Refusal> {
+    let fail = |why| place.fault("look at", why);
+    let file = if kind == Kind::Dir { place.open_dir().map_err(fail)? } else { place.open_file()?.0 };
+    attributes(&file).map_err(fail)
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use aos_model::path::show;
 use aos_model::receipt::Kind;
-use aos_model::request::Base64;
-use aos_model::state::{Image, PathRecord};
+use aos_model::state::PathRecord;
+use aos_model::undo::Touch;
 use aos_store::{Fault, Kept, KeptKind, Manifest};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -107,28 +107,65 @@ fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault
         manifest
     });
     let touches = touches(host, snapshot.seqs.iter().copied())?;
+    let superseded = superseded(host, live, &touches)?;
     let records = || touches.iter().flat_map(|touch| &touch.paths);
+    let mut waiting = Vec::new();
     for record in records() {
-        if !manifest.entries.contains_key(&record.path) {
-            keep(&bank, record, &mut manifest.entries)?;
+        match record.before.as_ref().and_then(|image| image.bank.as_deref()) {
+            None => described(record, &mut manifest.entries),
+            Some(name) if superseded.contains(name) => remove_any(&bank, name.as_bytes()).map_err(failed)?,
+            Some(name) => {
+                // A crash may have left a folder half adopted: what is listed counts, not what still waits.
+                if let Some(listed) = manifest.pieces.get(name) {
+                    waiting.push((name, listed.clone()));
+                // What waits no longer was settled before, or is lost: restoring it will say so.
+                } else if let Some(piece) = examine_piece(&bank, name, record)? {
+                    manifest.keep(name, &record.path, piece.clone());
+                    waiting.push((name, piece));
+                }
+            }
         }
     }
     if known.as_ref() != Some(&manifest) {
         host.manifests.write(&manifest)?;
     }
-    let mut seen = HashSet::new();
-    for record in records() {
-        // The first pre-image of a path is the one that counts; what a later change displaced is not needed.
-        let counts = seen.insert(&record.path);
-        let Some(name) = record.before.as_ref().and_then(|image| image.bank.as_deref()) else { continue };
-        let adopted = if counts {
-            adopt(host, &bank, name.as_bytes(), &record.path, &manifest)
-        } else {
-            remove_any(&bank, name.as_bytes()).map_err(failed)
-        };
-        adopted?;
+    for (name, piece) in waiting {
+        adopt(host, &bank, name.as_bytes(), "", &piece)?;
     }
     Ok(())
+}
+
+/// The pre-images that no way back leads to: between two changes of a path by one call in one turn, with nothing in
+/// between. Where something moved, paths do not tell which object is meant, and all stay.
+fn superseded<'t>(host: &Host, live: &Live, touches: &'t [Touch]) -> Result<HashSet<&'t str>, Fault> {
+    let mut superseded = HashSet::new();
+    if touches.iter().flat_map(|touch| &touch.paths).any(|record| record.moved_to.is_some()) {
+        return Ok(superseded);
+    }
+    let all: Vec<u64> = {
+        let book = book(host, live)?;
+        let snapshots = &book.as_ref().expect("BUG: read above").snapshots;
+        snapshots.iter().flat_map(|snapshot| snapshot.seqs.iter().copied()).collect()
+    };
+    let mut seen: HashSet<&str> = HashSet::new();
+    let mut last: Option<&Touch> = None;
+    for touch in touches {
+        let goes_on = last.is_some_and(|last| {
+            let between = all.iter().any(|seq| (last.seq + 1..touch.seq).contains(seq));
+            last.turn_id == touch.turn_id && !last.explicit && !between
+        });
+        if !goes_on {
+            seen.clear();
+        }
+        for record in &touch.paths {
+            let bank = record.before.as_ref().and_then(|image| image.bank.as_deref());
+            if !seen.insert(&record.path) {
+                superseded.extend(bank);
+            }
+        }
+        last = Some(touch);
+    }
+    Ok(superseded)
 }
 
 fn failed(why: Errno) -> Fault {
@@ -148,96 +185,102 @@ pub(super) fn discard(host: &Host, live: &Live, snapshot: &Snapshot) {
     }
 }
 
-/// Writes down what a path was, all below it included.
-fn keep(bank: &OwnedFd, record: &PathRecord, entries: &mut BTreeMap<String, Kept>) -> Result<(), Fault> {
-    let Some(before) = &record.before else {
-        entries.insert(record.path.clone(), Kept::absent());
-        return Ok(());
-    };
-    let Some(name) = &before.bank else {
-        let kept = Kept { moved_to: record.moved_to.clone(), ..described(before) };
-        entries.insert(record.path.clone(), kept);
-        return Ok(());
-    };
-    examine(bank.as_fd(), name.as_bytes(), &record.path, entries)
-        .map_err(|why| Fault::io(format!("cannot read the pre-image of {}", record.path), why))
+/// What was not there, or was not displaced, as far as the journal knows it.
+fn described(record: &PathRecord, entries: &mut BTreeMap<String, Kept>) {
+    let kept = record.before.as_ref().map(|image| {
+        let kind = match image.kind {
+            Kind::Dir => KeptKind::Dir,
+            Kind::Symlink => KeptKind::Symlink,
+            Kind::File | Kind::Other => KeptKind::File,
+        };
+        Kept { kind, mode: Some(image.mode), moved_to: record.moved_to.clone(), ..Kept::absent() }
+    });
+    entries.entry(record.path.clone()).or_insert_with(|| kept.unwrap_or_else(Kept::absent));
 }
 
-/// As far as the journal knows it.
-fn described(image: &Image) -> Kept {
-    let kind = match image.kind {
-        Kind::Dir => KeptKind::Dir,
-        Kind::Symlink => KeptKind::Symlink,
-        Kind::File | Kind::Other => KeptKind::File,
-    };
-    Kept { kind, mode: Some(image.mode), ..Kept::absent() }
+/// What a path was, all below it included; `None` when the bank holds nothing of that name.
+fn examine_piece(
+    bank: &OwnedFd,
+    name: &str,
+    record: &PathRecord,
+) -> Result<Option<BTreeMap<String, Kept>>, Fault> {
+    let mut piece = BTreeMap::new();
+    examine(bank, name.as_bytes(), "", &mut piece)
+        .map_err(|why| Fault::io(format!("cannot read the pre-image of {}", record.path), why))?;
+    // To read it we may have had to open it up.
+    if let (Some(kept), Some(before)) = (piece.get_mut(""), &record.before)
+        && kept.mode.is_some()
+    {
+        kept.mode = Some(before.mode);
+    }
+    Ok((!piece.is_empty()).then_some(piece))
 }
 
+/// Writes down what stands at a name and below it, by suffix.
 fn examine(
     dir: impl AsFd,
     name: &[u8],
-    path: &str,
-    entries: &mut BTreeMap<String, Kept>,
+    suffix: &str,
+    piece: &mut BTreeMap<String, Kept>,
 ) -> Result<(), Errno> {
     let dir = dir.as_fd();
-    let Some(meta) = Meta::at(dir, name)? else {
-        // Gone: lost, or thrown away by hand. Restoring it will say so.
-        return Ok(());
-    };
+    let Some(meta) = Meta::at(dir, name)? else { return Ok(()) };
     let owner = Kept { mode: Some(meta.mode), uid: Some(meta.uid), gid: Some(meta.gid), ..Kept::absent() };
     let kept = match meta.kind {
         Kind::Symlink => {
             let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
             Kept { kind: KeptKind::Symlink, target: Some(show(target.as_bytes())), mode: None, ..owner }
         }
-        Kind::Dir => Kept { kind: KeptKind::Dir, ..owner },
+        Kind::Dir => {
+            let xattrs = attributes(&open_own(dir, name, &meta)?)?;
+            Kept { kind: KeptKind::Dir, xattrs, ..owner }
+        }
         Kind::File => {
-            let file = open_own(dir, name, &meta)?;
-            let xattrs = attributes(&file)?.into_iter().map(|(name, value)| (name, Base64(value)));
-            Kept {
-                kind: KeptKind::File,
-                body_hash: Some(hash_of(dir, name, Kind::File)?),
-                size_bytes: Some(meta.size),
-                xattrs: xattrs.collect(),
-                ..owner
-            }
+            let xattrs = attributes(&open_own(dir, name, &meta)?)?;
+            let body_hash = Some(hash_of(dir, name, Kind::File)?);
+            Kept { kind: KeptKind::File, body_hash, size_bytes: Some(meta.size), xattrs, ..owner }
         }
         // A FIFO or a socket has no content; it cannot be brought back and is not listed.
         Kind::Other => return Ok(()),
     };
-    entries.insert(path.to_owned(), kept);
+    piece.insert(suffix.to_owned(), kept);
     if meta.kind == Kind::Dir {
         let inner = open_dir(dir, name)?;
         for name in names_in(&inner)? {
-            examine(&inner, &name, &format!("{path}/{}", show(&name)), entries)?;
+            examine(&inner, &name, &format!("{suffix}/{}", show(&name)), piece)?;
         }
     }
     Ok(())
 }
 
-/// A pre-image is ours: where its mode keeps even us from reading, it is opened up. What its mode was is written down.
+/// A pre-image is ours: where its mode keeps even us from reading it, or from taking out what is in it, it is opened
+/// up. What its mode was is written down.
 fn open_own(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match rustix::fs::openat(&dir, name, flags, Mode::empty()) {
-        Err(Errno::ACCESS) if meta.uid == rustix::process::geteuid().as_raw() => {
-            rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(0o600), AtFlags::empty())?;
-            rustix::fs::openat(&dir, name, flags, Mode::empty())
-        }
-        outcome => outcome,
+    let (needed, open) = if meta.kind == Kind::Dir { (0o700, 0o700) } else { (0o400, 0o600) };
+    if meta.mode & needed != needed && meta.uid == rustix::process::geteuid().as_raw() {
+        rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(open), AtFlags::empty())?;
     }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::openat(&dir, name, flags, Mode::empty())
 }
 
-/// Moves what a name of the bank holds into the blobs, all below it included, as the manifest lists it.
-fn adopt(host: &Host, dir: impl AsFd, name: &[u8], path: &str, manifest: &Manifest) -> Result<(), Fault> {
+/// Moves what a name of the bank holds into the blobs, all below it included, as its piece lists it.
+fn adopt(
+    host: &Host,
+    dir: impl AsFd,
+    name: &[u8],
+    suffix: &str,
+    piece: &BTreeMap<String, Kept>,
+) -> Result<(), Fault> {
     let dir = dir.as_fd();
     let Some(meta) = Meta::at(dir, name).map_err(failed)? else { return Ok(()) };
     if meta.kind == Kind::Dir {
         let inner = open_dir(dir, name).map_err(failed)?;
         for name in names_in(&inner).map_err(failed)? {
-            adopt(host, &inner, &name, &format!("{path}/{}", show(&name)), manifest)?;
+            adopt(host, &inner, &name, &format!("{suffix}/{}", show(&name)), piece)?;
         }
     }
-    match manifest.entries.get(path).and_then(|kept| kept.body_hash.as_deref()) {
+    match piece.get(suffix).and_then(|kept| kept.body_hash.as_deref()) {
         Some(hash) if meta.kind == Kind::File => {
             rustix::fs::chmodat(dir, name, Mode::from_raw_mode(0o600), AtFlags::empty()).map_err(failed)?;
             host.blobs.adopt(dir, name, hash)

@@ -1,0 +1,356 @@
+//! The steps of a restoration, in an order in which each finds the tree as it expects it.
+//!
+//! First everything that goes or leaves, from the deepest path up: those are paths as they are now. Then everything
+//! that comes, from the top down: those are paths as they shall be. What moves goes straight to its place where that
+//! is free and stays where it is; else it waits aside in between. So the path of each step is the right one at its
+//! moment, for recovery, which knows paths alone, and for whoever takes the restoration back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use aos_model::path::Spelled;
+use aos_model::receipt::Kind;
+use aos_model::refusal::{Code, Refusal};
+use aos_model::state::Attributes;
+use aos_store::{Kept, KeptKind};
+
+use super::restore::{Aim, Restoration, Sets, Task, damaged, standing, worn};
+use crate::change::{Content, DirAt, Dress, Put, Spot, Step, TEMPORARY_PREFIX};
+use crate::host::Host;
+use crate::jail::{Dir, Found, Last, Meta, Place, resolve};
+use crate::session::Live;
+
+pub(super) struct Builder<'a> {
+    host: &'a Host,
+    live: &'a Arc<Live>,
+    sets: Sets,
+    /// Paths as they are now whose object made room for what comes.
+    cleared: BTreeSet<String>,
+    /// Folders that a step brings, by their absolute path.
+    brought: BTreeMap<Vec<u8>, Brought>,
+    /// What waits aside, by where it shall go.
+    aside: BTreeMap<String, (Spot, Meta)>,
+    out: Restoration,
+}
+
+#[derive(Clone, Copy)]
+enum Brought {
+    /// Made by the step of this index.
+    Made(usize),
+    /// Moved there: what is in it was found through where it was.
+    Moved,
+}
+
+/// Something that goes or leaves.
+#[derive(Clone, Copy)]
+enum Going<'t, 'f> {
+    Away(&'f Place, Meta),
+    /// It stands where something else will stand.
+    Room(&'f Place, Meta),
+    ToItsPlace(&'t Task<'f>, &'f Place, Meta),
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(host: &'a Host, live: &'a Arc<Live>, sets: Sets) -> Builder<'a> {
+        Builder {
+            host,
+            live,
+            sets,
+            cleared: BTreeSet::new(),
+            brought: BTreeMap::new(),
+            aside: BTreeMap::new(),
+            out: Restoration::default(),
+        }
+    }
+
+    pub(super) fn build(
+        mut self,
+        gone: Vec<(&str, &Found)>,
+        mut tasks: Vec<Task<'_>>,
+    ) -> Result<Restoration, Refusal> {
+        tasks.sort_by(|a, b| a.goal.path.cmp(&b.goal.path));
+        let mut going: Vec<(&str, Going<'_, '_>)> = Vec::new();
+        for (path, found) in gone {
+            if let (Some(now), Found::Here(place)) = (standing(found, path), found) {
+                going.push((path, Going::Away(place, now)));
+            }
+        }
+        for task in &tasks {
+            if let (Some(now), Found::Here(place)) = (task.now(), task.here)
+                && self.must_make_room(task, &now)
+            {
+                going.push((&task.goal.now_at, Going::Room(place, now)));
+            }
+        }
+        for task in &tasks {
+            if let (Aim::From(from), Found::Here(place)) = (&task.goal.aim, task.other)
+                && self.sets.leaving.contains(from)
+                && let Some(meta) = place.meta
+            {
+                going.push((from, Going::ToItsPlace(task, place, meta)));
+            }
+        }
+        going.sort_by(|(a, _), (b, _)| b.cmp(a));
+        for (path, going) in going {
+            self.let_go(path, going)?;
+        }
+        for task in &tasks {
+            self.bring(task)?;
+        }
+        Ok(self.told())
+    }
+
+    /// A folder and what is none do not replace each other, and what comes by a move finds its place empty.
+    fn must_make_room(&self, task: &Task<'_>, now: &Meta) -> bool {
+        if self.sets.leaving.contains(&task.goal.now_at) {
+            return false;
+        }
+        match &task.goal.aim {
+            Aim::From(_) => true,
+            Aim::Kept(kept) => (kept.kind == KeptKind::Dir) != (now.kind == Kind::Dir),
+            Aim::Look(_) => false,
+        }
+    }
+
+    fn let_go(&mut self, path: &str, going: Going<'_, '_>) -> Result<(), Refusal> {
+        match going {
+            Going::Away(place, before) | Going::Room(place, before) => {
+                let away = matches!(going, Going::Away(..));
+                // A folder that was made, and in which others put something since, stays.
+                if away && before.kind == Kind::Dir && self.sets.holds_others(place, path)? {
+                    return Ok(());
+                }
+                // A path may both be emptied and be wanted for something else.
+                if !self.cleared.insert(path.to_owned()) {
+                    return Ok(());
+                }
+                let bytes = if before.kind == Kind::Dir { 0 } else { before.size };
+                self.out.steps.push(Step::Remove { at: Spot::of(place), before, bytes });
+                if away {
+                    self.out.deleted.push(path.to_owned());
+                }
+            }
+            Going::ToItsPlace(task, place, before) => {
+                let from = Spot::of(place);
+                let to = match self.straight(task) {
+                    Some(to) => {
+                        self.brought.insert(to.absolute.clone(), Brought::Moved);
+                        self.out.restored.push(task.goal.path.clone());
+                        to
+                    }
+                    None => {
+                        let aside = self.stand_aside(path)?;
+                        self.aside.insert(task.goal.path.clone(), (aside.clone(), before));
+                        aside
+                    }
+                };
+                self.out.steps.push(Step::Rename { from, before, to, replaced: None });
+                self.out.deleted.push(path.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The place that something can go to at once: free, in a folder that stays where it is.
+    fn straight(&self, task: &Task<'_>) -> Option<Spot> {
+        let goal = &task.goal;
+        let Found::Here(place) = task.here else { return None };
+        let stays = !ancestors(&goal.path).any(|above| self.is_unsettled(above));
+        let free = place.meta.is_none() && place.shown == goal.path;
+        (free && stays && goal.now_at == goal.path).then(|| Spot::of(place))
+    }
+
+    fn is_unsettled(&self, path: &str) -> bool {
+        self.sets.leaving.contains(path) || self.sets.removed.contains(path) || self.cleared.contains(path)
+    }
+
+    /// A name that nobody uses, in the deepest folder above the path that is not on the move itself.
+    fn stand_aside(&self, path: &str) -> Result<Spot, Refusal> {
+        let above: Vec<&str> = ancestors(path).collect();
+        let settled = above.iter().rev().take_while(|above| !self.is_unsettled(above)).last();
+        let text = settled.copied().unwrap_or(if path.starts_with('/') { "/" } else { "." });
+        let found = resolve(self.live, text, Last::Itself)?.found;
+        let (folder, _) = found.existing()?;
+        let dir = if folder.is_root() {
+            folder.dir.clone()
+        } else {
+            let opened = folder.open_dir().map_err(|why| folder.fault("open", why))?;
+            Dir::Opened(Arc::new(opened))
+        };
+        let random = (self.host.machine.random)();
+        let name = [TEMPORARY_PREFIX, format!("aside-{random:x}").as_bytes()].concat();
+        let absolute = [folder.absolute.as_slice(), b"/", &name].concat();
+        let shown = self.live.jail.shown(&absolute);
+        Ok(Spot { dir: DirAt::Pinned(dir), name, shown, absolute })
+    }
+
+    fn bring(&mut self, task: &Task<'_>) -> Result<(), Refusal> {
+        let goal = &task.goal;
+        match &goal.aim {
+            Aim::From(_) => {
+                let Some((from, before)) = self.aside.remove(&goal.path) else { return Ok(()) };
+                let to = self.spot(task)?;
+                self.brought.insert(to.absolute.clone(), Brought::Moved);
+                self.out.steps.push(Step::Rename { from, before, to, replaced: None });
+            }
+            Aim::Look(look) => self.set_look(task, look.mode, look.xattrs.as_ref())?,
+            Aim::Kept(kept) if kept.kind == KeptKind::Dir => self.bring_folder(task, kept)?,
+            Aim::Kept(kept) => self.put(task, kept)?,
+        }
+        self.out.restored.push(goal.path.clone());
+        Ok(())
+    }
+
+    /// What still stands where the goal is now, once everything went that had to.
+    fn left_standing(&self, task: &Task<'_>) -> Option<Meta> {
+        let now_at = &task.goal.now_at;
+        task.now().filter(|_| !self.has_gone(now_at))
+    }
+
+    fn set_look(&mut self, task: &Task<'_>, mode: u32, wanted: Option<&Attributes>) -> Result<(), Refusal> {
+        let (Some(before), Found::Here(place)) = (self.left_standing(task), task.here) else { return Ok(()) };
+        let now = wanted.map(|_| worn(place, Kind::Dir)).transpose()?;
+        let xattrs = now.zip(wanted.cloned()).filter(|(now, wanted)| now != wanted);
+        let at = self.spot(task)?;
+        self.out.steps.push(Step::SetMode { at, before, mode, xattrs });
+        Ok(())
+    }
+
+    fn bring_folder(&mut self, task: &Task<'_>, kept: &Kept) -> Result<(), Refusal> {
+        let mode = kept.mode.unwrap_or_else(|| self.folder_mode());
+        if self.left_standing(task).is_some() {
+            return self.set_look(task, mode, Some(&kept.xattrs));
+        }
+        let at = self.spot(task)?;
+        self.brought.insert(at.absolute.clone(), Brought::Made(self.out.steps.len()));
+        self.out.steps.push(Step::MakeDir { at, mode, dress: Some(dress(kept)) });
+        Ok(())
+    }
+
+    fn put(&mut self, task: &Task<'_>, kept: &Kept) -> Result<(), Refusal> {
+        let before = self.left_standing(task);
+        let at = self.spot(task)?;
+        let content = self.content(&task.goal.path, kept)?;
+        let mode = kept.mode.unwrap_or(0o644);
+        let put = Put { at, content, mode, before, dress: Some(dress(kept)), built_on_before: true };
+        self.out.steps.push(Step::Put(put));
+        Ok(())
+    }
+
+    fn folder_mode(&self) -> u32 {
+        0o777 & !self.host.machine.umask
+    }
+
+    /// Where the goal is brought, under the path that it then has. Folders that are missing are made on the way.
+    fn spot(&mut self, task: &Task<'_>) -> Result<Spot, Refusal> {
+        let absolute = self.absolute(&task.goal.path)?;
+        let slashes: Vec<usize> =
+            absolute.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i).collect();
+        let nearest = slashes.iter().rev().find_map(|at| Some((*at, *self.brought.get(&absolute[..*at])?)));
+        let (mut dir, start) = match (nearest, task.here) {
+            (Some((at, Brought::Made(step))), _) => (DirAt::Made(step), at),
+            (_, found) if found.shown() != task.goal.now_at => {
+                return Err(Refusal::new(
+                    Code::SymlinkNotAllowed,
+                    format!(
+                        "{}: a link leads elsewhere on the way to it now; nothing was touched. Remove the link first",
+                        task.goal.path
+                    ),
+                ));
+            }
+            (_, Found::Here(place)) => (DirAt::Pinned(place.dir.clone()), slashes[slashes.len() - 1]),
+            (_, Found::Below { base, missing, .. }) => {
+                let first = slashes[slashes.len() - missing.len()];
+                if let Some(blocker) = task.blocker().filter(|path| !self.has_gone(path)) {
+                    return Err(Refusal::new(
+                        Code::ChangedSince,
+                        format!("{blocker} is no folder any more; nothing was touched. Move it away first"),
+                    ));
+                }
+                (DirAt::Pinned(base.dir.clone()), first)
+            }
+            (_, Found::Nowhere { .. }) => return Err(task.here.missing()),
+        };
+        let mut from = start + 1;
+        for end in slashes.into_iter().filter(|at| *at > start) {
+            let path = absolute[..end].to_vec();
+            let at = Spot {
+                dir,
+                name: path[from..].to_vec(),
+                shown: self.live.jail.shown(&path),
+                absolute: path.clone(),
+            };
+            let step = self.out.steps.len();
+            self.out.steps.push(Step::MakeDir { at, mode: self.folder_mode(), dress: None });
+            self.brought.insert(path, Brought::Made(step));
+            (dir, from) = (DirAt::Made(step), end + 1);
+        }
+        Ok(Spot { dir, name: absolute[from..].to_vec(), shown: task.goal.path.clone(), absolute })
+    }
+
+    /// Whether what stood at a path now is gone by then.
+    fn has_gone(&self, path: &str) -> bool {
+        self.cleared.contains(path) || self.sets.leaving.contains(path)
+    }
+
+    fn absolute(&self, path: &str) -> Result<Vec<u8>, Refusal> {
+        let spelled = Spelled::parse(path).map_err(|why| damaged(&format!("the path `{path}`: {why}")))?;
+        let bytes = spelled.as_bytes();
+        Ok(if spelled.is_absolute() {
+            bytes.to_vec()
+        } else {
+            [self.live.jail.workdir.as_slice(), b"/", bytes].concat()
+        })
+    }
+
+    /// The body, checked before anything is changed.
+    fn content(&self, path: &str, kept: &Kept) -> Result<Content, Refusal> {
+        if kept.kind == KeptKind::Symlink {
+            let target = kept.target.as_deref().map(Spelled::parse);
+            let Some(Ok(target)) = target else {
+                return Err(damaged(&format!("where the link {path} led is missing")));
+            };
+            return Ok(Content::Link(target.as_bytes().to_vec()));
+        }
+        let lost = || damaged(&format!("the pre-image of {path} is missing"));
+        let hash = kept.body_hash.clone().ok_or_else(lost)?;
+        let file = self
+            .host
+            .blobs
+            .open_checked(&hash)
+            .map_err(|fault| damaged(&format!("the pre-image of {path}: {fault}")))?
+            .ok_or_else(lost)?;
+        let size = kept.size_bytes.unwrap_or_default();
+        Ok(Content::File { file, size, hash })
+    }
+
+    /// The lists for people: what came back, and what is gone. A folder is named where no file below it is.
+    fn told(mut self) -> Restoration {
+        let Restoration { restored, deleted, .. } = &mut self.out;
+        restored.sort();
+        restored.dedup();
+        deleted.sort();
+        deleted.retain(|path| restored.binary_search(path).is_err());
+        let all = std::mem::take(deleted);
+        let holds = |folder: &str, next: Option<&String>| {
+            next.and_then(|next| next.strip_prefix(folder)).is_some_and(|rest| rest.starts_with('/'))
+        };
+        for path in &all {
+            // What lies below a path need not be the very next in the order of bytes (`a-b` comes before `a/b`).
+            let below = all.partition_point(|other| other.as_str() < format!("{path}/").as_str());
+            if !holds(path, all.get(below)) {
+                deleted.push(path.clone());
+            }
+        }
+        self.out
+    }
+}
+
+fn dress(kept: &Kept) -> Dress {
+    Dress { owner: kept.uid.zip(kept.gid), xattrs: kept.xattrs.clone() }
+}
+
+/// The folders above a path, the nearest first.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    path.rmatch_indices('/').map(|(slash, _)| &path[..slash]).filter(|above| !above.is_empty())
+}
