@@ -122,9 +122,6 @@ fn link_free(path: &str) -> String {
     if let Some(followed) = crate::jail::follow_text(spelled.as_bytes()) {
         return absolute_shown(&followed);
     }
-    // A `..` behind something that is missing: what is left without the two may still lead somewhere.
-    let without = lexical_join("/", &show(spelled.as_bytes()));
-    let followed =
-        Spelled::parse(&without).ok().and_then(|spelled| crate::jail::follow_text(spelled.as_bytes()));
-    followed.map_or(without, |bytes| absolute_shown(&bytes))
+    // A `..` behind something that is missing: nothing can be there, and the jail goes by the text too.
+    lexical_join("/", &show(spelled.as_bytes()))
 }

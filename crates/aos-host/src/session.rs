@@ -381,10 +381,11 @@ pub(crate) fn seat(host: &Host, session_id: &str) -> Result<Arc<Live>, Refusal> 
         Some(SessionState::Expired) => {
             Refusal::new(Code::SessionExpired, format!("session {session_id} has expired; open a new one"))
         }
-        Some(SessionState::Closed) => {
+        // One that is open in the record and not here is being closed at this moment.
+        Some(SessionState::Closed | SessionState::Open) => {
             Refusal::new(Code::SessionClosed, format!("session {session_id} is closed; open a new one"))
         }
-        Some(SessionState::Open) | None => not_found(session_id),
+        None => not_found(session_id),
     })
 }
 

@@ -144,13 +144,12 @@ pub(crate) fn run(
     let session_ends = live
         .expires_at_ns
         .map(|end| Instant::now() + Duration::from_nanos(end.saturating_sub(started_at_ns)));
-    let launch = Launch::start(host, &order, command.stdin, &groups).map_err(not_started)?;
-    let running = Arc::new(launch.running);
-    let Some(_listed) = live.outfit.running.list(&running) else {
-        running.kill();
-        return Err(live.closed());
-    };
-    let [stdout, stderr] = launch.pipes;
+    let (line, their_line) = order::socket_pair().map_err(not_started)?;
+    let running = Running::new(line, order.walls.namespaces.is_some()).map_err(not_started)?;
+    let running = Arc::new(running);
+    // Listed before it starts: who closes the session or interrupts its commands reaches it from its first moment.
+    let Some(_listed) = live.outfit.running.list(&running) else { return Err(live.closed()) };
+    let [stdout, stderr] = launch(host, &order, their_line, command.stdin, &groups).map_err(not_started)?;
     let wait = Wait {
         running: &running,
         streams: [
@@ -211,32 +210,31 @@ fn view_of(host: &Host, live: &Live, applied: &Applied) -> Result<order::View, R
     Ok(view)
 }
 
-/// A command on its way: the daemon's ends of everything.
-struct Launch {
-    running: Running,
-    pipes: [OwnedFd; 2],
-}
-
-impl Launch {
-    fn start(host: &Host, order: &Order, stdin: Option<OwnedFd>, groups: &Groups) -> Result<Launch, Errno> {
-        let stdin = match stdin {
-            Some(stdin) => stdin,
-            None => rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
-        };
-        let (stdout, their_stdout) = pipe()?;
-        let (stderr, their_stderr) = pipe()?;
-        let (line, their_line) = order::socket_pair()?;
-        let running = Running::new(line, order.walls.namespaces.is_some())?;
-        let handed = Handed {
-            line: their_line.as_fd(),
-            stdin: stdin.as_fd(),
-            stdout: their_stdout.as_fd(),
-            stderr: their_stderr.as_fd(),
-            cgroups: groups.procs().map(|procs| procs.as_fd()).collect(),
-        };
-        host.executor.spawner.launch(order, &handed)?;
-        Ok(Launch { running, pipes: [stdout, stderr] })
-    }
+/// Hands the order over. Returns the reading ends of the command's output.
+fn launch(
+    host: &Host,
+    order: &Order,
+    line: OwnedFd,
+    stdin: Option<OwnedFd>,
+    groups: &Groups,
+) -> Result<[OwnedFd; 2], Errno> {
+    let stdin = match stdin {
+        Some(stdin) => stdin,
+        None => rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
+    };
+    let (stdout, their_stdout) = pipe()?;
+    let (stderr, their_stderr) = pipe()?;
+    let handed = Handed {
+        line: line.as_fd(),
+        stdin: stdin.as_fd(),
+        stdout: their_stdout.as_fd(),
+        stderr: their_stderr.as_fd(),
+        cgroups: groups.procs().map(|procs| procs.as_fd()).collect(),
+    };
+    host.executor.spawner.launch(order, &handed)?;
+    // Only the other side holds it from here on: when all there are gone, the line closes.
+    drop(line);
+    Ok([stdout, stderr])
 }
 
 /// A pipe whose reading end never makes us wait.
