@@ -24,7 +24,9 @@ pub(super) struct Builder<'a> {
     host: &'a Host,
     live: &'a Arc<Live>,
     sets: Sets,
-    /// Paths as they are now whose object made room for what comes.
+    /// Paths as they are now that something goes or leaves from.
+    unsettled: BTreeSet<String>,
+    /// And those from which it went.
     cleared: BTreeSet<String>,
     /// Folders that a step brings, by their absolute path.
     brought: BTreeMap<Vec<u8>, Brought>,
@@ -55,6 +57,7 @@ impl<'a> Builder<'a> {
             host,
             live,
             sets,
+            unsettled: BTreeSet::new(),
             cleared: BTreeSet::new(),
             brought: BTreeMap::new(),
             aside: BTreeMap::new(),
@@ -90,6 +93,7 @@ impl<'a> Builder<'a> {
             }
         }
         going.sort_by(|(a, _), (b, _)| b.cmp(a));
+        self.unsettled = going.iter().map(|(path, _)| (*path).to_owned()).collect();
         for (path, going) in going {
             self.let_go(path, going)?;
         }
@@ -154,19 +158,15 @@ impl<'a> Builder<'a> {
     fn straight(&self, task: &Task<'_>) -> Option<Spot> {
         let goal = &task.goal;
         let Found::Here(place) = task.here else { return None };
-        let stays = !ancestors(&goal.path).any(|above| self.is_unsettled(above));
+        let stays = !ancestors(&goal.path).any(|above| self.unsettled.contains(above));
         let free = place.meta.is_none() && place.shown == goal.path;
         (free && stays && goal.now_at == goal.path).then(|| Spot::of(place))
-    }
-
-    fn is_unsettled(&self, path: &str) -> bool {
-        self.sets.leaving.contains(path) || self.sets.removed.contains(path) || self.cleared.contains(path)
     }
 
     /// A name that nobody uses, in the deepest folder above the path that is not on the move itself.
     fn stand_aside(&self, path: &str) -> Result<Spot, Refusal> {
         let above: Vec<&str> = ancestors(path).collect();
-        let settled = above.iter().rev().take_while(|above| !self.is_unsettled(above)).last();
+        let settled = above.iter().rev().take_while(|above| !self.unsettled.contains(**above)).last();
         let text = settled.copied().unwrap_or(if path.starts_with('/') { "/" } else { "." });
         let found = resolve(self.live, text, Last::Itself)?.found;
         let (folder, _) = found.existing()?;

@@ -24,7 +24,10 @@ mod path;
 mod policy_capability;
 mod replay;
 mod rpc_surface;
+mod snapshot_restore;
 mod special_files;
+#[path = "../../../../xtask/src/torture/undo/mod.rs"]
+mod undo;
 mod world;
 mod write_edit;
 
@@ -74,6 +77,7 @@ fn areas() -> Vec<Case> {
         rpc_surface::cases(),
         journal_crash::cases(),
         replay::cases(),
+        snapshot_restore::cases(),
     ]
     .into_iter()
     .flatten()
@@ -90,6 +94,7 @@ const AREAS: &[&str] = &[
     "journal_crash",
     "replay",
     "rpc_surface",
+    "snapshot_restore",
 ];
 
 /// Where the open cases lie beside the repository, each of these areas' ids is one of ours.
