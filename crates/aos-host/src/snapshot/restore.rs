@@ -92,12 +92,17 @@ impl Goals {
             }
         }
         let wanted = |path: &str| only.is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
-        let left = |path: &str| unwound.expected.get(path).cloned();
+        // What was captured by hand with its folder is put back whatever stands there.
+        let above = |path: &str| {
+            let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
+            above.find_map(|above| unwound.expected.get(above)).filter(|above| above.unconditional).cloned()
+        };
+        let left = |path: &str| unwound.expected.get(path).cloned().or_else(|| above(path));
         let leaving: BTreeSet<&str> = unwound
             .before
             .iter()
             .filter_map(|(path, node)| match node {
-                Node::Current { path: from, .. } if from != path => Some(from.as_str()),
+                Node::Current { path: from, .. } if !stays(&unwound, path, from) => Some(from.as_str()),
                 _ => None,
             })
             .collect();
@@ -109,8 +114,10 @@ impl Goals {
                     let Some(kept) = manifests.kept(&piece, look)? else { continue };
                     Aim::Kept(kept)
                 }
-                Node::Current { path: from, look: Some(look) } if from == path => Aim::Look(look),
-                Node::Current { path: from, .. } if from == path => continue,
+                Node::Current { path: from, look } if stays(&unwound, &path, &from) => match look {
+                    Some(look) => Aim::Look(look),
+                    None => continue,
+                },
                 // What lies below a folder that moves goes with it.
                 Node::Current { .. } if !unwound.before.contains_key(&path) => continue,
                 Node::Current { path: from, .. } => Aim::From(from),
@@ -243,6 +250,11 @@ fn now_at(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str) -> Option<Str
         }
         Some((_, _, Node::Absent)) | None => Some(path.to_owned()),
     }
+}
+
+/// Whether what is at `from` now is at `path` already, once the folders above are in their places.
+fn stays(unwound: &Unwound, path: &str, from: &str) -> bool {
+    now_at(unwound, &BTreeSet::new(), path).is_some_and(|now_at| now_at == from)
 }
 
 fn is_or_below(path: &str, root: &str) -> bool {
