@@ -16,6 +16,7 @@ mod reader;
 mod sqlite;
 mod state_table;
 mod verify;
+mod verify_snapshots;
 mod wal;
 
 pub use bank::Bank;

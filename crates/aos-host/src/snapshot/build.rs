@@ -28,6 +28,8 @@ pub(super) struct Builder<'a> {
     unsettled: BTreeSet<String>,
     /// And those from which it went.
     cleared: BTreeSet<String>,
+    /// Folders that go in one piece, and how many bytes with them.
+    whole: BTreeMap<String, u64>,
     /// Folders that a step brings, by their absolute path.
     brought: BTreeMap<Vec<u8>, Brought>,
     /// What waits aside, by where it shall go.
@@ -59,6 +61,7 @@ impl<'a> Builder<'a> {
             sets,
             unsettled: BTreeSet::new(),
             cleared: BTreeSet::new(),
+            whole: BTreeMap::new(),
             brought: BTreeMap::new(),
             aside: BTreeMap::new(),
             out: Restoration::default(),
@@ -94,6 +97,7 @@ impl<'a> Builder<'a> {
         }
         going.sort_by(|(a, _), (b, _)| b.cmp(a));
         self.unsettled = going.iter().map(|(path, _)| (*path).to_owned()).collect();
+        self.find_whole_folders(&going)?;
         for (path, going) in going {
             self.let_go(path, going)?;
         }
@@ -101,6 +105,24 @@ impl<'a> Builder<'a> {
             self.bring(task)?;
         }
         Ok(self.told())
+    }
+
+    /// The uppermost folders that go with all that is in them. `going` is sorted, the deepest first.
+    fn find_whole_folders(&mut self, going: &[(&str, Going<'_, '_>)]) -> Result<(), Refusal> {
+        for (path, going) in going.iter().rev() {
+            let Going::Away(place, meta) = going else { continue };
+            if let Some(folder) = ancestors(path).find(|above| self.whole.contains_key(*above)) {
+                let bytes = self.whole.get_mut(folder).expect("BUG: found above");
+                *bytes += if meta.kind == Kind::Dir { 0 } else { meta.size };
+            } else if meta.kind == Kind::Dir && !self.sets.holds_others(place, path)? {
+                let prefix = format!("{path}/");
+                let leaving = self.sets.leaving.range(prefix.clone()..).next();
+                if leaving.is_none_or(|leaving| !leaving.starts_with(&prefix)) {
+                    self.whole.insert((*path).to_owned(), 0);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A folder and what is none do not replace each other, and what comes by a move finds its place empty.
@@ -127,11 +149,15 @@ impl<'a> Builder<'a> {
                 if !self.cleared.insert(path.to_owned()) {
                     return Ok(());
                 }
-                let bytes = if before.kind == Kind::Dir { 0 } else { before.size };
-                self.out.steps.push(Step::Remove { at: Spot::of(place), before, bytes });
                 if away {
                     self.out.deleted.push(path.to_owned());
+                    if ancestors(path).any(|above| self.whole.contains_key(above)) {
+                        return Ok(());
+                    }
                 }
+                let with_it = self.whole.get(path).copied().unwrap_or_default();
+                let bytes = if before.kind == Kind::Dir { with_it } else { before.size };
+                self.out.steps.push(Step::Remove { at: Spot::of(place), before, bytes });
             }
             Going::ToItsPlace(task, place, before) => {
                 let from = Spot::of(place);

@@ -103,9 +103,10 @@ pub fn the_cap() -> Outcome {
     let before = stage.tree();
     expect("a fourth", &stage.call("early", "write_file", replace("f5")), &[refused])?;
     stage.is(&before, "after the fourth was refused")?;
-    // The same file again and again is one pre-image.
+    // The same file again and again in one turn is one pre-image.
     for n in 0..10 {
-        stage.ok("again", "write_file", json!({ "path": "f6", "content": text(large(100 + n)) }))?;
+        let params = json!({ "path": "f6", "content": text(large(100 + n)) });
+        expect("again", &stage.in_turn(Some("again"), Some("t1"), "write_file", params), &["ok"])?;
     }
     stage.must("restore", json!({ "scope_id": "again" }), "ok")?;
     check(stage.world().read("f6") == large(6).as_bytes(), || "f6".into())?;
