@@ -19,8 +19,6 @@ pub(crate) fn capture(
     snapshot_id: &str,
     found: &[Found],
 ) -> Result<(Vec<PathRecord>, u64), Refusal> {
-    // Reading the book tidies the bank: that must be over before anything is put there.
-    drop(super::book(host, live)?);
     let mut taken = Taken { host, live, snapshot_id, records: Vec::new(), paths: 0, bytes: 0 };
     for found in found {
         match found {

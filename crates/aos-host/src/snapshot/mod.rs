@@ -261,6 +261,7 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
         with_entry(host, seq, |entry| {
             for fact in &entry.facts {
                 if let Fact::Captured(record) = fact {
+                    check_bank_names(seq, record)?;
                     touches.push(Touch {
                         seq,
                         turn_id: entry.turn_id.as_deref().map(str::to_owned),
@@ -270,9 +271,21 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
                     });
                 }
             }
-        })?;
+            Ok::<(), Fault>(())
+        })??;
     }
     Ok(touches)
+}
+
+/// A home may come from anywhere: only names that we give are followed into the bank.
+fn check_bank_names(seq: u64, record: &SnapshotRecord) -> Result<(), Fault> {
+    let mut names = record.paths.iter().filter_map(|path| path.before.as_ref()?.bank.as_deref());
+    match names.find(|name| !aos_store::is_bank_name(name)) {
+        None => Ok(()),
+        Some(_) => {
+            Err(Fault::Refused(format!("entry {seq} of the journal names a pre-image that is none of ours")))
+        }
+    }
 }
 
 /// Who made an entry: a tool call's id.

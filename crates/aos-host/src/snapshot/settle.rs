@@ -105,24 +105,13 @@ pub(crate) fn settle(host: &Host, live: &Live) -> Result<BTreeMap<String, Fault>
     }
 }
 
-/// After a start: what a crash left of snapshots that were dropped, and of changes that nobody keeps, goes.
+/// After a start: the manifests that a crash left of snapshots that were dropped go. What else the bank holds stays
+/// until the session ends: it may be the last copy of what a recovery could not put back.
 pub(super) fn tidy(host: &Host, live: &Live, book: &Book) -> Result<(), Fault> {
     for id in host.manifests.snapshots(&live.id)? {
         if !book.snapshots.iter().any(|snapshot| snapshot.id == id) {
             host.manifests.drop_snapshot(&live.id, &id)?;
         }
-    }
-    let bank = host.bank.session(&live.id)?;
-    let names = names_in(&bank).map_err(failed)?;
-    if names.is_empty() {
-        return Ok(());
-    }
-    let touches = touches(host, book.snapshots.iter().flat_map(|snapshot| snapshot.seqs.iter().copied()))?;
-    let records = touches.iter().flat_map(|touch| &touch.paths);
-    let known: HashSet<&[u8]> =
-        records.filter_map(|record| record.before.as_ref()?.bank.as_deref()).map(str::as_bytes).collect();
-    for name in names.iter().filter(|name| !known.contains(name.as_slice())) {
-        remove_any(&bank, name).map_err(failed)?;
     }
     Ok(())
 }
