@@ -228,6 +228,7 @@ impl Host {
         match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })
         {
             Ok(seq) => {
+                armed.as_ref().inspect(|armed| change::forget_displaced(armed));
                 if let Some(live) = about.live {
                     let (tool_call, turn) = (ids.tool_call.as_deref(), ids.turn.as_deref());
                     snapshot::remember(self, live, &Made { seq, at_ns, tool_call, turn }, &noted);

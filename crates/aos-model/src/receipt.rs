@@ -145,9 +145,6 @@ pub struct Restored {
     pub restored_paths_count: u64,
     pub deleted_paths: Vec<String>,
     pub deleted_paths_count: u64,
-    /// What `force` overwrote, or what would have stood in the way of a dry run.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub conflicts: Vec<crate::refusal::Conflict>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redo_snapshot_id: Option<String>,
 }

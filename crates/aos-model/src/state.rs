@@ -80,6 +80,9 @@ pub struct SnapshotRecord {
     /// Captured by hand: the paths are as they were found, nothing was changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub explicit: bool,
+    /// Of a change that takes others back: nothing else is ever captured into it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own: bool,
     pub paths: Vec<PathRecord>,
 }
 
@@ -153,6 +156,14 @@ pub fn session_key(session_id: &str) -> String {
 /// Below it, a key for each snapshot and entry that captured something for it.
 pub fn snapshot_prefix(session_id: &str) -> String {
     format!("snapshot/{session_id}/")
+}
+
+/// The value of such a key where the entry changed something, and its pre-images are needed on the way back over it.
+const CHANGED: &[u8] = b"1";
+
+/// The newest change of a session whose pre-images are gone.
+pub fn lost_key(session_id: &str) -> String {
+    format!("lost/{session_id}")
 }
 
 /// The snapshot and the entry's number that such a key names.
@@ -260,16 +271,16 @@ pub fn fold(before: &impl Before, seq: u64, effects: &Effects) -> Vec<Change> {
             Fact::Captured(snapshot) => {
                 let session_id = session_id.unwrap_or_default();
                 let key = format!("{}{}/{seq:020}", snapshot_prefix(session_id), snapshot.snapshot_id);
-                changes.push(put(key, Vec::new()));
+                let changed = !snapshot.explicit && !snapshot.paths.is_empty();
+                changes.push(put(key, if changed { CHANGED.to_vec() } else { Vec::new() }));
                 let rolled = effects.facts.iter().any(|fact| matches!(fact, Fact::Rolled { .. }));
-                if !rolled && !snapshot.explicit && !snapshot.paths.is_empty() {
+                if changed && !rolled {
                     let turn_id = effects.turn_id.as_deref().unwrap_or_default();
                     add_to_turn(before, session_id, turn_id, seq, &mut changes);
                 }
             }
             Fact::SnapshotDropped { snapshot_id } => {
-                let prefix = format!("{}{snapshot_id}/", snapshot_prefix(session_id.unwrap_or_default()));
-                remove_below(before, &prefix, &mut changes);
+                drop_snapshot(before, session_id.unwrap_or_default(), snapshot_id, &mut changes);
             }
             Fact::Rolled { steps, again } => {
                 roll(before, session_id.unwrap_or_default(), steps, *again, &mut changes);
@@ -278,6 +289,18 @@ pub fn fold(before: &impl Before, seq: u64, effects: &Effects) -> Vec<Change> {
         }
     }
     changes
+}
+
+/// With a snapshot goes the way back over its changes: the newest of them is remembered.
+fn drop_snapshot(before: &impl Before, session_id: &str, snapshot_id: &str, changes: &mut Vec<Change>) {
+    let keys = before.keys_with_prefix(&format!("{}{snapshot_id}/", snapshot_prefix(session_id)));
+    let is_change = |key: &&String| before.get(key).is_some_and(|value| value == CHANGED);
+    let newest = keys.iter().filter(is_change).filter_map(|key| Some(decode_snapshot_key(key)?.1)).max();
+    let known: Option<u64> = decode(before, &lost_key(session_id));
+    if newest > known {
+        changes.push(put(lost_key(session_id), encode(&newest)));
+    }
+    changes.extend(keys.into_iter().map(|key| Change { key, value: None }));
 }
 
 /// A session that ends loses its snapshots and its claims on blobs.
@@ -292,9 +315,10 @@ fn end_session(before: &impl Before, session_id: &str, state: SessionState, chan
     {
         remove_below(before, &prefix, changes);
     }
-    let turns = turns_key(session_id);
-    if before.get(&turns).is_some() {
-        changes.push(Change { key: turns, value: None });
+    for key in [turns_key(session_id), lost_key(session_id)] {
+        if before.get(&key).is_some() {
+            changes.push(Change { key, value: None });
+        }
     }
 }
 

@@ -47,11 +47,20 @@ impl Bank {
 }
 
 /// Ids that we made are plain names; a home that was tampered with may say otherwise.
-fn check_name(session_id: &str) -> Result<(), Fault> {
-    if is_plain_name(session_id) {
+pub(crate) fn check_name(id: &str) -> Result<(), Fault> {
+    if is_plain_name(id) {
         return Ok(());
     }
-    Err(Fault::Refused(format!("`{}` is no session id of ours", aos_model::text::escape(session_id))))
+    let shown: String = id.chars().take(200).collect();
+    Err(Fault::Refused(format!("`{}` is no id of ours", aos_model::text::escape(&shown))))
+}
+
+/// A name in the bank is a change's id and a number: nothing else in the journal is followed there.
+pub fn is_bank_name(name: &str) -> bool {
+    let parts = name.split_once('.');
+    parts.is_some_and(|(id, number)| {
+        is_plain_name(id) && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 pub(crate) fn is_plain_name(name: &str) -> bool {

@@ -48,6 +48,8 @@ impl Blobs {
         let digits = digits(blob_ref).expect("BUG: a hash names a blob");
         let folder = disk::make_dir(&self.dir, &digits[..2])?;
         let flags = rustix::fs::RenameFlags::NOREPLACE;
+        // The sweeper goes by age, and a blob is as old as its naming, not as the file that it was.
+        rustix::fs::utimensat(&dir, name, &now(), AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
         match rustix::fs::renameat_with(&dir, name, &folder, &digits[2..], flags) {
             Ok(()) if self.sync => rustix::fs::fsync(&folder).map_err(fail),
             Ok(()) => Ok(()),
@@ -207,6 +209,11 @@ impl Blobs {
         let _alone = self.sweeping.write().expect("BUG: nobody panics while sweeping");
         sweep()
     }
+}
+
+fn now() -> rustix::fs::Timestamps {
+    let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    rustix::fs::Timestamps { last_access: now, last_modification: now }
 }
 
 /// Reads to the end, hashing; each piece goes to `take` first.

@@ -17,9 +17,10 @@ mod spool;
 mod sqlite;
 mod state_table;
 mod verify;
+mod verify_snapshots;
 mod wal;
 
-pub use bank::Bank;
+pub use bank::{Bank, is_bank_name};
 pub use blobs::{BlobWriter, Blobs};
 pub use fault::Fault;
 pub use gc::Swept;

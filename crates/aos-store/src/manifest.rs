@@ -156,6 +156,7 @@ impl Manifests {
 
     /// Puts a manifest in its place, whole.
     pub fn write(&self, manifest: &Manifest) -> Result<(), Fault> {
+        check_names(&[&manifest.session_id, &manifest.snapshot_id])?;
         let fail = |why| Fault::io(format!("cannot write the manifest of {}", manifest.snapshot_id), why);
         let session = disk::make_dir(&self.dir, &manifest.session_id)?;
         let dir = disk::make_dir(&session, &manifest.snapshot_id)?;
@@ -179,6 +180,7 @@ impl Manifests {
 
     /// `None` when there is none; a damaged one is a fault.
     pub fn read(&self, session_id: &str, snapshot_id: &str) -> Result<Option<Manifest>, Fault> {
+        check_names(&[session_id, snapshot_id])?;
         let path = format!("{session_id}/{snapshot_id}/{NAME}");
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.dir, path.as_str(), flags, Mode::empty()) {
@@ -201,6 +203,7 @@ impl Manifests {
     }
 
     pub fn drop_snapshot(&self, session_id: &str, snapshot_id: &str) -> Result<(), Fault> {
+        check_names(&[session_id, snapshot_id])?;
         match disk::open_dir(&self.dir, session_id) {
             Ok(session) => drop_below(&session, snapshot_id),
             Err(Fault::Io { source: Errno::NOENT, .. }) => Ok(()),
@@ -209,6 +212,7 @@ impl Manifests {
     }
 
     pub fn drop_session(&self, session_id: &str) -> Result<(), Fault> {
+        check_names(&[session_id])?;
         drop_below(&self.dir, session_id)
     }
 
@@ -218,6 +222,7 @@ impl Manifests {
     }
 
     pub fn snapshots(&self, session_id: &str) -> Result<Vec<String>, Fault> {
+        check_names(&[session_id])?;
         match disk::open_dir(&self.dir, session_id) {
             Ok(session) => names(&session),
             Err(Fault::Io { source: Errno::NOENT, .. }) => Ok(Vec::new()),
@@ -236,6 +241,10 @@ impl Manifests {
         }
         Ok(())
     }
+}
+
+fn check_names(ids: &[&str]) -> Result<(), Fault> {
+    ids.iter().try_for_each(|id| crate::bank::check_name(id))
 }
 
 fn names(dir: &OwnedFd) -> Result<Vec<String>, Fault> {

@@ -18,11 +18,14 @@ pub enum Finding {
     Blob(String),
     /// The live state is not what the journal folds to.
     State(String),
+    /// A manifest, or a body that it names, is not as it was written: what it keeps cannot be restored.
+    Snapshot(String),
 }
 
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Finding::Journal(text) | Finding::Blob(text) | Finding::State(text)) = self;
+        let (Finding::Journal(text) | Finding::Blob(text) | Finding::State(text) | Finding::Snapshot(text)) =
+            self;
         f.write_str(text)
     }
 }
@@ -40,7 +43,7 @@ pub struct Report {
 const FINDINGS_MAX: usize = 100;
 
 impl Report {
-    fn add(&mut self, finding: Finding) {
+    pub(crate) fn add(&mut self, finding: Finding) {
         self.findings_count += 1;
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(finding);
@@ -70,6 +73,7 @@ pub fn verify(home: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
     }
     check_intents(&reader, &mut report)?;
     fold_all(&reader, home, None, &mut report, progress)?;
+    crate::verify_snapshots::check(home, &mut report)?;
     Ok(report)
 }
 
@@ -180,13 +184,13 @@ fn compare(reader: &Reader, folded: &State, session: Option<&str>, report: &mut 
 }
 
 /// Each blob is read once, however many entries name it.
-struct BlobCheck {
+pub(crate) struct BlobCheck {
     blobs: Option<Blobs>,
     seen: HashSet<String>,
 }
 
 impl BlobCheck {
-    fn new(home: &Path) -> BlobCheck {
+    pub(crate) fn new(home: &Path) -> BlobCheck {
         let state = rustix::fs::open(
             home.join("state"),
             rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY,
@@ -214,7 +218,7 @@ impl BlobCheck {
         report.add(Finding::Blob(complaint));
     }
 
-    fn hash(&self, blob_ref: &str) -> Result<Option<String>, Fault> {
+    pub(crate) fn hash(&self, blob_ref: &str) -> Result<Option<String>, Fault> {
         let Some(blobs) = &self.blobs else { return Ok(None) };
         match blobs.open_blob(blob_ref)? {
             Some(file) => Ok(Some(hash_name(&copy_hashing(&file, |_| Ok(()))?))),

@@ -68,6 +68,7 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
             snapshot_id: snapshot_id.clone(),
             scope_id: None,
             explicit: false,
+            own: armed.own_snapshot,
             paths,
         })));
     }

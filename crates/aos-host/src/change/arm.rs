@@ -20,6 +20,7 @@ pub(crate) struct Armed<'a> {
     pub(crate) intent: u64,
     /// `None` where the session keeps no pre-images beyond the change itself.
     pub(super) snapshot_id: Option<String>,
+    pub(super) own_snapshot: bool,
     pub(super) live: Arc<Live>,
     pub(super) marks: Vec<Mark>,
     pub(super) steps: Vec<Step>,
@@ -35,6 +36,16 @@ impl Armed<'_> {
         match &spot.dir {
             DirAt::Pinned(dir) => Some(dir.as_fd()),
             DirAt::Made(index) => self.made[*index].get().map(AsFd::as_fd),
+        }
+    }
+}
+
+/// Throws away what a change displaced that is not to be taken back.
+pub(crate) fn forget_displaced(armed: &Armed<'_>) {
+    let Ok(bank) = armed.live.bank_dir() else { return };
+    if armed.snapshot_id.is_none() {
+        for name in armed.marks.iter().filter_map(Mark::bank) {
+            let _ = super::remove_any(bank, name.as_bytes());
         }
     }
 }
@@ -60,7 +71,8 @@ pub(crate) fn arm<'a>(
     ids.complete(at_ns, random);
     let change_id = id::make(id::SNAPSHOT, at_ns, random);
     let scope = ids.tool_call.as_deref().expect("BUG: completed above");
-    let snapshot_id = snapshot::choose(host, live, scope, &change_id, bytes_displaced(&plan.steps))?;
+    let scope = (!plan.ending.own_snapshot).then_some(scope);
+    let snapshot_id = snapshot::choose(host, live, scope, &change_id, &displaced(&plan.steps))?;
     let marks: Vec<Mark> =
         plan.steps.iter().enumerate().map(|(index, step)| mark(step, index, &change_id)).collect();
     let intent = Intent {
@@ -77,6 +89,7 @@ pub(crate) fn arm<'a>(
     Ok(Armed {
         intent: host.journal.intend(body)?,
         snapshot_id,
+        own_snapshot: plan.ending.own_snapshot,
         live: live.clone(),
         marks: intent.marks,
         made: plan.steps.iter().map(|_| OnceLock::new()).collect(),
@@ -110,6 +123,7 @@ pub(crate) fn announce(
     Ok(Armed {
         intent: host.journal.intend(body)?,
         snapshot_id: None,
+        own_snapshot: false,
         live: live.clone(),
         marks: Vec::new(),
         made: Vec::new(),
@@ -119,14 +133,18 @@ pub(crate) fn announce(
     })
 }
 
-fn bytes_displaced(steps: &[Step]) -> u64 {
-    let of = |step: &Step| match step {
-        Step::Put(put) => put.before.map_or(0, |meta| meta.size),
-        Step::Remove { bytes, .. } => *bytes,
-        Step::Rename { replaced, .. } => replaced.map_or(0, |meta| meta.size),
-        Step::MakeDir { .. } | Step::SetMode { .. } => 0,
-    };
-    steps.iter().map(of).sum()
+/// The paths from which something goes to the bank, and how many bytes.
+fn displaced(steps: &[Step]) -> Vec<(&str, u64)> {
+    let mut displaced = Vec::new();
+    for step in steps {
+        displaced.extend(match step {
+            Step::Put(put) => put.before.map(|meta| (put.at.shown.as_str(), meta.size)),
+            Step::Remove { at, bytes, .. } => Some((at.shown.as_str(), *bytes)),
+            Step::Rename { to, replaced, .. } => replaced.map(|meta| (to.shown.as_str(), meta.size)),
+            Step::MakeDir { .. } | Step::SetMode { .. } => None,
+        });
+    }
+    displaced
 }
 
 fn mark(step: &Step, index: usize, change_id: &str) -> Mark {

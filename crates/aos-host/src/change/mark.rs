@@ -113,6 +113,14 @@ impl Mark {
         std::iter::once(first).chain(second)
     }
 
+    /// The name in the bank of what the step displaces.
+    pub(crate) fn bank(&self) -> Option<&str> {
+        match self {
+            Mark::Put { bank, .. } | Mark::Remove { bank, .. } | Mark::Rename { bank, .. } => Some(bank),
+            Mark::MakeDir { .. } | Mark::SetMode { .. } => None,
+        }
+    }
+
     /// Whether the temporary name and the name in the bank are such as a change of this id gives.
     pub(crate) fn names_are_ours(&self, change_id: &str) -> bool {
         let (temporary, bank) = match self {

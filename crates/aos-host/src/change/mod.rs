@@ -33,7 +33,7 @@ use aos_model::state::Attributes;
 use crate::jail::{Dir, Found, Meta, Place};
 
 pub(crate) use apply::apply;
-pub(crate) use arm::{Armed, announce, arm};
+pub(crate) use arm::{Armed, announce, arm, forget_displaced};
 pub(crate) use bank::{copy, names_in, open_dir, remove_any};
 pub(crate) use dress::attributes;
 pub(crate) use mark::TEMPORARY_PREFIX;
@@ -56,6 +56,8 @@ pub(crate) struct Ending {
     pub(crate) raced: Code,
     /// What else the journal is to remember.
     pub(crate) facts: Vec<Fact>,
+    /// It is captured by itself, whatever its session and its tool call capture.
+    pub(crate) own_snapshot: bool,
 }
 
 type Finish = Box<dyn FnOnce(&Outcome<'_>) -> Body + Send>;

@@ -112,6 +112,7 @@ impl Operation for Checked {
                 finish: Box::new(|_| body),
                 raced: Code::StaleBase,
                 facts: Vec::new(),
+                own_snapshot: false,
             },
         }))
     }

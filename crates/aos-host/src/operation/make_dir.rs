@@ -44,6 +44,7 @@ impl Operation for MakeDir {
                 finish: Box::new(|_| Body::Made {}),
                 raced: Code::FileExists,
                 facts: Vec::new(),
+                own_snapshot: false,
             },
         }))
     }

@@ -125,7 +125,7 @@ pub(crate) fn mutates(request: &Request) -> bool {
     }
 }
 
-fn operation(host: &Host, live: &Live, request: Request) -> Result<Box<dyn Operation>, Refusal> {
+fn operation(host: &Host, live: &Arc<Live>, request: Request) -> Result<Box<dyn Operation>, Refusal> {
     Ok(match request {
         Request::ReadFile(request) => Box::new(request),
         Request::WriteFile(request) => Box::new(request),

@@ -63,6 +63,7 @@ impl Operation for Move {
                 finish: Box::new(|_| Body::Moved {}),
                 raced: Code::StaleBase,
                 facts: Vec::new(),
+                own_snapshot: false,
             },
         }))
     }

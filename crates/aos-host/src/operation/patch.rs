@@ -128,6 +128,7 @@ impl Operation for Parsed {
                 finish: Box::new(|_| body),
                 raced: Code::PatchContextNotFound,
                 facts: Vec::new(),
+                own_snapshot: false,
             },
         }))
     }

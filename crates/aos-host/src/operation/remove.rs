@@ -54,6 +54,7 @@ impl Operation for Remove {
                 finish: Box::new(move |_| Body::Removed { removed }),
                 raced: Code::IoError,
                 facts: Vec::new(),
+                own_snapshot: false,
             },
         }))
     }

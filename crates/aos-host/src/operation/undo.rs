@@ -1,6 +1,6 @@
 //! `host.fs.snapshot`, `restore`, `list_snapshots`, `drop_snapshot`, `rollback`, `redo`: taking back and putting back.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use aos_model::entry::Fact;
 use aos_model::id::{self, Token};
@@ -9,7 +9,7 @@ use aos_model::policy::Op;
 use aos_model::receipt::{Body, ListedSnapshot, Restored, Snapshotted};
 use aos_model::refusal::{Code, Detail, Refusal, Status};
 use aos_model::request::{DropSnapshot, ListSnapshots, Redo, Restore, Rollback, Snapshot};
-use aos_model::state::{SnapshotRecord, StepRecord, Turns, step_key, turns_key};
+use aos_model::state::{SnapshotRecord, StepRecord, Turns, lost_key, step_key, turns_key};
 use aos_model::undo::Touch;
 
 use super::{Operation, Planned, Scene, Target};
@@ -41,7 +41,7 @@ struct Rolled {
 impl Bring {
     fn new(
         host: &Host,
-        live: &Live,
+        live: &Arc<Live>,
         touches: &[Touch],
         only: Option<&[String]>,
         (force, dry_run): (Option<bool>, Option<bool>),
@@ -66,7 +66,7 @@ impl Operation for Bring {
         let goals = self.goals.lock().expect("BUG: planned once").take().expect("BUG: planned once");
         let Restoration { steps, restored, deleted, conflicts } =
             goals.plan(scene.host, scene.live, &scene.found, self.force)?;
-        if !conflicts.is_empty() && !self.dry_run {
+        if !conflicts.is_empty() {
             let named: Vec<String> = conflicts
                 .iter()
                 .take(3)
@@ -87,7 +87,6 @@ impl Operation for Bring {
             restored_paths: restored.into_iter().take(RECEIPT_PATHS_MAX).collect(),
             deleted_paths_count: deleted.len() as u64,
             deleted_paths: deleted.into_iter().take(RECEIPT_PATHS_MAX).collect(),
-            conflicts: conflicts.into_iter().take(RECEIPT_PATHS_MAX).collect(),
             ..Restored::default()
         };
         let mut facts = Vec::new();
@@ -111,12 +110,13 @@ impl Operation for Bring {
                 finish: Box::new(finish),
                 raced: Code::ChangedSince,
                 facts,
+                own_snapshot: true,
             },
         }))
     }
 }
 
-pub(super) fn restore(host: &Host, live: &Live, request: &Restore) -> Result<Bring, Refusal> {
+pub(super) fn restore(host: &Host, live: &Arc<Live>, request: &Restore) -> Result<Bring, Refusal> {
     let wanted = |known: &snapshot::Snapshot| match (&request.scope_id, &request.snapshot_id) {
         (Some(scope), None) => Ok(known.scope == *scope),
         (None, Some(id)) => Ok(known.id == *id),
@@ -167,7 +167,7 @@ fn check_id(name: &str, id: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-pub(super) fn rollback(host: &Host, live: &Live, request: &Rollback) -> Result<Bring, Refusal> {
+pub(super) fn rollback(host: &Host, live: &Arc<Live>, request: &Rollback) -> Result<Bring, Refusal> {
     let turns = turns(host, live)?;
     let mut chain = Vec::new();
     let mut next = turns.top;
@@ -185,7 +185,7 @@ pub(super) fn rollback(host: &Host, live: &Live, request: &Rollback) -> Result<B
     travel(host, live, (request.force, request.dry_run), chain, false, |seq| seq >= oldest)
 }
 
-pub(super) fn redo(host: &Host, live: &Live, request: &Redo) -> Result<Bring, Refusal> {
+pub(super) fn redo(host: &Host, live: &Arc<Live>, request: &Redo) -> Result<Bring, Refusal> {
     let turns = turns(host, live)?;
     let mut chain = Vec::new();
     for step in turns.undone.iter().rev().take(request.turns.unwrap_or(1) as usize) {
@@ -204,7 +204,7 @@ pub(super) fn redo(host: &Host, live: &Live, request: &Redo) -> Result<Bring, Re
 /// Back to a moment of the session: everything it changed since is taken back, the rolling back and forth included.
 fn travel(
     host: &Host,
-    live: &Live,
+    live: &Arc<Live>,
     flags: (Option<bool>, Option<bool>),
     chain: Vec<(u64, String)>,
     again: bool,
@@ -216,17 +216,19 @@ fn travel(
         .filter(|seq| is_since(*seq))
         .collect();
     seqs.sort_unstable();
-    for (step, turn) in &chain {
-        for seq in snapshot::seqs_of_step(host, live, *step)? {
-            if is_since(seq) && !seqs.contains(&seq) {
-                let message = format!(
-                    "the pre-images of turn `{}` were dropped or evicted; it cannot be taken back",
-                    aos_model::text::escape(turn)
-                );
-                let code = if again { Code::NothingToRedo } else { Code::NothingToRollBack };
-                return Err(Refusal::new(code, message));
-            }
-        }
+    let lost = host.journal.state(&lost_key(&live.id))?;
+    let lost: Option<u64> = lost.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if lost.is_some_and(is_since) {
+        let (code, what) =
+            if again { (Code::NothingToRedo, "done again") } else { (Code::NothingToRollBack, "taken back") };
+        let turns: Vec<String> = chain.iter().map(|(_, turn)| aos_model::text::escape(turn)).collect();
+        return Err(Refusal::new(
+            code,
+            format!(
+                "turn {} cannot be {what}: pre-images on the way were dropped or evicted. `host.fs.list_snapshots` shows what is kept",
+                turns.join(", ")
+            ),
+        ));
     }
     let touches: Vec<Touch> =
         snapshot::touches(host, seqs)?.into_iter().filter(|touch| !touch.explicit).collect();
@@ -312,7 +314,13 @@ impl Operation for Snapshot {
         let body = Snapshotted { snapshot_id: snapshot_id.clone(), mode, captured };
         let mut done = Done::new(Status::Ok, Body::Snapshotted(body), scene.warnings);
         let scope_id = Some(self.scope_id.clone());
-        done.facts.push(Fact::Captured(Box::new(SnapshotRecord { snapshot_id, scope_id, explicit, paths })));
+        done.facts.push(Fact::Captured(Box::new(SnapshotRecord {
+            snapshot_id,
+            scope_id,
+            explicit,
+            own: false,
+            paths,
+        })));
         Ok(Planned::Answer(done))
     }
 }

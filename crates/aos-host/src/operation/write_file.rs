@@ -77,6 +77,7 @@ impl Operation for WriteFile {
                 finish: Box::new(finish),
                 raced: Code::StaleBase,
                 facts: Vec::new(),
+                own_snapshot: false,
             },
         }))
     }

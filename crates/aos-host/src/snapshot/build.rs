@@ -24,8 +24,12 @@ pub(super) struct Builder<'a> {
     host: &'a Host,
     live: &'a Arc<Live>,
     sets: Sets,
-    /// Paths as they are now whose object made room for what comes.
+    /// Paths as they are now that something goes or leaves from.
+    unsettled: BTreeSet<String>,
+    /// And those from which it went.
     cleared: BTreeSet<String>,
+    /// Folders that go in one piece, and how many bytes with them.
+    whole: BTreeMap<String, u64>,
     /// Folders that a step brings, by their absolute path.
     brought: BTreeMap<Vec<u8>, Brought>,
     /// What waits aside, by where it shall go.
@@ -56,7 +60,9 @@ impl<'a> Builder<'a> {
             host,
             live,
             sets,
+            unsettled: BTreeSet::new(),
             cleared: BTreeSet::new(),
+            whole: BTreeMap::new(),
             brought: BTreeMap::new(),
             aside: BTreeMap::new(),
             out: Restoration::default(),
@@ -91,6 +97,8 @@ impl<'a> Builder<'a> {
             }
         }
         going.sort_by(|(a, _), (b, _)| b.cmp(a));
+        self.unsettled = going.iter().map(|(path, _)| (*path).to_owned()).collect();
+        self.find_whole_folders(&going)?;
         for (path, going) in going {
             self.let_go(path, going)?;
         }
@@ -98,6 +106,24 @@ impl<'a> Builder<'a> {
             self.bring(task)?;
         }
         Ok(self.told())
+    }
+
+    /// The uppermost folders that go with all that is in them. `going` is sorted, the deepest first.
+    fn find_whole_folders(&mut self, going: &[(&str, Going<'_, '_>)]) -> Result<(), Refusal> {
+        for (path, going) in going.iter().rev() {
+            let Going::Away(place, meta) = going else { continue };
+            if let Some(folder) = ancestors(path).find(|above| self.whole.contains_key(*above)) {
+                let bytes = self.whole.get_mut(folder).expect("BUG: found above");
+                *bytes += if meta.kind == Kind::Dir { 0 } else { meta.size };
+            } else if meta.kind == Kind::Dir && !self.sets.holds_others(place, path)? {
+                let prefix = format!("{path}/");
+                let leaving = self.sets.leaving.range(prefix.clone()..).next();
+                if leaving.is_none_or(|leaving| !leaving.starts_with(&prefix)) {
+                    self.whole.insert((*path).to_owned(), 0);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A folder and what is none do not replace each other, and what comes by a move finds its place empty.
@@ -124,11 +150,15 @@ impl<'a> Builder<'a> {
                 if !self.cleared.insert(path.to_owned()) {
                     return Ok(());
                 }
-                let bytes = if before.kind == Kind::Dir { 0 } else { before.size };
-                self.out.steps.push(Step::Remove { at: Spot::of(place), before, bytes });
                 if away {
                     self.out.deleted.push(path.to_owned());
+                    if ancestors(path).any(|above| self.whole.contains_key(above)) {
+                        return Ok(());
+                    }
                 }
+                let with_it = self.whole.get(path).copied().unwrap_or_default();
+                let bytes = if before.kind == Kind::Dir { with_it } else { before.size };
+                self.out.steps.push(Step::Remove { at: Spot::of(place), before, bytes });
             }
             Going::ToItsPlace(task, place, before) => {
                 let from = Spot::of(place);
@@ -155,19 +185,15 @@ impl<'a> Builder<'a> {
     fn straight(&self, task: &Task<'_>) -> Option<Spot> {
         let goal = &task.goal;
         let Found::Here(place) = task.here else { return None };
-        let stays = !ancestors(&goal.path).any(|above| self.is_unsettled(above));
+        let stays = !ancestors(&goal.path).any(|above| self.unsettled.contains(above));
         let free = place.meta.is_none() && place.shown == goal.path;
         (free && stays && goal.now_at == goal.path).then(|| Spot::of(place))
-    }
-
-    fn is_unsettled(&self, path: &str) -> bool {
-        self.sets.leaving.contains(path) || self.sets.removed.contains(path) || self.cleared.contains(path)
     }
 
     /// A name that nobody uses, in the deepest folder above the path that is not on the move itself.
     fn stand_aside(&self, path: &str) -> Result<Spot, Refusal> {
         let above: Vec<&str> = ancestors(path).collect();
-        let settled = above.iter().rev().take_while(|above| !self.is_unsettled(above)).last();
+        let settled = above.iter().rev().take_while(|above| !self.unsettled.contains(**above)).last();
         let text = settled.copied().unwrap_or(if path.starts_with('/') { "/" } else { "." });
         let found = resolve(self.live, text, Last::Itself)?.found;
         let (folder, _) = found.existing()?;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use aos_model::entry::{Entry, Fact};
 use aos_model::refusal::{Code, Refusal};
-use aos_model::state::{decode_snapshot_key, snapshot_prefix, step_prefix};
+use aos_model::state::{SnapshotRecord, decode_snapshot_key, snapshot_prefix, step_prefix};
 use aos_model::undo::Touch;
 use aos_store::Fault;
 
@@ -47,6 +47,9 @@ pub(crate) struct Snapshot {
     pub(crate) at_ns: u64,
     pub(crate) seqs: Vec<u64>,
     pub(crate) bytes: u64,
+    /// From which something was taken into it, by the first change of each.
+    paths: BTreeSet<String>,
+    last_turn: Option<String>,
     /// Later changes of the same tool call are captured into it.
     open: bool,
 }
@@ -58,7 +61,33 @@ impl Ledger {
     }
 }
 
+impl Snapshot {
+    fn add(&mut self, made: &Made<'_>, record: &SnapshotRecord) {
+        self.seqs.push(made.seq);
+        if self.turn.is_none() {
+            self.turn = made.turn.map(str::to_owned);
+        }
+        // In another turn the same path is kept once more.
+        if self.last_turn.as_deref() != made.turn {
+            self.last_turn = made.turn.map(str::to_owned);
+            self.paths.clear();
+        }
+        for path in &record.paths {
+            if let Some(before) = path.before.as_ref().filter(|image| image.bank.is_some())
+                && self.paths.insert(path.path.clone())
+            {
+                self.bytes += before.size_bytes;
+            }
+        }
+    }
+}
+
 impl Book {
+    fn forget(&mut self, snapshot_id: &str) {
+        self.snapshots.retain(|snapshot| snapshot.id != snapshot_id);
+        self.unsettled.remove(snapshot_id);
+    }
+
     fn of_scope(&mut self, scope: &str) -> Option<&mut Snapshot> {
         self.snapshots.iter_mut().rev().find(|snapshot| snapshot.open && snapshot.scope == scope)
     }
@@ -97,6 +126,7 @@ fn read_book(host: &Host, live: &Live) -> Result<Book, Fault> {
         })?;
     }
     book.unsettled = book.snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
+    settle::tidy(host, live, &book)?;
     Ok(book)
 }
 
@@ -107,22 +137,27 @@ fn with_entry<T>(host: &Host, seq: u64, use_it: impl FnOnce(&Entry<'_>) -> T) ->
     Ok(use_it(&entry))
 }
 
-/// Which snapshot a change is captured into; `None` where the session keeps none. `bytes` is what it displaces.
+/// Which snapshot a change is captured into; `None` where the session keeps none. Without a scope it is one of its
+/// own. `displaced` is what the change takes away from which paths.
 pub(crate) fn choose(
     host: &Host,
     live: &Live,
-    scope: &str,
+    scope: Option<&str>,
     fresh: &str,
-    bytes: u64,
+    displaced: &[(&str, u64)],
 ) -> Result<Option<String>, Refusal> {
     let mut book = book(host, live)?;
-    let known = book.as_mut().expect("BUG: read above").of_scope(scope).map(|snapshot| snapshot.id.clone());
-    let chosen = known.or_else(|| live.auto_snapshot.then(|| fresh.to_owned()));
-    if chosen.is_some() && bytes > live.snapshot_bytes_max {
+    let known = scope.and_then(|scope| book.as_mut().expect("BUG: read above").of_scope(scope));
+    let held = known.as_ref().map_or(0, |known| known.bytes);
+    let is_new = |path: &str| known.as_ref().is_none_or(|known| !known.paths.contains(path));
+    let bytes: u64 = displaced.iter().filter(|(path, _)| is_new(path)).map(|(_, bytes)| bytes).sum();
+    let takes_one = live.auto_snapshot || scope.is_none();
+    let chosen = known.map(|known| known.id.clone()).or_else(|| takes_one.then(|| fresh.to_owned()));
+    if chosen.is_some() && held + bytes > live.snapshot_bytes_max {
         return Err(Refusal::new(
             Code::LimitExceeded,
             format!(
-                "the pre-image of {bytes} bytes is over the session's `snapshot_bytes_max` of {}; nothing was changed. Open a session with a higher limit, or with `auto_snapshot` off",
+                "with {bytes} bytes more the pre-images of this tool call are over the session's `snapshot_bytes_max` of {}; nothing was changed. Open a session with a higher limit, or with `auto_snapshot` off",
                 live.snapshot_bytes_max
             ),
         ));
@@ -148,20 +183,22 @@ pub(crate) fn remember(host: &Host, live: &Arc<Live>, made: &Made<'_>, facts: &[
     // A journal that cannot be read back is the next one's fault to tell: this answer is already written.
     let Ok(mut book) = book(host, live) else { return };
     let book = book.as_mut().expect("BUG: read above");
-    note(book, made, facts);
+    let mut written = Vec::new();
     for fact in facts {
-        if let Fact::SnapshotDropped { snapshot_id } = fact {
-            let _ = host.manifests.drop_snapshot(&live.id, snapshot_id);
+        match fact {
+            Fact::SnapshotDropped { snapshot_id } => let_go(host, live, book, snapshot_id),
+            Fact::Captured(record) => written.push(record.snapshot_id.as_str()),
+            _ => {}
         }
     }
-    let mut total = book.bytes();
-    while total > live.snapshot_bytes_max && book.snapshots.len() > 1 {
-        let oldest = book.snapshots.remove(0);
-        total -= oldest.bytes;
-        book.unsettled.remove(&oldest.id);
-        let _ = host.manifests.drop_snapshot(&live.id, &oldest.id);
-        settle::discard(host, live, &oldest);
-        let fact = Fact::SnapshotDropped { snapshot_id: oldest.id };
+    note(book, made, facts);
+    while book.bytes() > live.snapshot_bytes_max {
+        // The one that was just written stays, however old it is.
+        let evictable = book.snapshots.iter().find(|one| !written.contains(&one.id.as_str()));
+        let Some(oldest) = evictable.map(|oldest| oldest.id.clone()) else { break };
+        let_go(host, live, book, &oldest);
+        book.forget(&oldest);
+        let fact = Fact::SnapshotDropped { snapshot_id: oldest };
         host.note(
             "host.fs.snapshot_evicted",
             &live.id,
@@ -172,38 +209,38 @@ pub(crate) fn remember(host: &Host, live: &Arc<Live>, made: &Made<'_>, facts: &[
     host.settler.wake(live);
 }
 
+/// The manifest of a snapshot goes, and what still waits for it. If it is being settled at this moment, the settler
+/// finds it gone from the book and does the same.
+fn let_go(host: &Host, live: &Live, book: &Book, snapshot_id: &str) {
+    let _ = host.manifests.drop_snapshot(&live.id, snapshot_id);
+    if let Some(snapshot) = book.snapshots.iter().find(|snapshot| snapshot.id == snapshot_id) {
+        settle::discard(host, live, snapshot);
+    }
+}
+
 fn note(book: &mut Book, made: &Made<'_>, facts: &[Fact]) {
     for fact in facts {
         match fact {
             Fact::Captured(record) => {
                 book.unsettled.insert(record.snapshot_id.clone());
-                let bytes = record
-                    .paths
-                    .iter()
-                    .filter_map(|path| path.before.as_ref())
-                    .filter(|image| image.bank.is_some())
-                    .map(|image| image.size_bytes)
-                    .sum::<u64>();
-                match book.snapshots.iter_mut().find(|known| known.id == record.snapshot_id) {
-                    Some(known) => {
-                        known.seqs.push(made.seq);
-                        known.bytes += bytes;
-                    }
-                    None => book.snapshots.push(Snapshot {
+                let known = book.snapshots.iter().position(|known| known.id == record.snapshot_id);
+                let index = known.unwrap_or_else(|| {
+                    book.snapshots.push(Snapshot {
                         id: record.snapshot_id.clone(),
                         scope: record.scope_id.as_deref().or(made.tool_call).unwrap_or_default().to_owned(),
-                        turn: made.turn.map(str::to_owned),
+                        turn: None,
                         at_ns: made.at_ns,
-                        seqs: vec![made.seq],
-                        bytes,
-                        open: !record.explicit,
-                    }),
-                }
+                        seqs: Vec::new(),
+                        bytes: 0,
+                        paths: BTreeSet::new(),
+                        last_turn: None,
+                        open: !record.explicit && !record.own,
+                    });
+                    book.snapshots.len() - 1
+                });
+                book.snapshots[index].add(made, record);
             }
-            Fact::SnapshotDropped { snapshot_id } => {
-                book.snapshots.retain(|snapshot| snapshot.id != *snapshot_id);
-                book.unsettled.remove(snapshot_id);
-            }
+            Fact::SnapshotDropped { snapshot_id } => book.forget(snapshot_id),
             Fact::SessionOpened(_)
             | Fact::SessionEnded { .. }
             | Fact::BlobPut { .. }
@@ -224,6 +261,7 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
         with_entry(host, seq, |entry| {
             for fact in &entry.facts {
                 if let Fact::Captured(record) = fact {
+                    check_bank_names(seq, record)?;
                     touches.push(Touch {
                         seq,
                         turn_id: entry.turn_id.as_deref().map(str::to_owned),
@@ -233,9 +271,21 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
                     });
                 }
             }
-        })?;
+            Ok::<(), Fault>(())
+        })??;
     }
     Ok(touches)
+}
+
+/// A home may come from anywhere: only names that we give are followed into the bank.
+fn check_bank_names(seq: u64, record: &SnapshotRecord) -> Result<(), Fault> {
+    let mut names = record.paths.iter().filter_map(|path| path.before.as_ref()?.bank.as_deref());
+    match names.find(|name| !aos_store::is_bank_name(name)) {
+        None => Ok(()),
+        Some(_) => {
+            Err(Fault::Refused(format!("entry {seq} of the journal names a pre-image that is none of ours")))
+        }
+    }
 }
 
 /// Who made an entry: a tool call's id.

@@ -12,7 +12,7 @@ use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Conflict, Refusal};
 use aos_model::state::{Attributes, Image, PathRecord};
 use aos_model::undo::{Expected, Look, Node, Piece, Touch, Unwound};
-use aos_store::{Kept, KeptKind, Manifest};
+use aos_store::{Fault, Kept, KeptKind, Manifest};
 use rustix::io::Errno;
 
 use super::build::Builder;
@@ -74,11 +74,16 @@ impl Goals {
     /// Reads what is needed to take `touches` back. With `only`, no other paths than those and what is below them.
     pub(crate) fn read(
         host: &Host,
-        live: &Live,
+        live: &Arc<Live>,
         touches: &[Touch],
         only: Option<&[String]>,
     ) -> Result<Goals, Refusal> {
-        settle(host, live)?;
+        let mut unsettled = settle(host, live)?;
+        // A damaged manifest is told by what needs it, and by nothing else.
+        let needed = touches.iter().find_map(|touch| unsettled.remove(&touch.snapshot_id));
+        if let Some(fault) = needed.filter(|fault| !matches!(fault, Fault::Refused(_))) {
+            return Err(fault.into());
+        }
         let unwound = Unwound::of(touches);
         let mut manifests = Manifests { host, live, read: BTreeMap::new() };
         let mut paths: BTreeSet<String> = unwound.before.keys().cloned().collect();
@@ -91,13 +96,21 @@ impl Goals {
                 paths.extend(below.map(|rest| format!("{path}{rest}")));
             }
         }
-        let wanted = |path: &str| only.is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
-        let left = |path: &str| unwound.expected.get(path).cloned();
+        let only = only.map(|only| only.iter().map(|path| shown(live, path)).collect::<Result<Vec<_>, _>>());
+        let only = only.transpose()?;
+        let wanted =
+            |path: &str| only.as_ref().is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
+        // What was captured by hand with its folder is put back whatever stands there.
+        let above = |path: &str| {
+            let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
+            above.find_map(|above| unwound.expected.get(above)).filter(|above| above.unconditional).cloned()
+        };
+        let left = |path: &str| unwound.expected.get(path).cloned().or_else(|| above(path));
         let leaving: BTreeSet<&str> = unwound
             .before
             .iter()
             .filter_map(|(path, node)| match node {
-                Node::Current { path: from, .. } if from != path => Some(from.as_str()),
+                Node::Current { path: from, .. } if !stays(&unwound, path, from) => Some(from.as_str()),
                 _ => None,
             })
             .collect();
@@ -109,8 +122,10 @@ impl Goals {
                     let Some(kept) = manifests.kept(&piece, look)? else { continue };
                     Aim::Kept(kept)
                 }
-                Node::Current { path: from, look: Some(look) } if from == path => Aim::Look(look),
-                Node::Current { path: from, .. } if from == path => continue,
+                Node::Current { path: from, look } if stays(&unwound, &path, &from) => match look {
+                    Some(look) => Aim::Look(look),
+                    None => continue,
+                },
                 // What lies below a folder that moves goes with it.
                 Node::Current { .. } if !unwound.before.contains_key(&path) => continue,
                 Node::Current { path: from, .. } => Aim::From(from),
@@ -245,8 +260,18 @@ fn now_at(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str) -> Option<Str
     }
 }
 
+/// Whether what is at `from` now is at `path` already, once the folders above are in their places.
+fn stays(unwound: &Unwound, path: &str, from: &str) -> bool {
+    now_at(unwound, &BTreeSet::new(), path).is_some_and(|now_at| now_at == from)
+}
+
+/// A path of the request as receipts show it.
+fn shown(live: &Arc<Live>, path: &str) -> Result<String, Refusal> {
+    let literal = crate::jail::resolve(live, path, Last::Itself)?.literal;
+    Ok(live.jail.shown(&literal))
+}
+
 fn is_or_below(path: &str, root: &str) -> bool {
-    let root = root.trim_end_matches('/');
     root == "." || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -450,14 +475,15 @@ impl<'a> Judge<'a> {
             return Ok(false);
         }
         let Found::Here(place) = found else { return Ok(false) };
-        match &image.hash {
-            // The content says it: size and time can be made to look the same.
-            Some(hash) => Ok(now.size == image.size_bytes && hash_at(place, now.kind)? == *hash),
-            None => Ok(image.identity.is_some_and(|id| {
-                (id.dev, id.ino, id.mtime_ns) == (now.dev, now.ino, now.mtime_ns)
-                    && image.size_bytes == now.size
-            })),
+        if now.size != image.size_bytes {
+            return Ok(false);
         }
+        let looks_the_same = image
+            .identity
+            .is_some_and(|id| (id.dev, id.ino, id.mtime_ns) == (now.dev, now.ino, now.mtime_ns));
+        let Some(hash) = &image.hash else { return Ok(looks_the_same) };
+        // The content says it: a time can be set back. Where we may not read it, there is nothing better.
+        Ok(hash_at(place, now.kind)?.map_or(looks_the_same, |found| found == *hash))
     }
 
     /// The newest tool call after `seq` that left the path as it stands; else somebody outside.
@@ -492,8 +518,13 @@ fn outside(path: &str) -> Conflict {
     Conflict { path: path.to_owned(), changed_by: "outside".to_owned() }
 }
 
-fn hash_at(place: &Place, kind: Kind) -> Result<String, Refusal> {
-    hash_of(&place.dir, &place.name, kind).map_err(|why| place.fault("read", why))
+/// Of the content; `None` where we may not read it.
+fn hash_at(place: &Place, kind: Kind) -> Result<Option<String>, Refusal> {
+    match hash_of(&place.dir, &place.name, kind) {
+        Ok(hash) => Ok(Some(hash)),
+        Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+        Err(why) => Err(place.fault("read", why)),
+    }
 }
 
 /// Content, kind, mode and attributes, all as the manifest keeps them.
@@ -511,7 +542,8 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
             if !same_mode || kept.size_bytes != Some(now.size) {
                 return Ok(false);
             }
-            wears(place, Kind::File, &kept.xattrs)? && Some(hash_at(place, Kind::File)?) == kept.body_hash
+            let hash = hash_at(place, Kind::File)?;
+            hash.is_some() && hash == kept.body_hash && wears(place, Kind::File, &kept.xattrs)?
         }
         _ => false,
     })

@@ -15,7 +15,7 @@ use aos_store::{Fault, Kept, KeptKind, Manifest};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Snapshot, book, touches};
+use super::{Book, Snapshot, book, touches};
 use crate::change::{attributes, hash_of, names_in, open_dir, remove_any};
 use crate::host::Host;
 use crate::jail::Meta;
@@ -69,36 +69,57 @@ impl Settler {
     }
 }
 
-/// Settles all that waits in a session. When it returns well, every snapshot has its manifest.
-pub(crate) fn settle(host: &Host, live: &Live) -> Result<(), Fault> {
+/// Settles all that waits in a session. What could not be settled is returned by its snapshot, and tried again the
+/// next time; every other snapshot has its manifest.
+pub(crate) fn settle(host: &Host, live: &Live) -> Result<BTreeMap<String, Fault>, Fault> {
     let _one_at_a_time = live.ledger.settling.lock().expect("BUG: nobody panics settling");
+    let mut failed = BTreeMap::new();
     loop {
         let next = {
             let book = book(host, live)?;
             let book = book.as_ref().expect("BUG: read above");
-            let Some(id) = book.unsettled.first() else { return Ok(()) };
-            book.snapshots.iter().find(|snapshot| snapshot.id == *id).cloned().ok_or_else(|| id.clone())
+            let waiting = book.snapshots.iter().filter(|one| book.unsettled.contains(&one.id));
+            waiting.into_iter().find(|one| !failed.contains_key(&one.id)).cloned()
         };
-        let (id, parts) = match &next {
-            Ok(snapshot) => {
-                settle_one(host, live, snapshot)?;
-                (&snapshot.id, snapshot.seqs.len())
-            }
-            Err(id) => (id, 0),
-        };
+        let Some(snapshot) = next else { return Ok(failed) };
+        let settled = settle_one(host, live, &snapshot);
         let mut book = book(host, live)?;
         let book = book.as_mut().expect("BUG: read above");
-        // A change that came meanwhile leaves it unsettled.
-        let grew = book.snapshots.iter().any(|now| now.id == *id && now.seqs.len() > parts);
-        if !grew {
-            book.unsettled.remove(id);
+        match book.snapshots.iter().find(|now| now.id == snapshot.id) {
+            // A change that came meanwhile leaves it unsettled.
+            Some(now) if settled.is_ok() && now.seqs.len() == snapshot.seqs.len() => {
+                book.unsettled.remove(&snapshot.id);
+            }
+            Some(_) => {}
+            // It was dropped meanwhile.
+            None => super::let_go(
+                host,
+                live,
+                &Book { snapshots: vec![snapshot.clone()], ..Book::default() },
+                &snapshot.id,
+            ),
+        }
+        if let Err(fault) = settled {
+            failed.insert(snapshot.id, fault);
         }
     }
 }
 
+/// After a start: the manifests that a crash left of snapshots that were dropped go. What else the bank holds stays
+/// until the session ends: it may be the last copy of what a recovery could not put back.
+pub(super) fn tidy(host: &Host, live: &Live, book: &Book) -> Result<(), Fault> {
+    for id in host.manifests.snapshots(&live.id)? {
+        if !book.snapshots.iter().any(|snapshot| snapshot.id == id) {
+            host.manifests.drop_snapshot(&live.id, &id)?;
+        }
+    }
+    Ok(())
+}
+
 fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault> {
     let bank = host.bank.session(&live.id)?;
-    let known = host.manifests.read(&live.id, &snapshot.id)?;
+    let damaged = |fault: Fault| Fault::Refused(fault.to_string());
+    let known = host.manifests.read(&live.id, &snapshot.id).map_err(damaged)?;
     let mut manifest = known.clone().unwrap_or_else(|| {
         let mut manifest = Manifest::new(&live.id, &snapshot.id, &live.workdir_shown);
         manifest.scope_id = snapshot.scope.clone();

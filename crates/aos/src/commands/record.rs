@@ -67,8 +67,10 @@ fn judge(report: &Report, compare: bool) -> anyhow::Result<Exit> {
     for finding in &report.findings {
         match finding {
             Finding::Blob(_) => exit = Exit::ReplayFault,
-            Finding::Journal(_) | Finding::State(_) if exit == Exit::Success => exit = Exit::Failure,
-            Finding::Journal(_) | Finding::State(_) => {}
+            Finding::Journal(_) | Finding::State(_) | Finding::Snapshot(_) if exit == Exit::Success => {
+                exit = Exit::Failure;
+            }
+            Finding::Journal(_) | Finding::State(_) | Finding::Snapshot(_) => {}
         }
         eprintln!("aos: {}", aos_model::text::escape(&finding.to_string()));
     }

@@ -49,7 +49,6 @@ pub fn cases() -> Vec<Case> {
 const TRACED: &[Need] = &[Need::Root, Need::Strace];
 
 /// What later parts of the product bring; each is switched on here and nowhere else.
-const LATER_RESTORE: bool = false; // part C: host.fs.restore
 
 /// The short figure of a case, or the whole with `AOS_ATTACK_FULL=1`.
 pub fn figure(short: usize, full: usize) -> usize {

@@ -29,7 +29,10 @@ mod path;
 mod policy_capability;
 mod replay;
 mod rpc_surface;
+mod snapshot_restore;
 mod special_files;
+#[path = "../../../../xtask/src/torture/undo/mod.rs"]
+mod undo;
 mod world;
 mod write_edit;
 
@@ -81,6 +84,7 @@ fn areas() -> Vec<Case> {
         journal_crash::cases(),
         replay::cases(),
         exec::cases(),
+        snapshot_restore::cases(),
     ]
     .into_iter()
     .flatten()
@@ -99,6 +103,7 @@ const AREAS: &[&str] = &[
     "replay",
     "rpc_surface",
     "exec",
+    "snapshot_restore",
 ];
 
 /// Where the open cases lie beside the repository, each of these areas' ids is one of ours.

@@ -735,6 +735,8 @@ fn one_file_many_spellings() -> Outcome {
             let id = patched["snapshot_id"].as_str().unwrap_or_default();
             let manifest =
                 world.home.join("state/snapshots").join(&agent.session).join(id).join("manifest.json");
+            // It is written beside the answers.
+            crate::world::wait_for("the manifest", || manifest.exists())?;
             let manifest: Value = serde_json::from_slice(&std::fs::read(manifest).unwrap_or_default())
                 .map_err(|why| why.to_string())?;
             let names: Vec<&String> = manifest["entries"].as_object().unwrap().keys().collect();
@@ -837,13 +839,16 @@ fn unicode_forms_are_different_names() -> Outcome {
         check(summary.contains(&format!(" {path} ")), || {
             format!("{path:?} is called otherwise: {summary:?}")
         })?;
+        later(LATER_UNDO, || {
+            let restored = agent.fs("restore", json!({ "scope_id": edited["tool_call_id"] }));
+            check(restored["restored_paths"] == json!([path]), || format!("{path:?}: {restored}"))?;
+            check(world.read(path) == format!("{content}\n").into_bytes(), || {
+                format!("{path:?} is not back")
+            })?;
+            expect("again", &agent.edit(path, content, &format!("{content}1")), &["ok"])
+        })?;
         let patched = agent.patch(&format!("*** Update File: {path}\n@@\n-{content}1\n+{content}2\n"));
         check(patched["changed_paths"] == json!([path]), || format!("{path:?}: {patched}"))?;
-        later(LATER_UNDO, || {
-            let params = json!({ "scope_id": edited["tool_call_id"], "dry_run": true });
-            let restored = agent.fs("restore", params);
-            check(restored["restored_paths"] == json!([path]), || format!("{path:?}: {restored}"))
-        })?;
     }
     check(world.read(composed) == b"A2\n" && world.read(decomposed) == b"B2\n", || {
         "A and B are mixed up".into()

@@ -32,9 +32,6 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// What later parts of the product bring; switched on here and nowhere else.
-const LATER_RESTORE: bool = false; // part C: host.fs.restore
-
 /// A world in which something happened.
 struct Recorded {
     world: World,
@@ -150,9 +147,6 @@ fn random_histories() -> Outcome {
     for number in 0..figure(10, 1_000) {
         let own = random.number();
         history(own).map_err(|why| format!("history {number} of seed {seed}, its own {own}: {why}"))?;
-    }
-    if LATER_RESTORE {
-        return Err("restores are there now: have them in the histories too".into());
     }
     Ok(())
 }

@@ -493,7 +493,7 @@ pub fn text(text: impl Into<String>) -> Value {
 /// What later parts of the product bring. Each is turned on with its part; nothing else has to change.
 pub const LATER_SEARCH: bool = true; // part B: host.fs.grep and host.fs.glob
 pub const LATER_EXEC: bool = true; // part B: host.exec
-pub const LATER_UNDO: bool = false; // part C: host.fs.snapshot, host.fs.restore, manifests
+pub const LATER_UNDO: bool = true; // part C: host.fs.snapshot, host.fs.restore, manifests
 
 /// Runs what the product can do already.
 pub fn later(part: bool, run: impl FnOnce() -> Outcome) -> Outcome {
@@ -591,7 +591,13 @@ fn statuses(op: &str) -> &'static [&'static str] {
         "glob" => &["ok", "invalid_pattern", "not_found", "forbidden", "error"],
         "stat" | "list_dir" | "remove" => &["ok", "not_found", "forbidden", "error"],
         "exists" => &["ok", "forbidden", "error"],
-        "move" => &["ok", "not_found", "conflict", "forbidden", "error"],
+        "move" | "restore" => &["ok", "not_found", "conflict", "forbidden", "error"],
+        "snapshot" => &["ok", "forbidden", "error"],
+        "list_snapshots" => &["ok", "error"],
+        "drop_snapshot" => &["ok", "not_found", "error"],
+        // The contract names no `forbidden` for these two, but they are policed like any other mutation.
+        "rollback" => &["ok", "nothing_to_roll_back", "conflict", "forbidden", "error"],
+        "redo" => &["ok", "nothing_to_redo", "conflict", "forbidden", "error"],
         _ => &[],
     }
 }
@@ -648,7 +654,7 @@ impl Agent {
 }
 
 /// What a later part of the product brings. Each of these is switched on here and nowhere else.
-pub const LATER_RESTORE: bool = false; // part C: host.fs.restore, host.fs.snapshot
+pub const LATER_RESTORE: bool = true; // part C: host.fs.restore, host.fs.snapshot
 pub const LATER_TOOL: bool = false; // part E: aos tool call
 
 /// Descriptors that may come on top by and by: SQLite opens its files once more when it first checkpoints, and a

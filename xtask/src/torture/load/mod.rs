@@ -135,9 +135,9 @@ pub(crate) fn differences(expected: &Tree, found: &Tree) -> String {
 /// What a load is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taste {
-    /// Everything that changes files, some reads and some refusals.
+    /// Everything that changes files, some restores, some reads and some refusals.
     Mixed,
-    /// Five-file patches only, as soon as there are five files.
+    /// Five-file patches and their restores only, as soon as there are five files.
     Patches,
 }
 
@@ -183,6 +183,8 @@ pub(crate) struct Writer {
     pub(crate) acked: Vec<Acked>,
     /// Requests whose end the journal must tell: one that was not answered, and those that are doubted.
     under_way: Vec<(String, Act)>,
+    /// The last mutation and the tree before it, while nothing happened since: it can be taken back.
+    last: Option<(String, Tree)>,
 }
 
 /// How many acknowledgements can be doubted later.
@@ -208,6 +210,7 @@ impl Writer {
             tree: Tree::new(),
             acked: Vec::new(),
             under_way: Vec::new(),
+            last: None,
         };
         for place in ["a", "b", "sub/c", "sub/d", "sub/deep/e", "sub/deep/f", "g"] {
             let path = folder.join(place);
@@ -247,6 +250,9 @@ impl Writer {
         let seq = receipt["seq"].as_u64().ok_or_else(|| format!("a receipt without seq: {receipt}"))?;
         let status = receipt["status"].as_str().unwrap_or_default().to_owned();
         let before = std::mem::replace(&mut self.tree, act.after.clone());
+        if status == "ok" && receipt["snapshot_id"].is_string() {
+            self.last = Some((tool_call.clone(), before.clone()));
+        }
         let recent = Some((act, before));
         self.acked.push(Acked { at: Instant::now(), seq, tool_call, status, recent });
         if let Some(older) = self.acked.len().checked_sub(RECENT + 1) {
@@ -276,9 +282,11 @@ impl Writer {
             journal.must_hold(acked, tally);
         }
         let before = self.tree.clone();
+        self.last = None;
         let mut patched = None;
         for (tool_call, act) in std::mem::take(&mut self.under_way) {
-            patched = (act.kind == "host.fs.apply_patch").then(|| act.after.clone());
+            let several = ["host.fs.apply_patch", "host.fs.restore"].contains(&act.kind);
+            patched = several.then(|| act.after.clone());
             self.resolve(&tool_call, act, journal, tally);
         }
         let found = on_disk(&self.folder);

@@ -20,8 +20,6 @@ struct Recorded {
     whole: PathBuf,
     log: Vec<String>,
     copies: usize,
-    /// Whether copies hold the pre-images too: only what is rolled back needs them.
-    bank: bool,
 }
 
 /// How a damaged home was received.
@@ -50,7 +48,7 @@ impl Recorded {
         world.kill9();
         let (whole, log) = (world.home.clone(), log_lines(&world));
         check(log.len() == RECORDS, || format!("{} records instead of {RECORDS}", log.len()))?;
-        Ok(Recorded { world, whole, log, copies: 0, bank: false })
+        Ok(Recorded { world, whole, log, copies: 0 })
     }
 
     /// The same with everything in the database file and no log beside it.
@@ -68,7 +66,7 @@ impl Recorded {
     fn damaged(&mut self, file: &str, damage: impl FnOnce(&mut Vec<u8>)) -> Result<(), String> {
         let copy = self.world.parent.join(format!("copy{}", self.copies));
         self.copies += 1;
-        copy_tree(&self.whole, &copy, self.bank).map_err(|why| why.to_string())?;
+        copy_tree(&self.whole, &copy).map_err(|why| why.to_string())?;
         let path = copy.join("state").join(file);
         let mut bytes = std::fs::read(&path).map_err(|why| why.to_string())?;
         damage(&mut bytes);
@@ -121,16 +119,19 @@ fn log_lines(world: &World) -> Vec<String> {
     out.lines().map(str::to_owned).collect()
 }
 
-fn copy_tree(from: &Path, to: &Path, bank: bool) -> std::io::Result<()> {
+fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::create_dir(to)?;
     std::fs::set_permissions(to, std::fs::metadata(from)?.permissions())?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let kind = entry.file_type()?;
-        if kind.is_dir() && (bank || entry.file_name() != "preimages") {
-            copy_tree(&entry.path(), &to.join(entry.file_name()), bank)?;
-        } else if kind.is_file() {
+        if kind.is_dir() {
+            copy_tree(&entry.path(), &to.join(entry.file_name()))?;
+        } else if kind.is_file() && from.ends_with("state") {
             std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        } else if kind.is_file() {
+            // Thousands of pre-images, which nobody changes in place.
+            std::fs::hard_link(entry.path(), to.join(entry.file_name()))?;
         }
     }
     Ok(())
@@ -169,7 +170,6 @@ pub fn cut_off() -> Outcome {
     for cut in cuts(&[1, 7, 8, 100, 199, 200]) {
         cut_database(&mut recorded, cut)?;
     }
-    recorded.bank = true;
     cut_deep(&mut recorded)?;
     last_write_cut_off(&mut recorded)?;
     let mut checkpointed = Recorded::checkpointed()?;

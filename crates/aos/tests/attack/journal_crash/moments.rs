@@ -57,7 +57,9 @@ pub fn over_an_unreadable_file() -> Outcome {
         world.reap();
         world.start_daemon();
         let found = String::from_utf8_lossy(&world.read("f")).into_owned();
-        check(found == "old content\n" || kept_somewhere(&world, "old content\n"), || {
+        // The pre-image may be on its way from one folder of the store to another.
+        let kept = || (0..20).any(|_| kept_somewhere(&world, "old content\n"));
+        check(found == "old content\n" || kept(), || {
             format!("killed at pwrite64 {when}: f holds `{found}` and the old content is nowhere")
         })?;
         world.finish()?;

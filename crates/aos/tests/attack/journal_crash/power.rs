@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{LATER_RESTORE, bench, clean, figure};
+use super::{bench, clean, figure};
 use crate::Outcome;
 use crate::kill::{self, Bench, Daemon};
 use crate::load::{Random, Tally, Taste, Writer};
@@ -118,11 +118,7 @@ pub fn cut_under_load() -> Outcome {
 
 /// JRNL-08.
 pub fn cut_in_patches() -> Outcome {
-    cuts("JRNL-08", &[Disk::new()?], figure(6, 200), Taste::Patches)?;
-    if LATER_RESTORE {
-        return Err("restores are there now: cut the power during them too".into());
-    }
-    Ok(())
+    cuts("JRNL-08", &[Disk::new()?], figure(6, 200), Taste::Patches)
 }
 
 /// The same with the root on another disk than the home: pre-images are then copied from one to the other, and each

@@ -201,7 +201,13 @@ fn in_each_state(look: impl Fn(&Recorded, &str) -> Outcome) -> Outcome {
 /// Every call of a replay that reaches outside of the process, by its name and arguments. The home stays as it was.
 fn trace(recorded: &Recorded, what: &str) -> Result<Vec<String>, String> {
     let trace = recorded.world.parent.join("trace");
-    let before = tree(&recorded.world.home);
+    // The daemon still puts away what the last mutations displaced.
+    let mut before = tree(&recorded.world.home);
+    crate::world::wait_for("the home to come to rest", || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let last = std::mem::replace(&mut before, tree(&recorded.world.home));
+        last == before
+    })?;
     let mut command = Command::new("strace");
     command.args(["-f", "-s", "4096", "-o"]).arg(&trace);
     command.args(["-e", "trace=%file,%process,%network,ftruncate,fchmod,fallocate,pwrite64,sendfile"]);

@@ -1,0 +1,206 @@
+//! Undo: every tool call and every turn can be taken back, exactly, and nobody else's work is lost by it.
+
+mod bounds;
+mod damage;
+mod judged;
+mod kept;
+mod killed;
+mod listed;
+mod turns;
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::world::{Bench, World, check, expect, tree};
+use crate::{Case, Need, Outcome};
+
+pub fn cases() -> Vec<Case> {
+    let case = |id, run| Case { id, needs: &[], run };
+    vec![
+        case("SNAP-01", listed::an_edit as fn() -> Outcome),
+        case("SNAP-02", listed::a_new_file_and_its_folders),
+        case("SNAP-03", listed::a_deleted_file_whose_folder_went_too),
+        case("SNAP-07", listed::somebody_else_was_there),
+        case("SNAP-08", listed::ids_that_are_none),
+        case("SNAP-10", damage::a_flipped_body),
+        case("SNAP-11", bounds::the_oldest_go),
+        Case { id: "SNAP-13", needs: TRACED, run: killed::at_each_call },
+        case("SNAP-15", killed::random_walks),
+        case("SNAP-16", turns::a_write_ends_what_could_be_redone),
+        case("SNAP-17", turns::two_sessions),
+        case("SNAP-18", listed::twice_unknown_and_foreign),
+        case("SNAP-20", listed::two_calls_on_one_file),
+        case("SNAP-23", bounds::closed_sessions_leave_nothing),
+        case("SNAP-24", killed::after_restarts),
+        case("OWN-UNDO-METADATA", kept::modes_attributes_and_owners),
+        case("OWN-UNDO-FOLDER", kept::a_removed_folder),
+        case("OWN-UNDO-LINKS", kept::links),
+        case("OWN-UNDO-MOVES", kept::moves),
+        case("OWN-UNDO-NAMES", kept::odd_names),
+        case("OWN-UNDO-HARD-LINK", kept::hard_links),
+        Case { id: "OWN-UNDO-CLOSED-FILES", needs: &[Need::Root], run: kept::closed_to_their_owner },
+        case("OWN-UNDO-OTHERS", kept::nothing_else_is_touched),
+        case("OWN-UNDO-PATHS", kept::some_paths_only),
+        case("OWN-UNDO-DRY-RUN", kept::dry_runs),
+        case("OWN-UNDO-SPECIAL", kept::special_files),
+        case("OWN-UNDO-EXPLICIT", listed::explicit_snapshots),
+        case("OWN-UNDO-OPEN", listed::open_snapshots),
+        case("OWN-UNDO-ONE-CALL", listed::several_effects_of_one_call),
+        case("OWN-UNDO-MANIFEST", listed::manifests),
+        case("OWN-UNDO-CONFLICTS", listed::all_kinds_of_conflicts),
+        case("OWN-UNDO-FORCE", listed::force_buries_nothing_for_good),
+        case("OWN-UNDO-OFF", bounds::without_snapshots),
+        case("OWN-UNDO-CAP", bounds::the_cap),
+        case("OWN-UNDO-DROP", bounds::dropped),
+        case("OWN-UNDO-GC", bounds::shared_and_young_bodies),
+        case("OWN-UNDO-DAMAGE", damage::manifests_and_bodies),
+        case("OWN-UNDO-VERIFY", damage::verify_sees_it),
+        case("OWN-UNDO-POLICY", judged::policy_and_capability),
+        case("OWN-UNDO-LINK-SWAP", judged::links_in_the_way),
+        case("OWN-UNDO-TURNS", turns::several_calls_and_turns),
+        case("OWN-UNDO-NO-STEP", turns::what_is_no_step),
+        case("OWN-UNDO-ONE-ID", turns::one_call_id_in_two_turns),
+        case("OWN-UNDO-LOST-TURNS", turns::what_was_dropped_is_not_guessed),
+        case("OWN-UNDO-UNDO", turns::undo_of_undo),
+        case("OWN-UNDO-TURNS-RESTART", turns::across_restarts),
+    ]
+}
+
+/// A daemon is watched, or held still, from outside.
+const TRACED: &[Need] = &[Need::Root, Need::Strace];
+
+/// A world with one session, in which calls have names.
+struct Stage {
+    bench: Bench,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        Stage { bench: Bench::new() }
+    }
+
+    fn open(extra: Value) -> Stage {
+        Stage { bench: Bench::open(extra) }
+    }
+
+    fn world(&self) -> &World {
+        &self.bench.world
+    }
+
+    /// `host.fs.<op>` as the tool call `call`.
+    fn call(&mut self, call: &str, op: &str, params: Value) -> Value {
+        self.in_turn(Some(call), None, op, params)
+    }
+
+    fn in_turn(&mut self, call: Option<&str>, turn: Option<&str>, op: &str, mut params: Value) -> Value {
+        params["session_id"] = json!(self.bench.session);
+        let mut request = json!({ "kind": format!("host.fs.{op}"), "params": params });
+        for (name, id) in [("tool_call_id", call), ("turn_id", turn)] {
+            if let Some(id) = id {
+                request[name] = json!(id);
+            }
+        }
+        let answer = self.bench.client.rpc("effect.call", request);
+        answer.get("result").cloned().unwrap_or(answer)
+    }
+
+    /// A call that must be ok.
+    fn ok(&mut self, call: &str, op: &str, params: Value) -> Result<Value, String> {
+        let receipt = self.call(call, op, params.clone());
+        expect(&format!("{call}: {op} {params}"), &receipt, &["ok"])?;
+        Ok(receipt)
+    }
+
+    /// A mutation of a turn, under a tool call of its own.
+    fn turn(&mut self, turn: &str, op: &str, params: Value) -> Result<Value, String> {
+        let receipt = self.in_turn(None, Some(turn), op, params.clone());
+        expect(&format!("{turn}: {op} {params}"), &receipt, &["ok"])?;
+        Ok(receipt)
+    }
+
+    fn fs(&mut self, op: &str, params: Value) -> Value {
+        self.bench.fs(op, params)
+    }
+
+    fn must(&mut self, op: &str, params: Value, allowed: &str) -> Result<Value, String> {
+        let receipt = self.fs(op, params.clone());
+        expect(&format!("{op} {params}"), &receipt, &[allowed])?;
+        Ok(receipt)
+    }
+
+    /// Takes the call back and compares with the tree of before.
+    fn taken_back(&mut self, call: &str, before: &Tree) -> Result<Value, String> {
+        let receipt = self.must("restore", json!({ "scope_id": call }), "ok")?;
+        self.is(before, &format!("after the restore of {call}"))?;
+        Ok(receipt)
+    }
+
+    fn tree(&self) -> Tree {
+        full_tree(self)
+    }
+
+    fn is(&self, expected: &Tree, when: &str) -> Outcome {
+        same(expected, &self.tree(), when)
+    }
+
+    fn snapshots(&mut self) -> Result<Vec<Value>, String> {
+        let receipt = self.must("list_snapshots", json!({}), "ok")?;
+        receipt["snapshots"].as_array().cloned().ok_or_else(|| format!("no list: {receipt}"))
+    }
+
+    /// Where the session's snapshots lie.
+    fn store(&self) -> PathBuf {
+        self.world().home.join("state/snapshots").join(&self.bench.session)
+    }
+
+    /// The manifest of a snapshot, once it is written: that happens beside the answers.
+    fn manifest(&self, receipt: &Value) -> Result<Value, String> {
+        let id = receipt["snapshot_id"].as_str().ok_or_else(|| format!("no snapshot: {receipt}"))?;
+        manifest_at(&self.store().join(id))
+    }
+
+    fn finish(self) -> Outcome {
+        let (code, out, err) = self.world().aos(&["replay", "--verify"]);
+        check((code, out.trim()) == (0, "MATCH"), || format!("replay: {code}: {out}{err}"))?;
+        self.bench.finish()
+    }
+}
+
+fn manifest_at(folder: &std::path::Path) -> Result<Value, String> {
+    let path = folder.join("manifest.json");
+    crate::world::wait_for(&format!("the manifest {}", path.display()), || path.exists())?;
+    serde_json::from_slice(&std::fs::read(&path).map_err(|why| why.to_string())?)
+        .map_err(|why| why.to_string())
+}
+
+/// Content, kind, mode, link target and attributes of every path, in words.
+type Tree = std::collections::BTreeMap<PathBuf, String>;
+
+fn full_tree(stage: &Stage) -> Tree {
+    let mut all = tree(&stage.world().root);
+    for (path, what) in &mut all {
+        if what.starts_with("link") {
+            continue;
+        }
+        use std::os::unix::fs::MetadataExt as _;
+        if let Ok(meta) = path.symlink_metadata() {
+            what.push_str(&format!(" {:o} {:?}", meta.mode() & 0o7777, kept::attributes(path)));
+        }
+    }
+    all
+}
+
+fn same(expected: &Tree, found: &Tree, when: &str) -> Outcome {
+    let paths: std::collections::BTreeSet<&PathBuf> = expected.keys().chain(found.keys()).collect();
+    let different = paths.into_iter().filter(|path| expected.get(*path) != found.get(*path));
+    let lines: Vec<String> = different
+        .map(|path| format!("{}: was {:?}, is {:?}", path.display(), expected.get(path), found.get(path)))
+        .collect();
+    check(lines.is_empty(), || format!("{when}: {}", lines.join("; ")))
+}
+
+/// The paths of a list in a receipt.
+fn listed_paths<'v>(receipt: &'v Value, field: &str) -> Vec<&'v str> {
+    receipt[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}

@@ -1,0 +1,433 @@
+//! What is brought back: content, kind, mode, attributes, links, folders, names; and what is left alone.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+
+use super::{Stage, listed_paths};
+use crate::Outcome;
+use crate::world::{Bench, Start, World, check, is_root, patch_params, text, tree};
+
+/// Names and values of all attributes, the ACL included.
+pub fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut names = vec![0_u8; 4096];
+    let size = rustix::fs::listxattr(path, names.as_mut_slice()).unwrap_or(0);
+    let mut found: Vec<(String, Vec<u8>)> = names[..size]
+        .split(|b| *b == 0)
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            let mut value = vec![0_u8; 4096];
+            let size = rustix::fs::getxattr(path, name, value.as_mut_slice()).unwrap_or(0);
+            (String::from_utf8_lossy(name).into_owned(), value[..size].to_vec())
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn set(path: &Path, name: &str, value: &[u8]) -> bool {
+    rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
+}
+
+/// One stranger may read, beside the owner.
+fn acl() -> Vec<u8> {
+    let entry = |tag: u16, perm: u16, id: u32| {
+        [tag.to_le_bytes().as_slice(), &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let nobody = u32::MAX;
+    let entries = [
+        entry(0x01, 6, nobody),
+        entry(0x02, 4, 1234),
+        entry(0x04, 4, nobody),
+        entry(0x10, 4, nobody),
+        entry(0x20, 0, nobody),
+    ];
+    [2_u32.to_le_bytes().to_vec(), entries.concat()].concat()
+}
+
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+pub fn modes_attributes_and_owners() -> Outcome {
+    let mut stage = Stage::new();
+    let root = stage.world().root.clone();
+    for (n, mode) in [0o600, 0o644, 0o755, 0o444, 0o711, 0o4755, 0o2755].into_iter().enumerate() {
+        let path = stage.world().write(&format!("f{n}"), format!("file {n}\n"));
+        set(&path, "user.color", format!("color {n}").as_bytes());
+        set(&path, "user.empty", b"");
+        if n == 1 {
+            set(&path, "system.posix_acl_access", &acl());
+        }
+        if is_root() {
+            std::os::unix::fs::chown(&path, Some(1000 + n as u32), Some(2000)).unwrap();
+        }
+        if n != 1 {
+            chmod(&path, mode);
+        }
+    }
+    let owners = |root: &Path| -> Vec<(u32, u32)> {
+        (0..7)
+            .map(|n| root.join(format!("f{n}")).metadata().map(|m| (m.uid(), m.gid())).unwrap_or_default())
+            .collect()
+    };
+    let (before, owned) = (stage.tree(), owners(&root));
+    for n in 0..7 {
+        let content = text("new\n");
+        stage.ok(
+            "write",
+            "write_file",
+            json!({ "path": format!("f{n}"), "content": content, "executable": true }),
+        )?;
+    }
+    stage.taken_back("write", &before)?;
+    check(owners(&root) == owned, || format!("owners: {:?}", owners(&root)))?;
+    for n in 0..7 {
+        stage.ok("remove", "remove", json!({ "path": format!("f{n}") }))?;
+    }
+    stage.taken_back("remove", &before)?;
+    check(owners(&root) == owned, || format!("owners: {:?}", owners(&root)))?;
+    let deletes: String = (0..7).map(|n| format!("*** Delete File: f{n}\n")).collect();
+    stage.ok("patch", "apply_patch", patch_params(&deletes))?;
+    stage.taken_back("patch", &before)?;
+    // A file that had no ACL gets none from its folder.
+    let folder = root.join("d");
+    std::fs::create_dir(&folder).unwrap();
+    stage.world().write("d/plain", "plain\n");
+    set(&folder, "system.posix_acl_default", &acl());
+    let before = stage.tree();
+    stage.ok("plain", "remove", json!({ "path": "d/plain" }))?;
+    stage.taken_back("plain", &before)?;
+    stage.finish()
+}
+
+/// All of it comes back, with the modes and attributes of the folders in it; in one go, as often as one likes.
+pub fn a_removed_folder() -> Outcome {
+    let mut stage = Stage::new();
+    let root = stage.world().root.clone();
+    for n in 0..30 {
+        stage.world().write(&format!("d/s{}/t{}/f{n}", n % 3, n % 2), format!("file {n}\n"));
+    }
+    std::fs::create_dir(root.join("d/empty")).unwrap();
+    stage.world().link("s0", "d/to-folder");
+    for (folder, mode) in [("d", 0o750), ("d/s0", 0o1777), ("d/empty", 0o700), ("d/s1/t0", 0o2775)] {
+        chmod(&root.join(folder), mode);
+        set(&root.join(folder), "user.label", folder.as_bytes());
+    }
+    set(&root.join("d/s2"), "system.posix_acl_default", &acl());
+    let before = stage.tree();
+    let removed = stage.ok("tc1", "remove", json!({ "path": "d", "recursive": true }))?;
+    check(removed["removed"] == 31 && !root.join("d").exists(), || removed.to_string())?;
+    let receipt = stage.taken_back("tc1", &before)?;
+    check(listed_paths(&receipt, "restored_paths").contains(&"d/empty"), || receipt.to_string())?;
+    stage.must("restore", json!({ "snapshot_id": receipt["redo_snapshot_id"] }), "ok")?;
+    check(!root.join("d").exists(), || "d is still there".into())?;
+    stage.must("rollback", json!({ "turns": 2 }), "ok")?;
+    stage.must("redo", json!({ "turns": 1 }), "ok")?;
+    stage.is(&before, "after the rollback and the redo")?;
+    // Made again by another call, with other things in it.
+    stage.ok("tc2", "remove", json!({ "path": "d", "recursive": true }))?;
+    stage.ok(
+        "tc2",
+        "write_file",
+        json!({ "path": "d/s0", "content": text("a file now\n"), "create_parents": true }),
+    )?;
+    stage.taken_back("tc2", &before)?;
+    stage.finish()
+}
+
+pub fn links() -> Outcome {
+    let mut stage = Stage::new();
+    stage.world().write("f", "one\n");
+    stage.world().link("f", "l");
+    stage.world().link("nowhere/at all", "dangling");
+    stage.world().link("../outside/secret", "out");
+    std::os::unix::fs::symlink(OsStr::from_bytes(b"odd\xff\n"), stage.world().root.join("odd")).unwrap();
+    let before = stage.tree();
+    for link in ["l", "dangling", "odd", "out"] {
+        stage.ok(link, "remove", json!({ "path": link }))?;
+        stage.taken_back(link, &before)?;
+    }
+    // Written through: the target changes, the link stays a link.
+    let receipt = stage.ok("through", "write_file", json!({ "path": "l", "content": text("two\n") }))?;
+    let manifest = stage.manifest(&receipt)?;
+    check(manifest["entries"].as_object().is_some_and(|all| all.keys().eq(["f"])), || manifest.to_string())?;
+    stage.taken_back("through", &before)?;
+    stage.ok("moved", "move", json!({ "from": "l", "to": "m" }))?;
+    stage.ok("moved", "write_file", json!({ "path": "l", "content": text("a file now\n") }))?;
+    stage.taken_back("moved", &before)?;
+    stage.finish()
+}
+
+pub fn moves() -> Outcome {
+    let mut stage = Stage::new();
+    for (path, content) in
+        [("a", "A\n"), ("b", "B\n"), ("d/x", "x\n"), ("d/y", "y\n"), ("d/sub/z", "z\n"), ("e/k", "k\n")]
+    {
+        stage.world().write(path, content);
+    }
+    let before = stage.tree();
+    let mv = |from: &str, to: &str| json!({ "from": from, "to": to });
+    let receipt = |stage: &mut Stage| stage.taken_back("tc", &before);
+    // One file; onto another; names swapped; three in a ring.
+    stage.ok("one", "move", mv("a", "c"))?;
+    let moved = stage.taken_back("one", &before)?;
+    check(moved["restored_paths"] == json!(["a"]) && moved["deleted_paths"] == json!(["c"]), || {
+        moved.to_string()
+    })?;
+    stage.ok("onto", "move", json!({ "from": "a", "to": "b", "overwrite": true }))?;
+    stage.taken_back("onto", &before)?;
+    for (from, to) in [("a", "t"), ("b", "a"), ("t", "b")] {
+        stage.ok("swap", "move", mv(from, to))?;
+    }
+    check(stage.world().read("a") == b"B\n", || "not swapped".into())?;
+    stage.taken_back("swap", &before)?;
+    for (from, to) in [("d", "t"), ("e", "d"), ("t", "e"), ("e/x", "d/x"), ("a", "e/x")] {
+        stage.ok("ring", "move", mv(from, to))?;
+    }
+    stage.taken_back("ring", &before)?;
+    // A folder, edited inside before and after, with things taken out of it and put into it.
+    for (op, params) in [
+        ("edit_file", json!({ "path": "d/x", "old_string": "x", "new_string": "X" })),
+        ("move", mv("d", "f")),
+        ("edit_file", json!({ "path": "f/y", "old_string": "y", "new_string": "Y" })),
+        ("move", mv("f/sub/z", "z")),
+        ("write_file", json!({ "path": "f/new", "content": text("new\n") })),
+        ("move", mv("a", "f/sub/a")),
+        ("move", mv("f", "e/f")),
+        ("remove", json!({ "path": "e/f/x" })),
+        ("make_dir", json!({ "path": "d" })),
+        ("write_file", json!({ "path": "d/x", "content": text("another\n") })),
+    ] {
+        stage.ok("tc", op, params)?;
+    }
+    let after = stage.tree();
+    let taken = receipt(&mut stage)?;
+    stage.must("restore", json!({ "snapshot_id": taken["redo_snapshot_id"] }), "ok")?;
+    stage.is(&after, "after the redo")?;
+    stage.must("rollback", json!({}), "ok")?;
+    stage.is(&before, "after the rollback of the redo")?;
+    // By patch, onto others too.
+    stage.ok("patch", "apply_patch", patch_params("*** Update File: a\n*** Move to: n/m/a\n@@\n-A\n+AA\n*** Update File: d/x\n*** Move to: b\n@@\n-x\n+XX\n"))?;
+    stage.taken_back("patch", &before)?;
+    stage.finish()
+}
+
+pub fn odd_names() -> Outcome {
+    let mut stage = Stage::new();
+    let root = stage.world().root.clone();
+    let names: &[&[u8]] = &[
+        b"\xff\xfe",
+        b"new\nline",
+        b"tab\t",
+        b" blank ",
+        b"-rf",
+        b"back\\x41slash",
+        "caf\u{e9}".as_bytes(),
+        b"*",
+    ];
+    std::fs::create_dir(root.join(OsStr::from_bytes(b"d\xff"))).unwrap();
+    for name in names {
+        std::fs::write(root.join(OsStr::from_bytes(name)), name).unwrap();
+        std::fs::write(root.join(OsStr::from_bytes(b"d\xff")).join(OsStr::from_bytes(name)), name).unwrap();
+    }
+    let before = stage.tree();
+    for name in names {
+        let shown = aos_model::path::show(name);
+        stage.ok("write", "write_file", json!({ "path": shown, "content": text("x") }))?;
+        let receipt = stage.ok(&format!("rm{}", name.len()), "remove", json!({ "path": shown }))?;
+        let manifest = stage.manifest(&receipt)?;
+        check(manifest["entries"].get(&shown).is_some(), || format!("{shown}: {manifest}"))?;
+        stage.must("rollback", json!({}), "ok")?;
+    }
+    stage.taken_back("write", &before)?;
+    stage.ok("folder", "remove", json!({ "path": "d\\xff", "recursive": true }))?;
+    stage.taken_back("folder", &before)?;
+    stage.ok("moved", "move", json!({ "from": "d\\xff", "to": "e\\xfe" }))?;
+    stage.taken_back("moved", &before)?;
+    stage.finish()
+}
+
+/// The other name keeps what it had; the restored one has the same content again.
+pub fn hard_links() -> Outcome {
+    let mut stage = Stage::new();
+    let path = stage.world().write("f", "one\n");
+    std::fs::hard_link(&path, stage.world().root.join("other")).unwrap();
+    let before = stage.tree();
+    stage.ok("tc1", "write_file", json!({ "path": "f", "content": text("two\n") }))?;
+    stage.taken_back("tc1", &before)?;
+    stage.ok("tc2", "remove", json!({ "path": "f" }))?;
+    // Written through the other name: the pre-image does not change with it.
+    std::fs::write(stage.world().root.join("other"), "changed\n").unwrap();
+    stage.must("restore", json!({ "scope_id": "tc2" }), "ok")?;
+    check(stage.world().read("f") == b"one\n" && stage.world().read("other") == b"changed\n", || "f".into())?;
+    // Open for writing while it is replaced: what is written after that is not in the pre-image.
+    let mut open = std::fs::File::options().append(true).open(stage.world().root.join("f")).unwrap();
+    stage.ok("tc3", "write_file", json!({ "path": "f", "content": text("three\n") }))?;
+    std::io::Write::write_all(&mut open, b"late\n").unwrap();
+    stage.must("restore", json!({ "scope_id": "tc3" }), "ok")?;
+    check(stage.world().read("f") == b"one\n", || "what came late is in the pre-image".into())?;
+    stage.finish()
+}
+
+/// An ordinary user's files and folders that are closed to their own owner.
+pub fn closed_to_their_owner() -> Outcome {
+    let uid = 65_534;
+    let mut stage =
+        Stage { bench: Bench::of(World::with(Start { uid: Some(uid), ..Start::default() }), json!({})) };
+    let root = stage.world().root.clone();
+    for path in ["f", "d/unreadable", "d/sub/g", "d/sub/deep/h", "other"] {
+        stage.world().write(path, format!("{path}\n"));
+    }
+    for folder in ["d", "d/sub", "d/sub/deep"] {
+        std::os::unix::fs::chown(root.join(folder), Some(uid), Some(uid)).unwrap();
+    }
+    chmod(&root.join("f"), 0o200);
+    chmod(&root.join("d/unreadable"), 0o000);
+    chmod(&root.join("d/sub/deep"), 0o555);
+    chmod(&root.join("d/sub"), 0o555);
+    let before = stage.tree();
+    stage.ok("tc1", "write_file", json!({ "path": "f", "content": text("new\n") }))?;
+    stage.taken_back("tc1", &before)?;
+    stage.ok("tc2", "remove", json!({ "path": "d", "recursive": true }))?;
+    stage.ok("tc3", "write_file", json!({ "path": "other", "content": text("new\n") }))?;
+    stage.must("restore", json!({ "scope_id": "tc3" }), "ok")?;
+    let receipt = stage.taken_back("tc2", &before)?;
+    stage.must("restore", json!({ "snapshot_id": receipt["redo_snapshot_id"] }), "ok")?;
+    check(!root.join("d").exists(), || "d is still there".into())?;
+    stage.must("rollback", json!({}), "ok")?;
+    stage.is(&before, "after the rollback")?;
+    // What cannot be read cannot be captured by hand; nothing is promised then.
+    chmod(&root.join("f"), 0o000);
+    stage.must("snapshot", json!({ "scope_id": "tc4", "paths": ["f"] }), "error / permission_denied")?;
+    chmod(&root.join("f"), 0o200);
+    stage.finish()
+}
+
+/// A restore writes what it must and nothing else: no time of another path moves, a restored file's is now.
+pub fn nothing_else_is_touched() -> Outcome {
+    let mut stage = Stage::new();
+    let long_ago = SystemTime::now() - Duration::from_secs(1_000_000);
+    for n in 0..20 {
+        stage.world().write(&format!("d{}/f{n}", n % 4), format!("file {n}\n"));
+    }
+    stage.world().link("d0/f0", "link");
+    let paths: Vec<_> = tree(&stage.world().root).into_keys().collect();
+    for path in &paths {
+        if path.is_file() && !path.is_symlink() {
+            std::fs::File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+        }
+    }
+    let time = |path: &Path| path.symlink_metadata().unwrap().modified().unwrap();
+    let before: Vec<SystemTime> = paths.iter().map(|path| time(path)).collect();
+    stage.ok("tc1", "edit_file", json!({ "path": "d0/f0", "old_string": "file", "new_string": "FILE" }))?;
+    stage.ok("tc1", "move", json!({ "from": "d1/f1", "to": "d1/moved" }))?;
+    let begun = SystemTime::now() - Duration::from_millis(20);
+    stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
+    for (path, before) in paths.iter().zip(before) {
+        let now = time(path);
+        if path.ends_with("d0/f0") {
+            check(now >= begun, || format!("a restored file's time is not now: {now:?}"))?;
+        } else if !path.is_dir() || path.ends_with("d2") || path.ends_with("d3") {
+            check(now == before, || format!("the time of {} changed", path.display()))?;
+        }
+    }
+    stage.finish()
+}
+
+pub fn some_paths_only() -> Outcome {
+    let mut stage = Stage::new();
+    for path in ["f", "g", "d/x", "d/y", "dd/z"] {
+        stage.world().write(path, "one\n");
+    }
+    let root = stage.world().root.clone();
+    let sections: String = ["f", "g", "d/x", "d/y", "dd/z"]
+        .iter()
+        .map(|path| format!("*** Update File: {path}\n@@\n-one\n+two\n"))
+        .collect();
+    stage.ok("tc1", "apply_patch", patch_params(&(sections + "*** Add File: new\n+new\n")))?;
+    let absolute = root.join("g").display().to_string();
+    for (paths, restored, deleted) in [
+        (json!(["f"]), json!(["f"]), json!([])),
+        (json!([absolute]), json!(["g"]), json!([])),
+        (json!(["./d/"]), json!(["d/x", "d/y"]), json!([])),
+        (json!(["unheard-of"]), json!([]), json!([])),
+        (json!([]), json!([]), json!([])),
+        (json!(["d/../new"]), json!([]), json!(["new"])),
+    ] {
+        let receipt = stage.must("restore", json!({ "scope_id": "tc1", "paths": paths }), "ok")?;
+        check(receipt["restored_paths"] == restored && receipt["deleted_paths"] == deleted, || {
+            format!("{paths}: {receipt}")
+        })?;
+    }
+    check(stage.world().read("dd/z") == b"two\n", || "dd/z was not asked for".into())?;
+    // Conflicts elsewhere do not matter.
+    stage.ok(
+        "tc2",
+        "apply_patch",
+        patch_params("*** Update File: f\n@@\n-one\n+two\n*** Update File: g\n@@\n-one\n+two\n"),
+    )?;
+    stage.world().write("g", "theirs\n");
+    stage.must("restore", json!({ "scope_id": "tc2", "paths": ["g"] }), "conflict / changed_since")?;
+    stage.must("restore", json!({ "scope_id": "tc2", "paths": ["f"] }), "ok")?;
+    for (path, verdict) in [("../outside", "forbidden / path_outside_roots"), ("", "error / invalid_path")] {
+        stage.must("restore", json!({ "scope_id": "tc1", "paths": [path] }), verdict)?;
+    }
+    // Of a move, either end may be named.
+    stage.ok("tc3", "move", json!({ "from": "d/x", "to": "moved" }))?;
+    stage.must("restore", json!({ "scope_id": "tc3", "paths": ["d/x"] }), "ok")?;
+    check(stage.world().read("d/x") == b"one\n" && !root.join("moved").exists(), || "d/x".into())?;
+    stage.finish()
+}
+
+/// What would happen is told, and nothing is: no file, no time, no snapshot, no step.
+pub fn dry_runs() -> Outcome {
+    let mut stage = Stage::new();
+    stage.world().write("f", "one\n");
+    stage.turn("t1", "edit_file", json!({ "path": "f", "old_string": "one", "new_string": "two" }))?;
+    let made = stage.turn("t1", "write_file", json!({ "path": "new", "content": text("new\n") }))?;
+    let before = stage.tree();
+    let snapshots = stage.snapshots()?;
+    let scope = made["tool_call_id"].clone();
+    let receipt = stage.must("restore", json!({ "scope_id": scope, "dry_run": true }), "ok")?;
+    check(receipt["deleted_paths"] == json!(["new"]) && receipt.get("redo_snapshot_id").is_none(), || {
+        receipt.to_string()
+    })?;
+    check(receipt.get("snapshot_id").is_none(), || receipt.to_string())?;
+    stage.is(&before, "after dry runs")?;
+    check(stage.snapshots()? == snapshots, || "a dry run made a snapshot".into())?;
+    // A conflict is told as the real run would tell it.
+    stage.world().write("new", "theirs\n");
+    for dry_run in [true, false] {
+        let params = json!({ "scope_id": scope, "dry_run": dry_run });
+        let receipt = stage.must("restore", params, "conflict / changed_since")?;
+        check(receipt["conflicts"][0]["path"] == "new", || receipt.to_string())?;
+    }
+    stage.world().write("new", "new\n");
+    stage.must("rollback", json!({}), "ok")?;
+    check(stage.world().read("f") == b"one\n" && !stage.world().root.join("new").exists(), || "f".into())?;
+    stage.finish()
+}
+
+/// A folder with a FIFO in it goes and comes back without it, and the answer stands; nothing hangs.
+pub fn special_files() -> Outcome {
+    let mut stage = Stage::new();
+    let root = stage.world().root.clone();
+    stage.world().write("d/f", "one\n");
+    let fifo = std::process::Command::new("mkfifo").arg(root.join("d/pipe")).status();
+    check(fifo.is_ok_and(|status| status.success()), || "mkfifo".into())?;
+    stage.ok("tc1", "remove", json!({ "path": "d", "recursive": true }))?;
+    stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
+    check(stage.world().read("d/f") == b"one\n", || "d/f is not back".into())?;
+    // At a path that was changed stands a FIFO now.
+    stage.ok("tc2", "edit_file", json!({ "path": "d/f", "old_string": "one", "new_string": "two" }))?;
+    std::fs::remove_file(root.join("d/f")).unwrap();
+    let fifo = std::process::Command::new("mkfifo").arg(root.join("d/f")).status();
+    check(fifo.is_ok_and(|status| status.success()), || "mkfifo".into())?;
+    stage.must("restore", json!({ "scope_id": "tc2" }), "conflict / changed_since")?;
+    stage.finish()
+}
