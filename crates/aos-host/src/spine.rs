@@ -261,6 +261,7 @@ impl Job {
 }
 
 /// The session that an effect is about, and the live one it is in.
+#[derive(Clone, Copy)]
 struct About<'a> {
     session: Option<&'a str>,
     live: Option<&'a Arc<Live>>,

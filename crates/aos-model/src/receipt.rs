@@ -278,7 +278,7 @@ impl Receipt {
             body: None,
             error_code: Some(refusal.code),
             error_message: Some(refusal.message),
-            detail: refusal.detail,
+            detail: *refusal.detail,
             warnings: Vec::new(),
             trace: None,
         }

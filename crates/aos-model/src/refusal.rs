@@ -141,7 +141,7 @@ pub struct Refusal {
     pub code: Code,
     pub message: String,
     /// What else the receipt carries, beside code and message.
-    pub detail: Detail,
+    pub detail: Box<Detail>,
 }
 
 /// The fields that only some refusals have.
@@ -173,11 +173,11 @@ pub struct Conflict {
 
 impl Refusal {
     pub fn new(code: Code, message: impl Into<String>) -> Refusal {
-        Refusal { code, message: message.into(), detail: Detail::default() }
+        Refusal { code, message: message.into(), detail: Box::default() }
     }
 
     pub fn with(mut self, detail: Detail) -> Refusal {
-        self.detail = detail;
+        self.detail = Box::new(detail);
         self
     }
 }
