@@ -183,9 +183,9 @@ impl<'a> Judge<'a> {
         if now.size != image.size_bytes {
             return Ok(false);
         }
-        let looks_the_same = image
-            .identity
-            .is_some_and(|id| (id.dev, id.ino, id.mtime_ns) == (now.dev, now.ino, now.mtime_ns));
+        // Size and time, as a copy keeps them too: a recovery may have brought a copy back. What is known by nothing
+        // better only moves, so that nobody's content is lost by it.
+        let looks_the_same = image.identity.is_some_and(|id| id.mtime_ns == now.mtime_ns);
         let Some(hash) = &image.hash else { return Ok(looks_the_same) };
         // The content says it: a time can be set back. Where we may not read it, there is nothing better.
         Ok(hash_at(place, now.kind)?.map_or(looks_the_same, |found| found == *hash))
