@@ -156,14 +156,18 @@ impl Unwound {
         self.before.insert(record.path.clone(), was);
     }
 
-    /// The change left `image` at the path. Unless a newer one touched it, that is what should stand there still.
+    /// The change left `image` at the path. Unless a newer one touched it, that is what should stand there still. A
+    /// newer one that only moved it does not know its content; an older one that made it does.
     fn expect(&mut self, path: &str, touch: &Touch, image: Option<&Image>) {
-        if let Node::Current { path, .. } = self.at(path) {
-            self.expected.entry(path).or_insert_with(|| Expected {
-                image: image.cloned(),
-                unconditional: touch.explicit,
-                seq: touch.seq,
-            });
+        let Node::Current { path, .. } = self.at(path) else { return };
+        let left = || Expected { image: image.cloned(), unconditional: touch.explicit, seq: touch.seq };
+        let known = self.expected.entry(path).or_insert_with(left);
+        if let (Some(newer), Some(older)) = (&mut known.image, image)
+            && newer.hash.is_none()
+            && newer.identity.is_some()
+            && newer.identity == older.identity
+        {
+            newer.hash.clone_from(&older.hash);
         }
     }
 
@@ -295,6 +299,18 @@ mod tests {
             (unwound.at("a"), unwound.at("d")),
             (Node::current("b".into()), Node::current("a".into()))
         );
+    }
+
+    #[test]
+    fn what_was_made_and_then_moved_is_known_by_its_content() {
+        let identity = crate::state::Identity { dev: 1, ino: 2, mtime_ns: 3 };
+        let made = Image { identity: Some(identity), ..image("made").unwrap() };
+        let moved_image = Image { hash: None, ..made.clone() };
+        let mut history = [touch(1, vec![put("a", None, "made")]), touch(2, moved("a", "b"))];
+        history[0].paths[0].after = Some(made.clone());
+        history[1].paths[0].after = Some(moved_image.clone());
+        history[1].paths[1].before = Some(moved_image);
+        assert_eq!(Unwound::of(&history).expected["b"].image, Some(made));
     }
 
     #[test]

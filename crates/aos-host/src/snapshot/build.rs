@@ -14,7 +14,8 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::state::Attributes;
 use aos_store::{Kept, KeptKind};
 
-use super::restore::{Aim, Restoration, Sets, Task, damaged, standing, worn};
+use super::judge::{Sets, worn};
+use super::restore::{Aim, Restoration, Task, damaged, standing};
 use crate::change::{Content, DirAt, Dress, Put, Spot, Step, TEMPORARY_PREFIX};
 use crate::host::Host;
 use crate::jail::{Dir, Found, Last, Meta, Place, resolve};

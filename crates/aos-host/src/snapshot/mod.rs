@@ -6,6 +6,7 @@
 
 mod build;
 mod capture;
+mod judge;
 mod restore;
 mod settle;
 

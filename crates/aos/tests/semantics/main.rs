@@ -238,6 +238,35 @@ rows! {
         ask(w, json!({}), "fs.apply_patch", json!({ "patch": text("x"), "patch_format": "unified" }))
     };
     patch_parse_error => "parse_error / patch_parse_error", |w| ask(w, json!({}), "fs.apply_patch", json!({ "patch": text("hello") }));
+    // taking back
+    snapshot_not_found => "not_found / snapshot_not_found", |w| ask(w, json!({}), "fs.restore", json!({ "scope_id": "tc1" }));
+    changed_since => "conflict / changed_since", |w| {
+        let session = w.open(json!({}));
+        let written = ask_in(w, &session, "fs.write_file", json!({ "path": "f", "content": text("new\n") }));
+        w.write("f", "somebody else's\n");
+        let receipt = ask_in(w, &session, "fs.restore", json!({ "scope_id": written["tool_call_id"] }));
+        assert_eq!(receipt["conflicts"], json!([{ "path": "f", "changed_by": "outside" }]));
+        assert_eq!(w.read("f"), b"somebody else's\n");
+        receipt
+    };
+    preimage_damaged => "error / preimage_damaged", |w| {
+        let session = w.open(json!({}));
+        let written = ask_in(w, &session, "fs.write_file", json!({ "path": "f", "content": text("new\n") }));
+        let hash = aos_model::request::content_hash(b"one\ntwo\n");
+        let body = w.home.join("state/blobs").join(&hash[7..9]).join(&hash[9..]);
+        world::wait_for("the body", || body.exists()).unwrap();
+        std::fs::write(&body, "one\nTWO\n").unwrap();
+        let receipt = ask_in(w, &session, "fs.restore", json!({ "scope_id": written["tool_call_id"] }));
+        assert_eq!(w.read("f"), b"new\n");
+        std::fs::write(&body, "one\ntwo\n").unwrap();
+        receipt
+    };
+    nothing_to_roll_back => "nothing_to_roll_back / nothing_to_roll_back", |w| ask(w, json!({}), "fs.rollback", json!({}));
+    nothing_to_redo => "nothing_to_redo / nothing_to_redo", |w| {
+        let session = w.open(json!({}));
+        ask_in(w, &session, "fs.make_dir", json!({ "path": "n" }));
+        ask_in(w, &session, "fs.redo", json!({}))
+    };
     patch_context_not_found => "reject / patch_context_not_found", |w| {
         let patch = "*** Begin Patch\n*** Update File: f\n@@\n-nope\n+x\n*** End Patch";
         ask(w, json!({}), "fs.apply_patch", json!({ "patch": text(patch) }))

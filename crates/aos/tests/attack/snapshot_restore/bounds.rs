@@ -24,7 +24,7 @@ fn stored(stage: &Stage) -> usize {
     let files = ["blobs", "preimages"].into_iter().flat_map(|folder| tree(&state.join(folder)).into_keys());
     files
         .filter_map(|path| path.metadata().ok())
-        .filter(|meta| meta.is_file())
+        .filter(std::fs::Metadata::is_file)
         .map(|meta| meta.len() as usize)
         .sum()
 }
