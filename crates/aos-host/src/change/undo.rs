@@ -414,11 +414,15 @@ pub(crate) fn hash_of(dir: impl AsFd, name: &[u8], kind: Kind) -> Result<String,
         return Ok(content_hash(rustix::fs::readlinkat(dir, name, Vec::new())?.as_bytes()));
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    hash_open(&rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// Of an open file's bytes, from where it stands.
+pub(crate) fn hash_open(file: &OwnedFd) -> Result<String, Errno> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
     loop {
-        match rustix::io::read(&file, buffer.as_mut_slice()) {
+        match rustix::io::read(file, buffer.as_mut_slice()) {
             Ok(0) => return Ok(hash_name(&hash.finalize().into())),
             Ok(n) => hash.update(&buffer[..n]),
             Err(Errno::INTR) => {}
