@@ -41,6 +41,13 @@ impl Blobs {
         writer.finish()
     }
 
+    /// Stores what an open file holds.
+    pub fn copy(&self, file: impl AsFd) -> Result<String, Fault> {
+        let mut writer = self.writer()?;
+        copy_hashing(file, |chunk| writer.write(chunk))?;
+        writer.finish()
+    }
+
     /// Takes a file of the store over as the blob it was found to be.
     pub fn adopt(&self, dir: impl AsFd, name: &[u8], blob_ref: &str) -> Result<(), Fault> {
         let fail = |why| Fault::io(format!("cannot store {blob_ref}"), why);

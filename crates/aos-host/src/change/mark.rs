@@ -79,6 +79,13 @@ impl Seen {
 }
 
 impl Seen {
+    /// The object itself, as it was. A folder's time moves with what is put into it; a file of the same number may be
+    /// another, made since.
+    pub(crate) fn is_untouched(&self, meta: &Meta) -> bool {
+        let same = (self.mtime_ns, self.size) == (meta.mtime_ns, meta.size);
+        self.is(meta) && (self.kind == Kind::Dir || same)
+    }
+
     /// The object itself or a copy of it that we made: a copy keeps size and time of change.
     pub(crate) fn is_or_was_copied_to(&self, meta: &Meta) -> bool {
         let like_it = self.kind == meta.kind

@@ -38,7 +38,7 @@ pub(crate) use bank::{copy, names_in, open_dir, remove_any};
 pub(crate) use dress::attributes;
 pub(crate) use mark::TEMPORARY_PREFIX;
 pub(crate) use recover::recover;
-pub(crate) use undo::{hash_of, take_back};
+pub(crate) use undo::{hash_of, hash_open, take_back};
 
 /// What is to be done, computed in full before anything moves.
 #[derive(Debug)]

@@ -49,7 +49,7 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
 
 /// The same from the marks alone, as recovery has them: the folders are found again by their paths.
 pub(super) fn take_back_marks(marks: &[Mark], bank: &OwnedFd, sync: bool) -> Vec<String> {
-    let undone = marks.iter().rev().map(|mark| {
+    let undone = begun(marks).iter().rev().map(|mark| {
         let sites = match mark {
             Mark::Put { at, .. }
             | Mark::Remove { at, .. }
@@ -60,6 +60,23 @@ pub(super) fn take_back_marks(marks: &[Mark], bank: &OwnedFd, sync: bool) -> Vec
         (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
     });
     what_stayed(undone)
+}
+
+/// The steps that may have been begun. They were carried out in order: where one's object is still in its place, none
+/// after it was, and what stands in the places of those is not theirs.
+fn begun(marks: &[Mark]) -> &[Mark] {
+    let in_place = |mark: &Mark| {
+        let (at, before) = match mark {
+            Mark::Put { at, before: Some(before), .. }
+            | Mark::Remove { at, before, .. }
+            | Mark::Rename { from: at, before, .. } => (at, before),
+            Mark::Put { before: None, .. } | Mark::MakeDir { .. } | Mark::SetMode { .. } => return false,
+        };
+        let here = Site::find(at).ok().flatten().and_then(|site| site.here().ok().flatten());
+        here.is_some_and(|here| before.is_untouched(&here))
+    };
+    let last = marks.iter().position(in_place);
+    &marks[..last.map_or(marks.len(), |last| last + 1)]
 }
 
 fn what_stayed<'m>(undone: impl Iterator<Item = (&'m Mark, Result<bool, Errno>)>) -> Vec<String> {
@@ -397,11 +414,15 @@ pub(crate) fn hash_of(dir: impl AsFd, name: &[u8], kind: Kind) -> Result<String,
         return Ok(content_hash(rustix::fs::readlinkat(dir, name, Vec::new())?.as_bytes()));
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    hash_open(&rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// Of an open file's bytes, from where it stands.
+pub(crate) fn hash_open(file: &OwnedFd) -> Result<String, Errno> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
     loop {
-        match rustix::io::read(&file, buffer.as_mut_slice()) {
+        match rustix::io::read(file, buffer.as_mut_slice()) {
             Ok(0) => return Ok(hash_name(&hash.finalize().into())),
             Ok(n) => hash.update(&buffer[..n]),
             Err(Errno::INTR) => {}

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Book, Snapshot, book, touches};
-use crate::change::{attributes, hash_of, names_in, open_dir, remove_any};
+use crate::change::{attributes, hash_open, names_in, open_dir, remove_any};
 use crate::host::Host;
 use crate::jail::Meta;
 use crate::session::Live;
@@ -140,7 +140,7 @@ fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault
                 if let Some(listed) = manifest.pieces.get(name) {
                     waiting.push((name, listed.clone()));
                 // What waits no longer was settled before, or is lost: restoring it will say so.
-                } else if let Some(piece) = examine_piece(&bank, name, record)? {
+                } else if let Some(piece) = examine_piece(host, &bank, name, record)? {
                     manifest.keep(name, &record.path, piece.clone());
                     waiting.push((name, piece));
                 }
@@ -221,13 +221,13 @@ fn described(record: &PathRecord, entries: &mut BTreeMap<String, Kept>) {
 
 /// What a path was, all below it included; `None` when the bank holds nothing of that name.
 fn examine_piece(
+    host: &Host,
     bank: &OwnedFd,
     name: &str,
     record: &PathRecord,
 ) -> Result<Option<BTreeMap<String, Kept>>, Fault> {
     let mut piece = BTreeMap::new();
-    examine(bank, name.as_bytes(), "", &mut piece)
-        .map_err(|why| Fault::io(format!("cannot read the pre-image of {}", record.path), why))?;
+    examine(host, bank, name.as_bytes(), "", &mut piece)?;
     // To read it we may have had to open it up.
     if let (Some(kept), Some(before)) = (piece.get_mut(""), &record.before)
         && kept.mode.is_some()
@@ -239,50 +239,68 @@ fn examine_piece(
 
 /// Writes down what stands at a name and below it, by suffix.
 fn examine(
+    host: &Host,
     dir: impl AsFd,
     name: &[u8],
     suffix: &str,
     piece: &mut BTreeMap<String, Kept>,
-) -> Result<(), Errno> {
+) -> Result<(), Fault> {
     let dir = dir.as_fd();
-    let Some(meta) = Meta::at(dir, name)? else { return Ok(()) };
+    let Some(meta) = Meta::at(dir, name).map_err(failed)? else { return Ok(()) };
     let owner = Kept { mode: Some(meta.mode), uid: Some(meta.uid), gid: Some(meta.gid), ..Kept::absent() };
     let kept = match meta.kind {
         Kind::Symlink => {
-            let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
+            let target = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(failed)?;
             Kept { kind: KeptKind::Symlink, target: Some(show(target.as_bytes())), mode: None, ..owner }
         }
         Kind::Dir => {
-            let xattrs = attributes(&open_own(dir, name, &meta)?)?;
+            let xattrs = open_own(dir, name, &meta).and_then(|dir| attributes(&dir)).map_err(failed)?;
             Kept { kind: KeptKind::Dir, xattrs, ..owner }
         }
         Kind::File => {
-            let xattrs = attributes(&open_own(dir, name, &meta)?)?;
-            let body_hash = Some(hash_of(dir, name, Kind::File)?);
-            Kept { kind: KeptKind::File, body_hash, size_bytes: Some(meta.size), xattrs, ..owner }
+            let file = open_own(dir, name, &meta).map_err(failed)?;
+            let xattrs = attributes(&file).map_err(failed)?;
+            let hash = if has_other_names(&meta) {
+                host.blobs.copy(&file)?
+            } else {
+                hash_open(&file).map_err(failed)?
+            };
+            Kept { kind: KeptKind::File, body_hash: Some(hash), size_bytes: Some(meta.size), xattrs, ..owner }
         }
         // A FIFO or a socket has no content; it cannot be brought back and is not listed.
         Kind::Other => return Ok(()),
     };
     piece.insert(suffix.to_owned(), kept);
     if meta.kind == Kind::Dir {
-        let inner = open_dir(dir, name)?;
-        for name in names_in(&inner)? {
-            examine(&inner, &name, &format!("{suffix}/{}", show(&name)), piece)?;
+        let inner = open_dir(dir, name).map_err(failed)?;
+        for name in names_in(&inner).map_err(failed)? {
+            examine(host, &inner, &name, &format!("{suffix}/{}", show(&name)), piece)?;
         }
     }
     Ok(())
+}
+
+/// In a folder that was moved into the bank whole there may be files that the user still has under other names: those
+/// are copied, and left as they are.
+fn has_other_names(meta: &Meta) -> bool {
+    meta.kind == Kind::File && meta.nlink > 1
 }
 
 /// A pre-image is ours: where its mode keeps even us from reading it, or from taking out what is in it, it is opened
 /// up. What its mode was is written down.
 fn open_own(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<OwnedFd, Errno> {
     let (needed, open) = if meta.kind == Kind::Dir { (0o700, 0o700) } else { (0o400, 0o600) };
-    if meta.mode & needed != needed && meta.uid == rustix::process::geteuid().as_raw() {
-        rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(open), AtFlags::empty())?;
+    let chmod = |mode| rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(mode), AtFlags::empty());
+    let closed = meta.mode & needed != needed && meta.uid == rustix::process::geteuid().as_raw();
+    if closed {
+        chmod(open)?;
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::openat(&dir, name, flags, Mode::empty())
+    let opened = rustix::fs::openat(&dir, name, flags, Mode::empty());
+    if closed && has_other_names(meta) {
+        chmod(meta.mode)?;
+    }
+    opened
 }
 
 /// Moves what a name of the bank holds into the blobs, all below it included, as its piece lists it.
@@ -302,7 +320,7 @@ fn adopt(
         }
     }
     match piece.get(suffix).and_then(|kept| kept.body_hash.as_deref()) {
-        Some(hash) if meta.kind == Kind::File => {
+        Some(hash) if meta.kind == Kind::File && !has_other_names(&meta) => {
             rustix::fs::chmodat(dir, name, Mode::from_raw_mode(0o600), AtFlags::empty()).map_err(failed)?;
             host.blobs.adopt(dir, name, hash)
         }

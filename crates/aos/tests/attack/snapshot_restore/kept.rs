@@ -265,6 +265,27 @@ pub fn hard_links() -> Outcome {
     std::fs::write(stage.world().root.join("other"), "changed\n").unwrap();
     stage.must("restore", json!({ "scope_id": "tc2" }), "ok")?;
     check(stage.world().read("f") == b"one\n" && stage.world().read("other") == b"changed\n", || "f".into())?;
+    // A name outside of a folder that goes: what it names is the user's still, with its mode and its time.
+    let inner = stage.world().write("d/inner", "one\n");
+    let other = stage.world().root.join("other-of-inner");
+    std::fs::hard_link(&inner, &other).unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(1_000_000);
+    std::fs::File::options().write(true).open(&other).unwrap().set_modified(long_ago).unwrap();
+    chmod(&other, 0o755);
+    let receipt = stage.ok("folder", "remove", json!({ "path": "d", "recursive": true }))?;
+    stage.manifest(&receipt)?;
+    crate::world::wait_for("the bank to be empty", || {
+        let bank = stage.world().home.join("state/preimages").join(&stage.bench.session);
+        std::fs::read_dir(bank).is_ok_and(|all| all.count() == 0)
+    })?;
+    let meta = other.metadata().unwrap();
+    check(meta.mode() & 0o7777 == 0o755 && meta.modified().unwrap() == long_ago, || format!("{meta:?}"))?;
+    std::fs::write(&other, "changed\n").unwrap();
+    stage.must("restore", json!({ "scope_id": "folder" }), "ok")?;
+    check(
+        stage.world().read("d/inner") == b"one\n" && std::fs::read(&other).unwrap() == b"changed\n",
+        || "d/inner".into(),
+    )?;
     // Open for writing while it is replaced: what is written after that is not in the pre-image.
     let mut open = std::fs::File::options().append(true).open(stage.world().root.join("f")).unwrap();
     stage.ok("tc3", "write_file", json!({ "path": "f", "content": text("three\n") }))?;
