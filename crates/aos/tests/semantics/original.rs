@@ -215,14 +215,12 @@ fn a_signal_killed_nothing() {
         let mut client = world.client();
         let begun = std::time::Instant::now();
         let running = {
-            let session = session.clone();
-            std::thread::spawn(move || {
-                let params = json!({ "session_id": session, "argv": ["sh", "-c", "touch up; sleep 60"] });
-                client.effect("host.exec", params)
-            })
+            // Many short sleeps: a shell that is interrupted just before it starts a child waits for that child first.
+            let script = format!("touch {signal}; i=0; while [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done");
+            let params = json!({ "session_id": session, "argv": ["sh", "-c", script] });
+            std::thread::spawn(move || client.effect("host.exec", params))
         };
-        world::wait_for("the command", || world.root.join("up").exists()).unwrap();
-        std::fs::remove_file(world.root.join("up")).unwrap();
+        world::wait_for("the command", || world.root.join(signal).exists()).unwrap();
         assert_eq!(
             ask_in(&world, &session, "session.signal", json!({ "signal": signal }))["status"],
             "signaled"
