@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::capability::Capability;
 use crate::entry::{Entry, Fact};
 use crate::policy::PolicySpec;
-use crate::receipt::Kind;
+use crate::receipt::{Coverage, Kind};
 use crate::request::{Isolation, OnFailure};
 
 /// Where a session stands.
@@ -80,6 +80,9 @@ pub struct SnapshotRecord {
     /// Captured by hand: the paths are as they were found, nothing was changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub explicit: bool,
+    /// How much of what was done the paths are.
+    #[serde(default, skip_serializing_if = "Coverage::is_exact")]
+    pub coverage: Coverage,
     pub paths: Vec<PathRecord>,
 }
 

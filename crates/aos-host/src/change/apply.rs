@@ -4,10 +4,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use aos_model::entry::Fact;
-use aos_model::receipt::{Durability, Kind, Trace, Warning};
+use aos_model::receipt::{Coverage, Durability, Kind, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::state::SnapshotRecord;
-use rustix::fs::{Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::arm::Armed;
@@ -15,6 +15,7 @@ use super::bank::{self, Object};
 use super::dress::{dress, write_all};
 use super::mark::{Mark, Seen};
 use super::record::record;
+use super::take::take;
 use super::{Content, Outcome, Put, Spot, Step, undo};
 use crate::fault;
 use crate::host::Host;
@@ -35,6 +36,7 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
         sync: host.machine.durability == Durability::Power,
         begun: false,
         touched: Vec::new(),
+        closing: Vec::new(),
         warnings: ending.warnings,
         after: Vec::with_capacity(armed.steps.len()),
     };
@@ -50,8 +52,8 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
             return Err(refusal);
         }
     }
-    if let Err(why) = work.sync_folders() {
-        let mut refusal = fault::refusal("cannot sync the changed folders", why);
+    if let Err(why) = work.close_folders().and_then(|()| work.sync_folders()) {
+        let mut refusal = fault::refusal("cannot finish the changed folders", why);
         refusal.detail.not_rolled_back = undo::take_back_first(host, armed, armed.marks.len());
         return Err(refusal);
     }
@@ -65,6 +67,7 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
             snapshot_id: snapshot_id.clone(),
             scope_id: None,
             explicit: false,
+            coverage: Coverage::Exact,
             paths,
         })));
     }
@@ -80,6 +83,8 @@ struct Work<'a> {
     begun: bool,
     /// Folders to sync at `power`.
     touched: Vec<OwnedFd>,
+    /// Folders that we made and may not write in, once all is in them: the step, and the mode.
+    closing: Vec<(usize, u32)>,
     warnings: Vec<Warning>,
     after: Vec<Option<Meta>>,
 }
@@ -98,7 +103,9 @@ impl<'a> Work<'a> {
                 self.remove(at, before, temporary.as_bytes(), bank)?;
                 None
             }
-            (Step::MakeDir { at, mode }, Mark::MakeDir { .. }) => Some(self.make_dir(index, at, *mode)?),
+            (Step::MakeDir { at, mode, owner }, Mark::MakeDir { .. }) => {
+                Some(self.make_dir(index, at, *mode, *owner)?)
+            }
             (Step::SetMode { at, before, mode }, Mark::SetMode { .. }) => {
                 Some(self.set_mode(at, before, *mode)?)
             }
@@ -164,13 +171,20 @@ impl<'a> Work<'a> {
             let meta = Meta::at(dir, temporary)?.ok_or(Errno::NOENT)?;
             return Ok((None, meta, None));
         }
+        if let Content::Moved(moved) = &put.content {
+            let (file, meta, lost) = take(moved, put, dir, temporary, &mut self.begun)?;
+            if self.sync {
+                rustix::fs::fsync(&file)?;
+            }
+            return Ok((Some(file), meta, lost));
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600))?;
         self.begun = true;
         match &put.content {
             Content::Bytes(bytes) => write_all(&file, bytes)?,
             Content::File { file: from, .. } => bank::copy_content(from, &file)?,
-            Content::Link(_) => unreachable!("BUG: made above"),
+            Content::Link(_) | Content::Moved(_) => unreachable!("BUG: made above"),
         }
         let (meta, kept) = dress(&file, put, old)?;
         if self.sync {
@@ -282,7 +296,13 @@ impl<'a> Work<'a> {
         self.touch(at)
     }
 
-    fn make_dir(&mut self, index: usize, at: &'a Spot, mode: u32) -> Result<Meta, Refusal> {
+    fn make_dir(
+        &mut self,
+        index: usize,
+        at: &'a Spot,
+        mode: u32,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot make the folder {}", at.shown), why);
         let dir = self.dir(at);
         match rustix::fs::mkdirat(dir, at.name.as_slice(), Mode::from_raw_mode(0o700)) {
@@ -298,9 +318,21 @@ impl<'a> Work<'a> {
         self.begun = true;
         let made = bank::open_dir(dir, &at.name).map_err(fail)?;
         let made = self.armed.made[index].get_or_init(|| made);
-        // The daemon's own umask is strict; the folder gets what the user's would have given.
-        rustix::fs::fchmod(made, Mode::from_raw_mode(mode)).map_err(fail)?;
-        let meta = Meta::of(made).map_err(fail)?;
+        if let Some((uid, gid)) = owner {
+            let owned = rustix::fs::fchown(made, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            let mine = Meta::of(made).map_err(fail)?;
+            if (mine.uid, mine.gid) != (uid, gid) {
+                owned.map_err(fail)?;
+            }
+        }
+        // The daemon's own umask is strict; the folder gets what the user's would have given. One that its owner may
+        // not write in is closed when all is in it.
+        let open = mode | 0o700;
+        if open != mode {
+            self.closing.push((index, mode));
+        }
+        rustix::fs::fchmod(made, Mode::from_raw_mode(open)).map_err(fail)?;
+        let meta = Meta { mode, ..Meta::of(made).map_err(fail)? };
         self.touch(at)?;
         Ok(meta)
     }
@@ -375,6 +407,13 @@ impl<'a> Work<'a> {
             self.touched.push(dir);
         }
         Ok(())
+    }
+
+    fn close_folders(&self) -> Result<(), Errno> {
+        self.closing.iter().rev().try_for_each(|(index, mode)| {
+            let made = self.armed.made[*index].get().expect("BUG: it was made");
+            rustix::fs::fchmod(made, Mode::from_raw_mode(*mode))
+        })
     }
 
     fn sync_folders(&self) -> Result<(), Errno> {

@@ -50,17 +50,38 @@ pub(super) fn dress(
     Ok((meta, (!lost.is_empty()).then(warning)))
 }
 
-/// User attributes and the ACL. Security labels are the system's to set.
-pub(crate) fn attributes(file: &OwnedFd) -> Result<Vec<(String, Vec<u8>)>, Errno> {
+/// Under these an overlay keeps its own notes on a file, which is nobody else's business.
+const OVERLAY_ATTRIBUTES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+
+/// Takes an overlay's notes off a file. Where they cannot be taken off, they do no harm.
+pub(super) fn undress_overlay(file: &OwnedFd) -> Result<(), Errno> {
+    for name in names_of_attributes(file)? {
+        if OVERLAY_ATTRIBUTES.iter().any(|own| name.starts_with(own)) {
+            let _ = rustix::fs::fremovexattr(file, name.as_slice());
+        }
+    }
+    Ok(())
+}
+
+fn names_of_attributes(file: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let size = match rustix::fs::flistxattr_query(file) {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         outcome => outcome?,
     };
     let mut names = vec![0_u8; size];
     let size = rustix::fs::flistxattr(file, names.as_mut_slice())?;
-    let ours = |name: &&[u8]| name.starts_with(b"user.") || *name == b"system.posix_acl_access";
+    Ok(names[..size].split(|b| *b == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
+}
+
+/// User attributes and the ACL. Security labels are the system's to set.
+pub(crate) fn attributes(file: &OwnedFd) -> Result<Vec<(String, Vec<u8>)>, Errno> {
+    let ours = |name: &Vec<u8>| {
+        name.starts_with(b"user.") && !name.starts_with(OVERLAY_ATTRIBUTES[1])
+            || name == b"system.posix_acl_access"
+    };
     let mut found = Vec::new();
-    for name in names[..size].split(|b| *b == 0).filter(ours) {
+    for name in names_of_attributes(file)?.into_iter().filter(ours) {
+        let name = name.as_slice();
         let mut value = vec![0_u8; rustix::fs::fgetxattr_query(file, name)?];
         let size = rustix::fs::fgetxattr(file, name, value.as_mut_slice())?;
         value.truncate(size);

@@ -17,6 +17,7 @@ mod lease;
 mod mark;
 mod record;
 mod recover;
+mod take;
 mod undo;
 
 use std::collections::BTreeMap;
@@ -32,8 +33,8 @@ use aos_model::request::content_hash;
 use crate::jail::{Dir, Found, Meta, Place};
 
 pub(crate) use apply::apply;
-pub(crate) use arm::{Armed, announce, arm};
-pub(crate) use bank::{copy, names_in, open_dir, remove_any};
+pub(crate) use arm::{Armed, announce, arm, arm_announced};
+pub(crate) use bank::{copy, names_in, open_dir, remove_any, times_of};
 pub(crate) use dress::attributes;
 pub(crate) use mark::TEMPORARY_PREFIX;
 pub(crate) use recover::recover;
@@ -82,28 +83,17 @@ pub(crate) enum Step {
     /// A file or a link, new or in place of something else.
     Put(Put),
     /// A file, a link or a whole folder, gone. `bytes` is all that goes with it.
-    Remove {
-        at: Spot,
-        before: Meta,
-        bytes: u64,
-    },
+    Remove { at: Spot, before: Meta, bytes: u64 },
     MakeDir {
         at: Spot,
         mode: u32,
+        /// Whose it is to be; `None` for ours.
+        owner: Option<(u32, u32)>,
     },
     /// A folder with another mode.
-    SetMode {
-        at: Spot,
-        before: Meta,
-        mode: u32,
-    },
+    SetMode { at: Spot, before: Meta, mode: u32 },
     /// Something under another name. What stood there is displaced.
-    Rename {
-        from: Spot,
-        before: Meta,
-        to: Spot,
-        replaced: Option<Meta>,
-    },
+    Rename { from: Spot, before: Meta, to: Spot, replaced: Option<Meta> },
 }
 
 #[derive(Debug)]
@@ -131,12 +121,24 @@ pub(crate) enum Content {
     },
     /// A link that leads there.
     Link(Vec<u8>),
+    /// A file that is finished elsewhere, with all that it wears and its time of change. It is moved where it can be.
+    Moved(Moved),
+}
+
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// A folder of ours, and the file's path in it.
+    pub(crate) from: std::sync::Arc<OwnedFd>,
+    pub(crate) path: Vec<u8>,
+    pub(crate) size: u64,
+    pub(crate) hash: String,
+    pub(crate) mtime_ns: i64,
 }
 
 impl Content {
     fn kind(&self) -> Kind {
         match self {
-            Content::Bytes(_) | Content::File { .. } => Kind::File,
+            Content::Bytes(_) | Content::File { .. } | Content::Moved(_) => Kind::File,
             Content::Link(_) => Kind::Symlink,
         }
     }
@@ -144,14 +146,14 @@ impl Content {
     fn size(&self) -> u64 {
         match self {
             Content::Bytes(bytes) | Content::Link(bytes) => bytes.len() as u64,
-            Content::File { size, .. } => *size,
+            Content::File { size, .. } | Content::Moved(Moved { size, .. }) => *size,
         }
     }
 
     fn hash(&self) -> String {
         match self {
             Content::Bytes(bytes) | Content::Link(bytes) => content_hash(bytes),
-            Content::File { hash, .. } => hash.clone(),
+            Content::File { hash, .. } | Content::Moved(Moved { hash, .. }) => hash.clone(),
         }
     }
 }
@@ -228,7 +230,7 @@ impl Parents {
                     shown: jail.shown(&absolute),
                     absolute: absolute.clone(),
                 };
-                steps.push(Step::MakeDir { at, mode });
+                steps.push(Step::MakeDir { at, mode, owner: None });
                 self.made.push((absolute.clone(), steps.len() - 1));
                 steps.len() - 1
             });
@@ -249,7 +251,7 @@ impl Parents {
     ) {
         let at = self.spot(found, steps, parents_mode, jail);
         self.made.push((at.absolute.clone(), steps.len()));
-        steps.push(Step::MakeDir { at, mode });
+        steps.push(Step::MakeDir { at, mode, owner: None });
     }
 }
 

@@ -36,7 +36,7 @@ impl Operation for MakeDir {
         let mode = 0o777 & !scene.host.machine.umask;
         let mut steps = Vec::new();
         let at = Parents::default().spot(found, &mut steps, mode, &scene.live.jail);
-        steps.push(Step::MakeDir { at, mode });
+        steps.push(Step::MakeDir { at, mode, owner: None });
         Ok(Planned::Change(Plan {
             steps,
             ending: Ending {

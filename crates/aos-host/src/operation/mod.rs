@@ -14,6 +14,8 @@ mod stat;
 mod undo;
 mod write_file;
 
+pub(crate) use remove::Walk;
+
 use std::fmt::Debug;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use aos_model::entry::Fact;
 use aos_model::id::{self, Token};
 use aos_model::limits::RECEIPT_PATHS_MAX;
 use aos_model::policy::Op;
-use aos_model::receipt::{Body, ListedSnapshot, Restored, Snapshotted};
+use aos_model::receipt::{Body, Coverage, ListedSnapshot, Restored, Snapshotted};
 use aos_model::refusal::{Code, Detail, Refusal, Status};
 use aos_model::request::{DropSnapshot, ListSnapshots, Redo, Restore, Rollback, Snapshot};
 use aos_model::state::{SnapshotRecord, StepRecord, Turns, step_key, step_prefix, turns_key};
@@ -281,7 +281,7 @@ impl Operation for ListSnapshots {
                 paths,
                 paths_count,
                 bytes: known.bytes,
-                coverage: "exact",
+                coverage: known.coverage,
             });
         }
         scene.answer(Body::Snapshots { snapshots })
@@ -320,7 +320,13 @@ impl Operation for Snapshot {
         let body = Snapshotted { snapshot_id: snapshot_id.clone(), mode, captured };
         let mut done = Done::new(Status::Ok, Body::Snapshotted(body), scene.warnings);
         let scope_id = Some(self.scope_id.clone());
-        done.facts.push(Fact::Captured(Box::new(SnapshotRecord { snapshot_id, scope_id, explicit, paths })));
+        done.facts.push(Fact::Captured(Box::new(SnapshotRecord {
+            snapshot_id,
+            scope_id,
+            explicit,
+            coverage: Coverage::Exact,
+            paths,
+        })));
         Ok(Planned::Answer(done))
     }
 }

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use aos_model::entry::{Entry, Fact};
+use aos_model::receipt::Coverage;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{decode_snapshot_key, snapshot_prefix};
 use aos_model::undo::Touch;
@@ -46,6 +47,7 @@ pub(crate) struct Snapshot {
     pub(crate) at_ns: u64,
     pub(crate) seqs: Vec<u64>,
     pub(crate) bytes: u64,
+    pub(crate) coverage: Coverage,
     /// Later changes of the same tool call are captured into it.
     open: bool,
 }
@@ -187,6 +189,7 @@ fn note(book: &mut Book, made: &Made<'_>, facts: &[Fact]) {
                     Some(known) => {
                         known.seqs.push(made.seq);
                         known.bytes += bytes;
+                        known.coverage = known.coverage.min(record.coverage);
                     }
                     None => book.snapshots.push(Snapshot {
                         id: record.snapshot_id.clone(),
@@ -195,6 +198,7 @@ fn note(book: &mut Book, made: &Made<'_>, facts: &[Fact]) {
                         at_ns: made.at_ns,
                         seqs: vec![made.seq],
                         bytes,
+                        coverage: record.coverage,
                         open: !record.explicit,
                     }),
                 }

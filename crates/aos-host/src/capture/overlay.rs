@@ -1,0 +1,118 @@
+//! The folders of an overlay: made for one command, thrown away when it has been read.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use aos_model::capability::FsOp;
+use aos_store::Bank;
+use rustix::fs::{AtFlags, Gid, Mode, Uid};
+use rustix::io::Errno;
+
+use super::exclude;
+use crate::change::open_dir;
+use crate::exec::{OverlayOrder, Sight};
+use crate::host::Host;
+use crate::jail::{Meta, is_below};
+use crate::session::Live;
+
+/// What one command writes, root by root.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    change_id: String,
+    pub(super) parts: Vec<Part>,
+    /// Folders that are not captured, to be seen as they are.
+    excluded: Vec<Sight>,
+    bank: Arc<Bank>,
+}
+
+/// The overlay over one root.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The root's place in the session's list.
+    pub(super) root: usize,
+    pub(super) upper: Arc<OwnedFd>,
+    order: OverlayOrder,
+}
+
+impl Overlay {
+    /// Whether the session's roots are such that overlays can lie over them. What cannot change needs none; `/` holds
+    /// everything else; what is mounted below a root is no part of an overlay.
+    pub(super) fn fits(live: &Live) -> bool {
+        let jail = &live.jail;
+        live.capability.allowed_fs_ops.contains(&FsOp::Write)
+            && !jail.cross_mounts
+            && !jail.roots.is_empty()
+            && !jail.roots.iter().any(|root| root.path.is_empty())
+    }
+
+    pub(super) fn make(host: &Host, live: &Live, change_id: &str) -> Result<Overlay, String> {
+        let bank = host.executor.overlays.clone();
+        let dir = bank.session(change_id).map_err(|fault| fault.to_string())?;
+        let mut overlay = Overlay {
+            change_id: change_id.to_owned(),
+            parts: Vec::new(),
+            excluded: exclude::find(live),
+            bank,
+        };
+        let home = [host.hidden[0].as_slice(), b"/state/overlays/", change_id.as_bytes()].concat();
+        for root in outermost(live) {
+            let part = Part::make(live, root, &dir, &home)
+                .map_err(|why| format!("cannot make the folders of an overlay: {why}"))?;
+            overlay.parts.push(part);
+        }
+        Ok(overlay)
+    }
+
+    /// The session's roots as the command is to see them.
+    pub(crate) fn lay(&self, roots: impl Iterator<Item = Sight>) -> Vec<Sight> {
+        let over = |(index, root): (usize, Sight)| {
+            let part = self.parts.iter().find(|part| part.root == index)?;
+            Some(Sight { overlay: Some(part.order.clone()), ..root })
+        };
+        roots.enumerate().filter_map(over).chain(self.excluded.iter().cloned()).collect()
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        // What stays behind is swept at the next start.
+        let _ = self.bank.drop_session(&self.change_id);
+    }
+}
+
+/// A root inside another on the same mount is seen through that one's overlay.
+fn outermost(live: &Live) -> Vec<usize> {
+    let roots = &live.jail.roots;
+    let is_seen = |index: usize| {
+        let inner = &roots[index];
+        roots.iter().enumerate().any(|(other, outer)| {
+            let around = is_below(&inner.path, &outer.path) && inner.meta.mount == outer.meta.mount;
+            // Of two that are the same, the first one stands for both.
+            around && other != index && (outer.path != inner.path || other < index)
+        })
+    };
+    (0..roots.len()).filter(|index| !is_seen(*index)).collect()
+}
+
+impl Part {
+    fn make(live: &Live, root: usize, dir: &OwnedFd, home: &[u8]) -> Result<Part, Errno> {
+        let number = root.to_string();
+        let private = Mode::from_raw_mode(0o700);
+        rustix::fs::mkdirat(dir, number.as_str(), private)?;
+        let own = open_dir(dir, number.as_bytes())?;
+        rustix::fs::mkdirat(&own, "work", private)?;
+        rustix::fs::mkdirat(&own, "upper", private)?;
+        let upper = open_dir(&own, b"upper")?;
+        // The upper folder is what the root itself looks like.
+        let meta = Meta::of(live.jail.roots[root].fd.as_fd())?;
+        if (meta.uid, meta.gid) != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+        {
+            let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+            rustix::fs::chownat(&own, "upper", Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        rustix::fs::fchmod(&upper, Mode::from_raw_mode(meta.mode))?;
+        let path = |name: &str| [home, b"/", number.as_bytes(), b"/", name.as_bytes()].concat();
+        let order = OverlayOrder { upper: path("upper"), work: path("work") };
+        Ok(Part { root, upper: Arc::new(upper), order })
+    }
+}
