@@ -24,7 +24,7 @@ use aos_model::request::{Isolation, OnFailure};
 
 pub(crate) use overlay::Overlay;
 
-use crate::change::{self, Armed, Ending, Plan};
+use crate::change::{self, Armed, Ending, Locked, Plan};
 use crate::exec::{self, Command, NotRun, Ran, Watcher};
 use crate::host::Host;
 use crate::session::Live;
@@ -123,21 +123,20 @@ pub(crate) fn commit<'a>(
         ran.warnings.push(Warning::new("discarded", why));
         return done(ran);
     }
-    let landed = Changes::read(live, &overlay, ran.executed.started_at_ns).and_then(|changes| {
+    // Whoever else would change something below these roots waits until this has landed.
+    let locks = host.locks.hold(overlay.changed_roots(live));
+    let landed = Changes::read(live, &overlay, ran.executed.started_at_ns).and_then(|mut changes| {
+        ran.warnings.append(&mut changes.warnings);
         if dry_run {
-            let executed = &mut ran.executed;
-            executed.diff = Some(show::diff(&changes));
-            executed.list_changed(changes.paths);
-            ran.warnings.extend(changes.warnings);
+            ran.executed.diff = Some(show::diff(&changes));
+            ran.executed.list_changed(changes.paths);
             return Ok(None);
         }
         if changes.steps.is_empty() {
             changes.touched.iter().for_each(upper::Touched::set);
-            ran.warnings.extend(changes.warnings);
             return Ok(None);
         }
-        let landing = Landing { host, live, overlay: &overlay, ran: &ran, ids, params };
-        landing.land(changes, armed).map(Some)
+        Landing { host, live, ran: &ran, ids, params }.land(changes, locks, armed).map(Some)
     });
     match landed {
         Ok(Some(landed)) => landed,
@@ -165,7 +164,6 @@ fn refused(ran: Ran, refusal: Refusal) -> Done {
 struct Landing<'a, 'l> {
     host: &'a Host,
     live: &'l Arc<Live>,
-    overlay: &'l Overlay,
     ran: &'l Ran,
     ids: &'l Ids,
     params: &'l str,
@@ -173,16 +171,15 @@ struct Landing<'a, 'l> {
 
 impl<'a> Landing<'a, '_> {
     /// One plan, armed under the intent that announced the command, applied.
-    fn land(self, mut changes: Changes, armed: &mut Option<Armed<'a>>) -> Result<Done, Refusal> {
-        let locks = self.host.locks.hold(changes.places.iter().map(Vec::as_slice));
-        if !changes.is_current() {
-            // Another session was there before the lock was ours.
-            changes = Changes::read(self.live, self.overlay, self.ran.executed.started_at_ns)?;
-        }
+    fn land(
+        self,
+        mut changes: Changes,
+        locks: Locked<'a>,
+        armed: &mut Option<Armed<'a>>,
+    ) -> Result<Done, Refusal> {
         let mut executed = self.ran.executed.clone();
         executed.list_changed(std::mem::take(&mut changes.paths));
-        let mut warnings = self.ran.warnings.clone();
-        warnings.append(&mut changes.warnings);
+        let warnings = self.ran.warnings.clone();
         let plan = Plan {
             steps: changes.steps,
             ending: Ending {

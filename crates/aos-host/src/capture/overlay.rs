@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Gid, Mode, Uid};
 use rustix::io::Errno;
 
 use super::exclude;
-use crate::change::open_dir;
+use crate::change::{names_in, open_dir};
 use crate::exec::{OverlayOrder, Sight};
 use crate::host::Host;
 use crate::jail::{Meta, is_below};
@@ -61,6 +61,12 @@ impl Overlay {
             overlay.parts.push(part);
         }
         Ok(overlay)
+    }
+
+    /// The roots in which something changed, by the cheapest of looks.
+    pub(super) fn changed_roots<'l>(&'l self, live: &'l Live) -> impl Iterator<Item = &'l [u8]> {
+        let is_changed = |part: &&Part| !names_in(&part.upper).is_ok_and(|names| names.is_empty());
+        self.parts.iter().filter(is_changed).map(|part| live.jail.roots[part.root].path.as_slice())
     }
 
     /// The session's roots as the command is to see them.

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::Overlay;
 use crate::change::{
-    Content, DirAt, Moved, Put, Spot, Step, attributes, hash_of, names_in, open_dir, times_of,
+    Content, DirAt, Dress, Moved, Put, Spot, Step, attributes, hash_of, names_in, open_dir, times_of,
 };
 use crate::fault;
 use crate::jail::{Dir, Meta, open_beneath};
@@ -37,8 +37,6 @@ pub(super) struct Changes {
     pub(super) steps: Vec<Step>,
     /// Every path that changes, as receipts show it; what goes with a folder too.
     pub(super) paths: Vec<String>,
-    /// The same for the locks: absolute, and without what goes with a folder.
-    pub(super) places: Vec<Vec<u8>>,
     pub(super) warnings: Vec<Warning>,
     /// Files of which only the time of change is another.
     pub(super) touched: Vec<Touched>,
@@ -93,23 +91,6 @@ impl Changes {
         )?;
         reader.warn();
         Ok(reader.out)
-    }
-
-    /// Whether what the steps replace still stands there.
-    pub(super) fn is_current(&self) -> bool {
-        self.steps.iter().all(|step| {
-            let (at, before) = match step {
-                Step::Put(put) => (&put.at, put.before),
-                Step::Remove { at, before, .. } | Step::SetMode { at, before, .. } => (at, Some(*before)),
-                Step::MakeDir { .. } | Step::Rename { .. } => return true,
-            };
-            let DirAt::Pinned(dir) = &at.dir else { return true };
-            match (Meta::at(dir, &at.name), before) {
-                (Ok(None), None) => true,
-                (Ok(Some(now)), Some(before)) => now.same_version(&before),
-                _ => false,
-            }
-        })
     }
 }
 
@@ -240,7 +221,6 @@ impl Reader<'_> {
             self.concurrent.push(entry.shown.clone());
         }
         self.out.paths.push(entry.shown.clone());
-        self.out.places.push(entry.absolute.clone());
         if !entry.site.in_new_git {
             operation::protect(self.live, &entry.absolute, &mut self.out.warnings)?;
         }
@@ -367,7 +347,7 @@ impl Reader<'_> {
             content: Content::Link(to.into_bytes()),
             mode: entry.upper.mode,
             before,
-            dress: None,
+            dress: Some(Dress { uid: entry.upper.uid, gid: entry.upper.gid, xattrs: Vec::new() }),
             built_on_before: false,
         };
         self.out.steps.push(Step::Put(put));
@@ -460,22 +440,22 @@ fn is_same(
 }
 
 /// What the command closed even to itself is opened up: it is ours now, and what its mode was is known.
-fn open_up<T>(entry: &Entry<'_>, mode: u32, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
-    match open() {
-        Err(Errno::ACCESS) => {
-            let mode = Mode::from_raw_mode(mode);
-            rustix::fs::chmodat(entry.site.upper, entry.name, mode, AtFlags::empty())?;
-            open()
-        }
-        outcome => outcome,
+fn open_up(entry: &Entry<'_>, needed: u32) -> Result<(), Errno> {
+    if entry.upper.mode & needed == needed || rustix::process::geteuid().is_root() {
+        return Ok(());
     }
+    let mode = Mode::from_raw_mode(entry.upper.mode | needed);
+    rustix::fs::chmodat(entry.site.upper, entry.name, mode, AtFlags::empty())
 }
 
+/// Files are moved out of it, so it is opened for that too.
 fn open_own_dir(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
-    open_up(entry, 0o700, || open_dir(entry.site.upper, entry.name))
+    open_up(entry, 0o700)?;
+    open_dir(entry.site.upper, entry.name)
 }
 
 fn open_own_file(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
+    open_up(entry, 0o400)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    open_up(entry, 0o600, || rustix::fs::openat(entry.site.upper, entry.name, flags, Mode::empty()))
+    rustix::fs::openat(entry.site.upper, entry.name, flags, Mode::empty())
 }

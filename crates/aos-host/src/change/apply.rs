@@ -7,7 +7,7 @@ use aos_model::entry::Fact;
 use aos_model::receipt::{Coverage, Durability, Kind, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::state::SnapshotRecord;
-use rustix::fs::{Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::arm::Armed;
@@ -16,7 +16,7 @@ use super::dress::{dress, write_all};
 use super::mark::{Mark, Seen};
 use super::record::record;
 use super::take::take;
-use super::{Content, Outcome, Put, Spot, Step, undo};
+use super::{Content, Dress, Outcome, Put, Spot, Step, undo};
 use crate::fault;
 use crate::host::Host;
 use crate::jail::{Meta, is_below};
@@ -168,6 +168,11 @@ impl<'a> Work<'a> {
         if let Content::Link(target) = &put.content {
             rustix::fs::symlinkat(target.as_slice(), dir, temporary)?;
             self.begun = true;
+            if let Some(Dress { uid, gid, .. }) = put.dress {
+                let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+                // Who owns a link hardly matters, and only root can give it away.
+                let _ = rustix::fs::chownat(dir, temporary, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
+            }
             let meta = Meta::at(dir, temporary)?.ok_or(Errno::NOENT)?;
             return Ok((None, meta, None));
         }
@@ -318,12 +323,11 @@ impl<'a> Work<'a> {
         self.begun = true;
         let made = bank::open_dir(dir, &at.name).map_err(fail)?;
         let made = self.armed.made[index].get_or_init(|| made);
-        if let Some((uid, gid)) = owner {
-            let owned = rustix::fs::fchown(made, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-            let mine = Meta::of(made).map_err(fail)?;
-            if (mine.uid, mine.gid) != (uid, gid) {
-                owned.map_err(fail)?;
-            }
+        if let Some((uid, gid)) = owner
+            && rustix::fs::fchown(made, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).is_err()
+        {
+            let message = format!("{}: its owner could not be kept", at.shown);
+            self.warnings.push(Warning::new("metadata_not_kept", message));
         }
         // The daemon's own umask is strict; the folder gets what the user's would have given. One that its owner may
         // not write in is closed when all is in it.

@@ -473,7 +473,12 @@ impl Planner<'_> {
                         self.out.steps.push(Step::SetMode { at: Spot::of(place), before: now, mode });
                     }
                 }
-                _ => self.make_dir(here, before, mode)?,
+                _ => {
+                    self.make_dir(here, before, mode)?;
+                    if let Some(Step::MakeDir { owner, .. }) = self.out.steps.last_mut() {
+                        *owner = kept.uid.zip(kept.gid);
+                    }
+                }
             }
             self.out.restored.push(goal.path);
             return Ok(());

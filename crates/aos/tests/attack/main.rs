@@ -29,6 +29,7 @@ mod path;
 mod policy_capability;
 mod replay;
 mod rpc_surface;
+mod shell_undo;
 mod special_files;
 mod world;
 mod write_edit;
@@ -81,6 +82,7 @@ fn areas() -> Vec<Case> {
         journal_crash::cases(),
         replay::cases(),
         exec::cases(),
+        shell_undo::cases(),
     ]
     .into_iter()
     .flatten()
