@@ -224,8 +224,12 @@ impl<'a> Work<'a> {
             },
         )?;
         let displaced = Meta::at(dir, temporary).ok().flatten();
-        let as_planned =
-            |now: &Meta| now.kind == before.kind && (now.same_version(before) || !put.built_on_before);
+        // What was taken out of a folder before changed the folder, too.
+        let is_same = |now: &Meta| match before.kind {
+            Kind::Dir => Seen::from(*before).is(now),
+            _ => now.same_version(before),
+        };
+        let as_planned = |now: &Meta| now.kind == before.kind && (is_same(now) || !put.built_on_before);
         if let Some(displaced) = displaced.filter(as_planned) {
             return Ok(displaced);
         }

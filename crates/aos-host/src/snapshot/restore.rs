@@ -27,6 +27,8 @@ use crate::session::Live;
 #[derive(Debug)]
 pub(crate) struct Goals {
     paths: Vec<Goal>,
+    /// Repositories that the session's own commands made: what is in them is not protected from it.
+    own_repositories: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -107,7 +109,7 @@ impl Goals {
             let expected = unwound.expected.get(left_at).cloned();
             goals.push(Goal { path, now_at, aim, expected });
         }
-        Ok(Goals { paths: goals })
+        Ok(Goals { paths: goals, own_repositories: own_repositories(touches) })
     }
 
     /// Each goal's paths, for the jail and the policy.
@@ -115,12 +117,17 @@ impl Goals {
         let mut targets = Vec::new();
         for goal in &self.paths {
             let op = if matches!(goal.aim, Aim::Absent) { Op::Remove } else { Op::Write };
-            targets.push(Target::new(&goal.now_at, op, Last::Itself));
+            let is_own = self.own_repositories.iter().any(|own| is_or_below(&goal.path, own));
+            let named = |text: &str, op| match Target::new(text, op, Last::Itself) {
+                target if is_own => target.of_its_own(),
+                target => target,
+            };
+            targets.push(named(&goal.now_at, op));
             let other = match &goal.aim {
                 Aim::From(from) => from.as_str(),
                 _ => goal.path.as_str(),
             };
-            targets.push(Target::new(other, Op::Write, Last::Itself));
+            targets.push(named(other, Op::Write));
         }
         targets
     }
@@ -186,6 +193,16 @@ impl Goals {
         out.deleted.sort();
         Ok(out)
     }
+}
+
+/// The `.git` folders that came or went whole in these changes. Nobody could have removed one that was protected.
+fn own_repositories(touches: &[Touch]) -> BTreeSet<String> {
+    let records = touches.iter().filter(|touch| !touch.explicit).flat_map(|touch| &touch.paths);
+    records
+        .filter(|record| record.path == ".git" || record.path.ends_with("/.git"))
+        .filter(|record| record.before.is_none() != record.after.is_none())
+        .map(|record| record.path.clone())
+        .collect()
 }
 
 /// Where a path of before is reached at this moment: below a folder that moved, that is where the folder is now.
@@ -315,6 +332,14 @@ impl Planner<'_> {
         let moves = matches!(goal.aim, Aim::From(_));
         let in_the_way = meta_of(here).is_some_and(|meta| moves || meta.kind != Kind::Dir);
         if moves && in_the_way && !self.removed.contains(&goal.now_at) && !self.leaving.contains(&goal.now_at)
+        {
+            return Ok(Some(outside(&goal.path)));
+        }
+        // A folder where a file was goes with what we made in it, not with what others did.
+        if let (Aim::Kept(kept), Found::Here(place)) = (&goal.aim, here)
+            && kept.kind != KeptKind::Dir
+            && place.meta.is_some_and(|meta| meta.kind == Kind::Dir)
+            && !self.will_be_empty(place, &goal.now_at, &self.removed, &BTreeSet::new())?
         {
             return Ok(Some(outside(&goal.path)));
         }
