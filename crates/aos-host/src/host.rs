@@ -67,9 +67,7 @@ impl Host {
         };
         let mut report = StartReport { rolled_back: change::recover(&host)?, ..StartReport::default() };
         // Nothing of ours runs yet: what commands had changed and was not committed is nobody's.
-        for change_id in host.executor.overlays.sessions()? {
-            let _ = host.executor.overlays.drop_session(&change_id);
-        }
+        host.executor.overlays.sweep_all()?;
         let records = host.open_records()?;
         for (session_id, state, why) in session::revive(&host, records) {
             report.sessions_closed += 1;

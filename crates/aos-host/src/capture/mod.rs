@@ -22,7 +22,7 @@ use aos_model::receipt::{Body, Coverage, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Isolation, OnFailure};
 
-pub(crate) use overlay::Overlay;
+pub(crate) use overlay::{Overlay, Sweeper};
 
 use crate::change::{self, Armed, Ending, Locked, Plan};
 use crate::exec::{self, Command, NotRun, Ran, Watcher};

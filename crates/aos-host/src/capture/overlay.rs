@@ -1,10 +1,11 @@
 //! The folders of an overlay: made for one command, thrown away when it has been read.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 
 use aos_model::capability::FsOp;
-use aos_store::Bank;
+use aos_store::{Bank, Fault};
 use rustix::fs::{AtFlags, Gid, Mode, Uid};
 use rustix::io::Errno;
 
@@ -22,7 +23,43 @@ pub(crate) struct Overlay {
     pub(super) parts: Vec<Part>,
     /// Folders that are not captured, to be seen as they are.
     excluded: Vec<Sight>,
+    sweeper: Arc<Sweeper>,
+}
+
+/// Makes the folders of overlays, and throws them away beside the commands' work: nobody waits for that.
+#[derive(Debug)]
+pub(crate) struct Sweeper {
     bank: Arc<Bank>,
+    /// What is to go; the thread that does it is started when first needed and ends with the sweeper.
+    due: Mutex<Option<Sender<String>>>,
+}
+
+impl Sweeper {
+    pub(crate) fn new(bank: Bank) -> Sweeper {
+        Sweeper { bank: Arc::new(bank), due: Mutex::new(None) }
+    }
+
+    /// Throws away what commands of an earlier daemon had changed and nobody committed.
+    pub(crate) fn sweep_all(&self) -> Result<(), Fault> {
+        // What cannot go now (a process that is just dying holds it, say) goes at the next start.
+        self.bank.sessions()?.iter().for_each(|change_id| drop(self.bank.drop_session(change_id)));
+        Ok(())
+    }
+
+    fn sweep(&self, change_id: &str) {
+        let mut due = self.due.lock().expect("BUG: nobody panics here");
+        if due.is_none() {
+            let (sender, receiver) = channel::<String>();
+            let bank = self.bank.clone();
+            let work = move || receiver.iter().for_each(|change_id| drop(bank.drop_session(&change_id)));
+            let started = std::thread::Builder::new().name("sweep".into()).spawn(work);
+            *due = started.is_ok().then_some(sender);
+        }
+        let left = due.as_ref().is_none_or(|due| due.send(change_id.to_owned()).is_err());
+        if left {
+            let _ = self.bank.drop_session(change_id);
+        }
+    }
 }
 
 /// The overlay over one root.
@@ -46,13 +83,13 @@ impl Overlay {
     }
 
     pub(super) fn make(host: &Host, live: &Live, change_id: &str) -> Result<Overlay, String> {
-        let bank = host.executor.overlays.clone();
-        let dir = bank.session(change_id).map_err(|fault| fault.to_string())?;
+        let sweeper = host.executor.overlays.clone();
+        let dir = sweeper.bank.session(change_id).map_err(|fault| fault.to_string())?;
         let mut overlay = Overlay {
             change_id: change_id.to_owned(),
             parts: Vec::new(),
             excluded: exclude::find(live),
-            bank,
+            sweeper,
         };
         let home = [host.hidden[0].as_slice(), b"/state/overlays/", change_id.as_bytes()].concat();
         for root in outermost(live) {
@@ -81,8 +118,7 @@ impl Overlay {
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        // What stays behind is swept at the next start.
-        let _ = self.bank.drop_session(&self.change_id);
+        self.sweeper.sweep(&self.change_id);
     }
 }
 

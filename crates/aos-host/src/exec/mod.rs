@@ -43,7 +43,7 @@ pub(crate) use environment::{Surroundings, locate, resolved};
 pub(crate) use order::{Overlay as OverlayOrder, Pinned, Sight};
 pub(crate) use outfit::Outfit;
 
-use crate::capture::Overlay;
+use crate::capture::{Overlay, Sweeper};
 use crate::host::Host;
 use crate::output::Form;
 use crate::session::Live;
@@ -63,7 +63,7 @@ pub(crate) struct Executor {
     pub(crate) surroundings: Surroundings,
     pub(crate) rooms: Arc<Bank>,
     /// What running commands change, until it is committed.
-    pub(crate) overlays: Arc<Bank>,
+    pub(crate) overlays: Arc<Sweeper>,
 }
 
 impl Executor {
@@ -73,7 +73,7 @@ impl Executor {
             abilities: OnceLock::new(),
             surroundings: Surroundings::of_this_process(),
             rooms: Arc::new(rooms),
-            overlays: Arc::new(overlays),
+            overlays: Arc::new(Sweeper::new(overlays)),
         }
     }
 

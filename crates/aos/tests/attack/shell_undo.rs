@@ -199,8 +199,7 @@ fn all_kinds() -> Outcome {
         let redo = json!({ "snapshot_id": undone["redo_snapshot_id"] });
         expect("forward", &room.fs("restore", redo), &["ok"])?;
         same("forward", &seen(&room.world.root), &after)?;
-        let left = std::fs::read_dir(room.world.home.join("state/overlays")).map_or(0, Iterator::count);
-        check(left == 0, || format!("{left} overlays were left"))?;
+        crash::no_overlay_is_left(&room)?;
         room.finish()
     })
 }

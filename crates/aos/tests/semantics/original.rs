@@ -217,7 +217,7 @@ fn a_signal_killed_nothing() {
         let running = {
             let session = session.clone();
             std::thread::spawn(move || {
-                let params = json!({ "session_id": session, "argv": ["sh", "-c", "touch up; sleep 60"] });
+                let params = json!({ "session_id": session, "argv": ["sh", "-c", "touch up; sleep 60"], "capture": "none" });
                 client.effect("host.exec", params)
             })
         };

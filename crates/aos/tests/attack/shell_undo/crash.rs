@@ -27,9 +27,10 @@ fn receipt_of(room: &Room, tool_call: &str) -> Result<Value, String> {
     Ok(entries.remove(0)["receipt"].clone())
 }
 
-fn no_overlay_is_left(room: &Room) -> Outcome {
-    let left = std::fs::read_dir(room.world.home.join("state/overlays")).map_or(0, Iterator::count);
-    check(left == 0, || format!("{left} overlays were left"))
+/// They are thrown away beside the commands.
+pub fn no_overlay_is_left(room: &Room) -> Outcome {
+    let overlays = room.world.home.join("state/overlays");
+    wait_for("the overlays to go", || std::fs::read_dir(&overlays).map_or(0, Iterator::count) == 0)
 }
 
 /// Waits until the running command has written `name`, in its overlay.

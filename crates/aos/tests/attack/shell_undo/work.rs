@@ -43,12 +43,17 @@ pub fn git() -> Outcome {
         let work = room.call("tc_work", &format!("{me} git checkout -qb side; echo x > changed; git mv gone went; git commit -qam two; git checkout -q -; git merge -q side; git gc -q; git fsck; git log --oneline | wc -l"));
         expect("work", &work, &["ok"])?;
         check(room.stdout(&work).trim_end().ends_with('2'), || format!("{work}"))?;
-        let status = room.call("tc_status", "export GIT_OPTIONAL_LOCKS=0; git status --porcelain; git fsck && git log --oneline | wc -l");
+        let status = room.call(
+            "tc_status",
+            "export GIT_OPTIONAL_LOCKS=0; git status --porcelain; git fsck && git log --oneline | wc -l",
+        );
         check(room.stdout(&status).trim() == "2", || format!("{status}"))?;
         expect("undo", &room.undo("tc_work"), &["ok"])?;
         same("one commit back", &seen(&room.world.root), &repository)?;
-        let status =
-            room.call("tc_status", "export GIT_OPTIONAL_LOCKS=0; git fsck && git status --porcelain && git log --oneline | wc -l");
+        let status = room.call(
+            "tc_status",
+            "export GIT_OPTIONAL_LOCKS=0; git fsck && git status --porcelain && git log --oneline | wc -l",
+        );
         check(room.stdout(&status).trim() == "1", || format!("{status}"))?;
         // `git status` may refresh the index; the repository goes all the same.
         let force = json!({ "session_id": room.session, "scope_id": "tc_init", "force": true });
