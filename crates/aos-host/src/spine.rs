@@ -89,7 +89,7 @@ pub(crate) struct Done {
     /// For what was done and is no success: a command that was ended, say.
     pub(crate) fault: Option<(Code, String)>,
     /// What else the receipt says of the fault.
-    pub(crate) detail: Detail,
+    pub(crate) detail: Option<Box<Detail>>,
 }
 
 impl Done {
