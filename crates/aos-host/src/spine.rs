@@ -94,15 +94,7 @@ pub(crate) struct Done {
 
 impl Done {
     pub(crate) fn new(status: Status, body: Body, warnings: Vec<Warning>) -> Done {
-        Done {
-            status,
-            body,
-            warnings,
-            facts: Vec::new(),
-            trace: None,
-            fault: None,
-            detail: Detail::default(),
-        }
+        Done { status, body, warnings, facts: Vec::new(), trace: None, fault: None, detail: None }
     }
 }
 
@@ -207,7 +199,8 @@ impl Host {
         let (mut receipt, facts) = match ended {
             Ok(done) => {
                 let mut receipt = Receipt::success(done.status, done.body, done.warnings);
-                (receipt.trace, receipt.detail) = (done.trace, done.detail);
+                receipt.trace = done.trace;
+                receipt.detail = done.detail.map_or_else(Detail::default, |detail| *detail);
                 (receipt.error_code, receipt.error_message) = done.fault.unzip();
                 (receipt, done.facts)
             }

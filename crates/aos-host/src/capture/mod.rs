@@ -158,7 +158,7 @@ fn done(ran: Ran) -> Done {
 fn refused(ran: Ran, refusal: Refusal) -> Done {
     let message = format!("{}; the command ran, and nothing that it changed was kept", refusal.message);
     let ran = Ran { fault: Some((refusal.code, message)), ..ran };
-    Done { detail: refusal.detail, ..done(ran) }
+    Done { detail: Some(Box::new(refusal.detail)), ..done(ran) }
 }
 
 struct Landing<'a, 'l> {

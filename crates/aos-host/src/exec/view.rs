@@ -215,8 +215,8 @@ fn name_server(sights: &mut Vec<Sight>) {
 impl View {
     /// Whether what stands at a path is seen through an overlay.
     pub(crate) fn is_over(&self, path: &[u8]) -> bool {
-        let around = self.sights.iter().filter(|sight| is_below(path, &sight.at));
-        around.last().is_some_and(|sight| sight.overlay.is_some())
+        let mut around = self.sights.iter().filter(|sight| is_below(path, &sight.at));
+        around.next_back().is_some_and(|sight| sight.overlay.is_some())
     }
 
     /// The second wall, when the first stands: all that is in sight may be read, and only this be written.

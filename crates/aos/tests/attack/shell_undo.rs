@@ -15,7 +15,7 @@ use crate::world::{World, check, expect, warning_codes};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
-    let own: Vec<(&'static str, fn() -> Outcome)> = vec![
+    let own: Vec<Own> = vec![
         ("OWN-SHELL-ALL-KINDS", all_kinds),
         ("OWN-SHELL-LIKE-A-SHELL", like_a_shell),
         ("OWN-SHELL-TURNS", turns),
@@ -41,6 +41,8 @@ pub fn cases() -> Vec<Case> {
     ];
     own.into_iter().map(|(id, run)| Case { id, needs: &[], run }).collect()
 }
+
+type Own = (&'static str, fn() -> Outcome);
 
 /// One path of a tree as undo must bring it back.
 #[derive(Debug, Clone, PartialEq, Eq)]
