@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::exec::room::{Room, ns, ordinary};
-use crate::world::{World, check, expect, warning_codes};
+use crate::world::{Start, World, check, expect, warning_codes};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -19,6 +19,9 @@ pub fn cases() -> Vec<Case> {
         ("OWN-SHELL-ALL-KINDS", all_kinds),
         ("OWN-SHELL-LIKE-A-SHELL", like_a_shell),
         ("OWN-SHELL-TURNS", turns),
+        ("OWN-SHELL-POWER", at_power),
+        ("OWN-SHELL-ATTRIBUTES", attributes),
+        ("OWN-SHELL-SESSION-CLOSED", session_closed),
         ("OWN-SHELL-NOTHING", nothing_changed),
         ("OWN-SHELL-RULES", rules_bind),
         ("OWN-SHELL-PROTECTED", protected_names),
@@ -303,6 +306,68 @@ fn turns() -> Outcome {
     // Somebody else's work is not overwritten.
     room.world.write("b", "mine\n");
     expect("conflict", &room.fs("rollback", json!({})), &["conflict / changed_since"])?;
+    room.finish()
+}
+
+/// What lasts through a power cut lands the same way.
+fn at_power() -> Outcome {
+    let world = World::with(Start { power: true, ..Start::default() });
+    let room = furnished(world, json!({}));
+    let before = seen(&room.world.root);
+    let receipt = room.call("tc_power", EVERYTHING);
+    expect("everything", &receipt, &["ok"])?;
+    check(receipt["durability"] == "power" && room.world.read("changed") == b"after\n", || {
+        format!("{receipt}")
+    })?;
+    expect("undone", &room.undo("tc_power"), &["ok"])?;
+    same("undone", &seen(&room.world.root), &before)?;
+    room.finish()
+}
+
+/// Attributes that a command sets, changes or takes away; those of the overlay itself land nowhere.
+fn attributes() -> Outcome {
+    each_daemon(|open| {
+        let room = open(json!({}));
+        let before = seen(&room.world.root);
+        let script = "import os; os.setxattr('kept', 'user.kept', b'new'); os.removexattr('gone', 'user.kept'); open('made', 'w'); os.setxattr('made', 'user.kept', b'made')";
+        let receipt = room.exec(json!({ "argv": ["python3", "-c", script] }));
+        expect("python", &receipt, &["ok"])?;
+        check(changed(&receipt) == ["gone", "kept", "made"], || format!("{receipt}"))?;
+        let now = seen(&room.world.root);
+        let worn = |path: &str| now[Path::new(path)].attribute.clone();
+        check(worn("kept") == Some(b"new".to_vec()) && worn("made") == Some(b"made".to_vec()), || {
+            format!("{now:?}")
+        })?;
+        check(worn("gone").is_none(), || format!("{now:?}"))?;
+        for path in now.keys() {
+            let mut names = [0_u8; 1024];
+            let length =
+                rustix::fs::llistxattr(room.world.root.join(path), names.as_mut_slice()).unwrap_or(0);
+            let names = String::from_utf8_lossy(&names[..length]).into_owned();
+            check(!names.contains("overlay"), || format!("{}: {names}", path.display()))?;
+        }
+        let id = receipt["tool_call_id"].as_str().unwrap_or_default().to_owned();
+        expect("undo", &room.undo(&id), &["ok"])?;
+        same("undone", &seen(&room.world.root), &before)?;
+        room.finish()
+    })
+}
+
+/// A session that is closed while its command runs: what it did lands, and no snapshot outlives the session.
+fn session_closed() -> Outcome {
+    let room = furnished(World::new(), json!({}));
+    let other = room.another(json!({}));
+    let running =
+        room.start_in(&other, json!({ "argv": ["sh", "-c", "echo x > changed; echo y > mark; sleep 100"] }));
+    crash::written(&room, "mark")?;
+    expect("closed", &room.signal(&other, "kill"), &["signaled"])?;
+    let receipt = running.join().map_err(|_| "it panicked")?;
+    expect("ended", &receipt, &["signaled / signaled"])?;
+    check(room.world.read("changed") == b"x\n" && receipt.get("snapshot_id").is_none(), || {
+        format!("{receipt}")
+    })?;
+    let left = room.world.home.join("state/preimages").join(&other);
+    crate::world::wait_for("its pre-images to go", || !left.exists())?;
     room.finish()
 }
 

@@ -34,7 +34,7 @@ pub fn no_overlay_is_left(room: &Room) -> Outcome {
 }
 
 /// Waits until the running command has written `name`, in its overlay.
-fn written(room: &Room, name: &str) -> Outcome {
+pub fn written(room: &Room, name: &str) -> Outcome {
     let overlays = room.world.home.join("state/overlays");
     wait_for("the command to write", || {
         let made = std::fs::read_dir(&overlays).into_iter().flatten().flatten();
@@ -90,7 +90,7 @@ pub fn while_it_lands() -> Outcome {
         let client = sent(&room, script, &tool_call)?;
         written(&room, "last")?;
         // From before the reading to after the receipt.
-        std::thread::sleep(Duration::from_micros(rand() % 40_000));
+        std::thread::sleep(Duration::from_micros(1 << (rand() % 19)));
         room.world.kill9();
         drop(client);
         again(&mut room);
