@@ -1,12 +1,12 @@
 //! The folders of an overlay: made for one command, thrown away when it has been read.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use aos_model::capability::FsOp;
 use aos_store::{Bank, Fault};
-use rustix::fs::{AtFlags, Gid, Mode, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::exclude;
@@ -153,8 +153,20 @@ impl Part {
             rustix::fs::chownat(&own, "upper", Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         rustix::fs::fchmod(&upper, Mode::from_raw_mode(meta.mode))?;
+        copy_acl(live.jail.roots[root].fd.as_fd(), &upper);
         let path = |name: &str| [home, b"/", number.as_bytes(), b"/", name.as_bytes()].concat();
         let order = OverlayOrder { upper: path("upper"), work: path("work") };
         Ok(Part { root, upper: Arc::new(upper), order })
+    }
+}
+
+/// Who else may do what in the root, and what new files in it inherit. Most have none.
+fn copy_acl(root: BorrowedFd<'_>, upper: &OwnedFd) {
+    let root = format!("/proc/self/fd/{}", root.as_raw_fd());
+    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+        let mut acl = vec![0_u8; 4096];
+        if let Ok(length) = rustix::fs::getxattr(root.as_str(), name, acl.as_mut_slice()) {
+            let _ = rustix::fs::fsetxattr(upper, name, &acl[..length], XattrFlags::empty());
+        }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::exec::room::{Room, ns, ordinary};
 use crate::world::{Start, World, check, expect, warning_codes};
-use crate::{Case, Outcome};
+use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {
     let own: Vec<Own> = vec![
@@ -42,7 +42,9 @@ pub fn cases() -> Vec<Case> {
         ("OWN-SHELL-GIT", work::git),
         ("OWN-SHELL-CARGO", work::cargo),
     ];
-    own.into_iter().map(|(id, run)| Case { id, needs: &[], run }).collect()
+    let mut cases: Vec<Case> = own.into_iter().map(|(id, run)| Case { id, needs: &[], run }).collect();
+    cases.push(Case { id: "OWN-SHELL-NO-OVERLAY", needs: &[Need::Root], run: crash::without_overlay });
+    cases
 }
 
 type Own = (&'static str, fn() -> Outcome);

@@ -112,6 +112,34 @@ pub fn while_it_lands() -> Outcome {
     room.world_finish()
 }
 
+/// An ordinary user's overlay cannot lie over a root with a mount below: then nobody claims that it did.
+pub fn without_overlay() -> Outcome {
+    let mut world = World::asleep(ordinary());
+    let below = world.root.join("below");
+    std::fs::create_dir(&below).map_err(|why| why.to_string())?;
+    world.mount_tmpfs(&below, "mode=0755")?;
+    world.start_daemon();
+    let mut room = furnished(world, json!({}));
+    let receipt = room.call("tc_scan", "echo x > changed; echo y > made");
+    expect("scan", &receipt, &["ok"])?;
+    check(receipt["coverage"] == "scan" && receipt["not_undoable"] == json!(["changed"]), || {
+        format!("{receipt}")
+    })?;
+    check(crate::world::warning_codes(&receipt).contains(&"no_overlay"), || format!("{receipt}"))?;
+    let dry = room.call_with("tc_dry", "rm made", json!({ "dry_run": true }));
+    expect("dry", &dry, &["error / unsupported"])?;
+    check(room.world.root.join("made").exists(), || "it ran".into())?;
+    let client = sent(&room, "echo z > ready; sleep 100", "tc_killed")?;
+    wait_for("the command", || room.world.root.join("ready").exists())?;
+    room.world.kill9();
+    drop(client);
+    again(&mut room);
+    expect("the record", &receipt_of(&room, "tc_killed")?, &["error / interrupted"])?;
+    no_overlay_is_left(&room)?;
+    drop(room);
+    Ok(())
+}
+
 /// What does not fit is not half there.
 pub fn no_space() -> Outcome {
     if !crate::world::is_root() {
