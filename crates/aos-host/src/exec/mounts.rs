@@ -415,11 +415,7 @@ fn target(root: BorrowedFd<'_>, at: &[u8], is_dir: bool) -> Result<OwnedFd, Errn
         dir = match open_in(dir.as_fd(), name) {
             Err(Errno::NOENT) => {
                 if is_dir || index + 1 < names.len() {
-                    match rustix::fs::mkdirat(&dir, *name, Mode::from_raw_mode(0o755)) {
-                        // Another command of the session has the same private /tmp or home.
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(why) => return Err(why),
-                    }
+                    rustix::fs::mkdirat(&dir, *name, Mode::from_raw_mode(0o755))?;
                 } else {
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                     rustix::fs::openat(&dir, *name, flags, Mode::from_raw_mode(0o644))?;
