@@ -119,7 +119,7 @@ impl Goals {
 
     /// The paths of what goes and of each goal, for the jail and the policy.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let named = |text: &str, op| match Target::new(text, op, Last::Itself) {
+        let named = |text: &str, op| match Target::new(text, op, Last::NoLinks) {
             target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.of_its_own(),
             target => target,
         };
@@ -264,7 +264,7 @@ fn stays(unwound: &Unwound, path: &str, from: &str) -> bool {
 
 /// A path of the request as receipts show it.
 fn shown(live: &Arc<Live>, path: &str) -> Result<String, Refusal> {
-    let literal = crate::jail::resolve(live, path, Last::Itself)?.literal;
+    let literal = crate::jail::resolve(live, path, Last::NoLinks)?.literal;
     Ok(live.jail.shown(&literal))
 }
 
