@@ -345,13 +345,7 @@ fn open_parent(base: &Dir, parent: &[u8], cross_mounts: bool) -> Result<Option<s
 }
 
 /// Finds how far the folders of a path exist.
-fn deepest(
-    live: &Arc<Live>,
-    base: Dir,
-    rest: &[u8],
-    clean: &Clean,
-    last: Last,
-) -> Result<Found, Again> {
+fn deepest(live: &Arc<Live>, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Result<Found, Again> {
     let jail = &live.jail;
     let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
     let shown = jail.shown(&clean.absolute);

@@ -170,7 +170,10 @@ impl Chance<'_> {
             4 => format!("rm -rf {folder}"),
             5 => format!("mv -T {file} {path}"),
             6 => format!("mv -T {folder} {path}"),
-            7 => format!("chmod {} {file}", ["600", "755", "444", "4711"][self.random.below(4)]),
+            7 => format!(
+                "[ -d {file} ] || chmod {} {file}",
+                ["600", "755", "444", "4711"][self.random.below(4)]
+            ),
             8 => format!("chmod {} {folder}", ["700", "755", "1777", "500"][self.random.below(4)]),
             9 => format!("mkdir -p {path}"),
             10 => format!("ln -sfT {other} {path}"),
