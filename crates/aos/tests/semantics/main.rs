@@ -13,6 +13,7 @@
 )]
 
 mod original;
+mod undo_elsewhere;
 #[path = "../attack/world.rs"]
 mod world;
 
