@@ -49,9 +49,9 @@ impl Tree {
         })
     }
 
-    /// All nodes below a folder (`""` for the root), in order.
-    pub fn below<'t>(&'t self, folder: &str) -> impl Iterator<Item = (&'t str, &'t Arc<Node>)> + use<'t> {
-        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    /// All nodes whose path begins with `prefix`, in order: a folder's path and a slash, or nothing for the root.
+    pub fn below<'t>(&'t self, prefix: &str) -> impl Iterator<Item = (&'t str, &'t Arc<Node>)> + use<'t> {
+        let prefix = prefix.to_owned();
         let from: (Bound<Arc<str>>, Bound<Arc<str>>) =
             (Bound::Included(prefix.as_str().into()), Bound::Unbounded);
         let nodes = self.nodes.range::<Arc<str>, _>(from);
@@ -59,15 +59,14 @@ impl Tree {
     }
 
     /// The nodes right in a folder, by their names. What lies below them is skipped, not walked through.
-    pub fn children<'t>(&'t self, folder: &str) -> Vec<(&'t str, &'t Arc<Node>)> {
-        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    pub fn children<'t>(&'t self, prefix: &str) -> Vec<(&'t str, &'t Arc<Node>)> {
         let mut children = Vec::new();
-        let mut from = Bound::Included(prefix.clone());
+        let mut from = Bound::Included(prefix.to_owned());
         loop {
             let range = (from.as_ref().map(String::as_str), Bound::Unbounded);
             let mut skip = None;
             for (path, node) in self.nodes.range::<str, _>(range) {
-                let Some(name) = path.strip_prefix(prefix.as_str()) else { return children };
+                let Some(name) = path.strip_prefix(prefix) else { return children };
                 match name.find('/') {
                     None => children.push((name, node)),
                     // `0` follows the slash: behind it comes what is not below this one.
@@ -129,12 +128,12 @@ mod tests {
     fn what_lies_in_a_folder_is_found_whatever_its_neighbours_are_called() {
         let paths = ["a", "a-b", "a/x", "a/x/y", "a/x-1", "a/x.1", "a0", "b"];
         let tree = Tree::of(1, paths.map(|path| (path.to_owned(), file(1))));
-        let names = |folder| tree.children(folder).iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        let names = |prefix| tree.children(prefix).iter().map(|(name, _)| *name).collect::<Vec<_>>();
         assert_eq!(names(""), ["a", "a-b", "a0", "b"]);
-        assert_eq!(names("a"), ["x", "x-1", "x.1"]);
-        assert_eq!(names("a/x"), ["y"]);
+        assert_eq!(names("a/"), ["x", "x-1", "x.1"]);
+        assert_eq!(names("a/x/"), ["y"]);
         assert_eq!(
-            tree.below("a").map(|(path, _)| path).collect::<Vec<_>>(),
+            tree.below("a/").map(|(path, _)| path).collect::<Vec<_>>(),
             ["a/x", "a/x-1", "a/x.1", "a/x/y"]
         );
         assert_eq!(tree.cover("a/x/y/z").map(|(path, _)| path), Some("a/x/y"));
@@ -164,10 +163,9 @@ mod tests {
                 let found: Vec<(&str, &Node)> = tree.iter().map(|(path, node)| (path, &**node)).collect();
                 let wanted: Vec<(&str, &Node)> = naive.iter().map(|(path, node)| (path.as_str(), node)).collect();
                 prop_assert_eq!(found, wanted);
-                for folder in ["", "a", "a/b", "-"] {
-                    let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-                    let direct = naive.keys().filter_map(|path| path.strip_prefix(&prefix).filter(|name| !name.contains('/')));
-                    let children: Vec<&str> = tree.children(folder).iter().map(|(name, _)| *name).collect();
+                for prefix in ["", "a/", "a/b/", "-/"] {
+                    let direct = naive.keys().filter_map(|path| path.strip_prefix(prefix).filter(|name| !name.contains('/')));
+                    let children: Vec<&str> = tree.children(prefix).iter().map(|(name, _)| *name).collect();
                     prop_assert_eq!(children, direct.collect::<Vec<_>>());
                 }
             }
