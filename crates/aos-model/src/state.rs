@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::capability::Capability;
 use crate::entry::{Entry, Fact};
 use crate::policy::PolicySpec;
-use crate::receipt::Kind;
+use crate::receipt::{Coverage, Kind};
 use crate::request::{Base64, Isolation, OnFailure};
 use crate::vfs::{self, TreeChange};
 
@@ -102,6 +102,9 @@ pub struct SnapshotRecord {
     /// The paths are of the session's tree, not of the disk: what they were stands in the entry's other facts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_tree: bool,
+    /// How much of what was done the paths are.
+    #[serde(default, skip_serializing_if = "Coverage::is_exact")]
+    pub coverage: Coverage,
     pub paths: Vec<PathRecord>,
 }
 

@@ -302,7 +302,7 @@ impl Pen {
                 let digest: [u8; 32] = Sha256::digest(body).into();
                 let mut insert = self
                     .connection
-                    .prepare_cached("INSERT INTO intent (id, body, digest) VALUES (?, ?, ?)")?;
+                    .prepare_cached("INSERT OR REPLACE INTO intent (id, body, digest) VALUES (?, ?, ?)")?;
                 insert.execute(params![*id as i64, body, digest])?;
                 Ok(*id)
             }
@@ -332,6 +332,10 @@ impl Journal for SqliteJournal {
     fn intend(&self, body: Vec<u8>) -> Result<u64, Fault> {
         let id = self.next_intent.fetch_add(1, Ordering::Relaxed);
         self.write(Write::Intent { id, body })
+    }
+
+    fn intend_instead(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault> {
+        self.write(Write::Intent { id: intent, body }).map(drop)
     }
 
     fn append(&self, append: Append) -> Result<u64, Fault> {

@@ -25,6 +25,8 @@ use crate::session::Live;
 pub(crate) struct Goals {
     gone: Vec<Gone>,
     paths: Vec<Goal>,
+    /// Repositories that the session's own commands made: what is in them is not protected from it.
+    own_repositories: BTreeSet<String>,
 }
 
 /// What our changes made at a path.
@@ -109,18 +111,19 @@ impl Goals {
         let gone = gone.filter(|(path, made_at)| wanted(path) || wanted(made_at));
         let gone =
             gone.map(|(path, _)| Gone { path: path.clone(), expected: left(&unwound, path) }).collect();
-        Ok(Goals { gone, paths: goals })
+        Ok(Goals { gone, paths: goals, own_repositories: own_repositories(touches) })
     }
 
     /// The paths of what goes and of each goal, for the jail and the policy.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let mut targets: Vec<Target> =
-            self.gone.iter().map(|gone| Target::new(&gone.path, Op::Remove, Last::Itself)).collect();
+        let named = |text: &str, op| match Target::new(text, op, Last::Itself) {
+            target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.of_its_own(),
+            target => target,
+        };
+        let mut targets: Vec<Target> = self.gone.iter().map(|gone| named(&gone.path, Op::Remove)).collect();
         for goal in &self.paths {
             let other = if let Aim::From(from) = &goal.aim { from } else { &goal.path };
-            for path in [&goal.now_at, other] {
-                targets.push(Target::new(path, Op::Write, Last::Itself));
-            }
+            targets.extend([&goal.now_at, other].map(|path| named(path, Op::Write)));
         }
         targets
     }
@@ -166,6 +169,16 @@ impl Goals {
         let gone = gone.iter().map(|(gone, found)| (gone.path.as_str(), *found)).collect();
         Builder::new(host, live, judge.sets).build(gone, wanted)
     }
+}
+
+/// The `.git` folders that came or went whole in these changes. Nobody could have removed one that was protected.
+fn own_repositories(touches: &[Touch]) -> BTreeSet<String> {
+    let records = touches.iter().filter(|touch| !touch.explicit).flat_map(|touch| &touch.paths);
+    records
+        .filter(|record| record.path == ".git" || record.path.ends_with("/.git"))
+        .filter(|record| record.before.is_none() != record.after.is_none())
+        .map(|record| record.path.clone())
+        .collect()
 }
 
 /// A goal, and what was found where it is now and, of what moves, where it comes from.
