@@ -15,9 +15,10 @@ use aos_model::path::Spelled;
 use aos_model::policy::{Policy, PolicySpec};
 use aos_model::receipt::{Body, ListedSession, Opened, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::request::{Isolation, LocalTarget, OnFailure, SessionOpen, SessionSignal, Signal, TargetSpec};
-use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
+use aos_model::request::{Isolation, OnFailure, SessionOpen, SessionSignal, Signal, TargetSpec};
+use aos_model::state::{RootRecord, SessionRecord, SessionState, decode_session, session_key};
 use aos_model::strict::{self, Invalid};
+use aos_model::vfs::{Tree, TreeChange, VfsPath};
 use aos_model::{id, limits};
 
 use crate::exec::Outfit;
@@ -26,6 +27,7 @@ use crate::jail::{Jail, Root};
 use crate::lane::Lane;
 use crate::snapshot::Ledger;
 use crate::spine::Done;
+use crate::tree::{self, Layer};
 
 /// A session that is being served.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ pub(crate) struct Live {
     manifests: Arc<aos_store::Manifests>,
     /// What its commands get, and which are running.
     pub(crate) outfit: Outfit,
+    /// The tree that its changes stay in, unless it works on the disk.
+    pub(crate) layer: Option<Layer>,
     bank: Arc<aos_store::Bank>,
     bank_dir: OnceLock<OwnedFd>,
     bank_opening: Mutex<()>,
@@ -69,6 +73,11 @@ impl Live {
 }
 
 impl Live {
+    /// It works in a tree with nothing of the host's below.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.layer.as_ref().is_some_and(|layer| !layer.is_staged)
+    }
+
     /// A mutation may have waited for its turn while the session was closed.
     pub(crate) fn still_open(&self) -> Result<(), Refusal> {
         if self.ended.load(Ordering::Acquire) { Err(self.closed()) } else { Ok(()) }
@@ -152,37 +161,41 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
             format!("{} sessions are open already; close some with `aos session close`", host.sessions.len()),
         ));
     }
-    let local = local_target(&request.target)?;
-    let (applied, warning) =
-        host.executor.abilities().apply(request.isolation.unwrap_or(Isolation::Auto), local.network_mode)?;
+    let (isolation_applied, warning) = isolation(host, request)?;
     check_labels(request)?;
     let capability: Capability = inner(request.capability.as_deref(), Code::InvalidCapability)?;
     let spec: PolicySpec = inner(request.policy.as_deref(), Code::InvalidPolicy)?;
     let policy =
         Policy::compile(spec).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))?;
-    let record = describe(host, request, local, capability, &policy)?;
-    let live = enliven(host, &record, policy, Ledger::empty())?;
+    let (record, change) = describe(host, request, capability, &policy)?;
+    let mut tree = Tree::default();
+    change.iter().for_each(|change| tree.apply(change));
+    let live = enliven(host, &record, policy, Ledger::empty(), tree)?;
     let opened = Opened {
         session_id: record.session_id.clone(),
         started_at_ns: record.started_at_ns,
         expires_at_ns: record.expires_at_ns,
-        isolation_applied: applied.word(),
+        isolation_applied,
         capability: live.capability.clone(),
         policy: live.policy.clone(),
     };
     host.sessions.insert(live);
     let mut done = Done::new(Status::Ready, Body::Opened(Box::new(opened)), warning.into_iter().collect());
+    done.at_ns = Some(record.started_at_ns);
     done.facts.push(Fact::SessionOpened(Box::new(record)));
+    done.facts.extend(change.map(Fact::Tree));
     Ok(done)
 }
 
-fn local_target(target: &TargetSpec) -> Result<&LocalTarget, Refusal> {
-    match target {
-        TargetSpec::Local(local) => Ok(local),
-        TargetSpec::Vfs(_) | TargetSpec::Staged(_) => Err(Refusal::new(
-            Code::UnsupportedTarget,
-            "this build serves `local` targets; `vfs` and `staged` come with a later one",
-        )),
+/// What stands between its commands and the machine. Only where there is a folder of the host do commands run.
+fn isolation(host: &Host, request: &SessionOpen) -> Result<(String, Option<Warning>), Refusal> {
+    match &request.target {
+        TargetSpec::Local(local) => {
+            let wanted = request.isolation.unwrap_or(Isolation::Auto);
+            let (applied, warning) = host.executor.abilities().apply(wanted, local.network_mode)?;
+            Ok((applied.word(), warning))
+        }
+        TargetSpec::Vfs(_) | TargetSpec::Staged(_) => Ok(("none".to_owned(), None)),
     }
 }
 
@@ -209,26 +222,39 @@ fn check_labels(request: &SessionOpen) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Pins the workdir and the roots once, and writes down what is in force.
+/// Pins the workdir and the roots once, and writes down what is in force; and what a virtual tree starts with.
 fn describe(
     host: &Host,
     request: &SessionOpen,
-    local: &LocalTarget,
     mut capability: Capability,
     policy: &Policy,
-) -> Result<SessionRecord, Refusal> {
-    let workdir = pin_workdir(&local.workdir)?;
-    let roots = pin_roots(capability.fs_roots.as_deref(), &workdir)?;
-    capability.fs_roots = Some(roots.iter().map(Root::shown).collect());
+) -> Result<(SessionRecord, Option<TreeChange>), Refusal> {
     let now_ns = (host.machine.now_ns)();
-    Ok(SessionRecord {
+    let (mut mounts, mut change) = (Vec::new(), None);
+    let (workdir, roots) = match (&request.target, workdir_of(&request.target)) {
+        (_, Some(workdir)) => {
+            let workdir = pin_workdir(workdir)?;
+            let roots = pin_roots(capability.fs_roots.as_deref(), &workdir)?;
+            capability.fs_roots = Some(roots.iter().map(Root::shown).collect());
+            (workdir.record(), roots.iter().map(Root::record).collect())
+        }
+        (TargetSpec::Vfs(target), None) => {
+            capability.fs_roots = Some(virtual_roots(capability.fs_roots.as_deref())?);
+            let (deltas, shown) = tree::mount(host, target, now_ns)?;
+            change = (!deltas.is_empty()).then_some(TreeChange { version: 1, deltas });
+            mounts = shown;
+            (RootRecord { path: "/".to_owned(), dev: 0, ino: 0 }, Vec::new())
+        }
+        (TargetSpec::Local(_) | TargetSpec::Staged(_), None) => unreachable!("BUG: these have a workdir"),
+    };
+    let record = SessionRecord {
         session_id: id::make(id::SESSION, now_ns, (host.machine.random)()),
         state: SessionState::Open,
         started_at_ns: now_ns,
         expires_at_ns: request.session_ttl_ns.map(|ttl| now_ns.saturating_add(ttl)),
         target: serde_json::value::to_raw_value(&request.target).expect("BUG: a target is plain data"),
-        workdir: workdir.record(),
-        roots: roots.iter().map(Root::record).collect(),
+        workdir,
+        roots,
         capability,
         policy: policy.spec(),
         isolation: request.isolation.unwrap_or(Isolation::Auto),
@@ -237,7 +263,31 @@ fn describe(
         capture_exclude: request.capture_exclude.clone().unwrap_or_default(),
         on_failure: request.on_failure.unwrap_or(OnFailure::Keep),
         labels: request.labels.as_ref().map(|labels| labels.0.clone()),
-    })
+        mounts,
+    };
+    Ok((record, change))
+}
+
+/// The folder of the host that a session works on, if it does.
+fn workdir_of(target: &TargetSpec) -> Option<&str> {
+    match target {
+        TargetSpec::Local(local) => Some(&local.workdir),
+        TargetSpec::Staged(staged) => Some(&staged.workdir),
+        TargetSpec::Vfs(_) => None,
+    }
+}
+
+/// The folders of a virtual tree that may be worked in, spelled out. They need not be there yet.
+fn virtual_roots(given: Option<&[String]>) -> Result<Vec<String>, Refusal> {
+    let Some(given) = given else { return Ok(vec!["/".to_owned()]) };
+    let spell = |text: &String| match VfsPath::parse(if text == "." { "/" } else { text }) {
+        Ok(path) => Ok(format!("/{}", path.as_str())),
+        Err(refusal) => Err(Refusal::new(
+            Code::InvalidCapability,
+            format!("capability: field `fs_roots`: {}: {}", aos_model::text::escape(text), refusal.message),
+        )),
+    };
+    given.iter().map(spell).collect()
 }
 
 fn pin_workdir(text: &str) -> Result<Root, Refusal> {
@@ -288,7 +338,13 @@ fn as_path(spelled: &Spelled) -> &Path {
 }
 
 /// Makes a recorded session live: pins its roots and compares them with the record.
-fn enliven(host: &Host, record: &SessionRecord, policy: Policy, ledger: Ledger) -> Result<Live, Refusal> {
+fn enliven(
+    host: &Host,
+    record: &SessionRecord,
+    policy: Policy,
+    ledger: Ledger,
+    tree: Tree,
+) -> Result<Live, Refusal> {
     let gone = |root: &str, why: rustix::io::Errno| {
         Refusal::new(
             Code::InvalidWorkdir,
@@ -313,18 +369,32 @@ fn enliven(host: &Host, record: &SessionRecord, policy: Policy, ledger: Ledger) 
     };
     let target: TargetSpec = serde_json::from_str(record.target.get())
         .map_err(|why| Refusal::new(Code::UnsupportedTarget, why.to_string()))?;
-    let folder = Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why))?;
-    let outfit = Outfit::new(
-        &record.session_id,
-        local_target(&target)?,
-        record.isolation,
-        &folder,
-        &host.hidden,
-        &host.executor.rooms,
-    )?;
+    let pinned = || Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why));
+    let unused = || Outfit::unused(&record.session_id, record.isolation, &host.executor.rooms);
+    let fs_roots = record.capability.fs_roots.as_deref().unwrap_or_default();
+    let (outfit, layer) = match &target {
+        TargetSpec::Local(local) => {
+            let (id, rooms) = (&record.session_id, &host.executor.rooms);
+            (Outfit::new(id, local, record.isolation, &pinned()?, &host.hidden, rooms)?, None)
+        }
+        TargetSpec::Staged(_) => {
+            pinned()?;
+            (unused(), Some(Layer::new(host, true, &[], tree)?))
+        }
+        TargetSpec::Vfs(_) => (unused(), Some(Layer::new(host, false, fs_roots, tree)?)),
+    };
+    // A virtual tree has no folder to be pinned, and nothing of the machine's to be kept from.
+    let jail = match &target {
+        TargetSpec::Vfs(_) => Jail { hidden: Vec::new(), ..jail },
+        TargetSpec::Local(_) | TargetSpec::Staged(_) => jail,
+    };
+    let workspaces = match &target {
+        TargetSpec::Vfs(_) => fs_roots.to_vec(),
+        TargetSpec::Local(_) | TargetSpec::Staged(_) => jail.roots.iter().map(Root::shown).collect(),
+    };
     Ok(Live {
         id: record.session_id.clone(),
-        workspaces: jail.roots.iter().map(Root::shown).collect(),
+        workspaces,
         workdir_shown: record.workdir.path.clone(),
         jail,
         capability: record.capability.clone(),
@@ -338,6 +408,7 @@ fn enliven(host: &Host, record: &SessionRecord, policy: Policy, ledger: Ledger) 
         ledger,
         manifests: host.manifests.clone(),
         outfit,
+        layer,
         bank: host.bank.clone(),
         bank_dir: OnceLock::new(),
         bank_opening: Mutex::new(()),
@@ -348,8 +419,7 @@ fn enliven(host: &Host, record: &SessionRecord, policy: Policy, ledger: Ledger) 
 /// The workdir as it was spelled, when that is another path than the link-free one.
 fn alias(record: &SessionRecord, workdir: &[u8]) -> Option<Vec<u8>> {
     let target: TargetSpec = serde_json::from_str(record.target.get()).ok()?;
-    let local = local_target(&target).ok()?;
-    let spelled = Spelled::parse(&local.workdir).ok()?;
+    let spelled = Spelled::parse(workdir_of(&target)?).ok()?;
     let clean = spelled.names().flat_map(|name| [b"/", name].concat()).collect::<Vec<u8>>();
     (clean != workdir).then_some(clean)
 }
@@ -366,7 +436,11 @@ pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, S
         }
         let policy = Policy::compile(record.policy.clone())
             .map_err(|why| Refusal::new(Code::InvalidPolicy, why.to_string()));
-        match policy.and_then(|policy| enliven(host, &record, policy, Ledger::default())) {
+        let revived = policy.and_then(|policy| {
+            let tree = tree::read(host, &record.session_id)?;
+            enliven(host, &record, policy, Ledger::default(), tree)
+        });
+        match revived {
             Ok(live) => host.sessions.insert(live),
             Err(refusal) => ended.push((record.session_id, SessionState::Closed, refusal.message)),
         }
@@ -434,6 +508,7 @@ pub(crate) fn list(host: &Host) -> Result<Done, Refusal> {
             started_at_ns: record.started_at_ns,
             expires_at_ns: record.expires_at_ns,
             labels: record.labels.as_ref(),
+            mounts: &record.mounts,
         };
         sessions.push(serde_json::value::to_raw_value(&listed).expect("BUG: a listing is plain data"));
     })?;

@@ -9,7 +9,11 @@ use rustix::io::Errno;
 pub(crate) enum Source {
     Disk(Arc<OwnedFd>),
     /// A part of a blob that is in memory.
-    Memory { blob: Arc<Vec<u8>>, from: usize, len: usize },
+    Memory {
+        blob: Arc<Vec<u8>>,
+        from: usize,
+        len: usize,
+    },
 }
 
 impl Source {

@@ -31,11 +31,11 @@ use crate::jail::{Dir, Meta, Place, Source, is_below};
 use crate::session::Live;
 
 pub(crate) use contents::Contents;
-pub(crate) use land::{land, land_deltas};
+pub(crate) use land::{capture, change_of, land, land_deltas};
 pub(crate) use mount::mount;
 pub(crate) use resolve::resolve;
-pub(crate) use staged::{changes, commit, diff};
-pub(crate) use unwind::{Back, Unwound, contents_of};
+pub(crate) use staged::{Chosen, changes, commit, diff};
+pub(crate) use unwind::{Unwound, contents_of};
 
 /// The tree of a live session.
 #[derive(Debug)]
@@ -130,7 +130,10 @@ pub(crate) fn at_version(host: &Host, live: &Live, version: u64) -> Result<Optio
 }
 
 pub(crate) fn no_tree() -> Refusal {
-    Refusal::new(Code::UnsupportedTarget, "this session has no tree of its own; open one on `vfs` or `staged`")
+    Refusal::new(
+        Code::UnsupportedTarget,
+        "this session has no tree of its own; open one on `vfs` or `staged`",
+    )
 }
 
 /// One version of a tree, as one request sees it.
@@ -164,6 +167,19 @@ impl View {
     /// The same folder below, under another version of the tree.
     pub(crate) fn with(&self, tree: Tree) -> Arc<View> {
         Arc::new(View { live: self.live.clone(), tree })
+    }
+
+    pub(crate) fn is_staged(&self) -> bool {
+        self.layer().is_staged
+    }
+
+    /// Whether nothing of the host's is seen at a path.
+    pub(crate) fn is_covered(&self, absolute: &[u8]) -> bool {
+        self.tree.cover(&self.key(absolute)).is_some()
+    }
+
+    pub(crate) fn open(&self, body: &aos_model::vfs::Body) -> Result<Source, Refusal> {
+        self.layer().contents.open(&body.blob_ref, body)
     }
 
     fn layer(&self) -> &Layer {
@@ -285,4 +301,37 @@ impl Meta {
             mount,
         })
     }
+}
+
+/// The root of a virtual tree: it is always there.
+fn root_node() -> Node {
+    Node { what: What::Dir, mode: 0o755, version: 1, created_at_ns: 0, updated_at_ns: 0, base: None }
+}
+
+/// What stands at a place of the host's folder, copied into a node.
+pub(crate) fn copied(host: &Host, place: &Place, meta: &Meta, now_ns: u64) -> Result<Node, Refusal> {
+    let fail = |why| place.fault("read", why);
+    let what = match meta.kind {
+        Kind::Dir => What::Dir,
+        Kind::Symlink => {
+            let target =
+                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
+            What::Link { target: show(target.as_bytes()) }
+        }
+        Kind::File => {
+            let (source, meta) = place.open_file()?;
+            let file = source.file().expect("BUG: the host's files are files");
+            What::File(aos_model::vfs::Body::whole(host.blobs.copy(file)?, meta.size))
+        }
+        Kind::Other => {
+            return Err(Refusal::new(
+                Code::NotRegularFile,
+                format!(
+                    "{} is no regular file; it can be neither copied nor moved in a staged tree",
+                    place.shown
+                ),
+            ));
+        }
+    };
+    Ok(Node { what, mode: meta.mode, version: 1, created_at_ns: now_ns, updated_at_ns: now_ns, base: None })
 }
