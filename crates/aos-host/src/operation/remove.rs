@@ -115,7 +115,10 @@ impl Walk<'_> {
         let shown = self.live.jail.shown(absolute);
         let fail = |why| crate::fault::refusal(&format!("cannot look into {shown}"), why);
         let dir = open_dir(parent, name).map_err(fail)?;
-        for name in names_in(&dir).map_err(fail)? {
+        let mut names = names_in(&dir).map_err(fail)?;
+        // The first in order is the one to be named, if one is refused.
+        names.sort_unstable();
+        for name in names {
             let Some(meta) = Meta::at(&dir, &name).map_err(fail)? else { continue };
             let below = [absolute, b"/", &name].concat();
             self.judge(&below, &meta)?;

@@ -165,6 +165,6 @@ impl Operation for Discard {
             facts: Vec::new(),
             own_snapshot: false,
         };
-        Ok(Planned::InTree(chosen.cleared(scene.live), ending))
+        Ok(Planned::InTree(chosen.cleared(scene.live, false), ending))
     }
 }

@@ -11,7 +11,7 @@ use aos_model::text;
 use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
 
 use super::land::{base_at, next_version};
-use super::unwind::{contents_of, uncover};
+use super::unwind::{contents_of, is_there, uncover};
 use super::{View, no_tree};
 use crate::change::{Content, Parents, Put, Spot, Step};
 use crate::host::Host;
@@ -81,12 +81,16 @@ impl Chosen {
         self.nodes.iter().map(target).collect()
     }
 
-    /// Taking the chosen nodes out of the tree: what the host's folder holds is seen again.
-    pub(crate) fn cleared(&self, live: &Arc<Live>) -> Vec<Delta> {
+    /// Taking the chosen nodes out of the tree: what the host's folder holds is seen again. What was committed as removed
+    /// need not be.
+    pub(crate) fn cleared(&self, live: &Arc<Live>, committed: bool) -> Vec<Delta> {
         let view = View::now(live).expect("BUG: chosen from a tree");
         let (mut tree, mut net) = (view.tree.clone(), BTreeMap::new());
         for (path, node) in &self.nodes {
-            uncover(&mut tree, &mut net, &view, path, node.base.as_ref());
+            let shows = if committed { !node.is_gone() } else { is_there(node.base.as_ref()) };
+            if shows {
+                uncover(&mut tree, &mut net, &view, path);
+            }
             let before = Some(Box::new(Node::clone(node)));
             net.insert(path.clone(), Delta { path: path.clone(), before, after: None });
         }
@@ -160,7 +164,7 @@ pub(crate) fn commit(
     work.check_bases()?;
     let mut steps = work.removals()?;
     work.puts(&mut steps)?;
-    Ok((steps, next_version(live, chosen.cleared(live))))
+    Ok((steps, next_version(live, chosen.cleared(live, true))))
 }
 
 struct Commit<'a> {

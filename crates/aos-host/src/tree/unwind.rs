@@ -10,6 +10,7 @@ use aos_model::refusal::{Conflict, Refusal};
 use aos_model::vfs::{Base, Delta, Node, Tree, What};
 
 use super::View;
+use super::land::base_now;
 use crate::host::Host;
 use crate::jail::Last;
 use crate::operation::Target;
@@ -119,7 +120,10 @@ impl Unwound {
                     out.conflicts.push(Conflict { path, changed_by });
                 }
                 Left::So(_) | Left::Anyhow => {
-                    goals.insert(path, back.to);
+                    let to = back.to.filter(|node| !is_as_on_disk(live, &path, node));
+                    if !same(now, to.as_deref()) {
+                        goals.insert(path, to);
+                    }
                 }
             }
         }
@@ -143,6 +147,19 @@ fn same(one: Option<&Node>, other: Option<&Node>) -> bool {
         (Some(one), Some(other)) => one.looks_like(other),
         _ => false,
     }
+}
+
+/// A copy of what the host's folder holds there still: the folder itself will do.
+fn is_as_on_disk(live: &Arc<Live>, path: &str, node: &Node) -> bool {
+    let as_found = match (&node.what, &node.base) {
+        (What::File(body), Some(Base::File { hash, mode })) => {
+            body.hash() == Some(hash) && node.mode == *mode
+        }
+        (What::Link { target }, Some(Base::Link { target: found })) => target == found,
+        (What::Dir, Some(Base::Dir)) => node.created_at_ns == node.updated_at_ns,
+        _ => false,
+    };
+    as_found && base_now(live, path).is_ok_and(|(base, _)| Some(base) == node.base)
 }
 
 /// The tool call that touched a path last, after an entry.
@@ -195,8 +212,8 @@ impl Builder<'_> {
                 self.make_way(&path)?;
             }
             let base = self.tree.get(&path).and_then(|node| node.base.clone());
-            if to.is_none() {
-                uncover(&mut self.tree, &mut self.net, self.view, &path, base.as_ref());
+            if to.is_none() && is_there(base.as_ref()) {
+                uncover(&mut self.tree, &mut self.net, self.view, &path);
             }
             let node = to.map(|node| self.renewed(&path, *node));
             // Where something else stands in the way of a file, all of it goes.
@@ -205,7 +222,7 @@ impl Builder<'_> {
                     self.tree.below(&format!("{path}/")).map(|(path, _)| path.to_owned()).collect();
                 below.into_iter().for_each(|path| self.set(path, None));
             }
-            let shows = visible || (node.is_none() && base.is_some_and(|base| base != Base::Absent));
+            let shows = visible || (node.is_none() && is_there(base.as_ref()));
             let list = if shows { &mut out.restored } else { &mut out.deleted };
             list.push(path.clone());
             self.set(path, node);
@@ -275,18 +292,13 @@ fn set(tree: &mut Tree, net: &mut BTreeMap<String, Delta>, view: &View, path: St
     net.insert(path, delta);
 }
 
+pub(super) fn is_there(base: Option<&Base>) -> bool {
+    base.is_some_and(|base| *base != Base::Absent)
+}
+
 /// What the host's folder holds at a path is to be seen again: folders of the tree's own above it, which stand for the
 /// host's, let it through. What else they hide is hidden path by path.
-pub(super) fn uncover(
-    tree: &mut Tree,
-    net: &mut BTreeMap<String, Delta>,
-    view: &View,
-    path: &str,
-    base: Option<&Base>,
-) {
-    if base.is_none_or(|base| *base == Base::Absent) {
-        return;
-    }
+pub(super) fn uncover(tree: &mut Tree, net: &mut BTreeMap<String, Delta>, view: &View, path: &str) {
     let above: Vec<String> = path.match_indices('/').map(|(slash, _)| path[..slash].to_owned()).collect();
     for folder in above {
         if tree.get(&folder).is_some_and(|node| node.base == Some(Base::Dir)) {

@@ -199,11 +199,9 @@ impl Walk<'_> {
         let shown = show(&named);
         match reach(self.allowed, at.root, folder_of(&at.below), &at.below[folder_of(&at.below).len()..]) {
             Err(()) => Err(invalid(format!("{shown}: it is a link that leads outside the allowed roots"))),
-            Ok(_) if !self.follow => Ok(()),
-            Ok(Some(target)) => self.entry(&target, relative, named),
-            Ok(None) => {
-                Err(invalid(format!("Failed to read mounted file {shown}. (the link leads nowhere)")))
-            }
+            Ok(Some(target)) if self.follow => self.entry(&target, relative, named),
+            // Passed over, as is one that leads nowhere or in a circle.
+            Ok(_) => Ok(()),
         }
     }
 
