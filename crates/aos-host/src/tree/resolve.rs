@@ -126,7 +126,7 @@ impl Walk<'_> {
                 Standing::Own(_, meta) | Standing::Base(meta) if meta.kind == Kind::Dir => {
                     self.enter(absolute, &name, &standing)?;
                 }
-                _ => return Ok(self.below(&name, standing)),
+                _ => return Ok(self.below(&name, &standing)),
             }
         }
     }
@@ -256,7 +256,7 @@ impl Walk<'_> {
     }
 
     /// The walk cannot go on: a name is missing, or is no folder.
-    fn below(mut self, name: &[u8], standing: Standing) -> Found {
+    fn below(mut self, name: &[u8], standing: &Standing) -> Found {
         let jail = &self.view.live.jail;
         let mut absolute = [self.at().absolute.as_slice(), b"/", name].concat();
         for next in &self.rest {
@@ -270,7 +270,7 @@ impl Walk<'_> {
         let base = self.place_in(frame.folder, frame.absolute, Vec::new());
         let meta = match standing {
             Standing::Nothing => None,
-            Standing::Own(_, meta) | Standing::Base(meta) => Some(meta),
+            Standing::Own(_, meta) | Standing::Base(meta) => Some(*meta),
         };
         let mut missing = vec![name.to_vec()];
         missing.extend(self.rest);

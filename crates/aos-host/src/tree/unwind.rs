@@ -307,11 +307,11 @@ pub(super) fn uncover(tree: &mut Tree, net: &mut BTreeMap<String, Delta>, view: 
     }
 }
 
+/// A file's content, or nothing where there was none.
+type Bytes = Option<Vec<u8>>;
+
 /// Both sides of a path that an entry changed in the tree, as far as they are to be had.
-pub(crate) fn contents_of(
-    live: &Arc<Live>,
-    delta: &Delta,
-) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>), &'static str> {
+pub(crate) fn contents_of(live: &Arc<Live>, delta: &Delta) -> Result<(Bytes, Bytes), &'static str> {
     let (before, after) = (delta.before.as_deref(), delta.after.as_deref());
     Ok((side(live, delta, before, after)?, side(live, delta, after, before)?))
 }
@@ -321,7 +321,7 @@ fn side(
     delta: &Delta,
     node: Option<&Node>,
     other: Option<&Node>,
-) -> Result<Option<Vec<u8>>, &'static str> {
+) -> Result<Bytes, &'static str> {
     const GONE: &str = "its content is not to be had any more";
     match node.map(|node| &node.what) {
         Some(What::File(body)) => {

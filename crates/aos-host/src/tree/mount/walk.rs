@@ -75,7 +75,7 @@ pub(super) fn plan(allowed: &Allowed<'_>, mount: &HostMount) -> Result<Plan, Ref
     if is_file {
         walk.entry(&source, &name, named)?;
     } else {
-        walk.folder(&source, Vec::new(), named)?;
+        walk.folder(&source, b"", &named)?;
     }
     let mut files = walk.files;
     files.sort_by(|a, b| a.key.cmp(&b.key));
@@ -141,12 +141,12 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// `relative` is the folder's path from where the mount begins.
-    fn folder(&mut self, at: &Reached, relative: Vec<u8>, named: Vec<u8>) -> Result<(), Refusal> {
+    fn folder(&mut self, at: &Reached, relative: &[u8], named: &[u8]) -> Result<(), Refusal> {
         let identity = (at.meta.dev, at.meta.ino);
         if self.folders.contains(&identity) {
             return Ok(());
         }
-        let fail = |why| invalid(format!("Failed to read mounted file {}. ({why})", show(&named)));
+        let fail = |why| invalid(format!("Failed to read mounted file {}. ({why})", show(named)));
         let below: &[u8] = if at.below.is_empty() { b"." } else { &at.below };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let dir = open_beneath(&self.allowed.roots[at.root].fd, below, flags, false).map_err(fail)?;
@@ -156,7 +156,7 @@ impl Walk<'_> {
         for name in names.into_iter().filter(|name| !name.starts_with(TEMPORARY_PREFIX)) {
             let reached = self.look(&dir, at, &name)?;
             let Some(reached) = reached else { continue };
-            self.entry(&reached, &join(&relative, &name), join(&named, &name))?;
+            self.entry(&reached, &join(relative, &name), join(named, &name))?;
         }
         self.folders.pop();
         Ok(())
@@ -182,7 +182,7 @@ impl Walk<'_> {
                         show(&named)
                     )));
                 }
-                self.folder(at, relative.to_vec(), named)
+                self.folder(at, relative, &named)
             }
             Kind::Symlink if self.is_excluded(relative) => Ok(()),
             Kind::Symlink => self.link(at, relative, named),

@@ -174,7 +174,7 @@ pub fn what_cannot_be_mounted() -> Outcome {
     refused_naming(&world, json!({ "host_path": "bytes", "include_glob": ["["] }), "include_glob")?;
     if !is_root() {
         let closed = world.write("closed/file", "x");
-        std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+        std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
         refused_naming(&world, json!({ "host_path": "closed" }), "closed/file")?;
     }
     for unknown in [json!({ "host_path": "bytes", "mode": "rw" }), json!({}), json!({ "host_path": 1 })] {
