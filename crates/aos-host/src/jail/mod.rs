@@ -22,7 +22,7 @@ use rustix::io::Errno;
 pub(crate) use meta::Meta;
 pub(crate) use place::{Dir, Found, Place};
 pub(crate) use resolve::{Last, Resolved, follow_text, link_refused, outside, resolve};
-pub(crate) use source::Source;
+pub(crate) use source::{Held, Source};
 
 /// A folder that a session may work in, held open for the session's life.
 #[derive(Debug)]

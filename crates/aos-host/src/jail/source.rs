@@ -10,10 +10,28 @@ pub(crate) enum Source {
     Disk(Arc<OwnedFd>),
     /// A part of a blob that is in memory.
     Memory {
-        blob: Arc<Vec<u8>>,
+        blob: Arc<Held>,
         from: usize,
         len: usize,
     },
+}
+
+/// Bytes in memory, and what a search would have to find out about them each time.
+#[derive(Debug)]
+pub(crate) struct Held {
+    bytes: Vec<u8>,
+    is_plain: bool,
+}
+
+impl Held {
+    pub(crate) fn new(bytes: Vec<u8>) -> Held {
+        let is_wide = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
+        Held { is_plain: !is_wide && memchr::memchr(0, &bytes).is_none(), bytes }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 impl Source {
@@ -39,7 +57,15 @@ impl Source {
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {
             Source::Disk(_) => None,
-            Source::Memory { blob, from, len } => Some(&blob[*from..from + len]),
+            Source::Memory { blob, from, len } => Some(&blob.bytes[*from..from + len]),
+        }
+    }
+
+    /// Known to hold no NUL, and to be in no encoding that is full of them.
+    pub(crate) fn is_plain(&self) -> bool {
+        match self {
+            Source::Disk(_) => false,
+            Source::Memory { blob, .. } => blob.is_plain,
         }
     }
 

@@ -259,7 +259,8 @@ impl Grep<'_> {
             }
         };
         let mut source = self.reader(task, text.len());
-        let outcome = match look(text, task.named) {
+        let looks = if task.file.is_plain() { Look::Text } else { look(text, task.named) };
+        let outcome = match looks {
             Look::Binary => return Ok(()),
             Look::Text if whole => hand.searcher.search_slice(&hand.matcher, text, &mut *lines),
             Look::Text | Look::Unsure => {

@@ -166,14 +166,15 @@ fn read_names(folder: &Folder, links: bool, scratch: &mut Scratch) -> Result<Nam
         read_disk(folder, &mut all, |_| false, links, scratch)?;
         return Ok(all);
     }
-    let own = folder.shelf.own();
-    let mut known = std::collections::HashSet::with_capacity(own.len());
-    for (name, node) in own {
+    let mut known = std::collections::HashSet::new();
+    for (name, node) in folder.shelf.own() {
         let Some(name) = spelled(name) else { continue };
         if let Some(kind) = kind_of(node) {
             all.add(&name, kind, Some(node), links);
         }
-        known.insert(name);
+        if folder.shelf.fd.is_some() {
+            known.insert(name.into_owned());
+        }
     }
     read_disk(folder, &mut all, |name| known.contains(name), links, scratch)?;
     Ok(all)

@@ -1,5 +1,6 @@
 //! A folder that is searched: on the disk, in the session's tree, or the one over the other.
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -184,6 +185,9 @@ fn read_start(source: &Source, size: u64) -> Option<Vec<u8>> {
 }
 
 /// A name of the tree as the disk would spell it.
-pub(super) fn spelled(name: &str) -> Option<Vec<u8>> {
-    Spelled::parse(name).ok().map(|spelled| spelled.as_bytes().to_vec())
+pub(super) fn spelled(name: &str) -> Option<Cow<'_, [u8]>> {
+    if !name.contains('\\') {
+        return Some(Cow::Borrowed(name.as_bytes()));
+    }
+    Spelled::parse(name).ok().map(|spelled| Cow::Owned(spelled.as_bytes().to_vec()))
 }

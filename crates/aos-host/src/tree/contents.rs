@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::vfs::Body;
 use aos_store::Blobs;
 
-use crate::jail::Source;
+use crate::jail::{Held, Source};
 
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -25,7 +25,7 @@ struct Cache {
 
 #[derive(Debug)]
 struct Cached {
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<Held>,
     used: u64,
 }
 
@@ -55,12 +55,12 @@ impl Contents {
     pub(crate) fn put(&self, bytes: Vec<u8>) -> Result<Body, Refusal> {
         let (blob_ref, size) = (self.blobs.put(&bytes)?, bytes.len() as u64);
         if size <= MEMORY_BYTES_MAX {
-            self.keep(&blob_ref, Arc::new(bytes));
+            self.keep(&blob_ref, Arc::new(Held::new(bytes)));
         }
         Ok(Body::whole(blob_ref, size))
     }
 
-    fn blob(&self, shown: &str, body: &Body) -> Result<Arc<Vec<u8>>, Refusal> {
+    fn blob(&self, shown: &str, body: &Body) -> Result<Arc<Held>, Refusal> {
         let mut cache = self.cache.lock().expect("BUG: nobody panics with the cache");
         cache.clock += 1;
         let now = cache.clock;
@@ -70,13 +70,13 @@ impl Contents {
         }
         drop(cache);
         let read = self.blobs.read(&body.blob_ref, u64::MAX)?.ok_or_else(|| lost(shown, body))?;
-        let bytes = Arc::new(read);
+        let bytes = Arc::new(Held::new(read));
         self.keep(&body.blob_ref, bytes.clone());
         Ok(bytes)
     }
 
     /// Keeps a blob at hand; those that were not used for the longest time make room for it.
-    pub(crate) fn keep(&self, blob_ref: &str, bytes: Arc<Vec<u8>>) {
+    pub(crate) fn keep(&self, blob_ref: &str, bytes: Arc<Held>) {
         let mut cache = self.cache.lock().expect("BUG: nobody panics with the cache");
         if bytes.len() > TREE_CACHE_BYTES_MAX / 2 {
             return;

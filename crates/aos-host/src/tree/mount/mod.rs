@@ -7,11 +7,10 @@
 mod reach;
 mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use aos_model::limits::{MOUNTS_MAX, ROOTS_MAX, VFS_MOUNT_ENTRIES_SHOWN};
 use aos_model::path::{Spelled, show};
@@ -19,10 +18,11 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{HostMount, VfsTarget};
 use aos_model::state::MountShown;
 use aos_model::vfs::{Body, Delta, Node, What};
+use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
 
 use crate::host::Host;
-use crate::jail::{Root, Source, open_beneath};
+use crate::jail::{Held, Root, open_beneath};
 use walk::File;
 
 /// Where mounts may come from.
@@ -47,11 +47,11 @@ pub(crate) fn mount(
     let mut nodes = BTreeMap::new();
     let mut shown = Vec::new();
     for mount in mounts {
-        let plan = walk::plan(&allowed, mount)?;
-        let bodies = read(host, &allowed, &plan.files)?;
-        shown.push(describe(mount, &plan, target.show_host_paths == Some(true)));
-        for (file, body) in plan.files.into_iter().zip(bodies) {
-            place(&mut nodes, &file.key, body, now_ns);
+        let (mount_path, files) = copy(host, &allowed, mount)?;
+        shown.push(describe(mount, mount_path, &files, target.show_host_paths == Some(true)));
+        let mut folder = String::new();
+        for (file, body) in files {
+            place(&mut nodes, &mut folder, file.key, body, now_ns);
         }
     }
     let delta = |(path, node): (String, Node)| Delta { path, before: None, after: Some(Box::new(node)) };
@@ -74,8 +74,8 @@ fn invalid(why: impl Into<String>) -> Refusal {
     Refusal::new(Code::InvalidMount, why)
 }
 
-/// A later mount overwrites, folders merge, and no path is both a file and a folder.
-fn place(nodes: &mut BTreeMap<String, Node>, key: &str, body: Body, now_ns: u64) {
+/// A later mount overwrites, folders merge, and no path is both a file and a folder. `folder` is the one of the file before.
+fn place(nodes: &mut BTreeMap<String, Node>, folder: &mut String, key: String, body: Body, now_ns: u64) {
     let node = |what, mode| Node {
         what,
         mode,
@@ -84,13 +84,17 @@ fn place(nodes: &mut BTreeMap<String, Node>, key: &str, body: Body, now_ns: u64)
         updated_at_ns: now_ns,
         base: None,
     };
-    for (slash, _) in key.match_indices('/') {
-        if !nodes.get(&key[..slash]).is_some_and(Node::is_dir) {
-            nodes.insert(key[..slash].to_owned(), node(What::Dir, 0o755));
+    let own = &key[..key.rfind('/').unwrap_or(0)];
+    if own != folder {
+        own.clone_into(folder);
+        for (slash, _) in key.match_indices('/') {
+            if !nodes.get(&key[..slash]).is_some_and(Node::is_dir) {
+                nodes.insert(key[..slash].to_owned(), node(What::Dir, 0o755));
+            }
         }
     }
-    if nodes.insert(key.to_owned(), node(What::File(body), 0o644)).is_some_and(|old| old.is_dir()) {
-        let prefix = format!("{key}/");
+    let prefix = format!("{key}/");
+    if nodes.insert(key, node(What::File(body), 0o644)).is_some_and(|old| old.is_dir()) {
         let below = nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
         let below: Vec<String> = below.map(|(path, _)| path.clone()).collect();
         below.iter().for_each(|path| {
@@ -100,10 +104,10 @@ fn place(nodes: &mut BTreeMap<String, Node>, key: &str, body: Body, now_ns: u64)
 }
 
 /// The mount as a model is told of it. Where on the host it lies is the operator's to tell.
-fn describe(mount: &HostMount, plan: &walk::Plan, show_host: bool) -> MountShown {
-    let prefix = if plan.mount_path.is_empty() { String::new() } else { format!("{}/", plan.mount_path) };
+fn describe(mount: &HostMount, mount_path: String, files: &[(File, Body)], show_host: bool) -> MountShown {
+    let prefix = if mount_path.is_empty() { String::new() } else { format!("{mount_path}/") };
     let mut entries: Vec<String> = Vec::new();
-    for file in &plan.files {
+    for (file, _) in files {
         let name = file.key.strip_prefix(&prefix).unwrap_or(&file.key);
         let entry = name.split_once('/').map_or_else(|| name.to_owned(), |(folder, _)| format!("{folder}/"));
         if entries.last() != Some(&entry) {
@@ -114,7 +118,7 @@ fn describe(mount: &HostMount, plan: &walk::Plan, show_host: bool) -> MountShown
     entries.dedup();
     let more = entries.len().saturating_sub(VFS_MOUNT_ENTRIES_SHOWN) as u64;
     entries.truncate(VFS_MOUNT_ENTRIES_SHOWN);
-    let mount_path = if plan.mount_path.is_empty() { "/".to_owned() } else { plan.mount_path.clone() };
+    let mount_path = if mount_path.is_empty() { "/".to_owned() } else { mount_path };
     let shown = if show_host { mount.host_path.clone() } else { mount_path.clone() };
     MountShown { mount_path, shown, entries, more }
 }
@@ -123,47 +127,103 @@ fn describe(mount: &HostMount, plan: &walk::Plan, show_host: bool) -> MountShown
 const SHARE_BYTES: u64 = 2 << 20;
 const SHARE_FILES: usize = 512;
 
-/// The contents of all files, in their order.
-fn read(host: &Host, allowed: &Allowed<'_>, files: &[File]) -> Result<Vec<Body>, Refusal> {
-    let mut shares: Vec<&[File]> = Vec::new();
-    let (mut start, mut bytes) = (0, 0);
-    for (index, file) in files.iter().enumerate() {
-        if index > start && (bytes + file.size > SHARE_BYTES || index - start >= SHARE_FILES) {
-            shares.push(&files[start..index]);
-            (start, bytes) = (index, 0);
-        }
-        bytes += file.size;
-    }
-    shares.push(&files[start..]);
-    let next = AtomicUsize::new(0);
-    let done: Mutex<BTreeMap<usize, Result<Vec<Body>, Refusal>>> = Mutex::default();
-    let work = || {
-        while let Some((index, share)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, shares.get(i)?)))
-        {
-            let outcome = read_share(host, allowed, share);
-            done.lock().expect("BUG: nobody panics handing in").insert(index, outcome);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..host.machine.cores.min(shares.len()) {
-            // Where no thread is to be had, fewer hands do the same work.
-            let _ = std::thread::Builder::new().name("mount".into()).spawn_scoped(scope, work);
-        }
-        work();
-    });
-    let mut bodies = Vec::with_capacity(files.len());
-    for outcome in done.into_inner().expect("BUG: nobody panics handing in").into_values() {
-        // The first in path order is the one to tell.
-        bodies.extend(outcome?);
-    }
-    Ok(bodies)
+/// Files and where their contents are.
+type Copied = Vec<(File, Body)>;
+
+/// What the walk found and nobody has read yet.
+#[derive(Default)]
+struct Shares {
+    waiting: VecDeque<(usize, Vec<File>)>,
+    handed_out: usize,
+    /// The walk is over.
+    complete: bool,
 }
 
-fn read_share(host: &Host, allowed: &Allowed<'_>, files: &[File]) -> Result<Vec<Body>, Refusal> {
-    let size = files.iter().map(|file| file.size as usize).sum();
-    let mut blob: Vec<u8> = Vec::with_capacity(size);
-    for file in files {
+/// Files on their way from the walk to the hands that read them.
+struct Reading<'a> {
+    host: &'a Host,
+    allowed: &'a Allowed<'a>,
+    shares: Mutex<Shares>,
+    more: Condvar,
+    done: Mutex<BTreeMap<usize, Result<Copied, Refusal>>>,
+}
+
+impl Reading<'_> {
+    fn hand_out(&self, share: Vec<File>) {
+        let mut shares = self.shares.lock().expect("BUG: nobody panics handing out");
+        let number = shares.handed_out;
+        shares.handed_out += 1;
+        shares.waiting.push_back((number, share));
+        self.more.notify_one();
+    }
+
+    /// The walk is over; where it failed, nothing more is read.
+    fn complete(&self, well: bool) {
+        let mut shares = self.shares.lock().expect("BUG: nobody panics handing out");
+        shares.complete = true;
+        if !well {
+            shares.waiting.clear();
+        }
+        self.more.notify_all();
+    }
+
+    fn work(&self) {
+        loop {
+            let mut shares = self.shares.lock().expect("BUG: nobody panics handing out");
+            let (number, share) = loop {
+                match shares.waiting.pop_front() {
+                    Some(share) => break share,
+                    None if shares.complete => return,
+                    None => shares = self.more.wait(shares).expect("BUG: nobody panics handing out"),
+                }
+            };
+            drop(shares);
+            let outcome = read_share(self.host, self.allowed, share);
+            self.done.lock().expect("BUG: nobody panics handing in").insert(number, outcome);
+        }
+    }
+}
+
+/// One mount: the walk goes ahead, other hands read behind it. What the walk complains of is told first, then the first
+/// file in its order that could not be read.
+fn copy(host: &Host, allowed: &Allowed<'_>, mount: &HostMount) -> Result<(String, Copied), Refusal> {
+    let reading =
+        Reading { host, allowed, shares: Mutex::default(), more: Condvar::new(), done: Mutex::default() };
+    let mount_path = std::thread::scope(|scope| {
+        for _ in 1..host.machine.cores {
+            // Where no thread is to be had, fewer hands do the same work.
+            let _ = std::thread::Builder::new().name("mount".into()).spawn_scoped(scope, || reading.work());
+        }
+        let (mut share, mut bytes) = (Vec::new(), 0);
+        let walked = walk::walk(allowed, mount, &mut |file: File| {
+            if !share.is_empty() && (bytes + file.size > SHARE_BYTES || share.len() >= SHARE_FILES) {
+                reading.hand_out(std::mem::take(&mut share));
+                bytes = 0;
+            }
+            bytes += file.size;
+            share.push(file);
+        });
+        if walked.is_ok() && !share.is_empty() {
+            reading.hand_out(share);
+        }
+        reading.complete(walked.is_ok());
+        if walked.is_ok() {
+            reading.work();
+        }
+        walked
+    })?;
+    let mut files = Vec::new();
+    for outcome in reading.done.into_inner().expect("BUG: nobody panics handing in").into_values() {
+        files.extend(outcome?);
+    }
+    files.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
+    Ok((mount_path, files))
+}
+
+fn read_share(host: &Host, allowed: &Allowed<'_>, files: Vec<File>) -> Result<Copied, Refusal> {
+    let size: u64 = files.iter().map(|file| file.size + 1).sum();
+    let mut blob: Vec<u8> = Vec::with_capacity(size as usize);
+    for file in &files {
         let from = blob.len();
         read_file(allowed, file, &mut blob)?;
         if std::str::from_utf8(&blob[from..]).is_err() {
@@ -171,14 +231,15 @@ fn read_share(host: &Host, allowed: &Allowed<'_>, files: &[File]) -> Result<Vec<
         }
     }
     let blob_ref = host.blobs.put(&blob)?;
-    host.contents.keep(&blob_ref, std::sync::Arc::new(blob));
-    let mut at = 0;
-    let body = |file: &File| {
-        let offset_bytes = (files.len() > 1).then_some(at);
+    host.contents.keep(&blob_ref, Arc::new(Held::new(blob)));
+    let (mut at, alone) = (0, files.len() == 1);
+    let body = |file: File| {
+        let offset_bytes = (!alone).then_some(at);
         at += file.size;
-        Body { blob_ref: blob_ref.clone(), size_bytes: file.size, offset_bytes }
+        let body = Body { blob_ref: blob_ref.clone(), size_bytes: file.size, offset_bytes };
+        (file, body)
     };
-    Ok(files.iter().map(body).collect())
+    Ok(files.into_iter().map(body).collect())
 }
 
 /// Exactly as many bytes as the walk counted: the budget was judged by them.
@@ -189,25 +250,25 @@ fn read_file(allowed: &Allowed<'_>, file: &File, blob: &mut Vec<u8>) -> Result<(
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
     let root = &allowed.roots[file.root];
     let opened = open_beneath(&root.fd, file.below.as_slice(), flags, false).map_err(|why| failed(&why))?;
-    let source = Source::disk(opened);
-    let (start, mut at) = (blob.len(), 0);
-    // One byte more than it had: a file that grew is told.
-    blob.resize(start + file.size as usize + 1, 0);
+    let start = blob.len();
     loop {
-        match source.read_at(&mut blob[start + at..], at as u64) {
-            Ok(0) => break,
-            Ok(n) => at += n,
+        // One byte more than it had: a file that grew is told.
+        blob.reserve_exact((file.size as usize + 1).saturating_sub(blob.len() - start));
+        let wanted = file.size as usize + 1 - (blob.len() - start);
+        let at = (blob.len() - start) as u64;
+        match rustix::io::pread(&opened, spare_capacity(blob), at) {
+            Ok(n) if n < wanted => break,
+            Ok(_) => {}
             Err(rustix::io::Errno::INTR) => {}
             Err(why) => return Err(failed(&why)),
         }
-        if at as u64 > file.size {
+        if (blob.len() - start) as u64 > file.size {
             break;
         }
     }
-    if at as u64 != file.size {
+    if (blob.len() - start) as u64 != file.size {
         return Err(failed(&"it changed while it was read"));
     }
-    blob.truncate(start + at);
     Ok(())
 }
 

@@ -29,12 +29,12 @@ pub(super) struct File {
     pub(super) size: u64,
 }
 
-pub(super) struct Plan {
-    pub(super) mount_path: String,
-    pub(super) files: Vec<File>,
-}
-
-pub(super) fn plan(allowed: &Allowed<'_>, mount: &HostMount) -> Result<Plan, Refusal> {
+/// Shows what a mount brings, file by file. Returns where in the tree it is mounted.
+pub(super) fn walk(
+    allowed: &Allowed<'_>,
+    mount: &HostMount,
+    take: &mut dyn FnMut(File),
+) -> Result<String, Refusal> {
     let text = mount.host_path.trim();
     if text.is_empty() {
         return Err(invalid("Host mount path must not be empty."));
@@ -68,7 +68,10 @@ pub(super) fn plan(allowed: &Allowed<'_>, mount: &HostMount) -> Result<Plan, Ref
         exclude: globs(&mount.exclude_glob, "exclude_glob")?,
         mount_path: mount_path.as_str(),
         folders: Vec::new(),
-        files: Vec::new(),
+        files: 0,
+        bytes: 0,
+        bytes_max: mount.max_bytes.unwrap_or(VFS_MOUNT_BYTES_DEFAULT),
+        take,
     };
     let name = relative[folder_of(&relative).len()..].strip_prefix(b"/").unwrap_or(&relative).to_vec();
     let named = spelled.as_bytes().to_vec();
@@ -77,10 +80,7 @@ pub(super) fn plan(allowed: &Allowed<'_>, mount: &HostMount) -> Result<Plan, Ref
     } else {
         walk.folder(&source, b"", &named)?;
     }
-    let mut files = walk.files;
-    files.sort_by(|a, b| a.key.cmp(&b.key));
-    within_budget(&files, mount.max_bytes.unwrap_or(VFS_MOUNT_BYTES_DEFAULT))?;
-    Ok(Plan { mount_path: show(mount_path.as_str().as_bytes()), files })
+    Ok(show(mount_path.as_str().as_bytes()))
 }
 
 /// Where the mount begins: the first allowed root that has it.
@@ -113,21 +113,6 @@ fn globs(patterns: &[String], field: &str) -> Result<GlobSet, Refusal> {
     set.build().map_err(|why| bad(&why.kind()))
 }
 
-/// In path order: the first file that does not fit is named.
-fn within_budget(files: &[File], bytes_max: u64) -> Result<(), Refusal> {
-    let mut bytes: u64 = 0;
-    for file in files {
-        bytes = bytes.saturating_add(file.size);
-        if bytes > bytes_max {
-            return Err(invalid(format!(
-                "{}: Host mount exceeded the configured byte budget. With it there are {bytes} bytes, {bytes_max} are allowed; raise `max_bytes` or choose fewer files",
-                file.shown()
-            )));
-        }
-    }
-    Ok(())
-}
-
 struct Walk<'a> {
     allowed: &'a Allowed<'a>,
     follow: bool,
@@ -136,7 +121,10 @@ struct Walk<'a> {
     mount_path: &'a str,
     /// The folders that the walk is in, for links that lead back.
     folders: Vec<(u64, u64)>,
-    files: Vec<File>,
+    files: usize,
+    bytes: u64,
+    bytes_max: u64,
+    take: &'a mut dyn FnMut(File),
 }
 
 impl Walk<'_> {
@@ -210,13 +198,28 @@ impl Walk<'_> {
         let path = VfsPath::parse(&text)
             .map_err(|refusal| invalid(format!("{}: {}", show(&named), refusal.message)))?;
         let key = show(path.as_str().as_bytes());
-        if self.files.len() >= VFS_MOUNT_FILES_MAX {
+        self.count(at.meta.size, &named)?;
+        (self.take)(File { key, root: at.root, below: at.below.clone(), named, size: at.meta.size });
+        Ok(())
+    }
+
+    /// Names are taken in order: the first file that does not fit is always the same.
+    fn count(&mut self, size: u64, named: &[u8]) -> Result<(), Refusal> {
+        (self.files, self.bytes) = (self.files + 1, self.bytes.saturating_add(size));
+        if self.files > VFS_MOUNT_FILES_MAX {
             return Err(invalid(format!(
                 "{}: a mount brings at most {VFS_MOUNT_FILES_MAX} files",
-                show(&named)
+                show(named)
             )));
         }
-        self.files.push(File { key, root: at.root, below: at.below.clone(), named, size: at.meta.size });
+        if self.bytes > self.bytes_max {
+            return Err(invalid(format!(
+                "{}: Host mount exceeded the configured byte budget. With it there are {} bytes, {} are allowed; raise `max_bytes` or choose fewer files",
+                show(named),
+                self.bytes,
+                self.bytes_max
+            )));
+        }
         Ok(())
     }
 
