@@ -101,7 +101,7 @@ impl Product {
         Ok(receipt)
     }
 
-    fn open(&mut self, target: Value) -> anyhow::Result<()> {
+    fn open(&mut self, target: &Value) -> anyhow::Result<()> {
         let receipt = self.ask("host.session.open", json!({ "target": { "vfs": target } }))?;
         self.session = receipt["session_id"].as_str().context("no session")?.to_owned();
         Ok(())
@@ -123,7 +123,7 @@ fn mounting(
     let peer = if options.no_peers { Err(anyhow::anyhow!("--no-peers")) } else { original() };
     for round in 0..=options.rounds {
         let mut sample = if round == 0 { Sample::default() } else { std::mem::take(&mut ours) };
-        sample.time(|| product.open(target.clone()))?;
+        sample.time(|| product.open(&target))?;
         if round > 0 {
             ours = sample;
         }
@@ -189,7 +189,7 @@ fn searching(
     rg: &Path,
     product: &mut Product,
 ) -> anyhow::Result<()> {
-    product.open(json!({ "allowed_roots": [root], "mounts": [{ "host_path": ".", "mount_path": "/" }] }))?;
+    product.open(&json!({ "allowed_roots": [root], "mounts": [{ "host_path": ".", "mount_path": "/" }] }))?;
     for (name, pattern) in PATTERNS {
         let grep = json!({ "pattern": pattern, "max_results": 1_000_000 });
         let command = || {
@@ -220,7 +220,7 @@ const SIZES: [usize; 2] = [100, 100_000];
 fn writing(options: &Options, report: &mut Report, product: &mut Product) -> anyhow::Result<()> {
     let mut sessions = Vec::new();
     for files in SIZES {
-        product.open(json!({}))?;
+        product.open(&json!({}))?;
         fill(product, files)?;
         sessions.push(product.session.clone());
     }

@@ -282,7 +282,7 @@ impl Site {
         sync: bool,
     ) -> Result<bool, Errno> {
         if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
-            return Ok(true);
+            return self.close(before);
         }
         if !self.fetch(temporary, bank, kept, before, sync)? {
             return Ok(false);
@@ -294,13 +294,26 @@ impl Site {
             self.name.as_slice(),
             RenameFlags::NOREPLACE,
         ) {
-            Ok(()) => Ok(true),
+            Ok(()) => self.close(before),
             Err(Errno::EXIST) => {
                 bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
                 Ok(false)
             }
             Err(why) => Err(why),
         }
+    }
+
+    /// A folder that is back and was open for the moment of a move is closed again.
+    fn close(&self, before: &Seen) -> Result<bool, Errno> {
+        let opened = |here: &Meta| before.is(here) && here.mode == before.mode | bank::OWNER_WRITES;
+        if before.kind == Kind::Dir
+            && self.here()?.is_some_and(|here| here.mode != before.mode && opened(&here))
+        {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let held = rustix::fs::openat(&self.dir, self.name.as_slice(), flags, Mode::empty())?;
+            bank::set_mode(&held, before.mode)?;
+        }
+        Ok(true)
     }
 
     #[expect(clippy::too_many_arguments, reason = "a mark's fields, taken apart once")]
@@ -315,20 +328,14 @@ impl Site {
         sync: bool,
     ) -> Result<bool, Errno> {
         if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
-            return Ok(true);
+            return self.close(before);
         }
         if !to.here()?.is_some_and(|there| before.is_or_was_copied_to(&there)) {
             return self.unrenamed(before);
         }
         let Some(replaced) = replaced else {
-            return match rustix::fs::renameat_with(
-                &to.dir,
-                to.name.as_slice(),
-                &self.dir,
-                self.name.as_slice(),
-                RenameFlags::NOREPLACE,
-            ) {
-                Ok(()) => Ok(true),
+            return match bank::shift(&to.dir, &to.name, &self.dir, &self.name, RenameFlags::NOREPLACE) {
+                Ok(()) => self.close(before),
                 Err(Errno::EXIST) => Ok(false),
                 Err(why) => Err(why),
             };
@@ -374,7 +381,7 @@ impl Site {
         let _ = bank::remove_any(bank, format!("{kept}.part").as_bytes());
         let Some(meta) = Meta::at(bank, kept.as_bytes())? else { return Ok(false) };
         bank::remove_any(&self.dir, temporary.as_bytes())?;
-        match rustix::fs::renameat_with(bank, kept, &self.dir, temporary, RenameFlags::NOREPLACE) {
+        match bank::shift(bank, kept.as_bytes(), &self.dir, temporary.as_bytes(), RenameFlags::NOREPLACE) {
             Ok(()) => Ok(true),
             Err(Errno::XDEV) => {
                 bank::copy(bank, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;

@@ -146,7 +146,7 @@ pub(super) fn discard(live: &Arc<Live>, request: &StagedDiscard) -> Result<Disca
 
 impl Operation for Discard {
     fn targets(&self) -> Vec<Target> {
-        self.0.paths().iter().map(|path| Target::new(path, Op::Write, Last::Itself)).collect()
+        self.0.paths().iter().map(|path| Target::new(path, Op::Write, Last::NoLinks)).collect()
     }
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {

@@ -52,7 +52,7 @@ impl Bring {
         let seqs: Vec<u64> = touches.iter().map(|touch| touch.seq).collect();
         let unwound = Unwound::read(host, live, &seqs, only)?;
         let of_files: Vec<Touch> = touches.iter().filter(|touch| !touch.in_tree).cloned().collect();
-        let goals = Goals::read(host, live, &of_files, only)?;
+        let goals = Goals::read(host, live, &of_files, only.filter(|_| !of_files.is_empty()))?;
         let mut targets: Vec<Target> = goals.targets().into_iter().map(Target::on_disk).collect();
         let on_disk = targets.len();
         targets.extend(unwound.targets());

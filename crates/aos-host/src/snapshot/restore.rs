@@ -54,8 +54,11 @@ pub(super) struct Goal {
 #[derive(Debug)]
 pub(super) enum Aim {
     Kept(Kept),
-    /// The folder or file that is at the other path now.
-    From(String),
+    /// The folder or file that is at the other path now. A folder may have looked otherwise.
+    From {
+        path: String,
+        look: Option<Look>,
+    },
     /// It is in its place, but looked otherwise.
     Look(Look),
 }
@@ -97,7 +100,7 @@ impl Goals {
             let reached = now_at(&unwound, &leaving, &path);
             let is_new = reached.is_none();
             let now_at = reached.unwrap_or_else(|| path.clone());
-            let expected_there = if let Aim::From(from) = &aim { left(&unwound, from) } else { None };
+            let expected_there = if let Aim::From { path, .. } = &aim { left(&unwound, path) } else { None };
             let expected = if is_new { None } else { left(&unwound, &now_at) };
             goals.push(Goal { path, now_at, is_new, aim, expected, expected_there });
         }
@@ -116,13 +119,13 @@ impl Goals {
 
     /// The paths of what goes and of each goal, for the jail and the policy.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let named = |text: &str, op| match Target::new(text, op, Last::Itself) {
+        let named = |text: &str, op| match Target::new(text, op, Last::NoLinks) {
             target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.of_its_own(),
             target => target,
         };
         let mut targets: Vec<Target> = self.gone.iter().map(|gone| named(&gone.path, Op::Remove)).collect();
         for goal in &self.paths {
-            let other = if let Aim::From(from) = &goal.aim { from } else { &goal.path };
+            let other = if let Aim::From { path, .. } = &goal.aim { path } else { &goal.path };
             targets.extend([&goal.now_at, other].map(|path| named(path, Op::Write)));
         }
         targets
@@ -205,7 +208,7 @@ impl Task<'_> {
     /// What comes from the other path.
     pub(super) fn coming(&self) -> Option<Meta> {
         match &self.goal.aim {
-            Aim::From(from) => standing(self.other, from),
+            Aim::From { path, .. } => standing(self.other, path),
             Aim::Kept(_) | Aim::Look(_) => None,
         }
     }
@@ -261,7 +264,7 @@ fn stays(unwound: &Unwound, path: &str, from: &str) -> bool {
 
 /// A path of the request as receipts show it.
 fn shown(live: &Arc<Live>, path: &str) -> Result<String, Refusal> {
-    let literal = crate::jail::resolve(live, path, Last::Itself)?.literal;
+    let literal = crate::jail::resolve(live, path, Last::NoLinks)?.literal;
     Ok(live.jail.shown(&literal))
 }
 
@@ -312,7 +315,7 @@ impl Manifests<'_> {
             Node::Current { path: from, look } if stays(unwound, path, &from) => look.map(Aim::Look),
             // What lies below a folder that moves goes with it.
             Node::Current { .. } if !unwound.before.contains_key(path) => None,
-            Node::Current { path: from, .. } => Some(Aim::From(from)),
+            Node::Current { path, look } => Some(Aim::From { path, look }),
         })
     }
 

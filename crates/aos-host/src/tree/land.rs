@@ -268,7 +268,7 @@ impl<'a> Work<'a> {
     /// A path and everything below it, as it stands by now.
     fn all_from(&self, at: &Spot) -> Result<Vec<(Place, Meta)>, Refusal> {
         let view = self.view.with(self.tree.clone());
-        let found = super::resolve(&view, Some(&at.shown), Last::Itself)?.found;
+        let found = super::resolve(&view, Some(&at.shown), Last::NoLinks)?.found;
         let (place, meta) = found.existing()?;
         let mut all = vec![(place.clone(), meta)];
         if meta.kind == Kind::Dir {
@@ -354,7 +354,7 @@ impl<'a> Work<'a> {
 
 /// What the host's folder holds at a path now.
 pub(super) fn base_now(live: &Arc<Live>, key: &str) -> Result<(Base, Found), Refusal> {
-    let found = jail::resolve(live, key, Last::Itself)?.found;
+    let found = jail::resolve(live, key, Last::NoLinks)?.found;
     let base = base_at(&found)?;
     Ok((base, found))
 }

@@ -118,7 +118,7 @@ impl Walk<'_> {
             let is_last = self.rest.is_empty();
             match &standing {
                 Standing::Own(_, meta) | Standing::Base(meta)
-                    if meta.kind == Kind::Symlink && !(is_last && self.last == Last::Itself) =>
+                    if meta.kind == Kind::Symlink && self.follows(is_last) =>
                 {
                     self.follow(&absolute, &name, &standing)?;
                 }
@@ -128,6 +128,14 @@ impl Walk<'_> {
                 }
                 _ => return Ok(self.below(&name, &standing)),
             }
+        }
+    }
+
+    fn follows(&self, is_last: bool) -> bool {
+        match self.last {
+            Last::Follow => true,
+            Last::Itself => !is_last,
+            Last::NoLinks => false,
         }
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn changes(live: &Arc<Live>, paths: Option<&[String]>) -> Result<Chos
     let view = View::now(live).filter(|view| view.layer().is_staged).ok_or_else(no_tree)?;
     let mut roots = Vec::new();
     for path in paths.into_iter().flatten() {
-        let found = super::resolve(&view, Some(path), Last::Itself)?.found;
+        let found = super::resolve(&view, Some(path), Last::NoLinks)?.found;
         let key = view.key(found.absolute());
         let touched = key.is_empty()
             || view.tree.get(&key).is_some()
@@ -77,7 +77,7 @@ impl Chosen {
     pub(crate) fn targets(&self) -> Vec<Target> {
         let op = |node: &Node| if node.is_gone() { Op::Remove } else { Op::Write };
         let target =
-            |(path, node): (&String, &Arc<Node>)| Target::new(path, op(node), Last::Itself).on_disk();
+            |(path, node): (&String, &Arc<Node>)| Target::new(path, op(node), Last::NoLinks).on_disk();
         self.nodes.iter().map(target).collect()
     }
 

@@ -51,7 +51,7 @@ impl Unwound {
     /// What the entries of these numbers, in order, did to the session's tree. With `only`, those paths and below.
     pub(crate) fn read(
         host: &Host,
-        live: &Live,
+        live: &Arc<Live>,
         seqs: &[u64],
         only: Option<&[String]>,
     ) -> Result<Unwound, Refusal> {
@@ -66,11 +66,14 @@ impl Unwound {
                 }
             })?;
         }
-        if let Some(only) = only {
-            let only: Vec<&str> = only.iter().map(|path| path.trim_matches('/')).collect();
-            let wanted = |path: &str| {
-                only.iter().any(|root| *root == "." || root.is_empty() || snapshot::is_or_below(path, root))
+        if let (Some(only), Some(view)) = (only, View::now(live)) {
+            let key = |path: &String| {
+                let literal = super::resolve(&view, Some(path), Last::NoLinks)?.literal;
+                Ok(view.key(&literal))
             };
+            let only = only.iter().map(key).collect::<Result<Vec<String>, Refusal>>()?;
+            let wanted =
+                |path: &str| only.iter().any(|root| root.is_empty() || snapshot::is_or_below(path, root));
             unwound.paths.retain(|path, _| wanted(path));
         }
         Ok(unwound)
@@ -102,7 +105,7 @@ impl Unwound {
             Some(node) if !node.is_gone() => Op::Write,
             _ => Op::Remove,
         };
-        self.paths.iter().map(|(path, back)| Target::new(path, op(back), Last::Itself)).collect()
+        self.paths.iter().map(|(path, back)| Target::new(path, op(back), Last::NoLinks)).collect()
     }
 
     pub(crate) fn plan(self, host: &Host, live: &Arc<Live>, force: bool) -> Result<Restaged, Refusal> {
@@ -252,7 +255,7 @@ impl Builder<'_> {
         for slash in above {
             let folder = &path[..slash];
             let view = self.view.with(self.tree.clone());
-            let found = super::resolve(&view, Some(folder), Last::Itself)?.found;
+            let found = super::resolve(&view, Some(folder), Last::NoLinks)?.found;
             match found.existing() {
                 Ok((_, meta)) if meta.kind == Kind::Dir => {}
                 Ok((place, _)) => {

@@ -139,7 +139,9 @@ impl Walk<'_> {
 
     fn ask_and_kill(&mut self, call: &Value) -> Result<Option<Value>, Wrong> {
         let daemon = self.daemon.take().ok_or_else(|| "no daemon".to_owned())?;
-        let moment = Duration::from_micros(self.random.below(4_000) as u64);
+        // Commands take longer than the rest, and most of it before anything lands.
+        let moment_us_max = if call["kind"] == acts::COMMAND { 25_000 } else { 4_000 };
+        let moment = Duration::from_micros(self.random.below(moment_us_max) as u64);
         let wire = &mut self.wire;
         let answer = std::thread::scope(|scope| {
             let asking = scope.spawn(move || wire.call("effect.call", call));
@@ -180,6 +182,7 @@ impl Walk<'_> {
             let (kind, params) = acts::next(&mut self.random, &self.now, self.number);
             let answer = self.ask(kind, params, given.as_deref(), kill && number + 1 == count)?;
             self.tally.mutations += 1;
+            self.tally.commands += u64::from(kind == acts::COMMAND);
             let found = copy_of(&self.root);
             if !answer.is("ok") {
                 self.tally.refused += 1;
@@ -387,8 +390,13 @@ impl Walk<'_> {
         let Some(path) = files.first() else { return self.turn(false) };
         let on_disk = tree::on_disk(&self.root, path);
         let content = std::fs::read(&on_disk).map_err(|why| why.to_string())?;
+        let changed_at = std::fs::metadata(&on_disk).and_then(|meta| meta.modified());
+        let changed_at = changed_at.map_err(|why| why.to_string())?;
         let outside = [content.as_slice(), b"somebody else's line\n"].concat();
-        std::fs::write(&on_disk, outside).map_err(|why| why.to_string())?;
+        if std::fs::write(&on_disk, outside).is_err() {
+            // One that even its owner may not write.
+            return self.turn(false);
+        }
         let before = copy_of(&self.root);
         let answer = self.ask("host.fs.rollback", json!({}), None, false)?;
         self.tally.conflicts += 1;
@@ -397,7 +405,12 @@ impl Walk<'_> {
         ensure(differing(&before, &found).is_empty() && touched(&before, &found).is_empty(), || {
             format!("a conflict, and yet: {}", explain(&before, &found))
         })?;
-        std::fs::write(&on_disk, content).map_err(|why| why.to_string())?;
+        // All is as before, its time too: by that a file is known again which only moved.
+        let put_back = || {
+            std::fs::write(&on_disk, content)?;
+            std::fs::File::options().append(true).open(&on_disk)?.set_modified(changed_at)
+        };
+        put_back().map_err(|why| why.to_string())?;
         self.now = copy_of(&self.root);
         Ok(())
     }
