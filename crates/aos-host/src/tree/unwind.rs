@@ -197,8 +197,9 @@ impl Builder<'_> {
         goals: BTreeMap<String, Option<Box<Node>>>,
         out: &mut Restaged,
     ) -> Result<(), Refusal> {
+        let goes = |to: &Option<Box<Node>>| to.as_ref().is_none_or(|node| node.is_gone());
         let going: BTreeSet<&str> =
-            goals.iter().filter(|(_, to)| to.is_none()).map(|(path, _)| path.as_str()).collect();
+            goals.iter().filter(|(_, to)| goes(to)).map(|(path, _)| path.as_str()).collect();
         // A folder that was made, and in which others put something since, stays.
         let stays: BTreeSet<String> = going
             .iter()
@@ -220,10 +221,8 @@ impl Builder<'_> {
             }
             let node = to.map(|node| self.renewed(&path, *node));
             // Where something else stands in the way of a file, all of it goes.
-            if node.as_ref().is_some_and(|node| !node.is_dir()) {
-                let below: Vec<String> =
-                    self.tree.below(&format!("{path}/")).map(|(path, _)| path.to_owned()).collect();
-                below.into_iter().for_each(|path| self.set(path, None));
+            if visible && node.as_ref().is_some_and(|node| !node.is_dir()) {
+                self.clear_below(&path);
             }
             let shows = visible || (node.is_none() && is_there(base.as_ref()));
             let list = if shows { &mut out.restored } else { &mut out.deleted };
@@ -235,6 +234,20 @@ impl Builder<'_> {
         out.deleted = all.iter().filter(|path| !holds(path)).cloned().collect();
         out.deltas = self.net.into_values().filter(|delta| delta.before != delta.after).collect();
         Ok(())
+    }
+
+    /// What stands below a path goes; what the host's folder holds there stays hidden, path by path.
+    fn clear_below(&mut self, path: &str) {
+        let below: Vec<(String, Arc<Node>)> = self
+            .tree
+            .below(&format!("{path}/"))
+            .map(|(path, node)| (path.to_owned(), node.clone()))
+            .collect();
+        for (path, node) in below.into_iter().filter(|(_, node)| !node.is_gone()) {
+            let hidden =
+                is_there(node.base.as_ref()).then(|| Node { what: What::Gone, ..Node::clone(&node) });
+            self.set(path, hidden);
+        }
     }
 
     /// A file that comes back is written anew: its version goes on, or starts again where it was gone.

@@ -26,6 +26,7 @@ pub fn cases() -> Vec<Case> {
         case("VFS-11", listed::a_thousand_versions),
         case("OWN-VFS-CONFORMANCE", conformance::the_same_receipts),
         case("OWN-VFS-LIMITS", conformance::the_same_limits_and_rules),
+        case("OWN-VFS-RANDOM", conformance::random_histories),
         case("OWN-VFS-NO-EXEC", listed::no_commands),
         case("OWN-VFS-TEXT", listed::text_of_a_bounded_length),
         case("OWN-VFS-FILE-OR-FOLDER", listed::never_both),

@@ -8,6 +8,7 @@ mod reach;
 mod walk;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -20,6 +21,7 @@ use aos_model::state::MountShown;
 use aos_model::vfs::{Body, Delta, Node, What};
 use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::host::Host;
 use crate::jail::{Held, Root, open_beneath};
@@ -223,9 +225,10 @@ fn copy(host: &Host, allowed: &Allowed<'_>, mount: &HostMount) -> Result<(String
 fn read_share(host: &Host, allowed: &Allowed<'_>, files: Vec<File>) -> Result<Copied, Refusal> {
     let size: u64 = files.iter().map(|file| file.size + 1).sum();
     let mut blob: Vec<u8> = Vec::with_capacity(size as usize);
+    let mut folder = Folder::default();
     for file in &files {
         let from = blob.len();
-        read_file(allowed, file, &mut blob)?;
+        read_file(&mut folder, allowed, file, &mut blob)?;
         if std::str::from_utf8(&blob[from..]).is_err() {
             return Err(invalid(format!("{}: Mounted file must be valid UTF-8.", file.shown())));
         }
@@ -242,14 +245,41 @@ fn read_share(host: &Host, allowed: &Allowed<'_>, files: Vec<File>) -> Result<Co
     Ok(files.into_iter().map(body).collect())
 }
 
+/// The folder of the file before: most files of a share lie in few.
+#[derive(Default)]
+struct Folder {
+    at: Option<(usize, Vec<u8>)>,
+    fd: Option<OwnedFd>,
+}
+
+impl Folder {
+    fn open(&mut self, allowed: &Allowed<'_>, file: &File) -> Result<OwnedFd, Errno> {
+        let (above, name) = match file.below.iter().rposition(|b| *b == b'/') {
+            Some(slash) => (&file.below[..slash], &file.below[slash + 1..]),
+            None => (&b"."[..], file.below.as_slice()),
+        };
+        let is_it = self.at.as_ref().is_some_and(|(root, path)| *root == file.root && path == above);
+        if !is_it {
+            let root = &allowed.roots[file.root];
+            self.fd = Some(open_beneath(&root.fd, above, OFlags::PATH | OFlags::DIRECTORY, false)?);
+            self.at = Some((file.root, above.to_vec()));
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+        open_beneath(self.fd.as_ref().expect("BUG: opened above"), name, flags, false)
+    }
+}
+
 /// Exactly as many bytes as the walk counted: the budget was judged by them.
-fn read_file(allowed: &Allowed<'_>, file: &File, blob: &mut Vec<u8>) -> Result<(), Refusal> {
+fn read_file(
+    folder: &mut Folder,
+    allowed: &Allowed<'_>,
+    file: &File,
+    blob: &mut Vec<u8>,
+) -> Result<(), Refusal> {
     let failed = |why: &dyn std::fmt::Display| {
         invalid(format!("Failed to read mounted file {}. ({why})", file.shown()))
     };
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
-    let root = &allowed.roots[file.root];
-    let opened = open_beneath(&root.fd, file.below.as_slice(), flags, false).map_err(|why| failed(&why))?;
+    let opened = folder.open(allowed, file).map_err(|why| failed(&why))?;
     let start = blob.len();
     loop {
         // One byte more than it had: a file that grew is told.
@@ -259,7 +289,7 @@ fn read_file(allowed: &Allowed<'_>, file: &File, blob: &mut Vec<u8>) -> Result<(
         match rustix::io::pread(&opened, spare_capacity(blob), at) {
             Ok(n) if n < wanted => break,
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(why) => return Err(failed(&why)),
         }
         if (blob.len() - start) as u64 > file.size {

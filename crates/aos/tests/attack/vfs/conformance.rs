@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{World, check, text, tree};
+use crate::world::{Dice, World, check, full_figure, text, tree};
 
 /// What stands there before the first effect, with one time for all.
 const SAMPLE: &[(&str, &str)] = &[
@@ -59,6 +59,10 @@ fn targets(world: &World, extra: &Value) -> Vec<(&'static str, Tree)> {
 fn plain(mut receipt: Value, world: &World) -> Value {
     for name in ["seq", "turn_id", "snapshot_id", "redo_snapshot_id", "mtime_ns", "new_mtime_ns"] {
         receipt.as_object_mut().map(|fields| fields.remove(name));
+    }
+    // How large a folder is, only its file system knows.
+    if receipt["kind"] == "dir" {
+        receipt["size_bytes"] = json!(0);
     }
     for snapshot in receipt["snapshots"].as_array_mut().into_iter().flatten() {
         for name in ["snapshot_id", "turn_id", "captured_at_ns"] {
@@ -385,5 +389,114 @@ pub fn the_same_limits_and_rules() -> Outcome {
         }
     }
     check(differences.is_empty(), || differences.join("\n"))?;
+    world.finish()
+}
+
+/// A random effect on a handful of names: they meet, and a path is a file now and a folder then.
+fn random_effect(dice: &mut Dice) -> (&'static str, Value) {
+    let path = |dice: &mut Dice| {
+        let depth = 1 + dice.roll(3);
+        (0..depth).map(|_| dice.pick(&["a", "b", "c-1"])).collect::<Vec<_>>().join("/")
+    };
+    let line = |dice: &mut Dice| format!("line {}\n", dice.roll(5));
+    match dice.roll(12) {
+        0..=2 => {
+            let mode = dice.pick(&["overwrite", "append", "create_new"]);
+            let content = text(line(dice));
+            (
+                "write_file",
+                json!({ "path": path(dice), "mode": mode, "content": content, "create_parents": true }),
+            )
+        }
+        3 => (
+            "edit_file",
+            json!({ "path": path(dice), "old_string": "line", "new_string": "row", "replace_all": true }),
+        ),
+        4 => {
+            let (one, two, content) = (path(dice), path(dice), line(dice));
+            let sections = format!("*** Add File: {one}\n+{content}*** Delete File: {two}\n");
+            ("apply_patch", json!({ "patch": text(format!("*** Begin Patch\n{sections}*** End Patch\n")) }))
+        }
+        5 => ("remove", json!({ "path": path(dice), "recursive": dice.roll(2) == 0 })),
+        6 | 7 => ("move", json!({ "from": path(dice), "to": path(dice), "overwrite": dice.roll(2) == 0 })),
+        8 => ("make_dir", json!({ "path": path(dice), "parents": dice.roll(2) == 0 })),
+        9 => ("rollback", json!({ "turns": 1 + dice.roll(3) })),
+        10 => ("redo", json!({ "turns": 1 + dice.roll(2) })),
+        _ => ("stat", json!({ "path": path(dice) })),
+    }
+}
+
+/// Everything that a session sees, file by file.
+fn seen(tree: &mut Tree) -> Result<(Vec<String>, Value, Value), String> {
+    let globbed = tree.ok("glob", json!({ "pattern": "**" }))?;
+    let mut paths: Vec<String> = globbed["paths"]["inline_text"]["text"]
+        .as_str()
+        .unwrap_or_default()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    paths.sort();
+    let grepped = tree.ok("grep", json!({ "pattern": ".", "max_results": 10_000 }))?;
+    let listed = tree.ok("list_dir", json!({}))?;
+    Ok((paths, grepped["matches"].clone(), listed["entries"].clone()))
+}
+
+/// Random histories: the same answers and the same tree after each effect, whatever the target; and what was staged,
+/// committed at some moment and rolled back over, is what the local session did.
+pub fn random_histories() -> Outcome {
+    let world = World::new();
+    for history in 0..full_figure(200, 12) {
+        let mut dice = Dice::new();
+        let seed = dice.seed;
+        let dir = |name: &str| {
+            let dir = world.root.join(format!("{history}-{name}"));
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::create_dir(dir.join("b")).unwrap();
+            for (path, content) in [("a", "line 1\nline 2\n"), ("b/a", "line 3\n"), ("b/c-1", "line 4\n")] {
+                std::fs::write(dir.join(path), content).unwrap();
+            }
+            dir
+        };
+        let (local, staged, mounted) = (dir("local"), dir("staged"), dir("mounted"));
+        let mount = json!({ "host_path": mounted, "mount_path": "/" });
+        let targets = [
+            json!({ "local": { "workdir": local } }),
+            json!({ "vfs": { "allowed_roots": [world.root], "mounts": [mount] } }),
+            json!({ "staged": { "workdir": staged } }),
+        ];
+        let mut trees = targets.map(|target| Tree::open(&world, target, json!({})));
+        let mut told = Vec::new();
+        for step in 0..40 {
+            let (op, params) = random_effect(&mut dice);
+            let call = format!("call-{step}");
+            told.push(format!("{call} {op} {params}"));
+            let trail = || format!("seed {seed}, history {history}:\n{}", told.join("\n"));
+            let receipts = trees.each_mut().map(|tree| plain(tree.call(&call, op, params.clone()), &world));
+            let undo = matches!(op, "rollback" | "redo");
+            let sight = trees.each_mut().map(seen);
+            for target in [1, 2] {
+                let same = if undo {
+                    receipts[target]["status"] == receipts[0]["status"]
+                } else {
+                    receipts[target] == receipts[0]
+                };
+                check(same, || format!("{}\n{} and {}", trail(), receipts[0], receipts[target]))?;
+                check(sight[target] == sight[0], || {
+                    format!("{}\ntarget {target}: {:?} and {:?}", trail(), sight[0], sight[target])
+                })?;
+            }
+        }
+        let committed = trees[2].ok("host.staged.commit", json!({}));
+        committed.map_err(|why| format!("seed {seed}, history {history}: {why}\n{}", told.join("\n")))?;
+        let bare = |dir: &Path| {
+            let below = |path: &Path| path.strip_prefix(dir).unwrap_or(path).to_owned();
+            tree(dir).into_keys().map(|path| (std::fs::read(&path).ok(), below(&path))).collect::<Vec<_>>()
+        };
+        check(bare(&local) == bare(&staged), || format!("history {history}: the commit differs"))?;
+        for session in &trees {
+            let close = json!({ "session_id": session.session, "signal": "kill" });
+            world.client().effect("host.session.signal", close);
+        }
+    }
     world.finish()
 }
