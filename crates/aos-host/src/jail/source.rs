@@ -1,7 +1,7 @@
 //! Something readable at an offset: a file of the disk, or bytes that are at hand.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
@@ -20,17 +20,21 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Held {
     bytes: Vec<u8>,
-    is_plain: bool,
+    is_plain: OnceLock<bool>,
 }
 
 impl Held {
     pub(crate) fn new(bytes: Vec<u8>) -> Held {
-        let is_wide = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
-        Held { is_plain: !is_wide && memchr::memchr(0, &bytes).is_none(), bytes }
+        Held { bytes, is_plain: OnceLock::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    fn is_plain(&self) -> bool {
+        let is_wide = || self.bytes.starts_with(b"\xff\xfe") || self.bytes.starts_with(b"\xfe\xff");
+        *self.is_plain.get_or_init(|| !is_wide() && memchr::memchr(0, &self.bytes).is_none())
     }
 }
 
@@ -65,7 +69,7 @@ impl Source {
     pub(crate) fn is_plain(&self) -> bool {
         match self {
             Source::Disk(_) => false,
-            Source::Memory { blob, .. } => blob.is_plain,
+            Source::Memory { blob, .. } => blob.is_plain(),
         }
     }
 
