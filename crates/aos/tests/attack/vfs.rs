@@ -31,6 +31,8 @@ pub fn cases() -> Vec<Case> {
         case("OWN-VFS-TEXT", listed::text_of_a_bounded_length),
         case("OWN-VFS-FILE-OR-FOLDER", listed::never_both),
         case("OWN-VFS-ROOTS", listed::roots_of_a_virtual_tree),
+        case("OWN-VFS-MOVE-UNDO", listed::a_move_that_was_built_on),
+        case("OWN-VFS-EVALUATE", listed::said_and_done),
         case("OWN-VFS-FOREIGN", listed::a_tree_is_its_sessions_own),
         case("OWN-VFS-MOUNT-SHOWN", mounts::what_is_shown),
         case("OWN-VFS-MOUNT-LINKS", mounts::links_inside),

@@ -293,3 +293,41 @@ pub fn a_tree_is_its_sessions_own() -> Outcome {
     expect("a foreign blob", &other.fs("write_file", write), &["error / blob_not_found"])?;
     world.finish()
 }
+
+/// A tree knows paths, not objects: what was changed where it was moved to is somebody's work there.
+pub fn a_move_that_was_built_on() -> Outcome {
+    let world = World::new();
+    let mut tree = Tree::vfs(&world);
+    tree.write("d/x", "one\n")?;
+    tree.write("d/y", "two\n")?;
+    expect("move", &tree.call("move", "move", json!({ "from": "d", "to": "e" })), &["ok"])?;
+    let edit = json!({ "path": "e/x", "old_string": "one", "new_string": "ONE" });
+    expect("edit", &tree.call("edit", "edit_file", edit), &["ok"])?;
+    let receipt = tree.fs("restore", json!({ "scope_id": "move" }));
+    expect("restore", &receipt, &["conflict / changed_since"])?;
+    check(receipt["conflicts"] == json!([{ "path": "e/x", "changed_by": "edit" }]), || format!("{receipt}"))?;
+    check(tree.names()? == ["e/x", "e/y"], || "something was touched".into())?;
+    for scope in ["edit", "move"] {
+        tree.ok("restore", json!({ "scope_id": scope }))?;
+    }
+    check(tree.names()? == ["d/x", "d/y"] && tree.read("d/x") == "one\n", || "not taken back".into())?;
+    world.finish()
+}
+
+/// What policy says of a path of a virtual tree has nothing to do with the host's links.
+pub fn said_and_done() -> Outcome {
+    let world = World::new();
+    world.link(&world.outside, "out");
+    let mut tree = Tree::open(&world, json!({ "vfs": {} }), json!({ "policy": { "preset": "strict" } }));
+    let path = world.root.join("out/secret");
+    for path in ["a/b", "/a", "/lib/x", path.to_str().unwrap()] {
+        let asked = json!({ "session_id": tree.session, "path": path });
+        let said = tree.client.rpc("policy.evaluate", asked)["result"].clone();
+        check(said["disposition"] == "allow" && said["has_risks"] == false, || format!("{path}: {said}"))?;
+        let written = tree.write(path, "x")?;
+        check(written.get("warnings").is_none(), || format!("{written}"))?;
+        let (code, out, err) = world.aos(&["policy", "explain", &written["seq"].to_string()]);
+        check(code == 0 && out.contains("Host access allowed"), || format!("{out}{err}"))?;
+    }
+    world.finish()
+}
