@@ -170,7 +170,7 @@ impl Host {
         facts: &[Fact],
     ) -> Result<Sides, &'static str> {
         let path = &record.path;
-        let absolute = [live.jail.workdir.as_slice(), b"/", path.as_bytes()].concat();
+        let absolute = tree::absolute(live, path);
         judge_path(live, Op::Read, path, &absolute, &absolute, &mut Vec::new())
             .map_err(|_| "the policy does not let it be read")?;
         let mut deltas = facts.iter().filter_map(|fact| match fact {

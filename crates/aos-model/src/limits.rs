@@ -93,7 +93,7 @@ pub const VFS_MOUNT_ENTRIES_SHOWN: usize = 20;
 /// Contents of virtual and staged files that are kept in memory, of all sessions together.
 pub const TREE_CACHE_BYTES_MAX: usize = 96 << 20;
 /// What `host.vfs.latest` carries of contents; the files behind are told without.
-pub const VFS_LATEST_BYTES_MAX: usize = 64 << 20;
+pub const VFS_LATEST_BYTES_MAX: usize = 16 << 20;
 /// A unified diff in a receipt.
 pub const DIFF_BYTES_MAX: usize = 1 << 20;
 /// Files larger than this get no line diff, only a note.

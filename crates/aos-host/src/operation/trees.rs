@@ -51,7 +51,7 @@ impl Operation for VfsLatest {
 
 /// One file, unless policy keeps it from being read.
 fn file(live: &Arc<Live>, path: &str, node: &Node, bytes: &mut usize) -> Result<Option<VfsFile>, Refusal> {
-    let absolute = format!("/{path}").into_bytes();
+    let absolute = tree::absolute(live, path);
     let Ok(blob_only) = judge_path(live, Op::Read, path, &absolute, &absolute, &mut Vec::new()) else {
         return Ok(None);
     };

@@ -303,6 +303,13 @@ impl Meta {
     }
 }
 
+/// The absolute path of what the tree calls `key`.
+pub(crate) fn absolute(live: &Live, key: &str) -> Vec<u8> {
+    let bytes =
+        aos_model::path::Spelled::parse(key).map_or_else(|_| key.into(), |path| path.as_bytes().to_vec());
+    if bytes.starts_with(b"/") { bytes } else { [live.jail.workdir.as_slice(), b"/", &bytes].concat() }
+}
+
 /// The root of a virtual tree: it is always there.
 fn root_node() -> Node {
     Node { what: What::Dir, mode: 0o755, version: 1, created_at_ns: 0, updated_at_ns: 0, base: None }

@@ -103,7 +103,7 @@ pub(crate) fn diff(live: &Arc<Live>, chosen: &Chosen) -> (String, Vec<StagedFile
     let (mut shown, mut files, mut hidden) = (String::new(), Vec::new(), 0);
     for (path, node) in &chosen.nodes {
         let Some(change) = change(node) else { continue };
-        let absolute = [live.jail.workdir.as_slice(), b"/", path.as_bytes()].concat();
+        let absolute = super::absolute(live, path);
         let mut told = Vec::new();
         if judge_path(live, Op::Read, path, &absolute, &absolute, &mut told).is_err() {
             hidden += 1;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aos_model::entry::Fact;
+use aos_model::limits::DIFF_FILE_BYTES_MAX;
 use aos_model::policy::Op;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Conflict, Refusal};
@@ -338,8 +339,10 @@ fn side(
     node: Option<&Node>,
     other: Option<&Node>,
 ) -> Result<Bytes, &'static str> {
+    const LARGE: &str = "too large to be shown line by line";
     const GONE: &str = "its content is not to be had any more";
     match node.map(|node| &node.what) {
+        Some(What::File(body)) if body.size_bytes > DIFF_FILE_BYTES_MAX as u64 => Err(LARGE),
         Some(What::File(body)) => {
             let layer = live.layer.as_ref().ok_or(GONE)?;
             let source = layer.contents.open(&delta.path, body).map_err(|_| GONE)?;
@@ -355,6 +358,9 @@ fn side(
                 let found = crate::jail::resolve(live, &delta.path, Last::Itself).map_err(|_| GONE)?.found;
                 let (place, _) = found.existing().map_err(|_| GONE)?;
                 let (source, meta) = place.open_file().map_err(|_| GONE)?;
+                if meta.size > DIFF_FILE_BYTES_MAX as u64 {
+                    return Err(LARGE);
+                }
                 let bytes = crate::operation::read_whole(place, &source, meta.size).map_err(|_| GONE)?;
                 if aos_model::request::content_hash(&bytes) == *hash { Ok(Some(bytes)) } else { Err(GONE) }
             }
