@@ -3,7 +3,10 @@
 use aos_model::path::{Spelled, show};
 use aos_model::policy::{CommandQuery, Evaluation, PathQuery, Policy, PolicySpec, Verdict, lexical_join};
 use aos_model::refusal::{Code, Refusal};
+use aos_model::request::TargetSpec;
+use aos_model::state::SessionRecord;
 use aos_model::strict::present;
+use aos_model::vfs::VfsPath;
 use serde::Deserialize;
 
 use crate::host::Host;
@@ -40,8 +43,20 @@ impl Host {
             None => live.policy.clone(),
         };
         let roots: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
-        run(&policy, &live.workdir_shown, &roots, asked)
+        match &asked.path {
+            Some(path) if live.is_virtual() => in_virtual_tree(&policy, &roots, path),
+            _ => run(&policy, &live.workdir_shown, &roots, asked),
+        }
     }
+}
+
+/// In a virtual tree there are no links, and the host's are none of its.
+fn in_virtual_tree(policy: &Policy, workspaces: &[&str], path: &str) -> Result<Evaluation, Refusal> {
+    let path = VfsPath::parse(if path == "." { "/" } else { path })?;
+    let relative = if path.as_str().is_empty() { "." } else { path.as_str() };
+    let resolved = format!("/{}", path.as_str());
+    let query = PathQuery { input: relative, cwd: "/", workspaces, resolved: &resolved };
+    Ok(policy.host_access().evaluate_path(&query))
 }
 
 /// Evaluates without a session, as `aos policy` does when it is given folders.
@@ -59,15 +74,15 @@ pub fn evaluate(asked: &Evaluate) -> Result<Evaluation, Refusal> {
 }
 
 /// Evaluates a path under the policy of a session that the record knows, open or not.
-pub fn evaluate_recorded(
-    policy: &PolicySpec,
-    workdir: &str,
-    roots: &[String],
-    path: &str,
-) -> Result<Evaluation, Refusal> {
-    let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
+pub fn evaluate_recorded(record: &SessionRecord, path: &str) -> Result<Evaluation, Refusal> {
+    let policy = compile(&record.policy)?;
+    if let Ok(TargetSpec::Vfs(_)) = serde_json::from_str(record.target.get()) {
+        let roots = record.capability.fs_roots.iter().flatten().map(String::as_str).collect::<Vec<_>>();
+        return in_virtual_tree(&policy, &roots, path);
+    }
+    let roots: Vec<&str> = record.roots.iter().map(|root| root.path.as_str()).collect();
     let asked = Evaluate { path: Some(path.to_owned()), ..Evaluate::default() };
-    run(&compile(policy)?, workdir, &roots, &asked)
+    run(&policy, &record.workdir.path, &roots, &asked)
 }
 
 fn compile(spec: &PolicySpec) -> Result<Policy, Refusal> {

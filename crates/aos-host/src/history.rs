@@ -17,6 +17,7 @@ use crate::jail::{Found, Last, resolve};
 use crate::rule::judge_path;
 use crate::session::{self, Live};
 use crate::snapshot::{self, settle};
+use crate::tree;
 
 /// One turn that changed something.
 #[derive(Debug, Serialize)]
@@ -95,8 +96,11 @@ impl Host {
             let Fact::Captured(captured) = fact else { continue };
             let manifest = self.manifests.read(&live.id, &captured.snapshot_id).ok().flatten();
             for record in &captured.paths {
-                let lines =
-                    self.sides(live, manifest.as_ref(), record).ok().and_then(|sides| count_lines(&sides));
+                let sides = match captured.in_tree {
+                    true => self.sides_in_tree(live, record, &entry.facts),
+                    false => self.sides(live, manifest.as_ref(), record),
+                };
+                let lines = sides.ok().and_then(|sides| count_lines(&sides));
                 paths.push(Touched {
                     path: record.path.clone(),
                     change: how(record),
@@ -141,7 +145,13 @@ impl Host {
                     out.push_str(&format!("moved {} to {to}\n", record.path));
                     continue;
                 }
-                match self.sides(&live, manifest.as_ref(), record) {
+                let sides = match touch.in_tree {
+                    true => snapshot::with_entry(self, touch.seq, |entry| {
+                        self.sides_in_tree(&live, record, &entry.facts)
+                    })?,
+                    false => self.sides(&live, manifest.as_ref(), record),
+                };
+                match sides {
                     Ok(Sides { old, new }) => {
                         out.push_str(&text::diff(&record.path, old.as_deref(), new.as_deref()));
                     }
@@ -150,6 +160,26 @@ impl Host {
             }
         }
         Ok(out)
+    }
+
+    /// The same of a path of a virtual or staged tree.
+    fn sides_in_tree(
+        &self,
+        live: &Arc<Live>,
+        record: &PathRecord,
+        facts: &[Fact],
+    ) -> Result<Sides, &'static str> {
+        let path = &record.path;
+        let absolute = tree::absolute(live, path);
+        judge_path(live, Op::Read, path, &absolute, &absolute, &mut Vec::new())
+            .map_err(|_| "the policy does not let it be read")?;
+        let mut deltas = facts.iter().filter_map(|fact| match fact {
+            Fact::Tree(change) => change.deltas.iter().find(|delta| delta.path == *path),
+            _ => None,
+        });
+        let delta = deltas.next().ok_or("nothing is known of it")?;
+        let (old, new) = tree::contents_of(live, delta)?;
+        Ok(Sides { old, new })
     }
 
     /// The bytes of before and after, where both are still to be had.

@@ -13,13 +13,16 @@ use crate::exec::Executor;
 use crate::machine::Machine;
 use crate::session::{self, Sessions};
 use crate::snapshot::Settler;
+use crate::tree::Contents;
 
 /// Everything that acts. Doors hold one and call it; they touch nothing themselves.
 #[derive(Debug)]
 pub struct Host {
     pub(crate) machine: Machine,
     pub(crate) journal: Box<dyn Journal>,
-    pub(crate) blobs: Blobs,
+    pub(crate) blobs: Arc<Blobs>,
+    /// Of the files of virtual and staged trees.
+    pub(crate) contents: Arc<Contents>,
     pub(crate) bank: Arc<Bank>,
     pub(crate) manifests: Arc<Manifests>,
     pub(crate) settler: Arc<Settler>,
@@ -44,7 +47,7 @@ impl Host {
     /// Opens a home, rolls back what the last daemon left half done, and serves its open sessions again.
     pub fn start(home: Home, machine: Machine) -> Result<(Arc<Host>, StartReport), Fault> {
         let journal = Box::new(SqliteJournal::open(&home, machine.durability)?);
-        let (blobs, bank) = (home.blobs(machine.durability)?, Arc::new(home.bank()?));
+        let (blobs, bank) = (Arc::new(home.blobs(machine.durability)?), Arc::new(home.bank()?));
         let manifests = Arc::new(home.manifests(machine.durability)?);
         if machine.durability == Durability::Power {
             home.sync()?;
@@ -54,6 +57,7 @@ impl Host {
         let host = Host {
             machine,
             journal,
+            contents: Arc::new(Contents::new(blobs.clone())),
             blobs,
             bank,
             manifests,

@@ -22,6 +22,7 @@ mod search;
 mod session;
 mod snapshot;
 mod spine;
+mod tree;
 
 pub use evaluate::{Evaluate, evaluate, evaluate_recorded};
 pub use exec::{Abilities, Piece, Watcher, abilities, serve_as_spawner_if_asked};

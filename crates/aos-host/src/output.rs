@@ -8,6 +8,8 @@ use aos_model::request::{Base64, OutputMode};
 use crate::host::Host;
 use crate::session::Live;
 
+const BLOCK_BYTES: usize = 256 << 10;
+
 /// How a payload may travel, from the request, the capability and the policy together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
@@ -69,10 +71,21 @@ impl Form {
         }
         let mut blob = host.blobs.writer()?;
         let mut head = Vec::new();
+        // Many small pieces are one large write.
+        let mut block = Vec::with_capacity(BLOCK_BYTES);
         for piece in pieces {
             head.extend_from_slice(&piece[..piece.len().min(PREVIEW_BYTES_MAX.saturating_sub(head.len()))]);
-            blob.write(piece)?;
+            if block.len() + piece.len() > BLOCK_BYTES {
+                blob.write(&block)?;
+                block.clear();
+            }
+            if piece.len() > BLOCK_BYTES {
+                blob.write(piece)?;
+            } else {
+                block.extend_from_slice(piece);
+            }
         }
+        blob.write(&block)?;
         Ok(Payload::Blob { blob_ref: blob.finish()?, size_bytes: size, preview_bytes: self.preview(&head) })
     }
 

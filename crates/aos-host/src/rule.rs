@@ -33,7 +33,7 @@ pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
         let absolute = resolved.found.absolute();
         blob_only |= match operation.words() {
             Some(words) => judge_command(&live, words, absolute, &mut warnings)?,
-            None => judge_path(&live, target.op, &target.text, &resolved.literal, absolute, &mut warnings)?,
+            None => judge_path(&live, target.op, target.text(), &resolved.literal, absolute, &mut warnings)?,
         };
         found.push(resolved.found);
     }
@@ -54,7 +54,12 @@ pub(crate) fn judge_path(
     let workspaces: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
     let absolute = absolute_shown(resolved);
     // An absolute spelling may go through the link by which the workdir was opened: its clean form is what is meant.
-    let spelled = if text.starts_with('/') { absolute_shown(literal) } else { text.to_owned() };
+    // In a virtual tree the slash at the start is a way of spelling, nothing else.
+    let spelled = match text {
+        _ if live.is_virtual() => live.jail.shown(literal),
+        text if text.starts_with('/') => absolute_shown(literal),
+        text => text.to_owned(),
+    };
     let query =
         PathQuery { input: &spelled, cwd: &live.workdir_shown, workspaces: &workspaces, resolved: &absolute };
     for risk in live.policy.host_access().path_risks(&query) {

@@ -1,31 +1,32 @@
 //! Sessions: opening, listing and ending them, and holding what a live one needs.
 
+mod open;
+
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
 use aos_model::capability::Capability;
 use aos_model::entry::Fact;
-use aos_model::limits::{LABEL_BYTES_MAX, LABELS_MAX, ROOTS_MAX, SNAPSHOT_BYTES_DEFAULT};
-use aos_model::path::Spelled;
-use aos_model::policy::{Policy, PolicySpec};
-use aos_model::receipt::{Body, ListedSession, Opened, Warning};
+use aos_model::limits;
+use aos_model::policy::Policy;
+use aos_model::receipt::{Body, ListedSession, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::request::{Isolation, LocalTarget, OnFailure, SessionOpen, SessionSignal, Signal, TargetSpec};
+use aos_model::request::{OnFailure, SessionSignal, Signal};
 use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
-use aos_model::strict::{self, Invalid};
-use aos_model::{id, limits};
 
 use crate::exec::Outfit;
 use crate::host::Host;
-use crate::jail::{Jail, Root};
+use crate::jail::Jail;
 use crate::lane::Lane;
 use crate::snapshot::Ledger;
 use crate::spine::Done;
+use crate::tree::{self, Layer};
+
+use open::enliven;
+pub(crate) use open::open;
 
 /// A session that is being served.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(crate) struct Live {
     manifests: Arc<aos_store::Manifests>,
     /// What its commands get, and which are running.
     pub(crate) outfit: Outfit,
+    /// The tree that its changes stay in, unless it works on the disk.
+    pub(crate) layer: Option<Layer>,
     bank: Arc<aos_store::Bank>,
     bank_dir: OnceLock<OwnedFd>,
     bank_opening: Mutex<()>,
@@ -69,6 +72,11 @@ impl Live {
 }
 
 impl Live {
+    /// It works in a tree with nothing of the host's below.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.layer.as_ref().is_some_and(|layer| !layer.is_staged)
+    }
+
     /// A mutation may have waited for its turn while the session was closed.
     pub(crate) fn still_open(&self) -> Result<(), Refusal> {
         if self.ended.load(Ordering::Acquire) { Err(self.closed()) } else { Ok(()) }
@@ -141,219 +149,6 @@ impl Sessions {
     }
 }
 
-/// `host.session.open`.
-pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> {
-    if host.sessions.len() >= host.sessions_max {
-        expire_all(host);
-    }
-    if host.sessions.len() >= host.sessions_max {
-        return Err(Refusal::new(
-            Code::TooManySessions,
-            format!("{} sessions are open already; close some with `aos session close`", host.sessions.len()),
-        ));
-    }
-    let local = local_target(&request.target)?;
-    let (applied, warning) =
-        host.executor.abilities().apply(request.isolation.unwrap_or(Isolation::Auto), local.network_mode)?;
-    check_labels(request)?;
-    let capability: Capability = inner(request.capability.as_deref(), Code::InvalidCapability)?;
-    let spec: PolicySpec = inner(request.policy.as_deref(), Code::InvalidPolicy)?;
-    let policy =
-        Policy::compile(spec).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))?;
-    let record = describe(host, request, local, capability, &policy)?;
-    let live = enliven(host, &record, policy, Ledger::empty())?;
-    let opened = Opened {
-        session_id: record.session_id.clone(),
-        started_at_ns: record.started_at_ns,
-        expires_at_ns: record.expires_at_ns,
-        isolation_applied: applied.word(),
-        capability: live.capability.clone(),
-        policy: live.policy.clone(),
-    };
-    host.sessions.insert(live);
-    let mut done = Done::new(Status::Ready, Body::Opened(Box::new(opened)), warning.into_iter().collect());
-    done.facts.push(Fact::SessionOpened(Box::new(record)));
-    Ok(done)
-}
-
-fn local_target(target: &TargetSpec) -> Result<&LocalTarget, Refusal> {
-    match target {
-        TargetSpec::Local(local) => Ok(local),
-        TargetSpec::Vfs(_) | TargetSpec::Staged(_) => Err(Refusal::new(
-            Code::UnsupportedTarget,
-            "this build serves `local` targets; `vfs` and `staged` come with a later one",
-        )),
-    }
-}
-
-/// A capability or a policy given inside the request: what is wrong in it has a code of its own.
-fn inner<T: serde::de::DeserializeOwned>(
-    raw: Option<&serde_json::value::RawValue>,
-    code: Code,
-) -> Result<T, Refusal> {
-    let field = if code == Code::InvalidPolicy { "policy" } else { "capability" };
-    strict::parse(raw.map_or("{}", serde_json::value::RawValue::get)).map_err(|invalid| match invalid {
-        Invalid::Syntax(why) | Invalid::Shape(why) => Refusal::new(code, format!("{field}: {why}")),
-    })
-}
-
-fn check_labels(request: &SessionOpen) -> Result<(), Refusal> {
-    let Some(labels) = &request.labels else { return Ok(()) };
-    let too_long = |text: &String| text.len() > LABEL_BYTES_MAX;
-    if labels.0.len() > LABELS_MAX || labels.0.iter().any(|(key, value)| too_long(key) || too_long(value)) {
-        return Err(Refusal::new(
-            Code::InvalidParams,
-            format!("field `labels`: at most {LABELS_MAX} labels of at most {LABEL_BYTES_MAX} bytes each"),
-        ));
-    }
-    Ok(())
-}
-
-/// Pins the workdir and the roots once, and writes down what is in force.
-fn describe(
-    host: &Host,
-    request: &SessionOpen,
-    local: &LocalTarget,
-    mut capability: Capability,
-    policy: &Policy,
-) -> Result<SessionRecord, Refusal> {
-    let workdir = pin_workdir(&local.workdir)?;
-    let roots = pin_roots(capability.fs_roots.as_deref(), &workdir)?;
-    capability.fs_roots = Some(roots.iter().map(Root::shown).collect());
-    let now_ns = (host.machine.now_ns)();
-    Ok(SessionRecord {
-        session_id: id::make(id::SESSION, now_ns, (host.machine.random)()),
-        state: SessionState::Open,
-        started_at_ns: now_ns,
-        expires_at_ns: request.session_ttl_ns.map(|ttl| now_ns.saturating_add(ttl)),
-        target: serde_json::value::to_raw_value(&request.target).expect("BUG: a target is plain data"),
-        workdir: workdir.record(),
-        roots: roots.iter().map(Root::record).collect(),
-        capability,
-        policy: policy.spec(),
-        isolation: request.isolation.unwrap_or(Isolation::Auto),
-        auto_snapshot: request.auto_snapshot.unwrap_or(true),
-        snapshot_bytes_max: request.snapshot_bytes_max.unwrap_or(SNAPSHOT_BYTES_DEFAULT),
-        capture_exclude: request.capture_exclude.clone().unwrap_or_default(),
-        on_failure: request.on_failure.unwrap_or(OnFailure::Keep),
-        labels: request.labels.as_ref().map(|labels| labels.0.clone()),
-    })
-}
-
-fn pin_workdir(text: &str) -> Result<Root, Refusal> {
-    let bad = |why: &str| {
-        Refusal::new(Code::InvalidWorkdir, format!("workdir {}: {why}", aos_model::text::escape(text)))
-    };
-    let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
-    if !spelled.is_absolute() {
-        return Err(bad("give an absolute path"));
-    }
-    let root = Root::pin(as_path(&spelled))
-        .map_err(|why| bad(&format!("{why}; it must be an existing directory")))?;
-    if root.path.ends_with(b" (deleted)") && rustix::fs::stat(root.path.as_slice()).is_err() {
-        return Err(bad("it was deleted"));
-    }
-    Ok(root)
-}
-
-fn pin_roots(given: Option<&[String]>, workdir: &Root) -> Result<Vec<Root>, Refusal> {
-    let pin = |text: &str| {
-        let bad = |why: &str| {
-            Refusal::new(
-                Code::InvalidCapability,
-                format!("capability: field `fs_roots`: {}: {why}", aos_model::text::escape(text)),
-            )
-        };
-        let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
-        let absolute = if spelled.is_absolute() {
-            spelled.as_bytes().to_vec()
-        } else {
-            [workdir.path.as_slice(), b"/", spelled.as_bytes()].concat()
-        };
-        let path = Path::new(std::ffi::OsStr::from_bytes(&absolute));
-        Root::pin(path).map_err(|why| bad(&format!("{why}; a root is an existing directory")))
-    };
-    match given {
-        None => Ok(vec![pin(&workdir.shown())?]),
-        Some(texts) if texts.len() > ROOTS_MAX => Err(Refusal::new(
-            Code::InvalidCapability,
-            format!("capability: field `fs_roots`: at most {ROOTS_MAX} roots"),
-        )),
-        Some(texts) => texts.iter().map(|text| pin(text)).collect(),
-    }
-}
-
-fn as_path(spelled: &Spelled) -> &Path {
-    Path::new(std::ffi::OsStr::from_bytes(spelled.as_bytes()))
-}
-
-/// Makes a recorded session live: pins its roots and compares them with the record.
-fn enliven(host: &Host, record: &SessionRecord, policy: Policy, ledger: Ledger) -> Result<Live, Refusal> {
-    let gone = |root: &str, why: rustix::io::Errno| {
-        Refusal::new(
-            Code::InvalidWorkdir,
-            format!("root {root}: {why}; it is not the folder the session was opened on"),
-        )
-    };
-    let roots = record
-        .roots
-        .iter()
-        .map(|root| Root::pin_again(root).map_err(|why| gone(&root.path, why)))
-        .collect::<Result<Vec<_>, _>>()?;
-    let workdir = Spelled::parse(&record.workdir.path)
-        .map_err(|_| gone(&record.workdir.path, rustix::io::Errno::INVAL))?;
-    let workdir = if workdir.as_bytes() == b"/" { Vec::new() } else { workdir.as_bytes().to_vec() };
-    let jail = Jail {
-        workdir_alias: alias(record, &workdir),
-        roots,
-        workdir,
-        follow: record.capability.follow_symlinks,
-        cross_mounts: record.capability.cross_mounts,
-        hidden: host.hidden.clone(),
-    };
-    let target: TargetSpec = serde_json::from_str(record.target.get())
-        .map_err(|why| Refusal::new(Code::UnsupportedTarget, why.to_string()))?;
-    let folder = Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why))?;
-    let outfit = Outfit::new(
-        &record.session_id,
-        local_target(&target)?,
-        record.isolation,
-        &folder,
-        &host.hidden,
-        &host.executor.rooms,
-    )?;
-    Ok(Live {
-        id: record.session_id.clone(),
-        workspaces: jail.roots.iter().map(Root::shown).collect(),
-        workdir_shown: record.workdir.path.clone(),
-        jail,
-        capability: record.capability.clone(),
-        policy,
-        expires_at_ns: record.expires_at_ns,
-        lane: Arc::default(),
-        auto_snapshot: record.auto_snapshot,
-        snapshot_bytes_max: record.snapshot_bytes_max,
-        capture_exclude: record.capture_exclude.clone(),
-        on_failure: record.on_failure,
-        ledger,
-        manifests: host.manifests.clone(),
-        outfit,
-        bank: host.bank.clone(),
-        bank_dir: OnceLock::new(),
-        bank_opening: Mutex::new(()),
-        ended: AtomicBool::new(false),
-    })
-}
-
-/// The workdir as it was spelled, when that is another path than the link-free one.
-fn alias(record: &SessionRecord, workdir: &[u8]) -> Option<Vec<u8>> {
-    let target: TargetSpec = serde_json::from_str(record.target.get()).ok()?;
-    let local = local_target(&target).ok()?;
-    let spelled = Spelled::parse(&local.workdir).ok()?;
-    let clean = spelled.names().flat_map(|name| [b"/", name].concat()).collect::<Vec<u8>>();
-    (clean != workdir).then_some(clean)
-}
-
 /// Brings back the sessions that were open when the last daemon ended. What cannot be pinned again is closed;
 /// those are returned, for the journal to say so.
 pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, SessionState, String)> {
@@ -366,7 +161,11 @@ pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, S
         }
         let policy = Policy::compile(record.policy.clone())
             .map_err(|why| Refusal::new(Code::InvalidPolicy, why.to_string()));
-        match policy.and_then(|policy| enliven(host, &record, policy, Ledger::default())) {
+        let revived = policy.and_then(|policy| {
+            let tree = tree::read(host, &record.session_id)?;
+            enliven(host, &record, policy, Ledger::default(), tree)
+        });
+        match revived {
             Ok(live) => host.sessions.insert(live),
             Err(refusal) => ended.push((record.session_id, SessionState::Closed, refusal.message)),
         }
@@ -434,6 +233,7 @@ pub(crate) fn list(host: &Host) -> Result<Done, Refusal> {
             started_at_ns: record.started_at_ns,
             expires_at_ns: record.expires_at_ns,
             labels: record.labels.as_ref(),
+            mounts: &record.mounts,
         };
         sessions.push(serde_json::value::to_raw_value(&listed).expect("BUG: a listing is plain data"));
     })?;

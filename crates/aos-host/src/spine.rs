@@ -22,6 +22,7 @@ use crate::operation::{self, Capped, Planned};
 use crate::rule::{self, Ruled};
 use crate::session::{self, Live};
 use crate::snapshot::{self, Made};
+use crate::tree;
 
 /// One effect as a door hands it in.
 #[derive(Debug, Clone, Copy)]
@@ -90,11 +91,22 @@ pub(crate) struct Done {
     pub(crate) fault: Option<(Code, String)>,
     /// What else the receipt says of the fault.
     pub(crate) detail: Option<Box<Detail>>,
+    /// The time of the call, where what was done carries it too.
+    pub(crate) at_ns: Option<u64>,
 }
 
 impl Done {
     pub(crate) fn new(status: Status, body: Body, warnings: Vec<Warning>) -> Done {
-        Done { status, body, warnings, facts: Vec::new(), trace: None, fault: None, detail: None }
+        Done {
+            status,
+            body,
+            warnings,
+            facts: Vec::new(),
+            trace: None,
+            fault: None,
+            detail: None,
+            at_ns: None,
+        }
     }
 }
 
@@ -171,7 +183,9 @@ impl Host {
             let (planned, locks) = operation::plan(self, ruled)?;
             match planned {
                 Planned::Answer(done) => Ok(done),
-                Planned::Change(plan) => {
+                Planned::Change(plan) if live.layer.is_some() => tree::land(self, &live, plan, ids),
+                Planned::InTree(deltas, ending) => tree::land_deltas(self, &live, deltas, ending, ids),
+                Planned::Change(plan) | Planned::OnDisk(plan) => {
                     let armed: &Armed<'_> =
                         armed.insert(change::arm(self, &live, plan, ids, locks, &job.kind, &job.params)?);
                     change::apply(self, &live, armed)
@@ -196,6 +210,8 @@ impl Host {
         ended: Result<Done, Refusal>,
         armed: Option<Armed<'_>>,
     ) -> Answer {
+        let at_ns = ended.as_ref().ok().and_then(|done| done.at_ns);
+        let at_ns = at_ns.unwrap_or_else(|| (self.machine.now_ns)());
         let (mut receipt, facts) = match ended {
             Ok(done) => {
                 let mut receipt = Receipt::success(done.status, done.body, done.warnings);
@@ -213,7 +229,6 @@ impl Host {
         let blobs = receipt.blob_refs();
         let opened = session_opened(&facts);
         let session = about.session.or(opened.as_deref());
-        let at_ns = (self.machine.now_ns)();
         let draft = Draft {
             at_ns,
             kind: &job.kind,
@@ -235,6 +250,7 @@ impl Host {
             Ok(seq) => {
                 armed.as_ref().inspect(|armed| change::forget_displaced(armed));
                 if let Some(live) = about.live {
+                    live.layer.iter().for_each(|layer| layer.publish(&noted));
                     let (tool_call, turn) = (ids.tool_call.as_deref(), ids.turn.as_deref());
                     snapshot::remember(self, live, &Made { seq, at_ns, tool_call, turn }, &noted);
                 }
@@ -265,6 +281,8 @@ fn session_opened(facts: &[Fact]) -> Option<String> {
         | Fact::Captured(_)
         | Fact::SnapshotDropped { .. }
         | Fact::Rolled { .. }
+        | Fact::Tree(_)
+        | Fact::TreeKept(_)
         | Fact::BlobPut { .. } => None,
     })
 }

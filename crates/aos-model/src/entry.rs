@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::state::{SessionRecord, SessionState, SnapshotRecord};
+use crate::vfs::{Kept, TreeChange};
 
 /// An entry as it is written. Params and receipt are JSON already, so they are put in as they are.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +106,10 @@ pub enum Fact {
     BlobPut {
         blob_ref: String,
     },
+    /// What the entry made of its session's virtual or staged tree.
+    Tree(TreeChange),
+    /// What stood in the tree when it was captured by hand; beside the `captured` of the same entry.
+    TreeKept(Vec<Kept>),
 }
 
 #[cfg(test)]

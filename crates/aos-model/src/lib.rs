@@ -18,3 +18,4 @@ pub mod state;
 pub mod strict;
 pub mod text;
 pub mod undo;
+pub mod vfs;

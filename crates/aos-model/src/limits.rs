@@ -79,6 +79,21 @@ pub const PATH_BYTES_MAX: usize = 4_095;
 pub const LINKS_MAX: usize = 40;
 /// Pre-images kept for a session when it does not say otherwise.
 pub const SNAPSHOT_BYTES_DEFAULT: u64 = 1 << 30;
+/// A path of a virtual tree, and each name in it.
+pub const VFS_SEGMENTS_MAX: usize = 16;
+pub const VFS_SEGMENT_CHARACTERS_MAX: usize = 80;
+/// What one write brings into a virtual tree.
+pub const VFS_CONTENT_CHARACTERS_MAX: usize = 48_000;
+/// What one mount brings into a virtual tree when it does not say otherwise.
+pub const VFS_MOUNT_BYTES_DEFAULT: u64 = 64 << 20;
+/// Files of one mount.
+pub const VFS_MOUNT_FILES_MAX: usize = 200_000;
+/// What is shown of a mount's top level.
+pub const VFS_MOUNT_ENTRIES_SHOWN: usize = 20;
+/// Contents of virtual and staged files that are kept in memory, of all sessions together.
+pub const TREE_CACHE_BYTES_MAX: usize = 96 << 20;
+/// What `host.vfs.latest` carries of contents; the files behind are told without.
+pub const VFS_LATEST_BYTES_MAX: usize = 16 << 20;
 /// A unified diff in a receipt.
 pub const DIFF_BYTES_MAX: usize = 1 << 20;
 /// Files larger than this get no line diff, only a note.

@@ -126,6 +126,50 @@ pub enum Body {
         snapshots: Vec<ListedSnapshot>,
     },
     Dropped {},
+    Latest {
+        tree_version: u64,
+        files: Vec<VfsFile>,
+    },
+    /// How the journal keeps it: the contents are there already.
+    LatestCounted {
+        tree_version: u64,
+        files_count: usize,
+    },
+    StagedDiff {
+        diff: String,
+        files: Vec<StagedFile>,
+        files_count: u64,
+    },
+    Committed {
+        committed_paths: Vec<String>,
+        committed_paths_count: u64,
+    },
+    Discarded {
+        discarded_paths: Vec<String>,
+        discarded_paths_count: u64,
+    },
+}
+
+/// One file of a virtual tree.
+#[derive(Debug, Clone, Serialize)]
+pub struct VfsFile {
+    pub path: String,
+    /// Left out behind the ceiling of one answer; `read_file` gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    pub encoding: &'static str,
+    pub size_bytes: u64,
+    pub version: u64,
+    pub created_at: String,
+    pub updated_at: String,
+}
+
+/// One path that a staged tree has otherwise than the host's folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StagedFile {
+    pub path: String,
+    /// `added`, `changed` or `removed`.
+    pub change: &'static str,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -186,6 +230,8 @@ pub struct ListedSession<'a> {
     pub expires_at_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<&'a std::collections::BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub mounts: &'a [crate::state::MountShown],
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -397,8 +443,13 @@ impl Receipt {
 
     /// What the journal keeps, where that is less than what the caller gets.
     pub fn recorded(&mut self) -> Option<String> {
-        let Some(Body::Listed { sessions }) = &self.body else { return None };
-        let counted = Body::Counted { sessions_count: sessions.len() };
+        let counted = match &self.body {
+            Some(Body::Listed { sessions }) => Body::Counted { sessions_count: sessions.len() },
+            Some(Body::Latest { tree_version, files }) => {
+                Body::LatestCounted { tree_version: *tree_version, files_count: files.len() }
+            }
+            _ => return None,
+        };
         let listed = self.body.replace(counted);
         let json = self.to_json();
         self.body = listed;

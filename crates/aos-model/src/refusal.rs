@@ -108,6 +108,7 @@ codes! {
     InvalidUtf8 Error "invalid_utf8",
     InlineRequiredTooLarge Error "inline_required_too_large",
     BlobNotFound Error "blob_not_found",
+    ContentTooLong Error "content_too_long",
     FileTooLarge Error "file_too_large",
     // writing
     FileExists Conflict "file_exists",

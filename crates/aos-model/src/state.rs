@@ -14,6 +14,7 @@ use crate::entry::{Entry, Fact};
 use crate::policy::PolicySpec;
 use crate::receipt::{Coverage, Kind};
 use crate::request::{Base64, Isolation, OnFailure};
+use crate::vfs::{self, TreeChange};
 
 /// Where a session stands.
 ///
@@ -52,6 +53,21 @@ pub struct SessionRecord {
     pub on_failure: OnFailure,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
+    /// The host mounts of a virtual tree, as a model is told of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountShown>,
+}
+
+/// A host mount as it is shown: where it is, how it is called, and its top level.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MountShown {
+    pub mount_path: String,
+    /// The mount path, unless the operator lets the host's path be shown.
+    pub shown: String,
+    pub entries: Vec<String>,
+    /// How many entries there are beside those.
+    pub more: u64,
 }
 
 impl PartialEq for SessionRecord {
@@ -83,6 +99,9 @@ pub struct SnapshotRecord {
     /// Of a change that takes others back: nothing else is ever captured into it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own: bool,
+    /// The paths are of the session's tree, not of the disk: what they were stands in the entry's other facts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_tree: bool,
     /// How much of what was done the paths are.
     #[serde(default, skip_serializing_if = "Coverage::is_exact")]
     pub coverage: Coverage,
@@ -214,6 +233,21 @@ pub fn blob_key(session_id: Option<&str>, blob_ref: &str) -> String {
     format!("blob/{}/{blob_ref}", session_id.unwrap_or("*"))
 }
 
+/// Below it, a key for each path of a session's tree, whose value is the node.
+pub fn tree_prefix(session_id: &str) -> String {
+    format!("tree/{session_id}/")
+}
+
+/// The version of a session's tree.
+pub fn tree_version_key(session_id: &str) -> String {
+    format!("tree_version/{session_id}")
+}
+
+/// Below it, a key for each version of a session's tree, whose value is the number of the entry that published it.
+pub fn tree_versions_prefix(session_id: &str) -> String {
+    format!("tree_versions/{session_id}/")
+}
+
 /// Reading the map as it stands before an entry.
 pub trait Before {
     fn get(&self, key: &str) -> Option<Vec<u8>>;
@@ -234,15 +268,19 @@ impl Effects {
         self.blobs.is_empty() && self.facts.is_empty()
     }
 
-    /// Every blob the entry names: those of its receipt, and those that the operator put.
+    /// Every blob the entry names: those of its receipt, those that the operator put, those that a tree needs.
     pub fn blob_refs(&self) -> impl Iterator<Item = &str> {
-        let put = self.facts.iter().filter_map(|fact| match fact {
-            Fact::BlobPut { blob_ref } => Some(blob_ref.as_str()),
+        let put = self.facts.iter().flat_map(|fact| match fact {
+            Fact::BlobPut { blob_ref } => vec![blob_ref.as_str()],
+            Fact::Tree(change) => change.blob_refs().collect(),
+            Fact::TreeKept(kept) => {
+                vfs::blob_refs(kept.iter().filter_map(|kept| kept.node.as_deref())).collect()
+            }
             Fact::SessionOpened(_)
             | Fact::SessionEnded { .. }
             | Fact::Captured(_)
             | Fact::SnapshotDropped { .. }
-            | Fact::Rolled { .. } => None,
+            | Fact::Rolled { .. } => Vec::new(),
         });
         self.blobs.iter().map(String::as_str).chain(put)
     }
@@ -289,9 +327,23 @@ pub fn fold(before: &impl Before, seq: u64, effects: &Effects) -> Vec<Change> {
                 roll(before, session_id.unwrap_or_default(), steps, *again, &mut changes);
             }
             Fact::BlobPut { blob_ref } => changes.push(put(blob_key(None, blob_ref), Vec::new())),
+            Fact::Tree(change) => change_tree(session_id.unwrap_or_default(), seq, change, &mut changes),
+            Fact::TreeKept(_) => {}
         }
     }
     changes
+}
+
+/// A row a path: what the tree holds costs nothing when something else in it changes.
+fn change_tree(session_id: &str, seq: u64, change: &TreeChange, changes: &mut Vec<Change>) {
+    let prefix = tree_prefix(session_id);
+    for delta in &change.deltas {
+        let value = delta.after.as_deref().map(encode);
+        changes.push(Change { key: format!("{prefix}{}", delta.path), value });
+    }
+    changes.push(put(tree_version_key(session_id), encode(&change.version)));
+    let version = format!("{}{:020}", tree_versions_prefix(session_id), change.version);
+    changes.push(put(version, encode(&seq)));
 }
 
 /// With a snapshot goes the way back over its changes: the newest of them is remembered.
@@ -313,12 +365,17 @@ fn end_session(before: &impl Before, session_id: &str, state: SessionState, chan
     record.state = state;
     changes.push(put(key, encode(&record)));
     let below = |of: &str| format!("{of}/{session_id}/");
-    for prefix in
-        [snapshot_prefix(session_id), blob_key(Some(session_id), ""), below("step"), below("change")]
-    {
+    for prefix in [
+        snapshot_prefix(session_id),
+        blob_key(Some(session_id), ""),
+        below("step"),
+        below("change"),
+        tree_prefix(session_id),
+        tree_versions_prefix(session_id),
+    ] {
         remove_below(before, &prefix, changes);
     }
-    for key in [turns_key(session_id), lost_key(session_id)] {
+    for key in [turns_key(session_id), lost_key(session_id), tree_version_key(session_id)] {
         if before.get(&key).is_some() {
             changes.push(Change { key, value: None });
         }

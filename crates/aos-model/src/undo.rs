@@ -16,6 +16,8 @@ pub struct Touch {
     pub snapshot_id: String,
     /// Captured by hand, before anything happened: it has no image of afterwards.
     pub explicit: bool,
+    /// Of a virtual or staged tree: nodes are put back there, no files.
+    pub in_tree: bool,
     pub paths: Vec<PathRecord>,
 }
 
@@ -240,7 +242,14 @@ mod tests {
     }
 
     fn touch(seq: u64, paths: Vec<PathRecord>) -> Touch {
-        Touch { seq, turn_id: None, snapshot_id: format!("snap_{seq}"), explicit: false, paths }
+        Touch {
+            seq,
+            turn_id: None,
+            snapshot_id: format!("snap_{seq}"),
+            explicit: false,
+            in_tree: false,
+            paths,
+        }
     }
 
     fn kept_below(seq: u64, path: &str, suffix: &str) -> Node {

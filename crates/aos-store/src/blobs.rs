@@ -34,11 +34,32 @@ impl Blobs {
         Ok(Blobs { dir, sync, next_temporary: AtomicU64::new(0), sweeping: RwLock::new(()) })
     }
 
-    /// Stores bytes that are at hand.
+    /// Stores bytes that are at hand; those that are stored already are not written again.
     pub fn put(&self, bytes: &[u8]) -> Result<String, Fault> {
-        let mut writer = self.writer()?;
-        writer.write(bytes)?;
-        writer.finish()
+        let name = hash_name(&Sha256::digest(bytes).into());
+        if self.renew(&name, bytes.len())? {
+            return Ok(name);
+        }
+        let writer = self.writer()?;
+        disk::write_all(&writer.file, bytes).map_err(|why| Fault::io("cannot write a blob", why))?;
+        writer.publish_as(name)
+    }
+
+    /// Makes a blob young again that is there already, whole as far as its size tells.
+    fn renew(&self, name: &str, size: usize) -> Result<bool, Fault> {
+        let _nobody_sweeps = self.sweeping.read().expect("BUG: nobody panics while sweeping");
+        let Some(file) = self.open_blob(name)? else { return Ok(false) };
+        if self.size(&file, name)? != size as u64 {
+            return Ok(false);
+        }
+        let digits = digits(name).expect("BUG: a hash names a blob");
+        let folder = disk::open_dir(&self.dir, &digits[..2])?;
+        touch(&folder, &digits[2..], name)?;
+        if self.sync {
+            let synced = rustix::fs::fsync(&file).and_then(|()| rustix::fs::fsync(&folder));
+            synced.map_err(|why| Fault::io(format!("cannot sync {name}"), why))?;
+        }
+        Ok(true)
     }
 
     /// Stores what an open file holds.
@@ -262,6 +283,10 @@ impl BlobWriter<'_> {
     /// Publishes the blob under its name. One that is there already is made young again, for the sweeper's sake.
     pub fn finish(mut self) -> Result<String, Fault> {
         let name = hash_name(&std::mem::take(&mut self.hash).finalize().into());
+        self.publish_as(name)
+    }
+
+    fn publish_as(mut self, name: String) -> Result<String, Fault> {
         let digits = digits(&name).expect("BUG: a hash names a blob");
         let folder = disk::make_dir(&self.blobs.dir, &digits[..2])?;
         let fail = |why| Fault::io(format!("cannot sync {name}"), why);

@@ -35,6 +35,9 @@ enum Command {
     History(History),
     /// Show what a tool call changed
     Diff(Diff),
+    /// Show, commit or discard what waits in a staged session
+    #[command(subcommand)]
+    Stage(Stage),
     /// Ask what policy says about a path or a command, or why an entry was answered as it was
     #[command(subcommand)]
     Policy(Policy),
@@ -107,10 +110,44 @@ pub(crate) enum Session {
     Close { session: Option<String> },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Stage {
+    /// Show what would change on the disk
+    Diff(Staged),
+    /// Let it reach the disk: all of it or nothing
+    Commit(Staged),
+    /// Forget it
+    Discard(Staged),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Staged {
+    /// Only these paths and what is below them
+    pub(crate) paths: Vec<String>,
+    /// The session; left out: the newest open one whose workdir contains the current folder
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Option<String>,
+    /// Print the receipt as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct SessionOpen {
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
+    /// Changes wait until they are committed with `aos stage commit`; commands do not run
+    #[arg(long, conflicts_with = "vfs")]
+    pub(crate) staged: bool,
+    /// A tree in memory that never touches the disk; DIR is not used
+    #[arg(long)]
+    pub(crate) vfs: bool,
+    /// Copy a folder or a file of the host into the tree, may be given more than once
+    #[arg(long, value_name = "HOST_PATH[:MOUNT_PATH]", requires = "vfs")]
+    pub(crate) mount: Vec<String>,
+    /// Where mounts may come from, may be given more than once; without it nothing can be mounted
+    #[arg(long, value_name = "DIR", requires = "vfs")]
+    pub(crate) allow_root: Vec<PathBuf>,
     /// The hard ceiling: a file with a capability in JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) capability: Option<PathBuf>,
@@ -333,6 +370,7 @@ pub fn main() -> ExitCode {
         Command::Redo(redo) => commands::undo::redo(&redo),
         Command::History(history) => commands::undo::history(&history),
         Command::Diff(diff) => commands::undo::diff(&diff),
+        Command::Stage(stage) => commands::stage::run(&stage),
         Command::Policy(policy) => commands::policy::run(policy),
         Command::Log(log) => commands::log::run(&log),
         Command::Show { seq } => commands::log::show(seq),

@@ -89,6 +89,7 @@ impl Stage {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the demo looks at its own sample behind the product's back")]
 impl Stage {
     fn play(&self) -> anyhow::Result<()> {
         anstream::println!(
@@ -101,6 +102,7 @@ impl Stage {
         change(&mut actor)?;
         run_commands(&mut actor)?;
         take_back(&mut actor)?;
+        self.stage_and_commit(&mut actor)?;
         be_refused(&mut actor)?;
         self.account(&mut actor)?;
         anstream::println!(
@@ -129,6 +131,33 @@ impl Stage {
         )?;
         actor.session = receipt["session_id"].as_str().unwrap_or_default().to_owned();
         anstream::println!("    session {}", actor.session);
+        Ok(())
+    }
+
+    /// Work that reaches the disk only when somebody says so.
+    fn stage_and_commit(&self, actor: &mut Actor) -> anyhow::Result<()> {
+        actor.say("Stage a change: the agent sees it at once, the disk only when somebody commits it");
+        let target = json!({ "target": { "staged": { "workdir": self.repository } } });
+        let opened = actor.effect("host.session.open", &target, "ready")?;
+        let local = std::mem::replace(
+            &mut actor.session,
+            opened["session_id"].as_str().unwrap_or_default().to_owned(),
+        );
+        let (old, new) = ("Says hello.", "Says hello, and means it.");
+        let edit = json!({ "path": "README.md", "old_string": old, "new_string": new });
+        actor.inside("host.fs.edit_file", edit, "ok")?;
+        actor.inside("host.fs.move", json!({ "from": "src/names.py", "to": "src/friends.py" }), "ok")?;
+        let seen = actor.inside("host.fs.grep", json!({ "pattern": "means it|FRIENDS" }), "ok")?;
+        actor.quote(seen["matches"]["inline_text"]["text"].as_str().unwrap_or_default());
+        let staged = actor.inside("host.staged.diff", json!({}), "ok")?;
+        actor.quote_diff(&staged);
+        let readme = || std::fs::read_to_string(self.repository.join("README.md"));
+        ensure!(!readme()?.contains(new), "a staged change reached the disk by itself");
+        let committed = actor.inside("host.staged.commit", json!({}), "ok")?;
+        anstream::println!("    {GOOD}committed{GOOD:#} {}", listed(&committed["committed_paths"]));
+        ensure!(readme()?.contains(new), "a committed change did not reach the disk");
+        actor.inside("host.session.signal", json!({ "signal": "term" }), "signaled")?;
+        actor.session = local;
         Ok(())
     }
 

@@ -46,6 +46,13 @@ impl Daemon {
     }
 }
 
+impl Daemon {
+    /// A connection without a session.
+    pub(crate) fn line(&self) -> anyhow::Result<Line> {
+        connect(&self.socket)
+    }
+}
+
 /// Builds the product in release and says where the programs are.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());

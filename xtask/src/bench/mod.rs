@@ -13,6 +13,7 @@ mod search;
 mod small_files;
 mod task;
 mod undo;
+mod vfs;
 
 use std::path::PathBuf;
 
@@ -29,6 +30,7 @@ const SECTIONS: &[(&str, &str, Run)] = &[
     ("search", "3. Search", search::run),
     ("commands", "4. Commands", commands::run),
     ("undo", "5. Undo", undo::run),
+    ("vfs", "6. Virtual trees", vfs::run),
     ("patch", "8. apply_patch", apply_patch::run),
 ];
 

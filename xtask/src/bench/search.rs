@@ -92,6 +92,11 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// The small one of the two trees.
+pub(super) fn small_corpus(cache: &Path) -> anyhow::Result<PathBuf> {
+    CORPORA[0].fetch(cache)
+}
+
 fn first_line(output: &[u8]) -> String {
     String::from_utf8_lossy(output).lines().next().unwrap_or_default().to_owned()
 }
@@ -130,7 +135,7 @@ fn measure(
 }
 
 /// How many lines a command prints; they are read as an agent would read them.
-fn lines(mut command: Command) -> anyhow::Result<u64> {
+pub(super) fn lines(mut command: Command) -> anyhow::Result<u64> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     Ok(output.stdout.iter().filter(|b| **b == b'\n').count() as u64)
 }

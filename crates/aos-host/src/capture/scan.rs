@@ -97,6 +97,7 @@ impl Scan {
                 scope_id: None,
                 explicit: false,
                 own: false,
+                in_tree: false,
                 coverage: Coverage::Scan,
                 paths: made,
             })));

@@ -70,6 +70,7 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
             scope_id: None,
             explicit: false,
             own: armed.own_snapshot,
+            in_tree: false,
             coverage: Coverage::Exact,
             paths,
         })));

@@ -73,6 +73,22 @@ impl Outfit {
         })
     }
 
+    /// Of a session in which no command runs.
+    pub(crate) fn unused(session_id: &str, isolation: Isolation, rooms: &Arc<Bank>) -> Outfit {
+        Outfit {
+            isolation,
+            network: None,
+            env: UniqueMap::default(),
+            user: None,
+            running: RunningSet::default(),
+            home: Home::Private,
+            mounts: Vec::new(),
+            session_id: session_id.to_owned(),
+            rooms: rooms.clone(),
+            room_making: Mutex::new(()),
+        }
+    }
+
     /// The name and the home of whom commands run as. Where nothing can be mounted, a private home is where it lies.
     pub(crate) fn person(&self, here: &Surroundings, state: &[u8], mounted: bool) -> (String, String) {
         let own = rustix::process::geteuid().as_raw();

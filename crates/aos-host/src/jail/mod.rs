@@ -7,6 +7,7 @@
 mod meta;
 mod place;
 mod resolve;
+mod source;
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +21,8 @@ use rustix::io::Errno;
 
 pub(crate) use meta::Meta;
 pub(crate) use place::{Dir, Found, Place};
-pub(crate) use resolve::{Last, Resolved, follow_text, resolve};
+pub(crate) use resolve::{Last, Resolved, follow_text, link_refused, outside, resolve};
+pub(crate) use source::{Held, Source};
 
 /// A folder that a session may work in, held open for the session's life.
 #[derive(Debug)]
@@ -146,7 +148,9 @@ impl Jail {
     }
 
     pub(crate) fn is_hidden(&self, absolute: &[u8]) -> bool {
-        self.hidden.iter().any(|hidden| is_below(absolute, hidden)) || is_own_thread(absolute)
+        // A virtual tree has nothing to hide: its `/proc` is not the machine's.
+        !self.hidden.is_empty()
+            && (self.hidden.iter().any(|hidden| is_below(absolute, hidden)) || is_own_thread(absolute))
     }
 }
 

@@ -8,9 +8,10 @@ use aos_model::refusal::{Code, Refusal};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{Meta, open_beneath};
+use super::{Meta, Source, open_beneath};
 use crate::fault;
 use crate::session::Live;
+use crate::tree::Leaf;
 
 /// A folder held open: the session's own root, or one opened beneath it.
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ pub(crate) struct Place {
     /// What stood there when it was looked up.
     pub(crate) meta: Option<Meta>,
     pub(crate) cross_mounts: bool,
+    /// In a session with a tree of its own: what it is there.
+    pub(crate) leaf: Option<Leaf>,
 }
 
 /// The outcome of a look-up.
@@ -117,16 +120,19 @@ impl Found {
 
 impl Place {
     /// Opens the file for reading. Only a regular one: a FIFO or a device is looked at and refused, never opened.
-    pub(crate) fn open_file(&self) -> Result<(OwnedFd, Meta), Refusal> {
+    pub(crate) fn open_file(&self) -> Result<(Source, Meta), Refusal> {
         let here = self.meta.ok_or_else(|| self.gone())?;
         self.must_be_file(&here)?;
+        if let Some(source) = self.leaf.as_ref().and_then(|leaf| leaf.open(&self.shown)) {
+            return Ok((source?, here));
+        }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
         let fd = open_beneath(&self.dir, &self.name, flags, self.cross_mounts)
             .map_err(|why| self.fault("open", why))?;
         let meta = Meta::of(&fd).map_err(|why| self.fault("look at", why))?;
         // It may have been swapped since; what was opened counts.
         self.must_be_file(&meta)?;
-        Ok((fd, meta))
+        Ok((Source::disk(fd), meta))
     }
 
     pub(crate) fn open_dir(&self) -> Result<OwnedFd, Errno> {

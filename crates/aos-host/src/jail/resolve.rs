@@ -25,9 +25,9 @@ pub(crate) enum Last {
 }
 
 /// A path made clean as text: absolute, without `.` and `..`, beginning with a root.
-struct Clean {
+pub(crate) struct Clean {
     root: usize,
-    absolute: Vec<u8>,
+    pub(crate) absolute: Vec<u8>,
 }
 
 /// Why a try at opening did not end the matter.
@@ -83,7 +83,7 @@ fn shorten(text: &str) -> String {
 
 impl Jail {
     /// The absolute names a request means, before links: the workdir's and its own, or its own alone.
-    fn start(&self, spelled: &Spelled) -> Vec<u8> {
+    pub(crate) fn start(&self, spelled: &Spelled) -> Vec<u8> {
         let mut absolute = Vec::with_capacity(self.workdir.len() + spelled.as_bytes().len() + 1);
         if !spelled.is_absolute() {
             absolute.extend_from_slice(&self.workdir);
@@ -101,7 +101,7 @@ impl Jail {
     }
 
     /// Cleans as text. A `..` that leaves the root is refused even where the path comes back in.
-    fn clean(&self, spelled: &Spelled) -> Result<Clean, Refusal> {
+    pub(crate) fn clean(&self, spelled: &Spelled) -> Result<Clean, Refusal> {
         let start = self.start(spelled);
         let outside = || Err(outside(&aos_model::path::show(spelled.as_bytes()), self));
         let Some(root) = self.root_of(&start) else { return outside() };
@@ -126,7 +126,7 @@ impl Jail {
     }
 
     /// The innermost root that `absolute` begins with.
-    fn root_of(&self, absolute: &[u8]) -> Option<usize> {
+    pub(crate) fn root_of(&self, absolute: &[u8]) -> Option<usize> {
         let inside = |(_, root): &(usize, &super::Root)| is_below(absolute, &root.path);
         self.roots
             .iter()
@@ -298,6 +298,7 @@ fn open(live: &Arc<Live>, clean: &Clean, last: Last) -> Result<Found, Again> {
         shown: jail.shown(absolute),
         meta,
         cross_mounts,
+        leaf: None,
     };
     if rest.is_empty() {
         let meta = Meta::of(&base).map_err(|why| Again::Refused(fault::refusal(&shown, why)))?;
@@ -376,6 +377,7 @@ fn deepest(live: &Arc<Live>, base: Dir, rest: &[u8], clean: &Clean, last: Last) 
         absolute: base_absolute,
         meta: first,
         cross_mounts,
+        leaf: None,
     };
     Ok(Found::Below { base, missing, absolute: clean.absolute.clone(), shown })
 }
@@ -391,7 +393,7 @@ fn sort_out(why: Errno, shown: &str) -> Again {
     }
 }
 
-fn outside(shown: &str, jail: &Jail) -> Refusal {
+pub(crate) fn outside(shown: &str, jail: &Jail) -> Refusal {
     let roots: Vec<String> = jail.roots.iter().map(super::Root::shown).collect();
     let inside = if roots.is_empty() {
         "this session has no roots".to_owned()
@@ -401,7 +403,7 @@ fn outside(shown: &str, jail: &Jail) -> Refusal {
     Refusal::new(Code::PathOutsideRoots, format!("{shown} is outside the roots of this session; {inside}"))
 }
 
-fn link_refused(shown: &str, why: &str) -> Refusal {
+pub(crate) fn link_refused(shown: &str, why: &str) -> Refusal {
     Refusal::new(
         Code::SymlinkNotAllowed,
         format!("{shown}: {why}; name the target itself or open a session whose roots hold it"),

@@ -8,6 +8,7 @@ use aos_model::receipt::{Body, Edited};
 use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::request::{EditFile, EditItem, content_hash};
 use aos_model::text;
+use aos_model::vfs;
 
 use super::write_file::new_mode;
 use super::{Operation, Planned, Scene, Target, read_file};
@@ -56,6 +57,13 @@ impl Operation for Checked {
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
         let (place, _) = scene.found[0].existing()?;
+        if scene.live.is_virtual() {
+            for edit in &self.edits {
+                for text in [&edit.old_string, &edit.new_string] {
+                    vfs::check_text(text, "Replacement strings must be 48,000 characters or fewer.")?;
+                }
+            }
+        }
         let (file, meta) = place.open_file()?;
         let old = read_file::whole(place, &file, meta.size, EDIT_FILE_BYTES_MAX)?;
         if let Some(expected) = &self.request.expected_hash

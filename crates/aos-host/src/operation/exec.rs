@@ -17,6 +17,12 @@ use crate::session::Live;
 
 /// What the capability says before anything is looked at.
 pub(super) fn check(live: &Live, request: Exec) -> Result<Exec, Refusal> {
+    if live.layer.is_some() {
+        return Err(Refusal::new(
+            Code::UnsupportedTarget,
+            "commands run in `local` sessions only: a virtual or staged tree is not on the disk for them to see",
+        ));
+    }
     if !live.capability.exec.allowed {
         return Err(Refusal::new(
             Code::ExecNotAllowed,

@@ -52,7 +52,7 @@ pub(super) fn compile(request: Grep) -> Result<Compiled, Refusal> {
 
 impl Operation for Compiled {
     fn targets(&self) -> Vec<Target> {
-        vec![Target::new(self.request.path.as_deref().unwrap_or("."), Op::Search, Last::Follow)]
+        vec![Target::or_workdir(self.request.path.as_deref(), Op::Search, Last::Follow)]
     }
 
     fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {

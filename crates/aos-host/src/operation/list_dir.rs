@@ -15,7 +15,7 @@ use crate::jail::{Last, Meta, Place};
 
 impl Operation for ListDir {
     fn targets(&self) -> Vec<Target> {
-        vec![Target::new(self.path.as_deref().unwrap_or("."), Op::List, Last::Follow)]
+        vec![Target::or_workdir(self.path.as_deref(), Op::List, Last::Follow)]
     }
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
@@ -44,6 +44,19 @@ type Names = Vec<(Vec<u8>, &'static str)>;
 
 /// The names and whether there were too many to take. Our own temporary names and our own state are not shown.
 fn list(scene: &Scene<'_>, place: &Place) -> Result<(Names, bool), Errno> {
+    if let Some(leaf) = &place.leaf {
+        let suffix = |meta: Meta| match meta.kind {
+            Kind::Dir => "/",
+            Kind::Symlink => "@",
+            Kind::File | Kind::Other => "",
+        };
+        let inside = leaf.view.inside(place)?;
+        let mut names: Names =
+            inside.into_iter().filter_map(|place| Some((place.name, suffix(place.meta?)))).collect();
+        let cut = names.len() > LIST_ENTRIES_MAX;
+        names.truncate(LIST_ENTRIES_MAX);
+        return Ok((names, cut));
+    }
     let dir = place.open_dir()?;
     let mut names = Names::new();
     for entry in rustix::fs::Dir::read_from(&dir)? {

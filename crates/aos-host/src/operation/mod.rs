@@ -11,6 +11,7 @@ mod patch;
 mod read_file;
 mod remove;
 mod stat;
+mod trees;
 mod undo;
 mod write_file;
 
@@ -25,15 +26,17 @@ use aos_model::receipt::{Body, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Content, Request};
 use aos_model::state::blob_key;
+use aos_model::vfs::Delta;
 
-use crate::change::{Locked, Plan};
+use crate::change::{Ending, Locked, Plan};
 use crate::exec::Command;
 use crate::host::Host;
-use crate::jail::{Found, Jail, Last, Meta, Place, Resolved, resolve};
+use crate::jail::{Found, Jail, Last, Meta, Place, Resolved, Source, resolve};
 use crate::output::Form;
 use crate::rule::Ruled;
 use crate::session::Live;
 use crate::spine::Done;
+use crate::tree::{self, View};
 
 /// A tool: what it wants to touch, and what it would do.
 pub(crate) trait Operation: Debug + Send {
@@ -52,16 +55,39 @@ pub(crate) trait Operation: Debug + Send {
 /// One path of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    pub(crate) text: String,
+    /// As the request spelled it; without one the workdir is meant.
+    text: Option<String>,
     pub(crate) op: Op,
     pub(crate) last: Last,
     /// Whether the names that run code or steer agents are protected here.
     protected: bool,
+    /// On the disk, whatever tree the session works in.
+    on_disk: bool,
 }
 
 impl Target {
     pub(crate) fn new(text: &str, op: Op, last: Last) -> Target {
-        Target { text: text.to_owned(), op, last, protected: true }
+        Target { text: Some(text.to_owned()), op, last, protected: true, on_disk: false }
+    }
+
+    /// A path that may be left out: the workdir then.
+    pub(crate) fn or_workdir(text: Option<&str>, op: Op, last: Last) -> Target {
+        Target { text: text.map(str::to_owned), ..Target::new(".", op, last) }
+    }
+
+    pub(crate) fn on_disk(self) -> Target {
+        Target { on_disk: true, ..self }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or(".")
+    }
+
+    fn resolve(&self, live: &Arc<Live>) -> Result<Resolved, Refusal> {
+        match View::now(live).filter(|_| !self.on_disk) {
+            Some(view) => tree::resolve(&view, self.text.as_deref(), self.last),
+            None => resolve(live, self.text(), self.last),
+        }
     }
 
     /// Of something that the session itself made, whatever it is called.
@@ -93,6 +119,10 @@ pub(crate) enum Planned {
     Answer(Done),
     Change(Plan),
     Command(Box<Command>),
+    /// A change of the host's folder by a session whose changes otherwise stay in its tree.
+    OnDisk(Plan),
+    /// A change of the session's tree that is known node by node.
+    InTree(Vec<Delta>, Ending),
 }
 
 /// A request inside its ceiling: the operation is allowed and its paths are pinned in the roots.
@@ -108,6 +138,8 @@ pub(crate) struct Capped {
 fn needs(request: &Request) -> Option<FsOp> {
     Some(match request {
         Request::ReadFile(_) | Request::Snapshot(_) => FsOp::Read,
+        Request::VfsLatest(_) | Request::StagedDiff(_) => FsOp::Read,
+        Request::StagedCommit(_) | Request::StagedDiscard(_) => FsOp::Write,
         Request::WriteFile(_) | Request::Remove(_) | Request::Move(_) | Request::MakeDir(_) => FsOp::Write,
         Request::Restore(_) | Request::Rollback(_) | Request::Redo(_) => FsOp::Write,
         Request::EditFile(_) => FsOp::Edit,
@@ -155,6 +187,10 @@ fn operation(host: &Host, live: &Arc<Live>, request: Request) -> Result<Box<dyn 
         Request::Rollback(request) => Box::new(undo::rollback(host, live, &request)?),
         Request::Redo(request) => Box::new(undo::redo(host, live, &request)?),
         Request::Exec(request) => Box::new(exec::check(live, request)?),
+        Request::VfsLatest(request) => Box::new(request),
+        Request::StagedDiff(request) => Box::new(request),
+        Request::StagedCommit(request) => Box::new(trees::commit(live, &request)?),
+        Request::StagedDiscard(request) => Box::new(trees::discard(live, &request)?),
         Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
             unreachable!("BUG: these are answered outside of a session")
         }
@@ -170,7 +206,7 @@ pub(crate) fn cap(host: &Host, live: &Arc<Live>, request: Request) -> Result<Cap
     let mut warnings = Vec::new();
     let mut targets = Vec::new();
     for target in operation.targets() {
-        let resolved = resolve(live, &target.text, target.last)?;
+        let resolved = target.resolve(live)?;
         if target.changes() && target.protected {
             protect(live, &resolved.literal, &mut warnings)?;
             protect(live, resolved.found.absolute(), &mut warnings)?;
@@ -226,6 +262,8 @@ pub(crate) fn plan(host: &Host, ruled: Ruled) -> Result<(Planned, Locked<'_>), R
 fn look_again(found: &mut Found) -> Result<(), Refusal> {
     if let Found::Here(place) = found
         && !place.is_root()
+        // A tree is changed by its own session alone, and that takes turns.
+        && place.leaf.is_none()
     {
         place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.fault("look at", why))?;
     }
@@ -243,7 +281,7 @@ impl Scene<'_> {
 }
 
 /// The bytes of a file that is open.
-pub(crate) fn read_whole(place: &Place, file: &std::os::fd::OwnedFd, size: u64) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn read_whole(place: &Place, file: &Source, size: u64) -> Result<Vec<u8>, Refusal> {
     read_file::whole(place, file, size, aos_model::limits::READ_BYTES_MAX)
 }
 

@@ -1,7 +1,5 @@
 //! `host.fs.move`: something under another name, atomically.
 
-use std::os::fd::AsFd;
-
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Kind};
 use aos_model::refusal::{Code, Refusal};
@@ -54,7 +52,7 @@ impl Operation for Move {
                 warnings: &mut warnings,
                 paths: None,
             };
-            walk.folder(from.dir.as_fd(), &from.name, &from.absolute)?;
+            walk.below(from)?;
         }
         let steps = vec![Step::Rename { from: Spot::of(from), before, to: Spot::of(to), replaced }];
         Ok(Planned::Change(Plan {

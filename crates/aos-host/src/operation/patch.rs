@@ -3,8 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use aos_model::capability::within;
-use aos_model::limits::{DIFF_BYTES_MAX, EDIT_FILE_BYTES_MAX, PATCH_ERRORS_MAX, RECEIPT_PATHS_MAX};
-use aos_model::patch::{self, FileOp, ParseError, Patch, PlanError, Role};
+use aos_model::limits::{
+    DIFF_BYTES_MAX, EDIT_FILE_BYTES_MAX, PATCH_ERRORS_MAX, RECEIPT_PATHS_MAX, VFS_CONTENT_CHARACTERS_MAX,
+};
+use aos_model::patch::{self, FileOp, HunkLine, ParseError, Patch, PlanError, Role};
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Kind, PatchOps, Patched, Warning};
 use aos_model::refusal::{Code, Detail, Refusal};
@@ -92,6 +94,9 @@ impl Operation for Parsed {
     }
 
     fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+        if scene.live.is_virtual() {
+            self.patch.files.iter().try_for_each(check_length)?;
+        }
         let mut tree = Tree::default();
         let patch = tree.name_places(self.patch.clone(), std::mem::take(&mut scene.found));
         let plan = patch::plan(&patch, &mut tree).map_err(refuse)?;
@@ -132,6 +137,23 @@ impl Operation for Parsed {
             },
         }))
     }
+}
+
+/// What a patch brings into one file of a virtual tree.
+fn check_length(file: &FileOp) -> Result<(), Refusal> {
+    let inserted = |line: &HunkLine| match line {
+        HunkLine::Insert(text) => text.chars().count() + 1,
+        HunkLine::Keep(_) | HunkLine::Remove(_) => 0,
+    };
+    let characters = match file {
+        FileOp::Add { content, .. } => content.chars().count(),
+        FileOp::Delete { .. } => 0,
+        FileOp::Update { hunks, .. } => hunks.iter().flat_map(|hunk| &hunk.lines).map(inserted).sum(),
+    };
+    if characters <= VFS_CONTENT_CHARACTERS_MAX {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::ContentTooLong, "Content exceeds maximum length of 48,000 characters."))
 }
 
 /// The files that a patch names, by their canonical names.

@@ -1,7 +1,5 @@
 //! `host.fs.read_file`: a range of a regular file, inline or as a blob, never more than was asked for.
 
-use std::os::fd::OwnedFd;
-
 use aos_model::capability::smaller;
 use aos_model::limits::{PREVIEW_BYTES_MAX, READ_BYTES_MAX};
 use aos_model::policy::Op;
@@ -12,7 +10,7 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::{Operation, Planned, Scene, Target};
-use crate::jail::{Last, Place};
+use crate::jail::{Last, Place, Source};
 use crate::output::Form;
 
 const PIECE_BYTES: usize = 256 << 10;
@@ -66,7 +64,7 @@ fn as_read(refusal: Refusal) -> Refusal {
 
 struct Range<'a> {
     place: &'a Place,
-    file: &'a OwnedFd,
+    file: &'a Source,
     at: u64,
     left: u64,
     sized: bool,
@@ -87,7 +85,7 @@ impl Range<'_> {
         let mut filled = 0;
         // A position that no file can have is past the end of every file.
         while filled < want && i64::try_from(self.at).is_ok() {
-            match rustix::io::pread(self.file, &mut buffer[filled..], self.at) {
+            match self.file.read_at(&mut buffer[filled..], self.at) {
                 Ok(0) => break,
                 Ok(n) => {
                     filled += n;
@@ -188,9 +186,7 @@ impl Range<'_> {
             return Ok(self.at < size);
         }
         let mut one = [0];
-        rustix::io::pread(self.file, &mut one, self.at)
-            .map(|n| n > 0)
-            .map_err(|why| self.place.fault("read", why))
+        self.file.read_at(&mut one, self.at).map(|n| n > 0).map_err(|why| self.place.fault("read", why))
     }
 
     fn not_text(&self) -> Refusal {
@@ -238,7 +234,7 @@ impl Utf8 {
 }
 
 /// The name of the whole file's content.
-pub(super) fn whole_hash(place: &Place, file: &OwnedFd, size: u64) -> Result<String, Refusal> {
+pub(super) fn whole_hash(place: &Place, file: &Source, size: u64) -> Result<String, Refusal> {
     if size > READ_BYTES_MAX {
         return Err(Refusal::new(
             Code::FileTooLarge,
@@ -261,7 +257,7 @@ pub(super) fn whole_hash(place: &Place, file: &OwnedFd, size: u64) -> Result<Str
 }
 
 /// The whole of a file that is small enough to work on in memory.
-pub(super) fn whole(place: &Place, file: &OwnedFd, size: u64, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
+pub(super) fn whole(place: &Place, file: &Source, size: u64, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     let too_large = |size: u64| {
         Refusal::new(
             Code::FileTooLarge,

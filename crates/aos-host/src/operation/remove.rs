@@ -38,7 +38,7 @@ impl Operation for Remove {
                 warnings: &mut warnings,
                 paths: None,
             };
-            walk.folder(place.dir.as_fd(), &place.name, &place.absolute)?;
+            walk.below(place)?;
             (removed, bytes) = (walk.files, walk.bytes);
             if walk.entries > 0 && self.recursive != Some(true) {
                 return Err(Refusal::new(
@@ -85,26 +85,46 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Everything below a place, on the disk or in the session's tree.
+    pub(crate) fn below(&mut self, place: &Place) -> Result<(), Refusal> {
+        let Some(leaf) = &place.leaf else {
+            return self.folder(place.dir.as_fd(), &place.name, &place.absolute);
+        };
+        leaf.view.each_below(place, &mut |below, meta| {
+            self.judge(&below.absolute, &meta)?;
+            self.count(&meta, &place.shown)
+        })
+    }
+
+    fn count(&mut self, meta: &Meta, shown: &str) -> Result<(), Refusal> {
+        self.entries += 1;
+        if self.entries > CHANGED_PATHS_MAX {
+            return Err(Refusal::new(
+                Code::LimitExceeded,
+                format!("{shown} holds more than {CHANGED_PATHS_MAX} paths; remove its parts one by one"),
+            ));
+        }
+        if meta.kind != Kind::Dir {
+            self.files += 1;
+            self.bytes += meta.size;
+        }
+        Ok(())
+    }
+
     pub(crate) fn folder(&mut self, parent: impl AsFd, name: &[u8], absolute: &[u8]) -> Result<(), Refusal> {
         let shown = self.live.jail.shown(absolute);
         let fail = |why| crate::fault::refusal(&format!("cannot look into {shown}"), why);
         let dir = open_dir(parent, name).map_err(fail)?;
-        for name in names_in(&dir).map_err(fail)? {
+        let mut names = names_in(&dir).map_err(fail)?;
+        // The first in order is the one to be named, if one is refused.
+        names.sort_unstable();
+        for name in names {
             let Some(meta) = Meta::at(&dir, &name).map_err(fail)? else { continue };
             let below = [absolute, b"/", &name].concat();
             self.judge(&below, &meta)?;
-            self.entries += 1;
-            if self.entries > CHANGED_PATHS_MAX {
-                return Err(Refusal::new(
-                    Code::LimitExceeded,
-                    format!("{shown} holds more than {CHANGED_PATHS_MAX} paths; remove its parts one by one"),
-                ));
-            }
+            self.count(&meta, &shown)?;
             if meta.kind == Kind::Dir {
                 self.folder(&dir, &name, &below)?;
-            } else {
-                self.files += 1;
-                self.bytes += meta.size;
             }
         }
         Ok(())

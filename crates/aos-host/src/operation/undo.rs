@@ -19,11 +19,14 @@ use crate::jail::Last;
 use crate::session::Live;
 use crate::snapshot::{self, Goals, Restoration};
 use crate::spine::Done;
+use crate::tree::{self, Unwound};
 
 /// Bringing paths back, whoever asked for it.
 #[derive(Debug)]
 pub(super) struct Bring {
-    goals: Mutex<Option<Goals>>,
+    goals: Mutex<Option<(Goals, Unwound)>>,
+    /// How many targets are the goals' on the disk; the rest are the tree's.
+    on_disk: usize,
     targets: Vec<Target>,
     force: bool,
     dry_run: bool,
@@ -46,10 +49,17 @@ impl Bring {
         only: Option<&[String]>,
         (force, dry_run): (Option<bool>, Option<bool>),
     ) -> Result<Bring, Refusal> {
-        let goals = Goals::read(host, live, touches, only)?;
+        let seqs: Vec<u64> = touches.iter().map(|touch| touch.seq).collect();
+        let unwound = Unwound::read(host, live, &seqs, only)?;
+        let of_files: Vec<Touch> = touches.iter().filter(|touch| !touch.in_tree).cloned().collect();
+        let goals = Goals::read(host, live, &of_files, only.filter(|_| !of_files.is_empty()))?;
+        let mut targets: Vec<Target> = goals.targets().into_iter().map(Target::on_disk).collect();
+        let on_disk = targets.len();
+        targets.extend(unwound.targets());
         Ok(Bring {
-            targets: goals.targets(),
-            goals: Mutex::new(Some(goals)),
+            targets,
+            on_disk,
+            goals: Mutex::new(Some((goals, unwound))),
             force: force == Some(true),
             dry_run: dry_run == Some(true),
             rolled: None,
@@ -63,9 +73,15 @@ impl Operation for Bring {
     }
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
-        let goals = self.goals.lock().expect("BUG: planned once").take().expect("BUG: planned once");
-        let Restoration { steps, restored, deleted, conflicts } =
-            goals.plan(scene.host, scene.live, &scene.found, self.force)?;
+        let (goals, unwound) =
+            self.goals.lock().expect("BUG: planned once").take().expect("BUG: planned once");
+        let Restoration { steps, mut restored, mut deleted, mut conflicts } =
+            goals.plan(scene.host, scene.live, &scene.found[..self.on_disk], self.force)?;
+        let mut staged = unwound.plan(scene.host, scene.live, self.force)?;
+        conflicts.append(&mut staged.conflicts);
+        join(&mut restored, staged.restored);
+        join(&mut deleted, staged.deleted);
+        deleted.retain(|path| !restored.contains(path));
         if !conflicts.is_empty() {
             let named: Vec<String> = conflicts
                 .iter()
@@ -103,17 +119,30 @@ impl Operation for Bring {
             body.redo_snapshot_id = Some(outcome.snapshot_id.to_owned());
             Body::Restored(Box::new(body))
         };
-        Ok(Planned::Change(Plan {
-            steps,
-            ending: Ending {
-                warnings: scene.warnings,
-                finish: Box::new(finish),
-                raced: Code::ChangedSince,
-                facts,
-                own_snapshot: true,
-            },
-        }))
+        let mut ending = Ending {
+            warnings: scene.warnings,
+            finish: Box::new(finish),
+            raced: Code::ChangedSince,
+            facts,
+            own_snapshot: true,
+        };
+        if scene.live.layer.is_none() {
+            return Ok(Planned::Change(Plan { steps, ending }));
+        }
+        if steps.is_empty() {
+            return Ok(Planned::InTree(staged.deltas, ending));
+        }
+        // Of a commit: files go back on the disk, and what they were made from into the tree.
+        ending.facts.extend(tree::change_of(scene.live, staged.deltas));
+        Ok(Planned::OnDisk(Plan { steps, ending }))
     }
+}
+
+/// Two lists of paths in order as one.
+fn join(paths: &mut Vec<String>, mut more: Vec<String>) {
+    paths.append(&mut more);
+    paths.sort();
+    paths.dedup();
 }
 
 pub(super) fn restore(host: &Host, live: &Arc<Live>, request: &Restore) -> Result<Bring, Refusal> {
@@ -308,17 +337,25 @@ impl Operation for Snapshot {
         check_id("scope_id", Some(&self.scope_id))?;
         let (now_ns, random) = ((scene.host.machine.now_ns)(), (scene.host.machine.random)());
         let snapshot_id = id::make(id::SNAPSHOT, now_ns, random);
-        let (paths, captured) = snapshot::capture(scene.host, scene.live, &snapshot_id, &scene.found)?;
+        let in_tree = scene.live.layer.is_some();
+        let (paths, captured, kept) = if in_tree {
+            tree::capture(scene.host, scene.live, &scene.found, now_ns)?
+        } else {
+            let (paths, captured) = snapshot::capture(scene.host, scene.live, &snapshot_id, &scene.found)?;
+            (paths, captured, Vec::new())
+        };
         let explicit = self.paths.is_some();
         let mode = if explicit { "explicit" } else { "open" };
         let body = Snapshotted { snapshot_id: snapshot_id.clone(), mode, captured };
         let mut done = Done::new(Status::Ok, Body::Snapshotted(body), scene.warnings);
         let scope_id = Some(self.scope_id.clone());
+        done.facts.extend((!kept.is_empty()).then_some(Fact::TreeKept(kept)));
         done.facts.push(Fact::Captured(Box::new(SnapshotRecord {
             snapshot_id,
             scope_id,
             explicit,
             own: false,
+            in_tree,
             coverage: Coverage::Exact,
             paths,
         })));

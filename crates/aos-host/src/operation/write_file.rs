@@ -6,6 +6,7 @@ use aos_model::policy::Op;
 use aos_model::receipt::{Body, Written};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{WriteFile, WriteMode, content_hash};
+use aos_model::vfs;
 
 use super::{Operation, Planned, Scene, Target, content, read_file};
 use crate::change::{Content, Ending, Outcome, Parents, Plan, Put, Step};
@@ -27,6 +28,9 @@ impl Operation for WriteFile {
         let written_bytes = bytes.len() as u64;
         let found = &scene.found[0];
         within(limit, "max_write_bytes", written_bytes, found.shown())?;
+        if scene.live.is_virtual() {
+            vfs::check_content(found.shown(), &bytes)?;
+        }
         if let Some(Found::Here(itself)) = scene.found.get(1)
             && itself.meta.is_some()
             && !itself.is_root()
@@ -48,7 +52,8 @@ impl Operation for WriteFile {
             )
         });
         let mut steps = Vec::new();
-        if self.create_parents == Some(true) {
+        // The folders of a virtual tree come with their files.
+        if self.create_parents == Some(true) || scene.live.is_virtual() {
             found.makeable()?;
         } else {
             found.with_parent()?;

@@ -4,11 +4,9 @@ use std::cmp::Reverse;
 use std::sync::Mutex;
 
 use aos_model::limits::PATTERN_BYTES_MAX;
-use aos_model::receipt::{Kind, Warning};
+use aos_model::receipt::Warning;
 use aos_model::refusal::Refusal;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use rustix::fs::{AtFlags, StatxFlags};
-use rustix::io::Errno;
 
 use super::Deadline;
 use super::listing::Item;
@@ -213,7 +211,7 @@ impl Visitor for Glob<'_> {
     }
 
     fn visit(&self, best: &mut Vec<Dated>, item: Item<'_>) -> Go {
-        match mtime_ns(&item) {
+        match item.folder().shelf.mtime_ns(item.name(), item.entry.kind, item.own()) {
             Ok(Some(mtime_ns)) => {
                 best.push((Reverse(mtime_ns), item.path()));
                 // One more than is wanted shows that there are more.
@@ -232,20 +230,6 @@ impl Visitor for Glob<'_> {
     fn is_past(&self, _: &Item<'_>) -> bool {
         false
     }
-}
-
-/// When a file or a link was last changed; `None` when it became something else meanwhile.
-fn mtime_ns(item: &Item<'_>) -> Result<Option<i64>, Errno> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let wanted = StatxFlags::TYPE | StatxFlags::MTIME;
-    let stat = rustix::fs::statx(&item.folder().fd, item.name(), flags, wanted)?;
-    let kind = rustix::fs::FileType::from_raw_mode(stat.stx_mode.into());
-    let is_listed = match item.entry.kind {
-        Kind::Symlink => kind.is_symlink(),
-        _ => kind.is_file(),
-    };
-    let seconds = stat.stx_mtime.tv_sec.saturating_mul(1_000_000_000);
-    Ok(is_listed.then(|| seconds.saturating_add(i64::from(stat.stx_mtime.tv_nsec))))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Grep: every file of a walk, or one that was named, searched with ripgrep's engine.
 
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aos_model::limits::{GREP_WINDOW_BYTES, PATTERN_COMPILED_BYTES_MAX};
@@ -11,7 +10,6 @@ use encoding_rs_io::DecodeReaderBytesBuilder;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
 use ignore::overrides::{Override, OverrideBuilder};
-use rustix::fs::{FileType, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::Deadline;
@@ -21,7 +19,7 @@ use super::lines::{Lines, Style};
 use super::listing::Item;
 use super::trouble::Troubles;
 use super::walk::{Go, Options, Visitor, Walk};
-use crate::jail::{Jail, Place, open_listed};
+use crate::jail::{Jail, Place, Source};
 use crate::machine::Machine;
 use crate::session::Live;
 
@@ -85,7 +83,7 @@ impl GrepQuery {
             Options { ignored_too: self.ignored_too, overrides: self.filter.as_ref(), ..Options::default() };
         let mut walk = Walk::new(live, place, options, &deadline, &troubles, machine.cores);
         walk.in_order |= live.capability.max_scan_bytes.is_some();
-        let grep = self.start(live, place, &deadline, &troubles);
+        let grep = self.start(live, &deadline, &troubles);
         let cut = walk.run(&grep, place)?;
         Ok(finish(grep.collector, cut, &live.jail, &deadline, troubles))
     }
@@ -94,7 +92,7 @@ impl GrepQuery {
     pub(crate) fn file(&self, machine: &Machine, live: &Live, place: &Place) -> Result<Grepped, Refusal> {
         let (deadline, troubles) = (Deadline::new(machine), Troubles::default());
         let (file, meta) = place.open_file()?;
-        let grep = self.start(live, place, &deadline, &troubles);
+        let grep = self.start(live, &deadline, &troubles);
         let shown = || place.shown.clone();
         let mut lines = Lines::new(grep.style(), &shown);
         let task = Task { file: &file, size: meta.size, named: true };
@@ -109,17 +107,10 @@ impl GrepQuery {
         Ok(finish(grep.collector, cut, &live.jail, &deadline, troubles))
     }
 
-    fn start<'a>(
-        &'a self,
-        live: &'a Live,
-        place: &Place,
-        deadline: &'a Deadline,
-        troubles: &'a Troubles,
-    ) -> Grep<'a> {
+    fn start<'a>(&'a self, live: &'a Live, deadline: &'a Deadline, troubles: &'a Troubles) -> Grep<'a> {
         Grep {
             query: self,
             jail: &live.jail,
-            cross_mounts: place.cross_mounts,
             collector: Collector::new(self.matches_max),
             bytes_left: live.capability.max_scan_bytes.map(AtomicU64::new),
             deadline,
@@ -146,7 +137,6 @@ fn finish(collector: Collector, cut: bool, jail: &Jail, deadline: &Deadline, tro
 struct Grep<'a> {
     query: &'a GrepQuery,
     jail: &'a Jail,
-    cross_mounts: bool,
     collector: Collector,
     /// Bytes of files that may still be read.
     bytes_left: Option<AtomicU64>,
@@ -163,7 +153,7 @@ struct Hand {
 
 /// A file to search.
 struct Task<'a> {
-    file: &'a OwnedFd,
+    file: &'a Source,
     size: u64,
     /// Named by the request, and so searched whatever is in it.
     named: bool,
@@ -198,22 +188,17 @@ impl Visitor for Grep<'_> {
     }
 
     fn visit(&self, hand: &mut Hand, item: Item<'_>) -> Go {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = open_listed(&item.folder().fd, item.name(), flags, self.cross_mounts);
-        let looked = opened.and_then(|file| rustix::fs::fstat(&file).map(|stat| (file, stat)));
-        let (file, stat) = match looked {
-            Ok(looked) => looked,
+        let (file, size) = match item.folder().shelf.open(item.name(), item.own()) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Go::On,
             Err(why) => {
                 self.troubles.skipped(&item.path(), why);
                 return Go::On;
             }
         };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Go::On;
-        }
         let shown = || self.jail.shown(&item.path());
         let mut lines = Lines::new(self.style(), &shown);
-        let task = Task { file: &file, size: stat.st_size as u64, named: false };
+        let task = Task { file: &file, size, named: false };
         let (go, outcome) = self.search(hand, &task, &mut lines);
         if let Err(why) = outcome {
             self.troubles.skipped(&item.path(), why);
@@ -266,10 +251,16 @@ impl Grep<'_> {
     }
 
     fn search_all(&self, hand: &mut Hand, task: &Task<'_>, lines: &mut Lines<'_>) -> Result<(), Errno> {
-        let (len, whole) = fill(task, &mut hand.buffer)?;
-        let text = &hand.buffer[..len];
-        let mut source = Source { file: task.file, deadline: self.deadline, failed: None };
-        let outcome = match look(text, task.named) {
+        let (text, whole) = match task.file.bytes() {
+            Some(bytes) => (bytes, true),
+            None => {
+                let (len, whole) = fill(task, &mut hand.buffer)?;
+                (&hand.buffer[..len], whole)
+            }
+        };
+        let mut source = self.reader(task, text.len());
+        let looks = if task.file.is_plain() { Look::Text } else { look(text, task.named) };
+        let outcome = match looks {
             Look::Binary => return Ok(()),
             Look::Text if whole => hand.searcher.search_slice(&hand.matcher, text, &mut *lines),
             Look::Text | Look::Unsure => {
@@ -291,6 +282,11 @@ impl Grep<'_> {
         }
     }
 
+    /// What follows `at` in a file.
+    fn reader<'a>(&'a self, task: &Task<'a>, at: usize) -> Reader<'a> {
+        Reader { file: task.file, at: at as u64, deadline: self.deadline, failed: None }
+    }
+
     /// The slow way from the start of the file, in bounded memory.
     fn search_by_line(
         &self,
@@ -299,8 +295,7 @@ impl Grep<'_> {
         lines: &mut Lines<'_>,
         bytes_max: Option<u64>,
     ) -> Result<(), Errno> {
-        rustix::fs::seek(task.file, SeekFrom::Start(0))?;
-        let mut source = Source { file: task.file, deadline: self.deadline, failed: None };
+        let mut source = self.reader(task, 0);
         let giant = Giant {
             matcher: &hand.matcher,
             lines,
@@ -352,7 +347,7 @@ fn fill(task: &Task<'_>, buffer: &mut [u8]) -> Result<(usize, bool), Errno> {
     while len < buffer.len() {
         // One byte more than the file has: a short answer says that this is the end.
         let wanted = if task.size == 0 { buffer.len() } else { buffer.len().min(task.size as usize + 1) };
-        match rustix::io::read(task.file, &mut buffer[len..wanted.max(len + 1)]) {
+        match task.file.read_at(&mut buffer[len..wanted.max(len + 1)], len as u64) {
             Ok(0) => return Ok((len, true)),
             Ok(n) => len += n,
             Err(Errno::INTR) => continue,
@@ -366,8 +361,9 @@ fn fill(task: &Task<'_>, buffer: &mut [u8]) -> Result<(usize, bool), Errno> {
 }
 
 /// A file that is read until the deadline.
-struct Source<'a> {
-    file: &'a OwnedFd,
+struct Reader<'a> {
+    file: &'a Source,
+    at: u64,
     deadline: &'a Deadline,
     failed: Option<Failed>,
 }
@@ -378,17 +374,19 @@ enum Failed {
     Errno(Errno),
 }
 
-impl Read for Source<'_> {
+impl Read for Reader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.deadline.is_over() {
             self.failed = Some(Failed::Late);
             return Err(io::ErrorKind::TimedOut.into());
         }
-        rustix::io::read(self.file, buffer).map_err(|why| {
+        let read = self.file.read_at(buffer, self.at).map_err(|why| {
             if why != Errno::INTR {
                 self.failed = Some(Failed::Errno(why));
             }
-            why.into()
-        })
+            io::Error::from(why)
+        })?;
+        self.at += read as u64;
+        Ok(read)
     }
 }

@@ -2,18 +2,19 @@
 
 use std::cmp::Ordering;
 use std::ffi::{CStr, OsStr};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use aos_model::policy::{Decision, Op};
 use aos_model::receipt::Kind;
+use aos_model::vfs::Node;
 use ignore::Match;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
 use super::rules::{Marks, Rules};
+use super::shelf::{Shelf, kind_of, spelled};
 use super::walk::{Visitor, Walk};
 use crate::change::TEMPORARY_PREFIX;
 use crate::jail::Meta;
@@ -21,7 +22,7 @@ use crate::jail::Meta;
 /// A folder held open.
 #[derive(Debug)]
 pub(super) struct Folder {
-    pub(super) fd: OwnedFd,
+    pub(super) shelf: Shelf,
     /// Absolute, with a slash at the end.
     pub(super) path: Vec<u8>,
     /// The rules of the folders above it, and after listing its own.
@@ -35,6 +36,8 @@ pub(super) struct Listing {
     /// All names one behind the other, each with a NUL.
     names: Vec<u8>,
     pub(super) entries: Vec<Entry>,
+    /// What the session's tree holds of them.
+    own: Vec<Arc<Node>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +45,11 @@ pub(super) struct Entry {
     at: u32,
     len: u16,
     pub(super) kind: Kind,
+    /// The node in the session's tree, or `ON_DISK`.
+    own: u32,
 }
+
+const ON_DISK: u32 = u32::MAX;
 
 /// One entry of a listing.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +66,10 @@ impl<'a> Item<'a> {
     pub(super) fn name(&self) -> &'a CStr {
         let (at, len) = (self.entry.at as usize, usize::from(self.entry.len));
         CStr::from_bytes_with_nul(&self.listing.names[at..=at + len]).expect("BUG: a name ends with its NUL")
+    }
+
+    pub(super) fn own(&self) -> Option<&'a Arc<Node>> {
+        self.listing.own.get(self.entry.own as usize)
     }
 
     /// Absolute; a folder's ends with a slash, so that paths compare as wholes.
@@ -91,19 +102,19 @@ impl Listing {
         mut folder: Folder,
         scratch: &mut Scratch,
     ) -> Result<Listing, Errno> {
-        let (names, mut entries, marks) = read_names(&folder, walk.options.links, scratch)?;
+        let Names { names, mut entries, marks, own } = read_names(&folder, walk.options.links, scratch)?;
         if walk.options.ignored_too {
             folder.rules = None;
         } else {
             let parent = folder.rules.take();
-            folder.rules = Rules::load(&folder.fd, folder.path.len(), marks, parent, walk.cross_mounts);
+            folder.rules = Rules::load(&folder.shelf, folder.path.len(), marks, parent);
         }
         let filter = Filter { walk, visitor, folder: &folder };
         scratch.path.clear();
         scratch.path.extend_from_slice(&folder.path);
         entries.retain(|entry| filter.keeps(entry, name_of(&names, entry), &mut scratch.path));
         entries.sort_unstable_by(|a, b| in_path_order((a, name_of(&names, a)), (b, name_of(&names, b))));
-        Ok(Listing { folder, names, entries })
+        Ok(Listing { folder, names, entries, own })
     }
 }
 
@@ -121,11 +132,63 @@ fn in_path_order(a: (&Entry, &[u8]), b: (&Entry, &[u8])) -> Ordering {
     a.1[..common].cmp(&b.1[..common]).then_with(|| rest(a).cmp(&rest(b)))
 }
 
-type Names = (Vec<u8>, Vec<Entry>, Marks);
+/// All names of a folder.
+#[derive(Default)]
+struct Names {
+    names: Vec<u8>,
+    entries: Vec<Entry>,
+    marks: Marks,
+    own: Vec<Arc<Node>>,
+}
 
+impl Names {
+    fn add(&mut self, name: &[u8], kind: Kind, own: Option<&Arc<Node>>, links: bool) {
+        if name[0] == b'.' {
+            self.marks.see(name, kind);
+        }
+        if kind == Kind::Other || (kind == Kind::Symlink && !links) || name.starts_with(TEMPORARY_PREFIX) {
+            return;
+        }
+        // Four gigabytes of names in one folder are nobody's tree.
+        let Ok(at) = u32::try_from(self.names.len()) else { return };
+        let node = own.map_or(ON_DISK, |_| self.own.len() as u32);
+        self.own.extend(own.cloned());
+        self.entries.push(Entry { at, len: name.len() as u16, kind, own: node });
+        self.names.extend_from_slice(name);
+        self.names.push(0);
+    }
+}
+
+/// Those of the session's tree, and of the disk those that the tree says nothing about.
 fn read_names(folder: &Folder, links: bool, scratch: &mut Scratch) -> Result<Names, Errno> {
-    let (mut names, mut entries, mut marks) = (Vec::new(), Vec::new(), Marks::default());
-    let mut dirents = RawDir::new(&folder.fd, scratch.dirents.spare_capacity_mut());
+    let mut all = Names::default();
+    if !folder.shelf.has_tree() {
+        read_disk(folder, &mut all, |_| false, links, scratch)?;
+        return Ok(all);
+    }
+    let mut known = std::collections::HashSet::new();
+    for (name, node) in folder.shelf.own() {
+        let Some(name) = spelled(name) else { continue };
+        if let Some(kind) = kind_of(node) {
+            all.add(&name, kind, Some(node), links);
+        }
+        if folder.shelf.fd.is_some() {
+            known.insert(name.into_owned());
+        }
+    }
+    read_disk(folder, &mut all, |name| known.contains(name), links, scratch)?;
+    Ok(all)
+}
+
+fn read_disk(
+    folder: &Folder,
+    all: &mut Names,
+    is_known: impl Fn(&[u8]) -> bool,
+    links: bool,
+    scratch: &mut Scratch,
+) -> Result<(), Errno> {
+    let Some(fd) = &folder.shelf.fd else { return Ok(()) };
+    let mut dirents = RawDir::new(fd, scratch.dirents.spare_capacity_mut());
     while let Some(dirent) = dirents.next() {
         let dirent = match dirent {
             Ok(dirent) => dirent,
@@ -134,33 +197,23 @@ fn read_names(folder: &Folder, links: bool, scratch: &mut Scratch) -> Result<Nam
             Err(Errno::NOENT) => break,
             Err(why) => return Err(why),
         };
-        let name = dirent.file_name();
-        let bytes = name.to_bytes();
-        if bytes == b"." || bytes == b".." {
+        let name = dirent.file_name().to_bytes();
+        if name == b"." || name == b".." || is_known(name) {
             continue;
         }
         let kind = match dirent.file_type() {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Dir,
             FileType::Symlink => Kind::Symlink,
-            FileType::Unknown => match Meta::at(&folder.fd, bytes) {
+            FileType::Unknown => match Meta::at(fd, name) {
                 Ok(Some(meta)) => meta.kind,
                 Ok(None) | Err(_) => continue,
             },
             _ => Kind::Other,
         };
-        if bytes[0] == b'.' {
-            marks.see(bytes, kind);
-        }
-        if kind == Kind::Other || (kind == Kind::Symlink && !links) || bytes.starts_with(TEMPORARY_PREFIX) {
-            continue;
-        }
-        // Four gigabytes of names in one folder are nobody's tree.
-        let Ok(at) = u32::try_from(names.len()) else { break };
-        entries.push(Entry { at, len: bytes.len() as u16, kind });
-        names.extend_from_slice(name.to_bytes_with_nul());
+        all.add(name, kind, None, links);
     }
-    Ok((names, entries, marks))
+    Ok(())
 }
 
 struct Filter<'a, V> {
@@ -239,7 +292,7 @@ mod tests {
             ("a", Kind::Dir),
             ("a0", Kind::File),
         ];
-        let key = |kind| Entry { at: 0, len: 0, kind };
+        let key = |kind| Entry { at: 0, len: 0, kind, own: ON_DISK };
         for (i, (name, kind)) in sorted.iter().enumerate() {
             for (other, other_kind) in &sorted[i + 1..] {
                 let order =

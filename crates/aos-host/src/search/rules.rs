@@ -4,18 +4,16 @@
 //! outweighs `.git/info/exclude`. Git's files count only inside a repository, and none from above one.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use aos_model::limits::IGNORE_FILE_BYTES_MAX;
 use aos_model::receipt::Kind;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rustix::fs::OFlags;
 
-use crate::jail::{Jail, Meta, is_below, open_beneath};
+use super::shelf::Shelf;
+use crate::jail::{Jail, Place, is_below};
 
 /// The rules of one folder that has some; folders without share their parent's.
 #[derive(Debug)]
@@ -66,11 +64,11 @@ impl Marks {
     }
 
     /// By asking for each name: for a folder that is not listed.
-    fn ask(dir: &OwnedFd) -> Marks {
+    fn ask(shelf: &Shelf) -> Marks {
         let mut marks = Marks::default();
-        for name in [b".rgignore".as_slice(), b".ignore", b".gitignore", b".git", b".jj"] {
-            if let Ok(Some(meta)) = Meta::at(dir, name) {
-                marks.see(name, meta.kind);
+        for name in [".rgignore", ".ignore", ".gitignore", ".git", ".jj"] {
+            if let Some(kind) = shelf.kind_of(name) {
+                marks.see(name.as_bytes(), kind);
             }
         }
         marks
@@ -80,11 +78,10 @@ impl Marks {
 impl Rules {
     /// The rules that hold in a folder whose absolute path, slash included, is `prefix` bytes long.
     pub(super) fn load(
-        dir: &OwnedFd,
+        shelf: &Shelf,
         prefix: usize,
         marks: Marks,
         parent: Option<Arc<Rules>>,
-        cross_mounts: bool,
     ) -> Option<Arc<Rules>> {
         if !marks.any() {
             return parent;
@@ -92,7 +89,7 @@ impl Rules {
         let has_git = marks.git || marks.jj;
         let in_git = has_git || parent.as_ref().is_some_and(|parent| parent.in_git);
         let read = |wanted: bool, name: &str| {
-            if wanted { read_rules(dir, name, cross_mounts) } else { Gitignore::empty() }
+            if wanted { read_rules(shelf, name) } else { Gitignore::empty() }
         };
         Some(Arc::new(Rules {
             prefix,
@@ -107,16 +104,15 @@ impl Rules {
     }
 
     /// The rules of the folders above `base`, up to the root that it lies in. What is above the root is not ours to read.
-    pub(super) fn above(jail: &Jail, base: &[u8]) -> Option<Arc<Rules>> {
-        let root =
-            jail.roots.iter().filter(|root| is_below(base, &root.path)).max_by_key(|root| root.path.len())?;
+    pub(super) fn above(jail: &Jail, base: &Place) -> Option<Arc<Rules>> {
+        let path = &base.absolute;
+        let inside = jail.roots.iter().filter(|root| is_below(path, &root.path)).map(|root| root.path.len());
+        // A virtual tree has no root on the disk: it begins at its own.
+        let start = inside.max().or(base.leaf.as_ref().map(|_| 0))?;
         let mut rules = None;
-        let slashes = (root.path.len()..base.len()).filter(|at| base[*at] == b'/');
-        for end in slashes {
-            let below = base[root.path.len()..end].strip_prefix(b"/").unwrap_or(b".");
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-            let Ok(dir) = open_beneath(&root.fd, below, flags, jail.cross_mounts) else { continue };
-            rules = Rules::load(&dir, end + 1, Marks::ask(&dir), rules, jail.cross_mounts);
+        for end in (start..path.len()).filter(|at| path[*at] == b'/') {
+            let Some(shelf) = Shelf::above(jail, base, &path[..end]) else { continue };
+            rules = Rules::load(&shelf, end + 1, Marks::ask(&shelf), rules);
         }
         rules
     }
@@ -144,31 +140,13 @@ impl Rules {
 }
 
 /// One ignore file. As with ripgrep, a line that is no rule is passed over, and text that is no UTF-8 ends it.
-fn read_rules(dir: &OwnedFd, name: &str, cross_mounts: bool) -> Gitignore {
+fn read_rules(shelf: &Shelf, name: &str) -> Gitignore {
     let mut builder = GitignoreBuilder::new("");
-    let bytes = read_small(dir, name, cross_mounts).unwrap_or_default();
+    let bytes = shelf.read_small(name).unwrap_or_default();
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
     for line in bytes.split(|b| *b == b'\n') {
         let Ok(line) = std::str::from_utf8(line) else { break };
         let _ = builder.add_line(None, line.strip_suffix('\r').unwrap_or(line));
     }
     builder.build().unwrap_or_else(|_| Gitignore::empty())
-}
-
-fn read_small(dir: impl AsFd, name: &str, cross_mounts: bool) -> Option<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = open_beneath(dir, name, flags, cross_mounts).ok()?;
-    let meta = Meta::of(&file).ok().filter(|meta| meta.kind == Kind::File)?;
-    let mut bytes = vec![0; (meta.size as usize).min(IGNORE_FILE_BYTES_MAX)];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::io::read(&file, &mut bytes[filled..]) {
-            Ok(0) => break,
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return None,
-        }
-    }
-    bytes.truncate(filled);
-    Some(bytes)
 }

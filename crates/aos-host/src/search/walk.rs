@@ -11,14 +11,14 @@ use aos_model::limits::{PATH_BYTES_MAX, SCAN_THREADS_MAX};
 use aos_model::receipt::Kind;
 use aos_model::refusal::Refusal;
 use ignore::overrides::Override;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::Deadline;
 use super::listing::{Folder, Item, Listing, Scratch};
 use super::rules::Rules;
+use super::shelf::Shelf;
 use super::trouble::Troubles;
-use crate::jail::{Place, is_below, open_beneath};
+use crate::jail::{Place, is_below};
 use crate::session::Live;
 
 /// Who is shown the files of a walk.
@@ -65,7 +65,6 @@ pub(super) struct Options<'a> {
 pub(super) struct Walk<'a> {
     pub(super) live: &'a Live,
     pub(super) options: Options<'a>,
-    pub(super) cross_mounts: bool,
     /// Files that may be looked at, in path order.
     pub(super) files_max: Option<u64>,
     /// Visits must come one by one in path order.
@@ -91,7 +90,6 @@ impl<'a> Walk<'a> {
         Walk {
             live,
             options,
-            cross_mounts: place.cross_mounts,
             files_max: live.capability.max_scan_files,
             in_order: live.capability.max_scan_files.is_some(),
             may_meet_hidden: live.jail.hidden.iter().any(may_meet) || base.starts_with(b"/proc"),
@@ -103,11 +101,10 @@ impl<'a> Walk<'a> {
 
     /// Shows the visitor what is below a folder. True when a limit cut the walk short.
     pub(super) fn run<V: Visitor>(&self, visitor: &V, place: &Place) -> Result<bool, Refusal> {
-        let fd = place.open_dir().map_err(|why| place.fault("search", why))?;
+        let shelf = Shelf::of(place).map_err(|why| place.fault("search", why))?;
         let path = [&place.absolute, b"/".as_slice()].concat();
-        let rules =
-            if self.options.ignored_too { None } else { Rules::above(&self.live.jail, &place.absolute) };
-        let base = Folder { fd, path, rules };
+        let rules = if self.options.ignored_too { None } else { Rules::above(&self.live.jail, place) };
+        let base = Folder { shelf, path, rules };
         let mut scratch = Scratch::new();
         let listing =
             Listing::read(self, visitor, base, &mut scratch).map_err(|why| place.fault("search", why))?;
@@ -130,17 +127,8 @@ impl<'a> Walk<'a> {
         if path.len() > PATH_BYTES_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let fd = match open_beneath(&parent.fd, item.name(), flags, self.cross_mounts) {
-            // A mount point is outside, unless it is a root of its own.
-            Err(Errno::XDEV) => {
-                let is_it = |root: &&crate::jail::Root| root.path == path[..path.len() - 1];
-                let root = self.live.jail.roots.iter().find(is_it).ok_or(Errno::XDEV)?;
-                open_beneath(&root.fd, b".".as_slice(), flags, self.cross_mounts)?
-            }
-            outcome => outcome?,
-        };
-        Ok(Folder { fd, path, rules: parent.rules.clone() })
+        let shelf = parent.shelf.enter(&self.live.jail, item.name(), item.own().is_some(), &path)?;
+        Ok(Folder { shelf, path, rules: parent.rules.clone() })
     }
 }
 

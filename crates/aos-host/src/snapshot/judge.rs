@@ -265,6 +265,9 @@ fn wears(place: &Place, kind: Kind, kept: &Attributes) -> Result<bool, Refusal> 
 
 pub(super) fn worn(place: &Place, kind: Kind) -> Result<Attributes, Refusal> {
     let fail = |why| place.fault("look at", why);
-    let file = if kind == Kind::Dir { place.open_dir().map_err(fail)? } else { place.open_file()?.0 };
-    attributes(&file).map_err(fail)
+    if kind == Kind::Dir {
+        return attributes(&place.open_dir().map_err(fail)?).map_err(fail);
+    }
+    let (file, _) = place.open_file()?;
+    attributes(file.file().expect("BUG: what is judged here lies on the disk")).map_err(fail)
 }

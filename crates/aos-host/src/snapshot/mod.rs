@@ -24,7 +24,7 @@ use crate::host::Host;
 use crate::session::Live;
 
 pub(crate) use capture::capture;
-pub(crate) use restore::{Goals, Restoration};
+pub(crate) use restore::{Goals, Restoration, is_or_below};
 pub(crate) use settle::{Settler, settle};
 
 /// The snapshots of one live session, in the order of capture.
@@ -77,7 +77,7 @@ impl Snapshot {
             self.paths.clear();
         }
         for path in &record.paths {
-            if let Some(before) = path.before.as_ref().filter(|image| image.bank.is_some())
+            if let Some(before) = path.before.as_ref().filter(|image| image.bank.is_some() || record.in_tree)
                 && self.paths.insert(path.path.clone())
             {
                 self.bytes += before.size_bytes;
@@ -134,7 +134,7 @@ fn read_book(host: &Host, live: &Live) -> Result<Book, Fault> {
     Ok(book)
 }
 
-fn with_entry<T>(host: &Host, seq: u64, use_it: impl FnOnce(&Entry<'_>) -> T) -> Result<T, Fault> {
+pub(crate) fn with_entry<T>(host: &Host, seq: u64, use_it: impl FnOnce(&Entry<'_>) -> T) -> Result<T, Fault> {
     let damaged = |why: String| Fault::Refused(format!("entry {seq} of the journal is damaged: {why}"));
     let bytes = host.journal.entry(seq)?.ok_or_else(|| damaged("it is missing".into()))?;
     let entry: Entry<'_> = serde_json::from_slice(&bytes).map_err(|why| damaged(why.to_string()))?;
@@ -249,6 +249,8 @@ fn note(book: &mut Book, made: &Made<'_>, facts: &[Fact]) {
             Fact::SessionOpened(_)
             | Fact::SessionEnded { .. }
             | Fact::BlobPut { .. }
+            | Fact::Tree(_)
+            | Fact::TreeKept(_)
             | Fact::Rolled { .. } => {}
         }
     }
@@ -272,6 +274,7 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
                         turn_id: entry.turn_id.as_deref().map(str::to_owned),
                         snapshot_id: record.snapshot_id.clone(),
                         explicit: record.explicit,
+                        in_tree: record.in_tree,
                         paths: record.paths.clone(),
                     });
                 }

@@ -271,7 +271,7 @@ fn shown(live: &Arc<Live>, path: &str) -> Result<String, Refusal> {
     Ok(live.jail.shown(&literal))
 }
 
-fn is_or_below(path: &str, root: &str) -> bool {
+pub(crate) fn is_or_below(path: &str, root: &str) -> bool {
     root == "." || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

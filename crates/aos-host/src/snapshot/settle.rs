@@ -129,11 +129,11 @@ fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault
     });
     let touches = touches(host, snapshot.seqs.iter().copied())?;
     let superseded = superseded(host, live, &touches)?;
-    let records = || touches.iter().flat_map(|touch| &touch.paths);
+    let records = touches.iter().flat_map(|touch| touch.paths.iter().map(|record| (touch.in_tree, record)));
     let mut waiting = Vec::new();
-    for record in records() {
+    for (in_tree, record) in records {
         match record.before.as_ref().and_then(|image| image.bank.as_deref()) {
-            None => described(record, &mut manifest.entries),
+            None => described(record, in_tree, &mut manifest.entries),
             Some(name) if superseded.contains(name) => remove_any(&bank, name.as_bytes()).map_err(failed)?,
             Some(name) => {
                 // A crash may have left a folder half adopted: what is listed counts, not what still waits.
@@ -207,14 +207,24 @@ pub(super) fn discard(host: &Host, live: &Live, snapshot: &Snapshot) {
 }
 
 /// What was not there, or was not displaced, as far as the journal knows it.
-fn described(record: &PathRecord, entries: &mut BTreeMap<String, Kept>) {
+fn described(record: &PathRecord, in_tree: bool, entries: &mut BTreeMap<String, Kept>) {
     let kept = record.before.as_ref().map(|image| {
         let kind = match image.kind {
             Kind::Dir => KeptKind::Dir,
             Kind::Symlink => KeptKind::Symlink,
             Kind::File | Kind::Other => KeptKind::File,
         };
-        Kept { kind, mode: Some(image.mode), moved_to: record.moved_to.clone(), ..Kept::absent() }
+        // Of a tree's file the content is a blob already.
+        let body_hash = image.hash.clone().filter(|_| in_tree && kind == KeptKind::File);
+        let size_bytes = body_hash.is_some().then_some(image.size_bytes);
+        Kept {
+            kind,
+            mode: Some(image.mode),
+            moved_to: record.moved_to.clone(),
+            body_hash,
+            size_bytes,
+            ..Kept::absent()
+        }
     });
     entries.entry(record.path.clone()).or_insert_with(|| kept.unwrap_or_else(Kept::absent));
 }

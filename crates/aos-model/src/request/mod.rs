@@ -4,12 +4,14 @@ mod content;
 mod exec;
 mod files;
 mod session;
+mod trees;
 mod undo;
 
 pub use content::{Base64, Content, content_hash, hash_name};
 pub use exec::*;
 pub use files::*;
 pub use session::*;
+pub use trees::*;
 pub use undo::*;
 
 use serde::{Deserialize, Serialize, Serializer};
@@ -91,6 +93,10 @@ effects! {
         DropSnapshot "host.fs.drop_snapshot",
         Rollback "host.fs.rollback",
         Redo "host.fs.redo",
+        VfsLatest "host.vfs.latest",
+        StagedDiff "host.staged.diff",
+        StagedCommit "host.staged.commit",
+        StagedDiscard "host.staged.discard",
     }
 }
 

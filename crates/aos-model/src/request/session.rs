@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Home, Isolation, MountMode, NetworkMode, OnFailure, Signal};
-use crate::strict::{UniqueMap, present, present_shallow, shallow};
+use super::{Home, Isolation, MountMode, NetworkMode, OnFailure, Signal, StagedTarget, VfsTarget};
+use crate::strict::{UniqueMap, present, present_shallow};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,9 +42,8 @@ impl SessionOpen {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum TargetSpec {
     Local(LocalTarget),
-    /// Not served yet: kept as it came, so that the refusal says `unsupported_target`, not `invalid_params`.
-    Vfs(#[serde(deserialize_with = "shallow")] Box<RawValue>),
-    Staged(#[serde(deserialize_with = "shallow")] Box<RawValue>),
+    Vfs(VfsTarget),
+    Staged(StagedTarget),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -76,9 +76,7 @@ fn explain(seq: u64) -> anyhow::Result<Value> {
         .and_then(|bytes| aos_model::state::decode_session(&bytes));
     let record = record.with_context(|| format!("the session of entry {seq} is not known"))?;
     let path = params.get("path").or(params.get("from")).and_then(Value::as_str).unwrap_or(".");
-    let roots: Vec<String> = record.roots.iter().map(|root| root.path.clone()).collect();
-    let evaluation = aos_host::evaluate_recorded(&record.policy, &record.workdir.path, &roots, path)
-        .map_err(anyhow::Error::new)?;
+    let evaluation = aos_host::evaluate_recorded(&record, path).map_err(anyhow::Error::new)?;
     let mut shown = serde_json::to_value(evaluation)?;
     let receipt: Value = serde_json::from_str(entry.receipt.get())?;
     shown["seq"] = json!(seq);

@@ -17,9 +17,7 @@ pub(crate) fn run(command: Session) -> anyhow::Result<Exit> {
 }
 
 fn open(open: &SessionOpen) -> anyhow::Result<Exit> {
-    let workdir = std::path::absolute(&open.dir).context("cannot make the folder absolute")?;
-    let workdir = workdir.to_str().context("the folder's name is no UTF-8; use `aos call` with `\\xNN`")?;
-    let mut params = json!({ "target": { "local": { "workdir": workdir } } });
+    let mut params = json!({ "target": target(open)? });
     if let Some(file) = &open.capability {
         params["capability"] = serde_json::from_str(&read_text(file)?)
             .with_context(|| format!("{} is no JSON", file.display()))?;
@@ -42,6 +40,38 @@ fn open(open: &SessionOpen) -> anyhow::Result<Exit> {
         println!("{id}");
     }
     finish("host.session.open", &receipt)
+}
+
+fn target(open: &SessionOpen) -> anyhow::Result<Value> {
+    if !open.vfs {
+        let kind = if open.staged { "staged" } else { "local" };
+        return Ok(json!({ kind: { "workdir": absolute(&open.dir)? } }));
+    }
+    let mut target = json!({});
+    for root in &open.allow_root {
+        let roots = target["allowed_roots"].as_array().cloned().unwrap_or_default();
+        target["allowed_roots"] = roots.into_iter().chain([json!(absolute(root)?)]).collect();
+    }
+    let mounts = open.mount.iter().map(|mount| match mount.rsplit_once(':') {
+        Some((host, path)) => json!({ "host_path": host, "mount_path": path }),
+        None => json!({ "host_path": mount }),
+    });
+    if !open.mount.is_empty() {
+        target["mounts"] = mounts.collect();
+    }
+    Ok(json!({ "vfs": target }))
+}
+
+fn absolute(dir: &std::path::Path) -> anyhow::Result<String> {
+    let dir = std::path::absolute(dir).context("cannot make the folder absolute")?;
+    let text = dir.to_str().context("the folder's name is no UTF-8; use `aos call` with `\\xNN`")?;
+    Ok(text.to_owned())
+}
+
+/// The folder of the host that a session works on.
+fn workdir(session: &Value) -> Option<&str> {
+    let of = |pointer| session.pointer(pointer).and_then(Value::as_str);
+    of("/target/local/workdir").or_else(|| of("/target/staged/workdir"))
 }
 
 /// The sentence of a refusal goes to standard error, the verdict into the exit code.
@@ -69,7 +99,11 @@ fn list(all: bool, as_json: bool) -> anyhow::Result<Exit> {
             continue;
         }
         let text = |name: &str| session[name].as_str().unwrap_or_default().to_owned();
-        let workdir = session.pointer("/target/local/workdir").and_then(Value::as_str).unwrap_or("-");
+        let workdir = match workdir(&session) {
+            Some(workdir) if session.pointer("/target/staged").is_some() => format!("{workdir} (staged)"),
+            Some(workdir) => workdir.to_owned(),
+            None => "(virtual)".to_owned(),
+        };
         let labels = session["labels"].as_object().map(|labels| {
             let pairs = labels.iter().map(|(key, value)| {
                 format!(
@@ -85,7 +119,7 @@ fn list(all: bool, as_json: bool) -> anyhow::Result<Exit> {
             text("session_id"),
             text("state"),
             time(session["started_at_ns"].as_u64().unwrap_or(0)),
-            aos_model::text::escape(workdir),
+            aos_model::text::escape(&workdir),
             labels.unwrap_or_default()
         );
     }
@@ -111,11 +145,7 @@ pub(crate) fn newest_here() -> anyhow::Result<String> {
     let here = rustix::process::getcwd(Vec::new()).context("cannot tell the current folder")?;
     let here = std::path::PathBuf::from(here.to_string_lossy().into_owned());
     let contains = |session: &&Value| {
-        session["state"] == "open"
-            && session
-                .pointer("/target/local/workdir")
-                .and_then(Value::as_str)
-                .is_some_and(|workdir| here.starts_with(workdir))
+        session["state"] == "open" && workdir(session).is_some_and(|workdir| here.starts_with(workdir))
     };
     let sessions = sessions()?;
     let newest = sessions.iter().filter(contains).max_by_key(|session| session["started_at_ns"].as_u64());

@@ -101,7 +101,7 @@ fn look_and_do(kind: &str, mut params: Value, ask: &Ask) -> anyhow::Result<Exit>
     Ok(Exit::Success)
 }
 
-fn refused(receipt: &Value, as_json: bool) -> anyhow::Result<Exit> {
+pub(crate) fn refused(receipt: &Value, as_json: bool) -> anyhow::Result<Exit> {
     if as_json {
         println!("{}", aos_model::text::escape_json(&receipt.to_string()));
         return Ok(Exit::Failure);
@@ -190,6 +190,11 @@ pub(crate) fn diff(diff: &Diff) -> anyhow::Result<Exit> {
         println!("{}", aos_model::text::escape_json(&answer.to_string()));
         return Ok(Exit::Success);
     }
+    print_diff(text);
+    Ok(Exit::Success)
+}
+
+pub(crate) fn print_diff(text: &str) {
     for line in text.lines() {
         let style = match line.as_bytes().first() {
             _ if line.starts_with("+++") || line.starts_with("---") => STRONG,
@@ -200,5 +205,4 @@ pub(crate) fn diff(diff: &Diff) -> anyhow::Result<Exit> {
         };
         anstream::println!("{style}{}{style:#}", escape_lines(line));
     }
-    Ok(Exit::Success)
 }

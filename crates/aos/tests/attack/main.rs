@@ -34,6 +34,7 @@ mod snapshot_restore;
 mod special_files;
 #[path = "../../../../xtask/src/torture/undo/mod.rs"]
 mod undo;
+mod vfs;
 mod world;
 mod write_edit;
 
@@ -87,6 +88,7 @@ fn areas() -> Vec<Case> {
         exec::cases(),
         snapshot_restore::cases(),
         shell_undo::cases(),
+        vfs::cases(),
     ]
     .into_iter()
     .flatten()
@@ -106,6 +108,7 @@ const AREAS: &[&str] = &[
     "rpc_surface",
     "exec",
     "snapshot_restore",
+    "vfs",
 ];
 
 /// Where the open cases lie beside the repository, each of these areas' ids is one of ours.

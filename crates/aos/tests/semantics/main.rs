@@ -94,7 +94,7 @@ rows! {
     session_expired => "error / session_expired", |w| ask(w, json!({ "session_ttl_ns": 0 }), "fs.read_file", json!({ "path": "f" }));
     invalid_workdir => "error / invalid_workdir", |w| w.open_receipt(json!({ "target": { "local": { "workdir": w.root.join("nope") } } }));
     invalid_workdir_relative => "error / invalid_workdir", |w| w.open_receipt(json!({ "target": { "local": { "workdir": "ws" } } }));
-    unsupported_target => "error / unsupported_target", |w| w.open_receipt(json!({ "target": { "vfs": {} } }));
+    unsupported_target => "error / unsupported_target", |w| ask(w, json!({ "target": { "vfs": {} } }), "exec", json!({ "argv": ["true"] }));
     invalid_capability => "error / invalid_capability", |w| w.open_receipt(json!({ "capability": { "max_read_bites": 1 } }));
     invalid_policy => "error / invalid_policy", |w| w.open_receipt(json!({ "policy": { "preset": "lax" } }));
     invalid_mount => "error / invalid_mount", |w| {

@@ -90,7 +90,7 @@ fn python(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
 }
 
 /// Runs an installer; what it prints is shown only when it fails.
-fn set_up(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn set_up(command: &mut Command) -> anyhow::Result<()> {
     println!("setting up: {command:?}");
     let shown = command.get_program().to_string_lossy().into_owned();
     let output = command

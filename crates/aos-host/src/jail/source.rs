@@ -1,0 +1,82 @@
+//! Something readable at an offset: a file of the disk, or bytes that are at hand.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::Errno;
+
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    Disk(Arc<OwnedFd>),
+    /// A part of a blob that is in memory.
+    Memory {
+        blob: Arc<Held>,
+        from: usize,
+        len: usize,
+    },
+}
+
+/// Bytes in memory, and what a search would have to find out about them each time.
+#[derive(Debug)]
+pub(crate) struct Held {
+    bytes: Vec<u8>,
+    is_plain: OnceLock<bool>,
+}
+
+impl Held {
+    pub(crate) fn new(bytes: Vec<u8>) -> Held {
+        Held { bytes, is_plain: OnceLock::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn is_plain(&self) -> bool {
+        let is_wide = || self.bytes.starts_with(b"\xff\xfe") || self.bytes.starts_with(b"\xfe\xff");
+        *self.is_plain.get_or_init(|| !is_wide() && memchr::memchr(0, &self.bytes).is_none())
+    }
+}
+
+impl Source {
+    pub(crate) fn disk(file: OwnedFd) -> Source {
+        Source::Disk(Arc::new(file))
+    }
+
+    /// As `pread`: how many bytes were read, none at the end.
+    pub(crate) fn read_at(&self, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
+        match self {
+            Source::Disk(file) => rustix::io::pread(file, buffer, at),
+            Source::Memory { .. } => {
+                let bytes = self.bytes().unwrap_or_default();
+                let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+                let taken = rest.len().min(buffer.len());
+                buffer[..taken].copy_from_slice(&rest[..taken]);
+                Ok(taken)
+            }
+        }
+    }
+
+    /// All of it, where it is in memory.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Source::Disk(_) => None,
+            Source::Memory { blob, from, len } => Some(&blob.bytes[*from..from + len]),
+        }
+    }
+
+    /// Known to hold no NUL, and to be in no encoding that is full of them.
+    pub(crate) fn is_plain(&self) -> bool {
+        match self {
+            Source::Disk(_) => false,
+            Source::Memory { blob, .. } => blob.is_plain(),
+        }
+    }
+
+    pub(crate) fn file(&self) -> Option<&OwnedFd> {
+        match self {
+            Source::Disk(file) => Some(file),
+            Source::Memory { .. } => None,
+        }
+    }
+}

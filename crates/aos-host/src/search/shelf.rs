@@ -1,0 +1,193 @@
+//! A folder that is searched: on the disk, in the session's tree, or the one over the other.
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use aos_model::limits::IGNORE_FILE_BYTES_MAX;
+use aos_model::path::Spelled;
+use aos_model::receipt::Kind;
+use aos_model::vfs::{Node, What};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::jail::{Jail, Meta, Place, Source, is_below, open_beneath, open_listed};
+use crate::tree::View;
+
+/// Where the names of a folder are, and what they stand for.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    /// The folder on the disk, where it is seen.
+    pub(super) fd: Option<OwnedFd>,
+    tree: Option<OfTree>,
+    cross_mounts: bool,
+}
+
+#[derive(Debug)]
+struct OfTree {
+    view: Arc<View>,
+    /// How the tree calls what is in the folder, up to the name.
+    prefix: String,
+}
+
+const READ_FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+const READ_FILE: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+impl Shelf {
+    pub(super) fn of(place: &Place) -> Result<Shelf, Errno> {
+        let Some(leaf) = &place.leaf else {
+            return Ok(Shelf { fd: Some(place.open_dir()?), tree: None, cross_mounts: place.cross_mounts });
+        };
+        let own = leaf.node.is_some() || !leaf.view.is_staged();
+        let fd = if own { None } else { Some(place.open_dir()?) };
+        let tree = Some(OfTree { view: leaf.view.clone(), prefix: leaf.view.prefix(&place.absolute) });
+        Ok(Shelf { fd, tree, cross_mounts: place.cross_mounts })
+    }
+
+    /// A folder above the one that is searched, for its ignore files.
+    pub(super) fn above(jail: &Jail, base: &Place, path: &[u8]) -> Option<Shelf> {
+        let view = base.leaf.as_ref().map(|leaf| leaf.view.clone());
+        let tree = view.map(|view| OfTree { prefix: view.prefix(path), view });
+        let covered = tree.as_ref().is_some_and(|tree| tree.view.is_covered(path));
+        let fd = if covered { None } else { root_of(jail, path).and_then(|at| open_below(jail, at, path)) };
+        (fd.is_some() || tree.is_some()).then_some(Shelf { fd, tree, cross_mounts: jail.cross_mounts })
+    }
+
+    /// What the tree itself has here, by name; what hides something too.
+    pub(super) fn own(&self) -> Vec<(&str, &Arc<Node>)> {
+        self.tree.as_ref().map_or_else(Vec::new, |tree| tree.view.tree.children(&tree.prefix))
+    }
+
+    pub(super) fn has_tree(&self) -> bool {
+        self.tree.is_some()
+    }
+
+    /// A folder in this one. `path` is its absolute path with a slash at the end.
+    pub(super) fn enter(&self, jail: &Jail, name: &CStr, own: bool, path: &[u8]) -> Result<Shelf, Errno> {
+        let tree = self.tree.as_ref().map(|tree| OfTree {
+            view: tree.view.clone(),
+            prefix: format!("{}{}/", tree.prefix, aos_model::path::show(name.to_bytes())),
+        });
+        let fd = match &self.fd {
+            Some(fd) if !own => Some(match open_beneath(fd, name, READ_FOLDER, self.cross_mounts) {
+                // A mount point is outside, unless it is a root of its own.
+                Err(Errno::XDEV) => {
+                    let is_it = |root: &&crate::jail::Root| root.path == path[..path.len() - 1];
+                    let root = jail.roots.iter().find(is_it).ok_or(Errno::XDEV)?;
+                    open_beneath(&root.fd, b".".as_slice(), READ_FOLDER, self.cross_mounts)?
+                }
+                outcome => outcome?,
+            }),
+            _ => None,
+        };
+        Ok(Shelf { fd, tree, cross_mounts: self.cross_mounts })
+    }
+
+    /// A file to be searched, and its size; nothing where it is no regular file any more.
+    pub(super) fn open(&self, name: &CStr, own: Option<&Arc<Node>>) -> Result<Option<(Source, u64)>, Errno> {
+        if let (Some(node), Some(tree)) = (own, &self.tree) {
+            let Some(body) = node.body() else { return Ok(None) };
+            let source = tree.view.open(body).map_err(|_| Errno::IO)?;
+            return Ok(Some((source, body.size_bytes)));
+        }
+        let Some(fd) = &self.fd else { return Ok(None) };
+        let file = open_listed(fd, name, READ_FILE, self.cross_mounts)?;
+        let stat = rustix::fs::fstat(&file)?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        Ok(is_file.then(|| (Source::disk(file), stat.st_size as u64)))
+    }
+
+    /// When a file or a link was last changed; `None` when it became something else meanwhile.
+    pub(super) fn mtime_ns(
+        &self,
+        name: &CStr,
+        kind: Kind,
+        own: Option<&Arc<Node>>,
+    ) -> Result<Option<i64>, Errno> {
+        if let Some(node) = own {
+            return Ok(i64::try_from(node.updated_at_ns).ok());
+        }
+        let Some(fd) = &self.fd else { return Ok(None) };
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let stat = rustix::fs::statx(fd, name, flags, StatxFlags::TYPE | StatxFlags::MTIME)?;
+        let found = FileType::from_raw_mode(stat.stx_mode.into());
+        let is_listed = match kind {
+            Kind::Symlink => found.is_symlink(),
+            _ => found.is_file(),
+        };
+        let seconds = stat.stx_mtime.tv_sec.saturating_mul(1_000_000_000);
+        Ok(is_listed.then(|| seconds.saturating_add(i64::from(stat.stx_mtime.tv_nsec))))
+    }
+
+    /// What kind of thing a name is, without listing the folder.
+    pub(super) fn kind_of(&self, name: &str) -> Option<Kind> {
+        if let Some(tree) = &self.tree
+            && let Some(node) = tree.view.tree.get(&format!("{}{name}", tree.prefix))
+        {
+            return kind_of(node);
+        }
+        Meta::at(self.fd.as_ref()?, name.as_bytes()).ok().flatten().map(|meta| meta.kind)
+    }
+
+    /// A small file in this folder or below it.
+    pub(super) fn read_small(&self, name: &str) -> Option<Vec<u8>> {
+        if let Some(tree) = &self.tree {
+            let key = format!("{}{name}", tree.prefix);
+            if let Some((path, node)) =
+                tree.view.tree.cover(&key).filter(|(path, _)| path.len() >= tree.prefix.len())
+            {
+                let body = node.body().filter(|_| path == key)?;
+                let source = tree.view.open(body).ok()?;
+                return read_start(&source, body.size_bytes);
+            }
+        }
+        let file = open_beneath(self.fd.as_ref()?, name, READ_FILE, self.cross_mounts).ok()?;
+        let meta = Meta::of(&file).ok().filter(|meta| meta.kind == Kind::File)?;
+        read_start(&Source::disk(file), meta.size)
+    }
+}
+
+pub(super) fn kind_of(node: &Node) -> Option<Kind> {
+    match node.what {
+        What::File(_) => Some(Kind::File),
+        What::Dir => Some(Kind::Dir),
+        What::Link { .. } => Some(Kind::Symlink),
+        What::Gone => None,
+    }
+}
+
+fn root_of(jail: &Jail, path: &[u8]) -> Option<usize> {
+    let inside = jail.roots.iter().enumerate().filter(|(_, root)| is_below(path, &root.path));
+    inside.max_by_key(|(_, root)| root.path.len()).map(|(index, _)| index)
+}
+
+fn open_below(jail: &Jail, root: usize, path: &[u8]) -> Option<OwnedFd> {
+    let root = &jail.roots[root];
+    let below = path[root.path.len()..].strip_prefix(b"/").unwrap_or(b".");
+    open_beneath(&root.fd, below, READ_FOLDER, jail.cross_mounts).ok()
+}
+
+fn read_start(source: &Source, size: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; (size as usize).min(IGNORE_FILE_BYTES_MAX)];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match source.read_at(&mut bytes[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    bytes.truncate(filled);
+    Some(bytes)
+}
+
+/// A name of the tree as the disk would spell it.
+pub(super) fn spelled(name: &str) -> Option<Cow<'_, [u8]>> {
+    if !name.contains('\\') {
+        return Some(Cow::Borrowed(name.as_bytes()));
+    }
+    Spelled::parse(name).ok().map(|spelled| Cow::Owned(spelled.as_bytes().to_vec()))
+}

@@ -1,0 +1,305 @@
+//! Opening a session: what was asked is checked, pinned and written down, and made live; a restart makes it live again.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use aos_model::capability::Capability;
+use aos_model::entry::Fact;
+use aos_model::id;
+use aos_model::limits::{LABEL_BYTES_MAX, LABELS_MAX, ROOTS_MAX, SNAPSHOT_BYTES_DEFAULT};
+use aos_model::path::Spelled;
+use aos_model::policy::{Policy, PolicySpec};
+use aos_model::receipt::{Body, Opened, Warning};
+use aos_model::refusal::{Code, Refusal, Status};
+use aos_model::request::{Isolation, OnFailure, SessionOpen, TargetSpec};
+use aos_model::state::{RootRecord, SessionRecord, SessionState};
+use aos_model::strict::{self, Invalid};
+use aos_model::vfs::{Tree, TreeChange, VfsPath};
+
+use super::{Live, expire_all};
+use crate::exec::Outfit;
+use crate::host::Host;
+use crate::jail::{Jail, Root};
+use crate::snapshot::Ledger;
+use crate::spine::Done;
+use crate::tree::{self, Layer};
+
+/// `host.session.open`.
+pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> {
+    if host.sessions.len() >= host.sessions_max {
+        expire_all(host);
+    }
+    if host.sessions.len() >= host.sessions_max {
+        return Err(Refusal::new(
+            Code::TooManySessions,
+            format!("{} sessions are open already; close some with `aos session close`", host.sessions.len()),
+        ));
+    }
+    let (isolation_applied, warning) = isolation(host, request)?;
+    check_labels(request)?;
+    let capability: Capability = inner(request.capability.as_deref(), Code::InvalidCapability)?;
+    let spec: PolicySpec = inner(request.policy.as_deref(), Code::InvalidPolicy)?;
+    let policy =
+        Policy::compile(spec).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))?;
+    let (record, change) = describe(host, request, capability, &policy)?;
+    let mut tree = Tree::default();
+    change.iter().for_each(|change| tree.apply(change));
+    let live = enliven(host, &record, policy, Ledger::empty(), tree)?;
+    let opened = Opened {
+        session_id: record.session_id.clone(),
+        started_at_ns: record.started_at_ns,
+        expires_at_ns: record.expires_at_ns,
+        isolation_applied,
+        capability: live.capability.clone(),
+        policy: live.policy.clone(),
+    };
+    host.sessions.insert(live);
+    let mut done = Done::new(Status::Ready, Body::Opened(Box::new(opened)), warning.into_iter().collect());
+    done.at_ns = Some(record.started_at_ns);
+    done.facts.push(Fact::SessionOpened(Box::new(record)));
+    done.facts.extend(change.map(Fact::Tree));
+    Ok(done)
+}
+
+/// What stands between its commands and the machine. Only where there is a folder of the host do commands run.
+fn isolation(host: &Host, request: &SessionOpen) -> Result<(String, Option<Warning>), Refusal> {
+    match &request.target {
+        TargetSpec::Local(local) => {
+            let wanted = request.isolation.unwrap_or(Isolation::Auto);
+            let (applied, warning) = host.executor.abilities().apply(wanted, local.network_mode)?;
+            Ok((applied.word(), warning))
+        }
+        TargetSpec::Vfs(_) | TargetSpec::Staged(_) => Ok(("none".to_owned(), None)),
+    }
+}
+
+/// A capability or a policy given inside the request: what is wrong in it has a code of its own.
+fn inner<T: serde::de::DeserializeOwned>(
+    raw: Option<&serde_json::value::RawValue>,
+    code: Code,
+) -> Result<T, Refusal> {
+    let field = if code == Code::InvalidPolicy { "policy" } else { "capability" };
+    strict::parse(raw.map_or("{}", serde_json::value::RawValue::get)).map_err(|invalid| match invalid {
+        Invalid::Syntax(why) | Invalid::Shape(why) => Refusal::new(code, format!("{field}: {why}")),
+    })
+}
+
+fn check_labels(request: &SessionOpen) -> Result<(), Refusal> {
+    let Some(labels) = &request.labels else { return Ok(()) };
+    let too_long = |text: &String| text.len() > LABEL_BYTES_MAX;
+    if labels.0.len() > LABELS_MAX || labels.0.iter().any(|(key, value)| too_long(key) || too_long(value)) {
+        return Err(Refusal::new(
+            Code::InvalidParams,
+            format!("field `labels`: at most {LABELS_MAX} labels of at most {LABEL_BYTES_MAX} bytes each"),
+        ));
+    }
+    Ok(())
+}
+
+/// Pins the workdir and the roots once, and writes down what is in force; and what a virtual tree starts with.
+fn describe(
+    host: &Host,
+    request: &SessionOpen,
+    mut capability: Capability,
+    policy: &Policy,
+) -> Result<(SessionRecord, Option<TreeChange>), Refusal> {
+    let now_ns = (host.machine.now_ns)();
+    let (mut mounts, mut change) = (Vec::new(), None);
+    let (workdir, roots) = match (&request.target, workdir_of(&request.target)) {
+        (_, Some(workdir)) => {
+            let workdir = pin_workdir(workdir)?;
+            let roots = pin_roots(capability.fs_roots.as_deref(), &workdir)?;
+            capability.fs_roots = Some(roots.iter().map(Root::shown).collect());
+            (workdir.record(), roots.iter().map(Root::record).collect())
+        }
+        (TargetSpec::Vfs(target), None) => {
+            capability.fs_roots = Some(virtual_roots(capability.fs_roots.as_deref())?);
+            let (deltas, shown) = tree::mount(host, target, now_ns)?;
+            change = (!deltas.is_empty()).then_some(TreeChange { version: 1, deltas });
+            mounts = shown;
+            (RootRecord { path: "/".to_owned(), dev: 0, ino: 0 }, Vec::new())
+        }
+        (TargetSpec::Local(_) | TargetSpec::Staged(_), None) => unreachable!("BUG: these have a workdir"),
+    };
+    let record = SessionRecord {
+        session_id: id::make(id::SESSION, now_ns, (host.machine.random)()),
+        state: SessionState::Open,
+        started_at_ns: now_ns,
+        expires_at_ns: request.session_ttl_ns.map(|ttl| now_ns.saturating_add(ttl)),
+        target: serde_json::value::to_raw_value(&request.target).expect("BUG: a target is plain data"),
+        workdir,
+        roots,
+        capability,
+        policy: policy.spec(),
+        isolation: request.isolation.unwrap_or(Isolation::Auto),
+        auto_snapshot: request.auto_snapshot.unwrap_or(true),
+        snapshot_bytes_max: request.snapshot_bytes_max.unwrap_or(SNAPSHOT_BYTES_DEFAULT),
+        capture_exclude: request.capture_exclude.clone().unwrap_or_default(),
+        on_failure: request.on_failure.unwrap_or(OnFailure::Keep),
+        labels: request.labels.as_ref().map(|labels| labels.0.clone()),
+        mounts,
+    };
+    Ok((record, change))
+}
+
+/// The folder of the host that a session works on, if it does.
+fn workdir_of(target: &TargetSpec) -> Option<&str> {
+    match target {
+        TargetSpec::Local(local) => Some(&local.workdir),
+        TargetSpec::Staged(staged) => Some(&staged.workdir),
+        TargetSpec::Vfs(_) => None,
+    }
+}
+
+/// The folders of a virtual tree that may be worked in, spelled out. They need not be there yet.
+fn virtual_roots(given: Option<&[String]>) -> Result<Vec<String>, Refusal> {
+    let Some(given) = given else { return Ok(vec!["/".to_owned()]) };
+    let spell = |text: &String| match VfsPath::parse(if text == "." { "/" } else { text }) {
+        Ok(path) => Ok(format!("/{}", path.as_str())),
+        Err(refusal) => Err(Refusal::new(
+            Code::InvalidCapability,
+            format!("capability: field `fs_roots`: {}: {}", aos_model::text::escape(text), refusal.message),
+        )),
+    };
+    given.iter().map(spell).collect()
+}
+
+fn pin_workdir(text: &str) -> Result<Root, Refusal> {
+    let bad = |why: &str| {
+        Refusal::new(Code::InvalidWorkdir, format!("workdir {}: {why}", aos_model::text::escape(text)))
+    };
+    let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
+    if !spelled.is_absolute() {
+        return Err(bad("give an absolute path"));
+    }
+    let root = Root::pin(as_path(&spelled))
+        .map_err(|why| bad(&format!("{why}; it must be an existing directory")))?;
+    if root.path.ends_with(b" (deleted)") && rustix::fs::stat(root.path.as_slice()).is_err() {
+        return Err(bad("it was deleted"));
+    }
+    Ok(root)
+}
+
+fn pin_roots(given: Option<&[String]>, workdir: &Root) -> Result<Vec<Root>, Refusal> {
+    let pin = |text: &str| {
+        let bad = |why: &str| {
+            Refusal::new(
+                Code::InvalidCapability,
+                format!("capability: field `fs_roots`: {}: {why}", aos_model::text::escape(text)),
+            )
+        };
+        let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
+        let absolute = if spelled.is_absolute() {
+            spelled.as_bytes().to_vec()
+        } else {
+            [workdir.path.as_slice(), b"/", spelled.as_bytes()].concat()
+        };
+        let path = Path::new(std::ffi::OsStr::from_bytes(&absolute));
+        Root::pin(path).map_err(|why| bad(&format!("{why}; a root is an existing directory")))
+    };
+    match given {
+        None => Ok(vec![pin(&workdir.shown())?]),
+        Some(texts) if texts.len() > ROOTS_MAX => Err(Refusal::new(
+            Code::InvalidCapability,
+            format!("capability: field `fs_roots`: at most {ROOTS_MAX} roots"),
+        )),
+        Some(texts) => texts.iter().map(|text| pin(text)).collect(),
+    }
+}
+
+fn as_path(spelled: &Spelled) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(spelled.as_bytes()))
+}
+
+fn gone(root: &str, why: rustix::io::Errno) -> Refusal {
+    Refusal::new(
+        Code::InvalidWorkdir,
+        format!("root {root}: {why}; it is not the folder the session was opened on"),
+    )
+}
+
+/// The boundary of a recorded session, its roots pinned again.
+fn jail(host: &Host, record: &SessionRecord) -> Result<Jail, Refusal> {
+    let roots = record
+        .roots
+        .iter()
+        .map(|root| Root::pin_again(root).map_err(|why| gone(&root.path, why)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let workdir = Spelled::parse(&record.workdir.path)
+        .map_err(|_| gone(&record.workdir.path, rustix::io::Errno::INVAL))?;
+    let workdir = if workdir.as_bytes() == b"/" { Vec::new() } else { workdir.as_bytes().to_vec() };
+    Ok(Jail {
+        workdir_alias: alias(record, &workdir),
+        roots,
+        workdir,
+        follow: record.capability.follow_symlinks,
+        cross_mounts: record.capability.cross_mounts,
+        hidden: host.hidden.clone(),
+    })
+}
+
+/// Makes a recorded session live: pins its roots and compares them with the record.
+pub(super) fn enliven(
+    host: &Host,
+    record: &SessionRecord,
+    policy: Policy,
+    ledger: Ledger,
+    tree: Tree,
+) -> Result<Live, Refusal> {
+    let jail = jail(host, record)?;
+    let target: TargetSpec = serde_json::from_str(record.target.get())
+        .map_err(|why| Refusal::new(Code::UnsupportedTarget, why.to_string()))?;
+    let is_virtual = matches!(target, TargetSpec::Vfs(_));
+    // A virtual tree has no folder to be pinned, and nothing of the machine's to be kept from.
+    let jail = Jail { hidden: if is_virtual { Vec::new() } else { jail.hidden }, ..jail };
+    let fs_roots = record.capability.fs_roots.as_deref().unwrap_or_default();
+    let workspaces =
+        if is_virtual { fs_roots.to_vec() } else { jail.roots.iter().map(Root::shown).collect() };
+    let pinned = || Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why));
+    let outfit = match &target {
+        TargetSpec::Local(local) => {
+            let (id, rooms) = (&record.session_id, &host.executor.rooms);
+            Outfit::new(id, local, record.isolation, &pinned()?, &host.hidden, rooms)?
+        }
+        TargetSpec::Staged(_) | TargetSpec::Vfs(_) => {
+            Outfit::unused(&record.session_id, record.isolation, &host.executor.rooms)
+        }
+    };
+    let layer = match &target {
+        TargetSpec::Local(_) => None,
+        TargetSpec::Staged(_) => Some(pinned().and_then(|_| Layer::new(host, true, &[], tree))?),
+        TargetSpec::Vfs(_) => Some(Layer::new(host, false, fs_roots, tree)?),
+    };
+    Ok(Live {
+        id: record.session_id.clone(),
+        workspaces,
+        workdir_shown: record.workdir.path.clone(),
+        jail,
+        capability: record.capability.clone(),
+        policy,
+        expires_at_ns: record.expires_at_ns,
+        lane: Arc::default(),
+        auto_snapshot: record.auto_snapshot,
+        snapshot_bytes_max: record.snapshot_bytes_max,
+        capture_exclude: record.capture_exclude.clone(),
+        on_failure: record.on_failure,
+        ledger,
+        manifests: host.manifests.clone(),
+        outfit,
+        layer,
+        bank: host.bank.clone(),
+        bank_dir: OnceLock::new(),
+        bank_opening: Mutex::new(()),
+        ended: AtomicBool::new(false),
+    })
+}
+
+/// The workdir as it was spelled, when that is another path than the link-free one.
+fn alias(record: &SessionRecord, workdir: &[u8]) -> Option<Vec<u8>> {
+    let target: TargetSpec = serde_json::from_str(record.target.get()).ok()?;
+    let spelled = Spelled::parse(workdir_of(&target)?).ok()?;
+    let clean = spelled.names().flat_map(|name| [b"/", name].concat()).collect::<Vec<u8>>();
+    (clean != workdir).then_some(clean)
+}

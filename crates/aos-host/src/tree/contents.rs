@@ -1,0 +1,118 @@
+//! The contents of virtual and staged files: blobs, those that are in use kept in memory up to a bound.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use aos_model::limits::TREE_CACHE_BYTES_MAX;
+use aos_model::refusal::{Code, Refusal};
+use aos_model::vfs::Body;
+use aos_store::Blobs;
+
+use crate::jail::{Held, Source};
+
+#[derive(Debug)]
+pub(crate) struct Contents {
+    blobs: Arc<Blobs>,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    blobs: HashMap<String, Cached>,
+    bytes: usize,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Cached {
+    bytes: Arc<Held>,
+    used: u64,
+}
+
+/// A blob over this size is read from its file, piece by piece.
+const MEMORY_BYTES_MAX: u64 = 8 << 20;
+
+impl Contents {
+    pub(crate) fn new(blobs: Arc<Blobs>) -> Contents {
+        Contents { blobs, cache: Mutex::default() }
+    }
+
+    /// The content of a file, to be read.
+    pub(crate) fn open(&self, shown: &str, body: &Body) -> Result<Source, Refusal> {
+        if body.offset_bytes.is_none() && body.size_bytes > MEMORY_BYTES_MAX {
+            return self.blobs.open_blob(&body.blob_ref)?.map(Source::disk).ok_or_else(|| lost(shown, body));
+        }
+        let blob = self.blob(shown, body)?;
+        let from = usize::try_from(body.offset_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
+        let len = usize::try_from(body.size_bytes).unwrap_or(usize::MAX);
+        match from.checked_add(len) {
+            Some(end) if end <= blob.len() => Ok(Source::Memory { blob, from, len }),
+            _ => Err(lost(shown, body)),
+        }
+    }
+
+    /// Takes content in: stored under its name, and at hand.
+    pub(crate) fn put(&self, bytes: Vec<u8>) -> Result<Body, Refusal> {
+        let (blob_ref, size) = (self.blobs.put(&bytes)?, bytes.len() as u64);
+        if size <= MEMORY_BYTES_MAX {
+            self.keep(&blob_ref, Arc::new(Held::new(bytes)));
+        }
+        Ok(Body::whole(blob_ref, size))
+    }
+
+    fn blob(&self, shown: &str, body: &Body) -> Result<Arc<Held>, Refusal> {
+        let mut cache = self.cache.lock().expect("BUG: nobody panics with the cache");
+        cache.clock += 1;
+        let now = cache.clock;
+        if let Some(cached) = cache.blobs.get_mut(&body.blob_ref) {
+            cached.used = now;
+            return Ok(cached.bytes.clone());
+        }
+        drop(cache);
+        let read = self.blobs.read(&body.blob_ref, u64::MAX)?.ok_or_else(|| lost(shown, body))?;
+        let bytes = Arc::new(Held::new(read));
+        self.keep(&body.blob_ref, bytes.clone());
+        Ok(bytes)
+    }
+
+    /// Keeps a blob at hand; those that were not used for the longest time make room for it.
+    pub(crate) fn keep(&self, blob_ref: &str, bytes: Arc<Held>) {
+        let mut cache = self.cache.lock().expect("BUG: nobody panics with the cache");
+        if bytes.len() > TREE_CACHE_BYTES_MAX / 2 {
+            return;
+        }
+        cache.clock += 1;
+        let used = cache.clock;
+        cache.bytes += bytes.len();
+        if let Some(same) = cache.blobs.insert(blob_ref.to_owned(), Cached { bytes, used }) {
+            cache.bytes -= same.bytes.len();
+        }
+        if cache.bytes > TREE_CACHE_BYTES_MAX {
+            cache.make_room();
+        }
+    }
+}
+
+impl Cache {
+    /// Down to three quarters at once, so that not every new blob has to look for the oldest.
+    fn make_room(&mut self) {
+        let mut by_age: Vec<(u64, String)> =
+            self.blobs.iter().map(|(name, cached)| (cached.used, name.clone())).collect();
+        by_age.sort_unstable();
+        for (_, name) in by_age {
+            if self.bytes <= TREE_CACHE_BYTES_MAX / 4 * 3 {
+                break;
+            }
+            if let Some(gone) = self.blobs.remove(&name) {
+                self.bytes -= gone.bytes.len();
+            }
+        }
+    }
+}
+
+fn lost(shown: &str, body: &Body) -> Refusal {
+    Refusal::new(
+        Code::IoError,
+        format!("{shown}: its content {} is missing from the store; `aos verify` says more", body.blob_ref),
+    )
+}

@@ -1,0 +1,379 @@
+//! Landing: the steps of a plan become deltas of the session's tree, which are journaled with the receipt as one.
+//!
+//! Nothing has moved before the journal has taken the entry, so no intent is needed and nothing is ever taken back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aos_model::entry::Fact;
+use aos_model::id;
+use aos_model::receipt::{Coverage, Kind, Trace};
+use aos_model::refusal::{Code, Refusal, Status};
+use aos_model::state::{Image, PathRecord, SnapshotRecord};
+use aos_model::vfs::{Base, Body, Delta, Kept, Node, Tree, TreeChange, VfsPath, What};
+
+use super::View;
+use crate::change::{self, Content, Ending, Outcome, Plan, Put, Spot, Step};
+use crate::host::Host;
+use crate::jail::{self, Found, Last, Meta, Place};
+use crate::session::Live;
+use crate::snapshot;
+use crate::spine::{Done, Ids};
+
+/// Carries a plan out in the session's tree.
+pub(crate) fn land(host: &Host, live: &Arc<Live>, plan: Plan, ids: &mut Ids) -> Result<Done, Refusal> {
+    let mut work = Work::new(host, live);
+    let mut after = Vec::with_capacity(plan.steps.len());
+    for step in plan.steps {
+        after.push(work.step(step)?);
+    }
+    let (at_ns, deltas) = (work.now_ns, work.deltas());
+    finish(host, live, (at_ns, deltas), plan.ending, &after, ids)
+}
+
+/// Carries out what is known as deltas already: taking back, discarding.
+pub(crate) fn land_deltas(
+    host: &Host,
+    live: &Arc<Live>,
+    deltas: Vec<Delta>,
+    ending: Ending,
+    ids: &mut Ids,
+) -> Result<Done, Refusal> {
+    finish(host, live, ((host.machine.now_ns)(), deltas), ending, &[], ids)
+}
+
+fn finish(
+    host: &Host,
+    live: &Arc<Live>,
+    (at_ns, deltas): (u64, Vec<Delta>),
+    ending: Ending,
+    after: &[Option<Meta>],
+    ids: &mut Ids,
+) -> Result<Done, Refusal> {
+    let random = (host.machine.random)();
+    ids.complete(at_ns, random);
+    let change_id = id::make(id::SNAPSHOT, at_ns, random);
+    let scope = ids.tool_call.as_deref().filter(|_| !ending.own_snapshot);
+    let paths: Vec<PathRecord> = deltas.iter().map(record).collect();
+    let displaced: Vec<(&str, u64)> = paths
+        .iter()
+        .filter_map(|record| Some((record.path.as_str(), record.before.as_ref()?.size_bytes)))
+        .collect();
+    let snapshot_id = snapshot::choose(host, live, scope, &change_id, &displaced)?;
+    let outcome = Outcome { after, snapshot_id: snapshot_id.as_deref().unwrap_or_default() };
+    let mut done = Done::new(Status::Ok, (ending.finish)(&outcome), ending.warnings);
+    done.facts = ending.facts;
+    done.at_ns = Some(at_ns);
+    if !deltas.is_empty() {
+        done.facts.push(Fact::Tree(next_version(live, deltas)));
+    }
+    if let Some(snapshot_id) = &snapshot_id {
+        done.facts.push(Fact::Captured(Box::new(SnapshotRecord {
+            snapshot_id: snapshot_id.clone(),
+            scope_id: None,
+            explicit: false,
+            own: ending.own_snapshot,
+            in_tree: true,
+            coverage: Coverage::Exact,
+            paths,
+        })));
+    }
+    done.trace = Some(Trace { snapshot_id, durability: host.machine.durability });
+    Ok(done)
+}
+
+/// Mutations of a session take turns, so the next version is the one after the newest.
+pub(super) fn next_version(live: &Live, deltas: Vec<Delta>) -> TreeChange {
+    let layer = live.layer.as_ref().expect("BUG: only layered sessions land in a tree");
+    TreeChange { version: layer.now().version() + 1, deltas }
+}
+
+/// Deltas as the fact that publishes them, where there are any.
+pub(crate) fn change_of(live: &Live, deltas: Vec<Delta>) -> Option<Fact> {
+    (!deltas.is_empty()).then(|| Fact::Tree(next_version(live, deltas)))
+}
+
+/// Captures what stands at some paths, folders with all below them: records for people, and the nodes themselves.
+pub(crate) fn capture(
+    host: &Host,
+    live: &Live,
+    found: &[Found],
+    now_ns: u64,
+) -> Result<(Vec<PathRecord>, u64, Vec<Kept>), Refusal> {
+    let (mut kept, mut bytes) = (Vec::new(), 0);
+    let mut keep = |place: &Place, meta: Meta| -> Result<(), Refusal> {
+        let view = &place.leaf.as_ref().expect("BUG: found in a tree").view;
+        let node = match place.leaf.as_ref().and_then(|leaf| leaf.node.as_ref()) {
+            Some(node) => Node::clone(node),
+            None => Node {
+                base: Some(base_at(&Found::Here(place.clone()))?),
+                ..super::copied(host, place, &meta, now_ns)?
+            },
+        };
+        bytes += meta.size;
+        if bytes > live.snapshot_bytes_max {
+            return Err(Refusal::new(
+                Code::LimitExceeded,
+                format!(
+                    "{}: with it the snapshot holds {bytes} bytes, over the session's `snapshot_bytes_max` of {}; name fewer paths",
+                    place.shown, live.snapshot_bytes_max
+                ),
+            ));
+        }
+        kept.push(Kept { path: view.key(&place.absolute), node: Some(Box::new(node)) });
+        Ok(())
+    };
+    let mut absent = Vec::new();
+    for found in found {
+        match found.existing() {
+            Ok((place, meta)) => {
+                if !place.is_root() {
+                    keep(place, meta)?;
+                }
+                if meta.kind == Kind::Dir {
+                    let view = place.leaf.as_ref().expect("BUG: found in a tree").view.clone();
+                    view.each_below(place, &mut keep)?;
+                }
+            }
+            Err(_) => absent.push(Kept { path: live.jail.shown(found.absolute()), node: None }),
+        }
+    }
+    kept.append(&mut absent);
+    let shown = |kept: &Kept| PathRecord {
+        path: kept.path.clone(),
+        before: image(kept.node.as_deref(), None),
+        after: None,
+        moved_to: None,
+        mode_only: false,
+    };
+    Ok((kept.iter().map(shown).collect(), kept.len() as u64, kept))
+}
+
+/// For people and for the list of snapshots: what each path was and is.
+fn record(delta: &Delta) -> PathRecord {
+    PathRecord {
+        path: delta.path.clone(),
+        before: image(delta.before.as_deref(), delta.after.as_deref()),
+        after: image(delta.after.as_deref(), delta.before.as_deref()),
+        moved_to: None,
+        mode_only: false,
+    }
+}
+
+/// Where the tree says nothing, the host's folder is seen, as the other node remembers it.
+fn image(node: Option<&Node>, other: Option<&Node>) -> Option<Image> {
+    let (kind, mode, size_bytes, hash) = match (node.map(|node| (&node.what, node.mode)), other) {
+        (Some((What::File(body), mode)), _) => (Kind::File, mode, body.size_bytes, body.hash()),
+        (Some((What::Dir, mode)), _) => (Kind::Dir, mode, 0, None),
+        (Some((What::Link { target }, mode)), _) => (Kind::Symlink, mode, target.len() as u64, None),
+        (Some((What::Gone, _)), _) => return None,
+        (None, Some(other)) => match &other.base {
+            Some(Base::File { mode, .. }) => (Kind::File, *mode, 0, None),
+            Some(Base::Dir) => (Kind::Dir, 0o755, 0, None),
+            Some(Base::Link { .. }) => (Kind::Symlink, 0o777, 0, None),
+            Some(Base::Other) => (Kind::Other, 0, 0, None),
+            Some(Base::Absent) | None => return None,
+        },
+        (None, None) => return None,
+    };
+    let hash = hash.map(str::to_owned);
+    Some(Image { kind, mode, size_bytes, hash, bank: None, identity: None, xattrs: None })
+}
+
+/// A mutation being worked out: the tree as it will be, and what became of each path.
+struct Work<'a> {
+    host: &'a Host,
+    live: &'a Arc<Live>,
+    view: Arc<View>,
+    tree: Tree,
+    net: BTreeMap<String, Delta>,
+    now_ns: u64,
+}
+
+impl<'a> Work<'a> {
+    fn new(host: &'a Host, live: &'a Arc<Live>) -> Work<'a> {
+        let view = View::now(live).expect("BUG: only layered sessions land in a tree");
+        let tree = view.tree.clone();
+        Work { host, live, view, tree, net: BTreeMap::new(), now_ns: (host.machine.now_ns)() }
+    }
+
+    fn deltas(self) -> Vec<Delta> {
+        self.net.into_values().filter(|delta| delta.before != delta.after).collect()
+    }
+
+    fn is_virtual(&self) -> bool {
+        !self.view.layer().is_staged
+    }
+
+    fn step(&mut self, step: Step) -> Result<Option<Meta>, Refusal> {
+        match step {
+            Step::Put(put) => self.put(put).map(Some),
+            Step::Remove { at, .. } => self.remove(&at).map(|()| None),
+            Step::MakeDir { at, mode, .. } => self.make(&at, What::Dir, mode).map(Some),
+            Step::Rename { from, to, .. } => self.rename(&from, &to).map(Some),
+            Step::SetMode { at, mode, .. } => self.set_mode(&at, mode),
+        }
+    }
+
+    fn put(&mut self, put: Put) -> Result<Meta, Refusal> {
+        let what = match put.content {
+            Content::Bytes(bytes) => {
+                if self.is_virtual() && std::str::from_utf8(&bytes).is_err() {
+                    let why = format!(
+                        "{}: a virtual tree holds UTF-8 text only; nothing was changed",
+                        put.at.shown
+                    );
+                    return Err(Refusal::new(Code::InvalidUtf8, why));
+                }
+                What::File(self.view.layer().contents.put(bytes)?)
+            }
+            Content::File { size, hash, .. } => What::File(Body::whole(hash, size)),
+            Content::Link(target) => What::Link { target: aos_model::path::show(&target) },
+            Content::Moved(_) => unreachable!("BUG: commands do not run in a tree"),
+        };
+        self.make(&put.at, what, put.mode)
+    }
+
+    /// A node in the place of whatever stood there.
+    fn make(&mut self, at: &Spot, what: What, mode: u32) -> Result<Meta, Refusal> {
+        let key = self.view.key(&at.absolute);
+        let prior = self.tree.get(&key).filter(|prior| prior.body().is_some());
+        let (version, created_at_ns) =
+            prior.map_or((1, self.now_ns), |prior| (prior.version + 1, prior.created_at_ns));
+        let version = if matches!(what, What::File(_)) { version } else { 1 };
+        let base = self.base(&key)?;
+        let node = Node { what, mode, version, created_at_ns, updated_at_ns: self.now_ns, base };
+        let meta = self.view.meta(&at.absolute, &node).expect("BUG: what is made is there");
+        self.set(key, Some(node));
+        Ok(meta)
+    }
+
+    fn set_mode(&mut self, at: &Spot, mode: u32) -> Result<Option<Meta>, Refusal> {
+        let key = self.view.key(&at.absolute);
+        let Some(node) = self.tree.get(&key) else { return Ok(None) };
+        let node = Node { mode, updated_at_ns: self.now_ns, ..Node::clone(node) };
+        let meta = self.view.meta(&at.absolute, &node);
+        self.set(key, Some(node));
+        Ok(meta)
+    }
+
+    fn remove(&mut self, at: &Spot) -> Result<(), Refusal> {
+        // What lies in a folder first: behind a folder that is gone, nothing of the host's can be looked at.
+        for (place, _) in self.all_from(at)?.iter().rev() {
+            self.hide(place)?;
+        }
+        Ok(())
+    }
+
+    /// A path and everything below it, as it stands by now.
+    fn all_from(&self, at: &Spot) -> Result<Vec<(Place, Meta)>, Refusal> {
+        let view = self.view.with(self.tree.clone());
+        let found = super::resolve(&view, Some(&at.shown), Last::NoLinks)?.found;
+        let (place, meta) = found.existing()?;
+        let mut all = vec![(place.clone(), meta)];
+        if meta.kind == Kind::Dir {
+            view.each_below(place, &mut |place, meta| {
+                all.push((place.clone(), meta));
+                Ok(())
+            })?;
+        }
+        Ok(all)
+    }
+
+    fn hide(&mut self, place: &Place) -> Result<(), Refusal> {
+        let key = self.view.key(&place.absolute);
+        let base = self.base(&key)?;
+        let gone = match base {
+            None | Some(Base::Absent) => None,
+            base => Some(Node {
+                what: What::Gone,
+                mode: 0,
+                version: 0,
+                created_at_ns: self.now_ns,
+                updated_at_ns: self.now_ns,
+                base,
+            }),
+        };
+        self.set(key, gone);
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &Spot, to: &Spot) -> Result<Meta, Refusal> {
+        let mut moved = Vec::new();
+        let all = self.all_from(from)?;
+        for (place, meta) in &all {
+            let absolute = [to.absolute.as_slice(), &place.absolute[from.absolute.len()..]].concat();
+            if self.is_virtual() {
+                VfsPath::parse(&self.live.jail.shown(&absolute))?;
+            }
+            moved.push((absolute, self.node_of(place, meta)?));
+        }
+        for (place, _) in all.iter().rev() {
+            self.hide(place)?;
+        }
+        let mut first = None;
+        for (absolute, node) in moved {
+            let key = self.view.key(&absolute);
+            let node = Node { base: self.base(&key)?, ..node };
+            first = first.or_else(|| self.view.meta(&absolute, &node));
+            self.set(key, Some(node));
+        }
+        Ok(first.expect("BUG: something was moved"))
+    }
+
+    /// What stands at a place, as a node: what is the host's is copied.
+    fn node_of(&self, place: &Place, meta: &Meta) -> Result<Node, Refusal> {
+        if let Some(node) = place.leaf.as_ref().and_then(|leaf| leaf.node.as_ref()) {
+            return Ok(Node::clone(node));
+        }
+        super::copied(self.host, place, meta, self.now_ns)
+    }
+
+    /// What the host's folder held when the path was first touched; nothing of the kind in a virtual tree.
+    fn base(&self, key: &str) -> Result<Option<Base>, Refusal> {
+        if let Some(known) =
+            self.net.get(key).and_then(|delta| delta.before.as_ref().or(delta.after.as_ref()))
+        {
+            return Ok(known.base.clone());
+        }
+        match self.tree.cover(key) {
+            _ if self.is_virtual() => Ok(None),
+            Some((path, node)) if path == key => Ok(node.base.clone()),
+            Some(_) => Ok(Some(Base::Absent)),
+            None => base_now(self.live, key).map(|(base, _)| Some(base)),
+        }
+    }
+
+    fn set(&mut self, key: String, after: Option<Node>) {
+        let before = self.view.tree.get(&key).map(|node| Box::new(Node::clone(node)));
+        let delta = Delta { path: key.clone(), before, after: after.map(Box::new) };
+        self.tree.put(std::slice::from_ref(&delta));
+        self.net.insert(key, delta);
+    }
+}
+
+/// What the host's folder holds at a path now.
+pub(super) fn base_now(live: &Arc<Live>, key: &str) -> Result<(Base, Found), Refusal> {
+    let found = jail::resolve(live, key, Last::NoLinks)?.found;
+    let base = base_at(&found)?;
+    Ok((base, found))
+}
+
+pub(super) fn base_at(found: &Found) -> Result<Base, Refusal> {
+    let Found::Here(place) = found else { return Ok(Base::Absent) };
+    let Some(meta) = place.meta else { return Ok(Base::Absent) };
+    let fail = |why| place.fault("read", why);
+    Ok(match meta.kind {
+        Kind::Dir => Base::Dir,
+        Kind::Other => Base::Other,
+        Kind::Symlink => {
+            let target =
+                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
+            Base::Link { target: aos_model::path::show(target.as_bytes()) }
+        }
+        Kind::File => {
+            let hash = change::hash_of(&place.dir, &place.name, Kind::File).map_err(fail)?;
+            Base::File { hash, mode: meta.mode }
+        }
+    })
+}

@@ -1,0 +1,287 @@
+//! Finding a path in a layered tree, name by name: a node of the tree decides, else what the host's folder holds there.
+//!
+//! Links are followed here, not by the kernel: what they lead to may be in the tree. Each folder of the host is opened
+//! from the one above it with links forbidden (I3).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use aos_model::capability::FollowSymlinks;
+use aos_model::limits::LINKS_MAX;
+use aos_model::path::Spelled;
+use aos_model::receipt::Kind;
+use aos_model::refusal::{Code, Refusal};
+use aos_model::vfs::{Node, VfsPath, What};
+use rustix::fs::OFlags;
+
+use super::{Leaf, View};
+use crate::jail::{Dir, Found, Last, Meta, Place, Resolved, link_refused, open_beneath, outside};
+
+/// Resolves `text` in a view. Without a text the workdir is meant.
+pub(crate) fn resolve(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolved, Refusal> {
+    if view.layer().is_staged {
+        in_staged(view, text.unwrap_or("."), last)
+    } else {
+        in_virtual(view, text, last)
+    }
+}
+
+fn in_virtual(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolved, Refusal> {
+    let path = VfsPath::parse(text.unwrap_or("/"))?;
+    let names: VecDeque<Vec<u8>> = path
+        .as_str()
+        .split('/')
+        .filter(|name| !name.is_empty())
+        .map(|name| name.as_bytes().to_vec())
+        .collect();
+    let literal: Vec<u8> = names.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect();
+    if !view.layer().is_inside(&literal) {
+        return Err(outside(text.unwrap_or("/"), &view.live.jail));
+    }
+    let start = Frame { absolute: Vec::new(), folder: None };
+    let found = Walk { view, last, links: 0, rest: names, root: None, frames: vec![start] }.run()?;
+    Ok(Resolved { literal, found })
+}
+
+fn in_staged(view: &Arc<View>, text: &str, last: Last) -> Result<Resolved, Refusal> {
+    let jail = &view.live.jail;
+    let shown = || aos_model::text::escape(&text.chars().take(200).collect::<String>());
+    let spelled = Spelled::parse(text)
+        .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shown())))?;
+    let literal = jail.clean(&spelled)?.absolute;
+    let start = jail.start(&spelled);
+    let root = jail.root_of(&start).expect("BUG: cleaning found a root");
+    let rest = names_of(&start[jail.roots[root].path.len()..]);
+    let mut walk = Walk { view, last, links: 0, rest, root: None, frames: Vec::new() };
+    walk.begin_at(root);
+    Ok(Resolved { literal, found: walk.run()? })
+}
+
+fn names_of(text: &[u8]) -> VecDeque<Vec<u8>> {
+    text.split(|b| *b == b'/').filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec).collect()
+}
+
+/// A folder on the way, and the host's folder where it is seen through.
+struct Frame {
+    absolute: Vec<u8>,
+    folder: Option<Dir>,
+}
+
+struct Walk<'a> {
+    view: &'a Arc<View>,
+    last: Last,
+    links: usize,
+    rest: VecDeque<Vec<u8>>,
+    /// The root of the jail that the walk is in.
+    root: Option<usize>,
+    frames: Vec<Frame>,
+}
+
+/// What stands at a name.
+enum Standing {
+    Nothing,
+    Own(Arc<Node>, Meta),
+    Base(Meta),
+}
+
+impl Walk<'_> {
+    fn begin_at(&mut self, root: usize) {
+        let path = self.view.live.jail.roots[root].path.clone();
+        let hidden = self.view.tree.cover(&self.view.key(&path)).is_some();
+        let folder = (!hidden).then(|| Dir::Root(self.view.live.clone(), root));
+        self.root = Some(root);
+        self.frames = vec![Frame { absolute: path, folder }];
+    }
+
+    fn at(&self) -> &Frame {
+        self.frames.last().expect("BUG: a walk is somewhere")
+    }
+
+    fn run(mut self) -> Result<Found, Refusal> {
+        loop {
+            let Some(name) = self.rest.pop_front() else { return Ok(Found::Here(self.folder_itself()?)) };
+            if name == b".." {
+                self.frames.pop();
+                if self.frames.is_empty() {
+                    return Err(link_refused(
+                        &aos_model::path::show(&name),
+                        "a link on the way leads outside the roots",
+                    ));
+                }
+                continue;
+            }
+            let absolute = [self.at().absolute.as_slice(), b"/", &name].concat();
+            if self.view.live.jail.is_hidden(&absolute) {
+                return Err(outside(&self.view.live.jail.shown(&absolute), &self.view.live.jail));
+            }
+            let standing = self.look(&absolute, &name)?;
+            let is_last = self.rest.is_empty();
+            match &standing {
+                Standing::Own(_, meta) | Standing::Base(meta)
+                    if meta.kind == Kind::Symlink && self.follows(is_last) =>
+                {
+                    self.follow(&absolute, &name, &standing)?;
+                }
+                _ if is_last => return Ok(Found::Here(self.place(absolute, &name, standing))),
+                Standing::Own(_, meta) | Standing::Base(meta) if meta.kind == Kind::Dir => {
+                    self.enter(absolute, &name, &standing)?;
+                }
+                _ => return Ok(self.below(&name, &standing)),
+            }
+        }
+    }
+
+    fn follows(&self, is_last: bool) -> bool {
+        match self.last {
+            Last::Follow => true,
+            Last::Itself => !is_last,
+            Last::NoLinks => false,
+        }
+    }
+
+    fn look(&self, absolute: &[u8], name: &[u8]) -> Result<Standing, Refusal> {
+        if let Some(node) = self.view.node(absolute) {
+            let meta = self.view.meta(absolute, node);
+            return Ok(meta.map_or(Standing::Nothing, |meta| Standing::Own(node.clone(), meta)));
+        }
+        let Some(folder) = &self.at().folder else { return Ok(Standing::Nothing) };
+        let shown = || self.view.live.jail.shown(absolute);
+        let fail = |why| crate::fault::refusal(&format!("cannot look at {}", shown()), why);
+        let Some(meta) = Meta::at(folder, name).map_err(fail)? else { return Ok(Standing::Nothing) };
+        let jail = &self.view.live.jail;
+        let mount = self.root.map(|root| jail.roots[root].meta.mount);
+        if meta.kind != Kind::Symlink && !jail.cross_mounts && Some(meta.mount) != mount {
+            return Err(Refusal::new(
+                Code::PathOutsideRoots,
+                format!("{} lies on another mount, which is outside the roots", shown()),
+            ));
+        }
+        Ok(Standing::Base(meta))
+    }
+
+    fn enter(&mut self, absolute: Vec<u8>, name: &[u8], standing: &Standing) -> Result<(), Refusal> {
+        let folder = match (standing, &self.at().folder) {
+            (Standing::Base(_), Some(folder)) => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                let jail = &self.view.live.jail;
+                let opened = open_beneath(folder, name, flags, jail.cross_mounts).map_err(|why| {
+                    crate::fault::refusal(&format!("cannot open {}", jail.shown(&absolute)), why)
+                })?;
+                Some(Dir::Opened(Arc::new(opened)))
+            }
+            _ => None,
+        };
+        self.frames.push(Frame { absolute, folder });
+        Ok(())
+    }
+
+    /// Puts what a link says in the place of its name.
+    fn follow(&mut self, absolute: &[u8], name: &[u8], standing: &Standing) -> Result<(), Refusal> {
+        let jail = &self.view.live.jail;
+        let shown = jail.shown(absolute);
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            let why = format!("{shown}: more than {LINKS_MAX} links on the way, or a link loop");
+            return Err(Refusal::new(Code::InvalidPath, why));
+        }
+        if jail.follow == FollowSymlinks::Deny {
+            return Err(link_refused(&shown, "the capability's `follow_symlinks` is `deny`"));
+        }
+        let target = match (standing, &self.at().folder) {
+            (Standing::Own(node, _), _) => match &node.what {
+                What::Link { target } => Spelled::parse(target)
+                    .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{shown}: {fault}")))?
+                    .as_bytes()
+                    .to_vec(),
+                What::File(_) | What::Dir | What::Gone => Vec::new(),
+            },
+            (_, Some(folder)) => rustix::fs::readlinkat(folder, name, Vec::new())
+                .map_err(|why| crate::fault::refusal(&format!("cannot resolve {shown}"), why))?
+                .into_bytes(),
+            (_, None) => Vec::new(),
+        };
+        let mut names = names_of(&target);
+        if target.starts_with(b"/") {
+            let clean: Vec<u8> = names.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect();
+            let Some(root) = jail.root_of(&clean) else {
+                return Err(link_refused(&shown, "a link on the way leads outside the roots"));
+            };
+            names = names_of(&clean[jail.roots[root].path.len()..]);
+            self.begin_at(root);
+        }
+        names.append(&mut self.rest);
+        self.rest = names;
+        Ok(())
+    }
+
+    fn place(&self, absolute: Vec<u8>, name: &[u8], standing: Standing) -> Place {
+        let (node, meta) = match standing {
+            Standing::Nothing => (None, None),
+            Standing::Own(node, meta) => (Some(node), Some(meta)),
+            Standing::Base(meta) => (None, Some(meta)),
+        };
+        let no_folder = || Dir::Opened(self.view.layer().no_folder.clone());
+        Place {
+            dir: self.at().folder.clone().filter(|_| node.is_none()).unwrap_or_else(no_folder),
+            name: name.to_vec(),
+            shown: self.view.live.jail.shown(&absolute),
+            absolute,
+            meta,
+            cross_mounts: self.view.live.jail.cross_mounts,
+            leaf: Some(Leaf { view: self.view.clone(), node }),
+        }
+    }
+
+    /// The folder where the walk ended: a root, or what a link or `..` led to.
+    fn folder_itself(mut self) -> Result<Place, Refusal> {
+        let frame = self.frames.pop().expect("BUG: a walk is somewhere");
+        if self.frames.is_empty() {
+            let meta = match &frame.folder {
+                Some(folder) => {
+                    Meta::of(folder).map_err(|why| crate::fault::refusal("cannot look at the root", why))?
+                }
+                None => self.view.meta(b"", &super::root_node()).expect("BUG: a folder has a look"),
+            };
+            let place = self.place_in(frame.folder, frame.absolute, Vec::new());
+            return Ok(Place { meta: Some(meta), ..place });
+        }
+        let slash = frame.absolute.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
+        let name = frame.absolute[slash..].to_vec();
+        let standing = self.look(&frame.absolute, &name)?;
+        Ok(self.place(frame.absolute, &name, standing))
+    }
+
+    fn place_in(&self, folder: Option<Dir>, absolute: Vec<u8>, name: Vec<u8>) -> Place {
+        Place {
+            dir: folder.unwrap_or_else(|| Dir::Opened(self.view.layer().no_folder.clone())),
+            name,
+            shown: self.view.live.jail.shown(&absolute),
+            absolute,
+            meta: None,
+            cross_mounts: self.view.live.jail.cross_mounts,
+            leaf: Some(Leaf { view: self.view.clone(), node: None }),
+        }
+    }
+
+    /// The walk cannot go on: a name is missing, or is no folder.
+    fn below(mut self, name: &[u8], standing: &Standing) -> Found {
+        let jail = &self.view.live.jail;
+        let mut absolute = [self.at().absolute.as_slice(), b"/", name].concat();
+        for next in &self.rest {
+            absolute = [absolute.as_slice(), b"/", next].concat();
+        }
+        let shown = jail.shown(&absolute);
+        if self.rest.iter().any(|name| name == b"..") {
+            return Found::Nowhere { absolute, shown };
+        }
+        let frame = self.frames.pop().expect("BUG: a walk is somewhere");
+        let base = self.place_in(frame.folder, frame.absolute, Vec::new());
+        let meta = match standing {
+            Standing::Nothing => None,
+            Standing::Own(_, meta) | Standing::Base(meta) => Some(*meta),
+        };
+        let mut missing = vec![name.to_vec()];
+        missing.extend(self.rest);
+        Found::Below { base: Place { meta, ..base }, missing, absolute, shown }
+    }
+}

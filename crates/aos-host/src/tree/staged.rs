@@ -1,0 +1,322 @@
+//! What waits in a staged tree: shown as a diff, committed to the host's folder as one plan, or discarded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use aos_model::limits::DIFF_BYTES_MAX;
+use aos_model::policy::Op;
+use aos_model::receipt::{Kind, StagedFile};
+use aos_model::refusal::{Code, Conflict, Detail, Refusal};
+use aos_model::text;
+use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
+
+use super::land::{base_at, next_version};
+use super::unwind::{contents_of, is_there, uncover};
+use super::{View, no_tree};
+use crate::change::{Content, Parents, Put, Spot, Step};
+use crate::host::Host;
+use crate::jail::{Found, Last, Place};
+use crate::operation::{Target, protect};
+use crate::rule::judge_path;
+use crate::session::Live;
+use crate::snapshot::is_or_below;
+
+/// The nodes of a staged tree that were chosen, in path order.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    nodes: BTreeMap<String, Arc<Node>>,
+}
+
+/// What of a staged tree a request means: all, or some paths and what is below them.
+pub(crate) fn changes(live: &Arc<Live>, paths: Option<&[String]>) -> Result<Chosen, Refusal> {
+    let view = View::now(live).filter(|view| view.layer().is_staged).ok_or_else(no_tree)?;
+    let mut roots = Vec::new();
+    for path in paths.into_iter().flatten() {
+        let found = super::resolve(&view, Some(path), Last::NoLinks)?.found;
+        let key = view.key(found.absolute());
+        let touched = key.is_empty()
+            || view.tree.get(&key).is_some()
+            || view.tree.below(&format!("{key}/")).next().is_some();
+        if !touched {
+            return Err(Refusal::new(
+                Code::PathNotFound,
+                format!("{}: nothing is staged there; `host.staged.diff` shows what is", found.shown()),
+            ));
+        }
+        roots.push(key);
+    }
+    let chosen =
+        |path: &str| paths.is_none() || roots.iter().any(|root| root.is_empty() || is_or_below(path, root));
+    let nodes = view.tree.iter().filter(|(path, _)| chosen(path));
+    Ok(Chosen { nodes: nodes.map(|(path, node)| (path.to_owned(), node.clone())).collect() })
+}
+
+impl Chosen {
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.nodes.keys().cloned().collect()
+    }
+
+    /// A commit by path brings the new folders above it along.
+    pub(crate) fn with_folders_above(mut self, live: &Arc<Live>) -> Chosen {
+        let Some(view) = View::now(live) else { return self };
+        let visible = self.nodes.iter().filter(|(_, node)| !node.is_gone());
+        let above: BTreeSet<String> = visible
+            .flat_map(|(path, _)| path.match_indices('/').map(|(slash, _)| path[..slash].to_owned()))
+            .collect();
+        for path in above {
+            if let Some(node) =
+                view.tree.get(&path).filter(|node| node.is_dir() && node.base != Some(Base::Dir))
+            {
+                self.nodes.entry(path).or_insert_with(|| node.clone());
+            }
+        }
+        self
+    }
+
+    /// For the jail and the policy, on the disk.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let op = |node: &Node| if node.is_gone() { Op::Remove } else { Op::Write };
+        let target =
+            |(path, node): (&String, &Arc<Node>)| Target::new(path, op(node), Last::NoLinks).on_disk();
+        self.nodes.iter().map(target).collect()
+    }
+
+    /// Taking the chosen nodes out of the tree: what the host's folder holds is seen again. What was committed as removed
+    /// need not be.
+    pub(crate) fn cleared(&self, live: &Arc<Live>, committed: bool) -> Vec<Delta> {
+        let view = View::now(live).expect("BUG: chosen from a tree");
+        let (mut tree, mut net) = (view.tree.clone(), BTreeMap::new());
+        for (path, node) in &self.nodes {
+            let shows = if committed { !node.is_gone() } else { is_there(node.base.as_ref()) };
+            if shows {
+                uncover(&mut tree, &mut net, &view, path);
+            }
+            let before = Some(Box::new(Node::clone(node)));
+            net.insert(path.clone(), Delta { path: path.clone(), before, after: None });
+        }
+        net.into_values().collect()
+    }
+}
+
+/// The diff of what waits against the host's folder as it is now, and the paths. What may not be read is not shown.
+pub(crate) fn diff(live: &Arc<Live>, chosen: &Chosen) -> (String, Vec<StagedFile>, u64) {
+    let (mut shown, mut files, mut hidden) = (String::new(), Vec::new(), 0);
+    for (path, node) in &chosen.nodes {
+        let Some(change) = change(node) else { continue };
+        let absolute = super::absolute(live, path);
+        let mut told = Vec::new();
+        if judge_path(live, Op::Read, path, &absolute, &absolute, &mut told).is_err() {
+            hidden += 1;
+            continue;
+        }
+        files.push(StagedFile { path: path.clone(), change });
+        if shown.len() <= DIFF_BYTES_MAX {
+            shown.push_str(&file_diff(live, path, node));
+            if shown.len() > DIFF_BYTES_MAX {
+                shown.push_str("… (more files changed; diff cut)\n");
+            }
+        }
+    }
+    (shown, files, hidden)
+}
+
+/// How a path differs from the host's folder, as it was when it was first touched.
+fn change(node: &Node) -> Option<&'static str> {
+    match (&node.what, &node.base) {
+        (What::Gone, Some(Base::Dir)) | (What::Dir, Some(Base::Dir)) => None,
+        (What::Gone, _) => Some("removed"),
+        (What::File(body), Some(Base::File { hash, mode })) => {
+            (body.hash() != Some(hash) || node.mode != *mode).then_some("changed")
+        }
+        (_, Some(Base::Absent) | None) => Some("added"),
+        _ => Some("changed"),
+    }
+}
+
+fn file_diff(live: &Arc<Live>, path: &str, node: &Node) -> String {
+    let delta = Delta { path: path.to_owned(), before: None, after: Some(Box::new(node.clone())) };
+    match (contents_of(live, &delta), &node.what) {
+        (Ok((before, after)), _) => {
+            let mode = match &node.base {
+                Some(Base::File { mode, .. }) if *mode != node.mode && !node.is_gone() => {
+                    format!("mode of {path} {mode:04o} -> {:04o}\n", node.mode)
+                }
+                _ => String::new(),
+            };
+            mode + &text::diff(path, before.as_deref(), after.as_deref())
+        }
+        (Err(_), What::Dir) => format!("new folder {path}\n"),
+        (Err(_), What::Link { target }) => format!("link {path} -> {target}\n"),
+        (Err(why), What::File(_) | What::Gone) => format!("{path}: {why}\n"),
+    }
+}
+
+/// The plan of a commit: steps on the disk, and the change of the tree that goes with them. `found` is in the order of
+/// the chosen nodes.
+pub(crate) fn commit(
+    host: &Host,
+    live: &Arc<Live>,
+    chosen: &Chosen,
+    found: &[Found],
+) -> Result<(Vec<Step>, TreeChange), Refusal> {
+    let work =
+        Commit { host, live, chosen, found: chosen.nodes.keys().map(String::as_str).zip(found).collect() };
+    work.check_bases()?;
+    let mut steps = work.removals()?;
+    work.puts(&mut steps)?;
+    Ok((steps, next_version(live, chosen.cleared(live, true))))
+}
+
+struct Commit<'a> {
+    host: &'a Host,
+    live: &'a Arc<Live>,
+    chosen: &'a Chosen,
+    found: BTreeMap<&'a str, &'a Found>,
+}
+
+impl Commit<'_> {
+    /// What stands there now must be what was there when the path was first touched.
+    fn check_bases(&self) -> Result<(), Refusal> {
+        let mut changed = Vec::new();
+        for (path, node) in &self.chosen.nodes {
+            let found = self.found[path.as_str()];
+            let same_path = found.shown() == path;
+            if !same_path || Some(base_at(found)?) != node.base.clone().or(Some(Base::Absent)) {
+                changed.push(path.clone());
+            } else if node.base == Some(Base::Dir) && !node.is_dir() {
+                changed.extend(self.strangers_in(found)?);
+            }
+        }
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<&str> = changed.iter().take(3).map(String::as_str).collect();
+        let more = if changed.len() > 3 { ", …" } else { "" };
+        let message = format!(
+            "changed on the disk since it was staged: {}{more}; nothing was committed. Discard those paths, or take the change over and stage it again",
+            named.join(", ")
+        );
+        let conflicts_count = Some(changed.len() as u64);
+        let outside = |path| Conflict { path, changed_by: "outside".to_owned() };
+        let conflicts = changed.into_iter().take(aos_model::limits::RECEIPT_PATHS_MAX).map(outside).collect();
+        Err(Refusal::new(Code::StaleBase, message).with(Detail {
+            conflicts,
+            conflicts_count,
+            ..Detail::default()
+        }))
+    }
+
+    /// What a folder that goes holds, and nobody staged the removal of.
+    fn strangers_in(&self, found: &Found) -> Result<Vec<String>, Refusal> {
+        let Found::Here(place) = found else { return Ok(Vec::new()) };
+        let fail = |why| place.fault("look into", why);
+        let dir = place.open_dir().map_err(fail)?;
+        let mut strangers = Vec::new();
+        for name in crate::change::names_in(&dir).map_err(fail)? {
+            let below = format!("{}/{}", place.shown, aos_model::path::show(&name));
+            if !self.chosen.nodes.contains_key(&below) {
+                strangers.push(below);
+            }
+        }
+        Ok(strangers)
+    }
+
+    /// Whether what stands on the disk has to go before what is staged can come, or for good.
+    fn goes(&self, node: &Node) -> bool {
+        match (&node.what, &node.base) {
+            (_, Some(Base::Absent) | None) => false,
+            (What::Gone, _) => true,
+            (What::Dir, base) => *base != Some(Base::Dir),
+            (What::File(_) | What::Link { .. }, base) => *base == Some(Base::Dir),
+        }
+    }
+
+    /// A folder goes in one piece; what is below it goes with it.
+    fn removals(&self) -> Result<Vec<Step>, Refusal> {
+        let mut steps = Vec::new();
+        let mut whole: BTreeSet<String> = BTreeSet::new();
+        for (path, _) in self.chosen.nodes.iter().filter(|(_, node)| self.goes(node)) {
+            if path.match_indices('/').any(|(slash, _)| whole.contains(&path[..slash])) {
+                continue;
+            }
+            let (place, before) = self.found[path.as_str()].existing()?;
+            let mut bytes = before.size;
+            if before.kind == Kind::Dir {
+                bytes = self.bytes_below(place)?;
+                whole.insert(path.clone());
+            }
+            steps.push(Step::Remove { at: Spot::of(place), before, bytes });
+        }
+        Ok(steps)
+    }
+
+    fn bytes_below(&self, place: &Place) -> Result<u64, Refusal> {
+        let prefix = format!("{}/", place.shown);
+        let below = self.found.range(prefix.as_str()..).take_while(|(path, _)| path.starts_with(&prefix));
+        let sizes = below.filter_map(|(_, found)| Some(found.existing().ok()?.1));
+        Ok(sizes.filter(|meta| meta.kind != Kind::Dir).map(|meta| meta.size).sum())
+    }
+
+    fn puts(&self, steps: &mut Vec<Step>) -> Result<(), Refusal> {
+        let mut parents = Parents::default();
+        let folder_mode = 0o777 & !self.host.machine.umask;
+        for (path, node) in &self.chosen.nodes {
+            protect(self.live, self.found[path.as_str()].absolute(), &mut Vec::new())?;
+            let found = self.found[path.as_str()];
+            match &node.what {
+                What::Gone => {}
+                What::Dir if node.base == Some(Base::Dir) || self.is_above_another(path) => {}
+                What::Dir => {
+                    let at = parents.spot(found, steps, folder_mode, &self.live.jail);
+                    steps.push(Step::MakeDir { at, mode: node.mode, dress: None });
+                }
+                What::File(_) | What::Link { .. } => {
+                    let unchanged = change(node).is_none();
+                    if !unchanged {
+                        let put = self.put(path, node, found, &mut parents, steps)?;
+                        steps.push(Step::Put(put));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A folder that something is put into is made on the way.
+    fn is_above_another(&self, path: &str) -> bool {
+        let prefix = format!("{path}/");
+        let below =
+            self.chosen.nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+        below.into_iter().any(|(_, node)| !node.is_gone())
+    }
+
+    fn put(
+        &self,
+        path: &str,
+        node: &Node,
+        found: &Found,
+        parents: &mut Parents,
+        steps: &mut Vec<Step>,
+    ) -> Result<Put, Refusal> {
+        let content = match &node.what {
+            What::File(body) => {
+                let lost =
+                    || Refusal::new(Code::IoError, format!("{path}: its content is missing from the store"));
+                let file = self.host.blobs.open_checked(&body.blob_ref)?.ok_or_else(lost)?;
+                Content::File { file, size: body.size_bytes, hash: body.blob_ref.clone() }
+            }
+            What::Link { target } => {
+                let target = aos_model::path::Spelled::parse(target)
+                    .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{path}: {fault}")))?;
+                Content::Link(target.as_bytes().to_vec())
+            }
+            What::Dir | What::Gone => unreachable!("BUG: neither is put"),
+        };
+        let before = match found {
+            Found::Here(place) if !self.goes(node) => place.meta,
+            Found::Here(_) | Found::Below { .. } | Found::Nowhere { .. } => None,
+        };
+        let at = parents.spot(found, steps, 0o777 & !self.host.machine.umask, &self.live.jail);
+        Ok(Put { at, content, mode: node.mode, before, dress: None, built_on_before: true })
+    }
+}

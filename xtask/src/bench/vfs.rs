@@ -1,0 +1,260 @@
+//! Section 6: virtual trees. Searching one beside ripgrep on the same files, writing into a small and a large one, and
+//! mounting beside the original (weakincentives 0.8.0, Python 3.12).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::daemon::{Daemon, Line, target_dir};
+use super::{Options, Reach, Report, Sample, search};
+use crate::setup;
+
+/// What is mounted and searched: text of the small corpus, so many files of it.
+const FILES: usize = 5_000;
+const BYTES_MAX: u64 = 60 << 20;
+
+/// What is to be reached.
+const GREP_REACH: f64 = 0.3;
+const WRITE_REACH: f64 = 2.0;
+const MOUNT_REACH: f64 = 0.1;
+
+const PATTERNS: &[(&str, &str)] = &[
+    ("literal", "ReadFromUDP"),
+    ("regex", r"\bfunc \(\w+ \*?\w+\) Write\w*\("),
+    ("no match", "qzxjkvwyqzx"),
+    ("many matches", "return"),
+];
+
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let rg = setup::ripgrep(false).context("no ripgrep to compare with")?;
+    let place = options.workplace()?;
+    let cache = match &options.dir {
+        Some(dir) => dir.join("corpora"),
+        None => target_dir()?.join("corpora"),
+    };
+    let (root, bytes) = text_of(&search::small_corpus(&cache)?, &place.path().join("text"))?;
+    println!("{FILES} files of text, {} MB", bytes >> 20);
+    let home = place.path().join("home");
+    std::fs::create_dir(&home)?;
+    let daemon = Daemon::start(&home, "process")?;
+    let mut product = Product { line: daemon.line()?, session: String::new() };
+    mounting(options, report, &root, &mut product)?;
+    searching(options, report, &root, &rg, &mut product)?;
+    writing(options, report, &mut product)
+}
+
+/// Copies as many files as fit that a virtual tree can hold: UTF-8, with plain names.
+fn text_of(corpus: &Path, to: &Path) -> anyhow::Result<(PathBuf, u64)> {
+    let mut paths = Vec::new();
+    let mut folders = vec![corpus.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            match entry.file_type()? {
+                kind if kind.is_dir() && entry.file_name() != ".git" => folders.push(entry.path()),
+                kind if kind.is_file() => paths.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    paths.sort();
+    let (mut files, mut bytes) = (0, 0);
+    for path in paths {
+        let below = path.strip_prefix(corpus)?;
+        let name = below.to_str().unwrap_or_default();
+        let content = std::fs::read(&path)?;
+        let fits =
+            bytes + content.len() as u64 <= BYTES_MAX && name.is_ascii() && name.split('/').count() < 16;
+        let hidden = name.split('/').any(|name| name.starts_with('.'));
+        if files == FILES || !fits || hidden || std::str::from_utf8(&content).is_err() {
+            continue;
+        }
+        let copy = to.join(below);
+        std::fs::create_dir_all(copy.parent().context("no folder")?)?;
+        (files, bytes) = (files + 1, bytes + content.len() as u64);
+        std::fs::write(copy, content)?;
+    }
+    anyhow::ensure!(files == FILES, "the corpus has only {files} files of text");
+    Ok((to.to_owned(), bytes))
+}
+
+/// A daemon, and the session that is worked in.
+struct Product {
+    line: Line,
+    session: String,
+}
+
+impl Product {
+    fn ask(&mut self, kind: &str, mut params: Value) -> anyhow::Result<Value> {
+        if kind != "host.session.open" {
+            params["session_id"] = json!(self.session);
+        }
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": { "kind": kind, "params": params } });
+        let answer = self.line.exchange(&format!("{call}\n"))?;
+        let mut answer: Value = serde_json::from_str(&answer)?;
+        let receipt = answer["result"].take();
+        let well = ["ok", "ready", "signaled"].iter().any(|status| receipt["status"] == *status);
+        anyhow::ensure!(well, "{kind}: {receipt:.500}");
+        Ok(receipt)
+    }
+
+    fn open(&mut self, target: &Value) -> anyhow::Result<()> {
+        let receipt = self.ask("host.session.open", json!({ "target": { "vfs": target } }))?;
+        self.session = receipt["session_id"].as_str().context("no session")?.to_owned();
+        Ok(())
+    }
+
+    fn close(&mut self) -> anyhow::Result<()> {
+        self.ask("host.session.signal", json!({ "signal": "kill" })).map(drop)
+    }
+}
+
+fn mounting(
+    options: &Options,
+    report: &mut Report,
+    root: &Path,
+    product: &mut Product,
+) -> anyhow::Result<()> {
+    let target = json!({ "allowed_roots": [root], "mounts": [{ "host_path": ".", "mount_path": "/" }] });
+    let (mut ours, mut theirs) = (Sample::default(), Sample::default());
+    let peer = if options.no_peers { Err(anyhow::anyhow!("--no-peers")) } else { original() };
+    for round in 0..=options.rounds {
+        let mut sample = if round == 0 { Sample::default() } else { std::mem::take(&mut ours) };
+        sample.time(|| product.open(&target))?;
+        if round > 0 {
+            ours = sample;
+        }
+        product.close()?;
+        if let (Ok(python), true) = (&peer, round > 0) {
+            theirs.add(mount_there(python, root)?);
+        }
+    }
+    match &peer {
+        Ok(_) => {
+            let contenders = [("aos", &ours), ("weakincentives 0.8.0 (in process)", &theirs)];
+            report.race("mounting", &contenders, |name| {
+                name.starts_with("weak").then_some(Reach::AtMost(MOUNT_REACH))
+            });
+        }
+        Err(why) => {
+            report.leave_out("weakincentives", why);
+            report.race("mounting", &[("aos", &ours)], |_| None);
+        }
+    }
+    Ok(())
+}
+
+/// The original in an environment of its own.
+fn original() -> anyhow::Result<PathBuf> {
+    let folder = target_dir()?.join("bench-peers/weakincentives");
+    let program = folder.join("bin/python");
+    let ready = |program: &Path| {
+        let import = Command::new(program).args(["-c", "import weakincentives.tools.vfs"]).output();
+        import.is_ok_and(|output| output.status.success())
+    };
+    if !ready(&program) {
+        super::peers::set_up(Command::new("python3.12").args(["-m", "venv"]).arg(&folder))?;
+        let package = ["-m", "pip", "install", "--quiet", "weakincentives==0.8.0"];
+        super::peers::set_up(Command::new(&program).args(package))?;
+    }
+    Ok(program)
+}
+
+/// Mounts once in a fresh process and says how long that took there; the start of Python does not count.
+const MOUNT: &str = r#"
+import sys, time
+from weakincentives.prompt import MarkdownSection
+from weakincentives.tools import vfs
+begun = time.perf_counter_ns()
+section = vfs.VfsToolsSection(mounts=(vfs.HostMount(host_path="."),), allowed_host_roots=(sys.argv[1],))
+print(time.perf_counter_ns() - begun, len(section._mount_snapshot.files))
+"#;
+
+fn mount_there(python: &Path, root: &Path) -> anyhow::Result<Duration> {
+    let output = Command::new(python).args(["-c", MOUNT]).arg(root).stderr(Stdio::inherit()).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let mut numbers = said.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+    let (time, files) = (numbers.next().context("no time")?, numbers.next().context("no count")?);
+    anyhow::ensure!(files == FILES as u64, "it mounted {files} files");
+    Ok(Duration::from_nanos(time))
+}
+
+fn searching(
+    options: &Options,
+    report: &mut Report,
+    root: &Path,
+    rg: &Path,
+    product: &mut Product,
+) -> anyhow::Result<()> {
+    product.open(&json!({ "allowed_roots": [root], "mounts": [{ "host_path": ".", "mount_path": "/" }] }))?;
+    for (name, pattern) in PATTERNS {
+        let grep = json!({ "pattern": pattern, "max_results": 1_000_000 });
+        let command = || {
+            let mut command = Command::new(rg);
+            command.current_dir(root).args(["--no-config", "--color=never", "--line-number", "--no-heading"]);
+            command.args([pattern, "."]);
+            command
+        };
+        let found = product.ask("host.fs.grep", grep.clone())?["match_count"].as_u64();
+        let wanted = search::lines(command())?;
+        anyhow::ensure!(found == Some(wanted), "{name}: aos finds {found:?}, rg {wanted}");
+        let (mut ours, mut theirs) = (Sample::default(), Sample::default());
+        for _ in 0..options.rounds {
+            ours.time(|| product.ask("host.fs.grep", grep.clone()).map(drop))?;
+            theirs.time(|| search::lines(command()).map(drop))?;
+        }
+        report.race(&format!("grep, {name}"), &[("aos", &ours), ("rg", &theirs)], |name| {
+            (name == "rg").then_some(Reach::AtMost(GREP_REACH))
+        });
+    }
+    product.close()
+}
+
+/// Writes of a round, into each tree.
+const WRITES: usize = 200;
+const SIZES: [usize; 2] = [100, 100_000];
+
+fn writing(options: &Options, report: &mut Report, product: &mut Product) -> anyhow::Result<()> {
+    let mut sessions = Vec::new();
+    for files in SIZES {
+        product.open(&json!({}))?;
+        fill(product, files)?;
+        sessions.push(product.session.clone());
+    }
+    let mut samples = [Sample::default(), Sample::default()];
+    let content = "0123456789abcde\n".repeat(64);
+    for round in 0..options.rounds {
+        for (index, files) in SIZES.into_iter().enumerate() {
+            product.session.clone_from(&sessions[index]);
+            for write in 0..WRITES {
+                let path = path_of((round * WRITES + write) * 7_919 % files);
+                let params = json!({ "path": path, "content": { "inline_text": { "text": format!("{round} {write}\n{content}") } } });
+                samples[index].time(|| product.ask("host.fs.write_file", params).map(drop))?;
+            }
+        }
+    }
+    let [small, large] = &samples;
+    report.race("write 1 KB into 100 000 files", &[("100 000 files", large), ("100 files", small)], |name| {
+        (name == "100 files").then_some(Reach::AtMost(WRITE_REACH))
+    });
+    Ok(())
+}
+
+fn path_of(file: usize) -> String {
+    format!("d{}/e{}/f{file}", file % 50, file / 50 % 50)
+}
+
+/// Many files at once: a patch brings as many as one line on the socket carries.
+fn fill(product: &mut Product, files: usize) -> anyhow::Result<()> {
+    let all: Vec<usize> = (0..files).collect();
+    for some in all.chunks(10_000) {
+        let added: String =
+            some.iter().map(|file| format!("*** Add File: {}\n+{file}\n", path_of(*file))).collect();
+        let patch = format!("*** Begin Patch\n{added}*** End Patch\n");
+        product.ask("host.fs.apply_patch", json!({ "patch": { "inline_text": { "text": patch } } }))?;
+    }
+    Ok(())
+}
