@@ -3,6 +3,7 @@
 mod client;
 mod out;
 mod peer;
+mod questions;
 mod rpc;
 mod server;
 mod socket;
