@@ -128,3 +128,12 @@ pub fn effect_call(kind: &str, params: &str, tool_call: Option<&str>, turn: Opti
     call.push('}');
     call
 }
+
+/// A new id for a tool call, for doors whose callers bring none.
+pub fn new_tool_call_id() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let mut random = [0; 8];
+    // Without randomness the time alone tells calls apart.
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+    aos_model::id::make(aos_model::id::TOOL_CALL, since.as_nanos() as u64, u64::from_ne_bytes(random))
+}

@@ -7,8 +7,9 @@ mod questions;
 mod rpc;
 mod server;
 mod socket;
+pub mod tools;
 
-pub use client::{Client, ClientError, Progress, effect_call};
+pub use client::{Client, ClientError, Progress, effect_call, new_tool_call_id};
 pub use rpc::ErrorCode;
 pub use server::{Control, Server};
 pub use socket::{bind, connect};

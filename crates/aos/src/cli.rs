@@ -35,6 +35,9 @@ enum Command {
     History(History),
     /// Show what a tool call changed
     Diff(Diff),
+    /// The tools for models: their schemas, one call as a model would get it, the page that teaches them
+    #[command(subcommand)]
+    Tool(Tool),
     /// Ask what policy says about a path or a command, or why an entry was answered as it was
     #[command(subcommand)]
     Policy(Policy),
@@ -231,6 +234,62 @@ pub(crate) struct Diff {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum Tool {
+    /// Print the JSON schemas of the tools, as the provider wants them
+    List {
+        #[arg(long, value_enum, default_value_t = ProfileName::Anthropic)]
+        profile: ProfileName,
+        /// Also those of staged sessions
+        #[arg(long)]
+        staged: bool,
+    },
+    /// Call a tool and print exactly the text that a model would get
+    Call(ToolCall),
+    /// Print the markdown that teaches a model the tools of a session
+    Prompt {
+        /// The session; left out: the newest open one whose workdir contains the current folder
+        #[arg(short, long, value_name = "S")]
+        session: Option<String>,
+        #[arg(long, value_enum, default_value_t = ProfileName::Anthropic)]
+        profile: ProfileName,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ToolCall {
+    /// The tool, `read_file` for example
+    pub(crate) name: String,
+    /// Its arguments as a JSON object; `-` reads them from standard input
+    #[arg(default_value = "{}")]
+    pub(crate) arguments: String,
+    /// The session; left out: the newest open one whose workdir contains the current folder
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Option<String>,
+    /// Whose habits the tools follow
+    #[arg(long, value_enum, default_value_t = ProfileName::Anthropic)]
+    pub(crate) profile: ProfileName,
+    /// The agent's id for this tool use
+    #[arg(long, value_name = "ID")]
+    pub(crate) tool_call: Option<String>,
+    /// Print the text with the receipt's fields, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Whose habits the tools follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ProfileName {
+    /// apply_patch preferred
+    Openai,
+    /// edit_file preferred
+    Anthropic,
+    /// edit_file preferred
+    Gemini,
+    /// ls, read_file, write_file, edit_file, glob, grep, rm of a virtual tree
+    Deepagents,
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
     /// Evaluate a path
     Path {
@@ -333,6 +392,7 @@ pub fn main() -> ExitCode {
         Command::Redo(redo) => commands::undo::redo(&redo),
         Command::History(history) => commands::undo::history(&history),
         Command::Diff(diff) => commands::undo::diff(&diff),
+        Command::Tool(tool) => commands::tool::run(&tool),
         Command::Policy(policy) => commands::policy::run(policy),
         Command::Log(log) => commands::log::run(&log),
         Command::Show { seq } => commands::log::show(seq),

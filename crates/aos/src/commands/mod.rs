@@ -10,6 +10,7 @@ pub(crate) mod man;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod session;
+pub(crate) mod tool;
 pub(crate) mod undo;
 
 use std::path::Path;
