@@ -60,6 +60,13 @@ impl Client {
         Client { reader: BufReader::new(stream), next_id: 1 }
     }
 
+    /// Whether the daemon is still at the other end; it says nothing unasked, so anything to read is its end.
+    pub fn is_connected(&self) -> bool {
+        let mut fds = [rustix::event::PollFd::new(self.reader.get_ref(), rustix::event::PollFlags::IN)];
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.reader.buffer().is_empty() && matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(0))
+    }
+
     /// Sends `params` (JSON) to `method` and waits for the result (JSON).
     pub fn call(&mut self, method: &str, params: &str) -> Result<String, ClientError> {
         self.watch(method, params, &mut |_| {})

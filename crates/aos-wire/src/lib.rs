@@ -1,6 +1,7 @@
 //! The doors: what programs say to `aos` and what it says back. They translate; they never act by themselves.
 
 mod client;
+pub mod mcp;
 mod out;
 mod peer;
 mod questions;

@@ -38,6 +38,8 @@ enum Command {
     /// The tools for models: their schemas, one call as a model would get it, the page that teaches them
     #[command(subcommand)]
     Tool(Tool),
+    /// Serve the tools to an agent over the Model Context Protocol, on standard streams or HTTP
+    Mcp(Mcp),
     /// Ask what policy says about a path or a command, or why an entry was answered as it was
     #[command(subcommand)]
     Policy(Policy),
@@ -276,6 +278,34 @@ pub(crate) struct ToolCall {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Mcp {
+    /// The folder to work in; left out: the current one
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Work in a tree apart from the machine; with --root it starts as a copy of that folder
+    #[arg(long, conflicts_with = "staged")]
+    pub(crate) vfs: bool,
+    /// Keep every change back until it is committed
+    #[arg(long)]
+    pub(crate) staged: bool,
+    /// Serve this open session, may be given more than once; calls name theirs with `session`
+    #[arg(short, long, value_name = "S")]
+    pub(crate) session: Vec<String>,
+    /// Whose habits the tools follow
+    #[arg(long, value_enum, default_value_t = ProfileName::Anthropic)]
+    pub(crate) profile: ProfileName,
+    /// A policy: default, strict, permissive, or a file in JSON
+    #[arg(long, value_name = "FILE|PRESET")]
+    pub(crate) policy: Option<String>,
+    /// The hard ceiling: a file with a capability in JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capability: Option<PathBuf>,
+    /// Listen here instead of the standard streams, 127.0.0.1:7000 for example; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<std::net::SocketAddr>,
+}
+
 /// Whose habits the tools follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ProfileName {
@@ -393,6 +423,7 @@ pub fn main() -> ExitCode {
         Command::History(history) => commands::undo::history(&history),
         Command::Diff(diff) => commands::undo::diff(&diff),
         Command::Tool(tool) => commands::tool::run(&tool),
+        Command::Mcp(mcp) => commands::mcp::run(&mcp),
         Command::Policy(policy) => commands::policy::run(policy),
         Command::Log(log) => commands::log::run(&log),
         Command::Show { seq } => commands::log::show(seq),

@@ -60,6 +60,16 @@ impl Tool {
         schema(self.fields)
     }
 
+    /// Whether it starts programs: such a call takes long and can be cancelled.
+    pub fn runs_commands(&self) -> bool {
+        self.act == Act::Shell
+    }
+
+    /// Whether it is answered at once: it waits for no other call and walks no tree.
+    pub fn is_quick(&self) -> bool {
+        matches!(self.act, Act::Read | Act::List | Act::Stat | Act::PlainRead | Act::Ls)
+    }
+
     /// As the provider's own interface wants it.
     pub fn for_provider(&self, profile: Profile) -> Value {
         let (name, description, mut schema) = (self.name, self.description, self.schema());

@@ -87,6 +87,11 @@ impl Failure {
 
 type Told = Result<Outcome, Failure>;
 
+/// An outcome for what a door itself refuses, in the words of every other failure.
+pub fn refused(code: &str, message: &str) -> Outcome {
+    failed(Failure::new(code, message))
+}
+
 /// Whether there is such a tool.
 pub fn find(profile: Profile, staged: bool, name: &str) -> Option<Tool> {
     tools(profile, staged).into_iter().find(|tool| tool.name == name)

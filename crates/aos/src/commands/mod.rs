@@ -7,6 +7,7 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod log;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod session;

@@ -53,7 +53,14 @@ fn call(call: &ToolCall) -> anyhow::Result<Exit> {
     let profile = call.profile.into();
     let Some(tool) = tools::find(profile, true, &call.name) else {
         let known: Vec<&str> = tools::tools(profile, true).iter().map(|tool| tool.name).collect();
-        bail!("the profile {} has no tool `{}`; it has {}", profile.name(), call.name, known.join(", "));
+        let why = format!(
+            "the profile {} has no tool `{}`; it has {}",
+            profile.name(),
+            call.name,
+            known.join(", ")
+        );
+        say(&tools::refused("invalid_params", &why).text)?;
+        return Ok(Exit::Failure);
     };
     let tool_call = call.tool_call.clone().unwrap_or_else(aos_wire::new_tool_call_id);
     let mut client = daemon()?;
