@@ -98,7 +98,7 @@ impl Door {
                 let known: Vec<&str> =
                     self.shared.places.iter().map(|place| place.session.as_str()).collect();
                 return Err(tools::refused(
-                    "session_not_found",
+                    "invalid_params",
                     &format!(
                         "this server has no such session; leave `session` out, or name one of {}",
                         known.join(", ")
