@@ -50,7 +50,7 @@ impl Host {
             home.sync()?;
         }
         let hidden = hidden_paths(&home)?;
-        let executor = Executor::new(&machine.spawner, home.rooms()?);
+        let executor = Executor::new(&machine.spawner, home.rooms()?, home.overlays()?);
         let host = Host {
             machine,
             journal,
@@ -66,6 +66,8 @@ impl Host {
             home,
         };
         let mut report = StartReport { rolled_back: change::recover(&host)?, ..StartReport::default() };
+        // Nothing of ours runs yet: what commands had changed and was not committed is nobody's.
+        host.executor.overlays.sweep_all()?;
         let records = host.open_records()?;
         for (session_id, state, why) in session::revive(&host, records) {
             report.sessions_closed += 1;

@@ -5,6 +5,7 @@
 //! `change` (intent, steps, undo, recovery), `search` (walk, grep, glob), `exec` (commands behind walls), `output` (the
 //! form of what is returned).
 
+mod capture;
 mod change;
 mod evaluate;
 mod exec;

@@ -23,7 +23,7 @@ pub(crate) struct Ruled {
 }
 
 /// More remarks than this help nobody.
-const WARNINGS_MAX: usize = 100;
+pub(crate) const WARNINGS_MAX: usize = 100;
 
 pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
     let Capped { live, operation, targets, mut warnings } = capped;

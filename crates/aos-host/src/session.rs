@@ -41,6 +41,9 @@ pub(crate) struct Live {
     pub(crate) workdir_shown: String,
     pub(crate) auto_snapshot: bool,
     pub(crate) snapshot_bytes_max: u64,
+    /// Folders that commands change for good, as globs.
+    pub(crate) capture_exclude: Vec<String>,
+    pub(crate) on_failure: OnFailure,
     pub(crate) ledger: Ledger,
     manifests: Arc<aos_store::Manifests>,
     /// What its commands get, and which are running.
@@ -330,6 +333,8 @@ fn enliven(host: &Host, record: &SessionRecord, policy: Policy, ledger: Ledger) 
         lane: Arc::default(),
         auto_snapshot: record.auto_snapshot,
         snapshot_bytes_max: record.snapshot_bytes_max,
+        capture_exclude: record.capture_exclude.clone(),
+        on_failure: record.on_failure,
         ledger,
         manifests: host.manifests.clone(),
         outfit,

@@ -8,13 +8,14 @@ use aos_model::entry::{Draft, Fact};
 use aos_model::id::{self, Token};
 use aos_model::limits::RECORDED_RAW_BYTES_MAX;
 use aos_model::receipt::{Body, Receipt, Trace, Warning, with_seq};
-use aos_model::refusal::{Code, Refusal, Status};
+use aos_model::refusal::{Code, Detail, Refusal, Status};
 use aos_model::request::{Request, Unparsed};
 use aos_model::state::Effects;
 use aos_store::Append;
 
+use crate::capture;
 use crate::change::{self, Armed};
-use crate::exec::{self, Watcher};
+use crate::exec::Watcher;
 use crate::host::Host;
 use crate::lane::Ticket;
 use crate::operation::{self, Capped, Planned};
@@ -87,11 +88,13 @@ pub(crate) struct Done {
     pub(crate) trace: Option<Trace>,
     /// For what was done and is no success: a command that was ended, say.
     pub(crate) fault: Option<(Code, String)>,
+    /// What else the receipt says of the fault.
+    pub(crate) detail: Option<Box<Detail>>,
 }
 
 impl Done {
     pub(crate) fn new(status: Status, body: Body, warnings: Vec<Warning>) -> Done {
-        Done { status, body, warnings, facts: Vec::new(), trace: None, fault: None }
+        Done { status, body, warnings, facts: Vec::new(), trace: None, fault: None, detail: None }
     }
 }
 
@@ -190,9 +193,10 @@ impl Host {
                     change::apply(self, &live, armed)
                 }
                 Planned::Command(command) => {
-                    armed = Some(change::announce(self, &live, ids, &job.kind, &job.params)?);
-                    let tool_call = ids.tool_call.as_deref().unwrap_or_default();
-                    exec::run(self, &live, *command, tool_call, watcher)
+                    let has_net = capture::is_wanted(&live, &command)?;
+                    let announced = armed.insert(change::announce(self, &live, ids, has_net, &job.params)?);
+                    let captured = capture::run(self, &live, &command, announced, &job.params, watcher)?;
+                    Ok(capture::commit(self, &live, captured, &mut armed, ids, &job.params))
                 }
             }
         })();
@@ -212,6 +216,7 @@ impl Host {
             Ok(done) => {
                 let mut receipt = Receipt::success(done.status, done.body, done.warnings);
                 receipt.trace = done.trace;
+                receipt.detail = done.detail.map_or_else(Detail::default, |detail| *detail);
                 (receipt.error_code, receipt.error_message) = done.fault.unzip();
                 (receipt, done.facts)
             }

@@ -55,6 +55,10 @@ pub const SCAN_WARNINGS_MAX: usize = 20;
 pub const RECEIPT_PATHS_MAX: usize = 1_000;
 /// Paths one mutation may touch (a recursive removal counts each).
 pub const CHANGED_PATHS_MAX: usize = 1_000_000;
+/// Paths of the roots that are compared before and after a command where it cannot run over an overlay.
+pub const SCANNED_PATHS_MAX: usize = 50_000;
+/// Folders that are looked at for those that a session leaves out of capture.
+pub const EXCLUDE_FOLDERS_MAX: usize = 20_000;
 /// Diagnostics of a patch.
 pub const PATCH_ERRORS_MAX: usize = 20;
 /// Sessions open at one time.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::limits::RECEIPT_PATHS_MAX;
 use crate::refusal::{Code, Detail, Refusal, Status};
 use crate::request::Base64;
 use crate::state::SessionState;
@@ -160,7 +161,7 @@ pub struct ListedSnapshot {
     pub paths: Vec<String>,
     pub paths_count: u64,
     pub bytes: u64,
-    pub coverage: &'static str,
+    pub coverage: Coverage,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -264,14 +265,61 @@ pub struct Executed {
     pub started_at_ns: u64,
     pub ended_at_ns: u64,
     pub isolation_applied: String,
+    /// What it changed in the roots, as far as that was seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed_paths: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed_paths_count: Option<u64>,
     pub coverage: Coverage,
+    /// What of it no undo brings back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_undoable: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_undoable_count: Option<u64>,
+    /// Of a dry run: what it would have changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
 }
 
-/// How far what an effect did can be undone. Never more than is true.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+impl Executed {
+    /// Lists what was changed, in path order and cut.
+    pub fn list_changed(&mut self, mut paths: Vec<String>) {
+        paths.sort_unstable();
+        paths.dedup();
+        self.changed_paths_count = Some(paths.len() as u64);
+        paths.truncate(RECEIPT_PATHS_MAX);
+        self.changed_paths = Some(paths);
+    }
+
+    /// Lists what cannot be taken back, in path order and cut.
+    pub fn list_not_undoable(&mut self, mut paths: Vec<String>) {
+        paths.sort_unstable();
+        paths.dedup();
+        self.not_undoable_count = (!paths.is_empty()).then_some(paths.len() as u64);
+        paths.truncate(RECEIPT_PATHS_MAX);
+        self.not_undoable = paths;
+    }
+}
+
+/// How far what an effect did can be undone, the least first. Never more than is true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Coverage {
+    /// A command that nobody watched.
     None,
+    /// A command, by comparing before and after: what it made can be taken back, the rest was listed.
+    Scan,
+    /// A command over an overlay: all that it did in the roots.
+    Overlay,
+    /// A file effect.
+    #[default]
+    Exact,
+}
+
+impl Coverage {
+    pub fn is_exact(&self) -> bool {
+        *self == Coverage::Exact
+    }
 }
 
 /// What a mutation adds to its receipt.

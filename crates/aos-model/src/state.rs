@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::capability::Capability;
 use crate::entry::{Entry, Fact};
 use crate::policy::PolicySpec;
-use crate::receipt::Kind;
+use crate::receipt::{Coverage, Kind};
 use crate::request::{Base64, Isolation, OnFailure};
 
 /// Where a session stands.
@@ -83,6 +83,9 @@ pub struct SnapshotRecord {
     /// Of a change that takes others back: nothing else is ever captured into it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own: bool,
+    /// How much of what was done the paths are.
+    #[serde(default, skip_serializing_if = "Coverage::is_exact")]
+    pub coverage: Coverage,
     pub paths: Vec<PathRecord>,
 }
 

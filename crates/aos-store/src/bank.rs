@@ -1,5 +1,5 @@
 //! A bank: a folder a session. One holds what mutations displaced, under names that the journal gives; another the
-//! private rooms of commands.
+//! private rooms of commands. A third has a folder a running command instead, for what it changes.
 
 use std::os::fd::OwnedFd;
 

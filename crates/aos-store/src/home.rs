@@ -19,6 +19,7 @@ use crate::{Bank, Blobs, Fault, Manifests};
 ///   state/preimages/…   the bank: pre-images on their way, a folder a session
 ///   state/snapshots/…   what each snapshot holds, a manifest each
 ///   state/rooms/…       the private home and /tmp of commands, a folder a session
+///   state/overlays/…    what running commands have changed so far, a folder a command
 ///   run/                lock, socket, log
 /// ```
 #[derive(Debug)]
@@ -93,6 +94,11 @@ impl Home {
     /// The folders in which commands have their private home and /tmp.
     pub fn rooms(&self) -> Result<Bank, Fault> {
         Ok(Bank::new(disk::make_dir(&self.state, "rooms")?))
+    }
+
+    /// The folders in which commands leave what they changed until it is committed, one each.
+    pub fn overlays(&self) -> Result<Bank, Fault> {
+        Ok(Bank::new(disk::make_dir(&self.state, "overlays")?))
     }
 
     /// Takes the daemon's lock, or says that another daemon has it.

@@ -27,6 +27,9 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     /// Says on disk what is about to be done. Returns the intent's id.
     fn intend(&self, body: Vec<u8>) -> Result<u64, Fault>;
 
+    /// Says it anew: an intent that is still open gets another body, as one.
+    fn intend_instead(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault>;
+
     /// Appends an entry and folds it into the state, as one. Returns its sequence number.
     fn append(&self, append: Append) -> Result<u64, Fault>;
 

@@ -8,6 +8,7 @@ mod checkpoint;
 mod disk;
 mod fault;
 mod gc;
+mod group;
 mod home;
 mod journal;
 mod manifest;

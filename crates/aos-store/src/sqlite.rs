@@ -1,12 +1,10 @@
 //! The journal in SQLite: one writer at a time, many entries a commit.
 //!
-//! There is no writer thread to hand work to and wait for. Whoever finds the pen free writes, for itself and for
-//! all that queued meanwhile; the others find their work done when the pen comes to them. Alone, that costs no
-//! thread switch; in a crowd, it is group commit.
+//! There is no writer thread to hand work to and wait for: who wants to write takes the pen, as `group` says.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,6 +15,7 @@ use rustix::fs::{Access, AtFlags, OFlags};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::Checkpoints;
+use crate::group::Group;
 use crate::journal::{Append, Journal, OpenIntent};
 use crate::state_table::Recent;
 use crate::{Fault, Home, disk, wal};
@@ -62,7 +61,7 @@ pub(crate) fn link(previous: &[u8; 32], seq: u64, closes: Option<u64>, body: &[u
 pub struct SqliteJournal {
     pen: Arc<Mutex<Pen>>,
     recent: Arc<RwLock<Recent>>,
-    queue: Mutex<Queue>,
+    group: Group<Write>,
     reader: Mutex<Connection>,
     next_intent: AtomicU64,
     head: AtomicU64,
@@ -85,32 +84,6 @@ struct Pen {
 enum Write {
     Intent { id: u64, body: Vec<u8> },
     Entry(Append),
-}
-
-#[derive(Debug)]
-struct Queued {
-    write: Write,
-    slot: Arc<Slot>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: Vec<Queued>,
-    /// Somebody writes, or was called on to.
-    busy: bool,
-}
-
-/// Where one that waits hears what became of its write.
-#[derive(Debug, Default)]
-struct Slot {
-    turn: Mutex<Option<Turn>>,
-    wake: Condvar,
-}
-
-#[derive(Debug)]
-enum Turn {
-    Write,
-    Done(Result<u64, Fault>),
 }
 
 impl SqliteJournal {
@@ -155,7 +128,7 @@ impl SqliteJournal {
         Ok(SqliteJournal {
             pen,
             recent,
-            queue: Mutex::default(),
+            group: Group::default(),
             reader: Mutex::new(reader),
             next_intent: AtomicU64::new(last_intent as u64 + 1),
             head: AtomicU64::new(seq),
@@ -164,53 +137,12 @@ impl SqliteJournal {
         })
     }
 
-    /// Writes at once when nobody else does; else queues, and is either answered or called on to write for all.
     fn write(&self, write: Write) -> Result<u64, Fault> {
-        let mut queue = self.lock_queue();
-        if !queue.busy {
-            queue.busy = true;
-            drop(queue);
-            let outcome = self.commit(&mut self.lock_pen(), std::slice::from_ref(&write));
-            self.call_next();
-            return outcome.map(|numbers| numbers[0]);
-        }
-        let slot = Arc::new(Slot::default());
-        queue.waiting.push(Queued { write, slot: slot.clone() });
-        drop(queue);
-        if let Some(answer) = slot.wait() {
-            return answer;
-        }
-        self.write_for_all();
-        slot.wait().expect("BUG: whoever is called answers all that wait, itself too")
-    }
-
-    fn lock_queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("BUG: nobody panics in the queue")
+        self.group.write(write, || self.lock_pen(), |pen, writes| self.commit(pen, writes))
     }
 
     fn lock_pen(&self) -> MutexGuard<'_, Pen> {
         self.pen.lock().expect("BUG: nobody panics with the pen")
-    }
-
-    fn write_for_all(&self) {
-        let mut pen = self.lock_pen();
-        let queued = std::mem::take(&mut self.lock_queue().waiting);
-        let (writes, slots): (Vec<Write>, Vec<_>) = queued.into_iter().map(|q| (q.write, q.slot)).unzip();
-        let outcome = self.commit(&mut pen, &writes);
-        drop(pen);
-        self.call_next();
-        for (i, slot) in slots.into_iter().enumerate() {
-            slot.set(Turn::Done(outcome.as_ref().map(|numbers| numbers[i]).map_err(Fault::clone)));
-        }
-    }
-
-    /// The first that waits writes next, for all that wait by then.
-    fn call_next(&self) {
-        let mut queue = self.lock_queue();
-        match queue.waiting.first() {
-            Some(next) => next.slot.set(Turn::Write),
-            None => queue.busy = false,
-        }
     }
 
     fn commit(&self, pen: &mut Pen, writes: &[Write]) -> Result<Vec<u64>, Fault> {
@@ -218,25 +150,6 @@ impl SqliteJournal {
         self.head.store(pen.seq, Ordering::Release);
         self.checkpoints.wrote(writes.iter().map(Write::bytes).sum());
         Ok(numbers)
-    }
-}
-
-impl Slot {
-    fn set(&self, turn: Turn) {
-        *self.turn.lock().expect("BUG: turns are only set") = Some(turn);
-        self.wake.notify_one();
-    }
-
-    /// `None`: it is this one's turn to write.
-    fn wait(&self) -> Option<Result<u64, Fault>> {
-        let mut turn = self.turn.lock().expect("BUG: turns are only set");
-        loop {
-            match turn.take() {
-                Some(Turn::Done(answer)) => return Some(answer),
-                Some(Turn::Write) => return None,
-                None => turn = self.wake.wait(turn).expect("BUG: turns are only set"),
-            }
-        }
     }
 }
 
@@ -302,7 +215,7 @@ impl Pen {
                 let digest: [u8; 32] = Sha256::digest(body).into();
                 let mut insert = self
                     .connection
-                    .prepare_cached("INSERT INTO intent (id, body, digest) VALUES (?, ?, ?)")?;
+                    .prepare_cached("INSERT OR REPLACE INTO intent (id, body, digest) VALUES (?, ?, ?)")?;
                 insert.execute(params![*id as i64, body, digest])?;
                 Ok(*id)
             }
@@ -332,6 +245,10 @@ impl Journal for SqliteJournal {
     fn intend(&self, body: Vec<u8>) -> Result<u64, Fault> {
         let id = self.next_intent.fetch_add(1, Ordering::Relaxed);
         self.write(Write::Intent { id, body })
+    }
+
+    fn intend_instead(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault> {
+        self.write(Write::Intent { id: intent, body }).map(drop)
     }
 
     fn append(&self, append: Append) -> Result<u64, Fault> {

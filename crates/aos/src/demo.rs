@@ -100,6 +100,7 @@ impl Stage {
         look_around(&mut actor)?;
         change(&mut actor)?;
         run_commands(&mut actor)?;
+        take_back(&mut actor)?;
         be_refused(&mut actor)?;
         self.account(&mut actor)?;
         anstream::println!(
@@ -214,6 +215,35 @@ fn run_commands(actor: &mut Actor) -> anyhow::Result<()> {
     anstream::println!("    {BAD}forbidden{BAD:#} {}", refused["error_code"].as_str().unwrap_or_default());
     actor.quote(refused["error_message"].as_str().unwrap_or_default());
     Ok(())
+}
+
+/// A shell command breaks the repository; undo takes back exactly what it did.
+fn take_back(actor: &mut Actor) -> anyhow::Result<()> {
+    actor.say("Break things with a shell command, and take it back whole. No git is needed for that");
+    let script = "rm -r tests; sed -i s/Hello/Goodbye/ src/greet.py; mkdir junk; echo 1 > junk/a; ls";
+    let broke = actor.inside("host.exec", json!({ "argv": ["sh", "-c", script] }), "ok")?;
+    actor.quote(&broke["stdout"]["inline_text"]["text"].as_str().unwrap_or_default().replace('\n', "  "));
+    let (coverage, changed) = (broke["coverage"].as_str().unwrap_or_default(), &broke["changed_paths"]);
+    anstream::println!("    coverage {coverage}; changed {}", listed(changed));
+    if coverage != "overlay" {
+        anstream::println!(
+            "    {DIM}this machine has no overlays for commands: `aos doctor` says more{DIM:#}"
+        );
+        return Ok(());
+    }
+    let undo = json!({ "scope_id": broke["tool_call_id"] });
+    let undone = actor.inside("host.fs.restore", undo, "ok")?;
+    anstream::println!("    {GOOD}restored{GOOD:#} {}", listed(&undone["restored_paths"]));
+    anstream::println!("    {GOOD}deleted{GOOD:#}  {}", listed(&undone["deleted_paths"]));
+    let file = actor.inside("host.fs.read_file", json!({ "path": "src/greet.py" }), "ok")?;
+    let text = file["content"]["inline_text"]["text"].as_str().unwrap_or_default();
+    ensure!(text.contains("Hello"), "the greeting was not brought back: {text}");
+    Ok(())
+}
+
+fn listed(paths: &Value) -> String {
+    let paths = paths.as_array().map_or(&[][..], Vec::as_slice);
+    paths.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }
 
 fn be_refused(actor: &mut Actor) -> anyhow::Result<()> {

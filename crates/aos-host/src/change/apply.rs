@@ -4,10 +4,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use aos_model::entry::Fact;
-use aos_model::receipt::{Durability, Kind, Trace, Warning};
+use aos_model::receipt::{Coverage, Durability, Kind, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::state::{Attributes, SnapshotRecord};
-use rustix::fs::{Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::arm::Armed;
@@ -15,6 +15,7 @@ use super::bank::{self, Object};
 use super::dress::{Worn, dress, wear, write_all};
 use super::mark::{Mark, Seen};
 use super::record::record;
+use super::take::take;
 use super::{Content, Dress, Outcome, Put, Spot, Step, undo};
 use crate::fault;
 use crate::host::Host;
@@ -69,6 +70,7 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
             scope_id: None,
             explicit: false,
             own: armed.own_snapshot,
+            coverage: Coverage::Exact,
             paths,
         })));
     }
@@ -167,8 +169,20 @@ impl<'a> Work<'a> {
         if let Content::Link(target) = &put.content {
             rustix::fs::symlinkat(target.as_slice(), dir, temporary)?;
             self.begun = true;
+            if let Some(Dress { owner: Some((uid, gid)), .. }) = put.dress {
+                let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+                // Who owns a link hardly matters, and only root can give it away.
+                let _ = rustix::fs::chownat(dir, temporary, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
+            }
             let meta = Meta::at(dir, temporary)?.ok_or(Errno::NOENT)?;
             return Ok((None, meta, None));
+        }
+        if let Content::Moved(moved) = &put.content {
+            let (file, meta, lost) = take(moved, put, dir, temporary, &mut self.begun)?;
+            if self.sync {
+                rustix::fs::fsync(&file)?;
+            }
+            return Ok((Some(file), meta, lost));
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600))?;
@@ -176,7 +190,7 @@ impl<'a> Work<'a> {
         match &put.content {
             Content::Bytes(bytes) => write_all(&file, bytes)?,
             Content::File { file: from, .. } => bank::copy_content(from, &file)?,
-            Content::Link(_) => unreachable!("BUG: made above"),
+            Content::Link(_) | Content::Moved(_) => unreachable!("BUG: made above"),
         }
         let worn = match (&put.dress, &put.before) {
             (Some(kept), _) => Worn::Kept(kept),
@@ -216,8 +230,12 @@ impl<'a> Work<'a> {
             },
         )?;
         let displaced = Meta::at(dir, temporary).ok().flatten();
-        let as_planned =
-            |now: &Meta| now.kind == before.kind && (now.same_version(before) || !put.built_on_before);
+        // What was taken out of a folder before changed the folder, too.
+        let is_same = |now: &Meta| match before.kind {
+            Kind::Dir => Seen::from(*before).is(now),
+            _ => now.same_version(before),
+        };
+        let as_planned = |now: &Meta| now.kind == before.kind && (is_same(now) || !put.built_on_before);
         if let Some(displaced) = displaced.filter(as_planned) {
             return Ok(displaced);
         }

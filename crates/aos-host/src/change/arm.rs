@@ -18,6 +18,9 @@ use crate::spine::Ids;
 #[derive(Debug)]
 pub(crate) struct Armed<'a> {
     pub(crate) intent: u64,
+    /// What temporary names and names in the bank are made from; a command's overlay has it as its name.
+    pub(crate) change_id: String,
+    pub(crate) ids: Ids,
     /// `None` where the session keeps no pre-images beyond the change itself.
     pub(super) snapshot_id: Option<String>,
     pub(super) own_snapshot: bool,
@@ -59,6 +62,40 @@ pub(crate) fn arm<'a>(
     kind: &str,
     params: &str,
 ) -> Result<Armed<'a>, Refusal> {
+    let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
+    ids.complete(at_ns, random);
+    let change_id = id::make(id::SNAPSHOT, at_ns, random);
+    prepare(host, live, plan, ids, (at_ns, change_id), locks, (kind, params), None)
+}
+
+/// As [`arm`], for the change that a command left to be made: its intent takes the place of the one that announced
+/// the command, so that one receipt closes both.
+pub(crate) fn arm_announced<'a>(
+    host: &'a Host,
+    live: &Arc<Live>,
+    plan: Plan,
+    ids: &Ids,
+    locks: Locked<'a>,
+    announced: &Armed<'_>,
+    params: &str,
+) -> Result<Armed<'a>, Refusal> {
+    let at = ((host.machine.now_ns)(), announced.change_id.clone());
+    prepare(host, live, plan, ids, at, locks, (EXEC, params), Some(announced.intent))
+}
+
+const EXEC: &str = "host.exec";
+
+#[expect(clippy::too_many_arguments, reason = "what arming needs, gathered by its two callers")]
+fn prepare<'a>(
+    host: &'a Host,
+    live: &Arc<Live>,
+    plan: Plan,
+    ids: &Ids,
+    (at_ns, change_id): (u64, String),
+    locks: Locked<'a>,
+    (kind, params): (&str, &str),
+    instead_of: Option<u64>,
+) -> Result<Armed<'a>, Refusal> {
     if plan.steps.len() > aos_model::limits::CHANGED_PATHS_MAX {
         return Err(Refusal::new(
             Code::LimitExceeded,
@@ -67,12 +104,13 @@ pub(crate) fn arm<'a>(
     }
     // Opened now: when the bank cannot be had, nothing has moved yet.
     live.bank_dir()?;
-    let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
-    ids.complete(at_ns, random);
-    let change_id = id::make(id::SNAPSHOT, at_ns, random);
     let scope = ids.tool_call.as_deref().expect("BUG: completed above");
     let scope = (!plan.ending.own_snapshot).then_some(scope);
-    let snapshot_id = snapshot::choose(host, live, scope, &change_id, &displaced(&plan.steps))?;
+    // A session that was closed while its command ran keeps no snapshots any more.
+    let snapshot_id = match live.still_open() {
+        Ok(()) => snapshot::choose(host, live, scope, &change_id, &displaced(&plan.steps))?,
+        Err(_) => None,
+    };
     let marks: Vec<Mark> =
         plan.steps.iter().enumerate().map(|(index, step)| mark(step, index, &change_id)).collect();
     let intent = Intent {
@@ -81,13 +119,19 @@ pub(crate) fn arm<'a>(
         session_id: live.id.clone(),
         tool_call_id: ids.tool_call.clone().expect("BUG: completed above"),
         turn_id: ids.turn.clone().expect("BUG: completed above"),
-        change_id,
+        change_id: change_id.clone(),
         params: params.to_owned(),
         marks,
     };
     let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
+    let number = match instead_of {
+        Some(number) => host.journal.intend_instead(number, body).map(|()| number)?,
+        None => host.journal.intend(body)?,
+    };
     Ok(Armed {
-        intent: host.journal.intend(body)?,
+        intent: number,
+        change_id,
+        ids: ids.clone(),
         snapshot_id,
         own_snapshot: plan.ending.own_snapshot,
         live: live.clone(),
@@ -99,29 +143,21 @@ pub(crate) fn arm<'a>(
     })
 }
 
-/// Says on disk that a command is about to run. There is nothing to take back: it works without a net.
+/// Says on disk that a command is about to run, with a net below it or without. There is nothing to take back yet.
 pub(crate) fn announce(
     host: &Host,
     live: &Arc<Live>,
     ids: &mut Ids,
-    kind: &str,
+    has_net: bool,
     params: &str,
 ) -> Result<Armed<'static>, Refusal> {
     let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
     ids.complete(at_ns, random);
-    let intent = Intent {
-        at_ns,
-        kind: kind.to_owned(),
-        session_id: live.id.clone(),
-        tool_call_id: ids.tool_call.clone().expect("BUG: completed above"),
-        turn_id: ids.turn.clone().expect("BUG: completed above"),
-        change_id: String::new(),
-        params: params.to_owned(),
-        marks: Vec::new(),
-    };
-    let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
-    Ok(Armed {
-        intent: host.journal.intend(body)?,
+    let change_id = if has_net { id::make(id::SNAPSHOT, at_ns, random) } else { String::new() };
+    let mut announced = Armed {
+        intent: 0,
+        change_id,
+        ids: ids.clone(),
         snapshot_id: None,
         own_snapshot: false,
         live: live.clone(),
@@ -130,7 +166,31 @@ pub(crate) fn announce(
         steps: Vec::new(),
         ending: Mutex::new(None),
         _locks: Locked::default(),
-    })
+    };
+    announced.intent = host.journal.intend(announced.announcement(at_ns, params))?;
+    Ok(announced)
+}
+
+impl Armed<'_> {
+    /// The net could not be spread: the intent must not say any more that what the command did is taken back.
+    pub(crate) fn lose_net(&mut self, host: &Host, params: &str) -> Result<(), Refusal> {
+        self.change_id.clear();
+        Ok(host.journal.intend_instead(self.intent, self.announcement((host.machine.now_ns)(), params))?)
+    }
+
+    fn announcement(&self, at_ns: u64, params: &str) -> Vec<u8> {
+        let intent = Intent {
+            at_ns,
+            kind: EXEC.to_owned(),
+            session_id: self.live.id.clone(),
+            tool_call_id: self.ids.tool_call.clone().expect("BUG: completed before"),
+            turn_id: self.ids.turn.clone().expect("BUG: completed before"),
+            change_id: self.change_id.clone(),
+            params: params.to_owned(),
+            marks: Vec::new(),
+        };
+        serde_json::to_vec(&intent).expect("BUG: an intent is plain data")
+    }
 }
 
 /// The paths from which something goes to the bank, and how many bytes.

@@ -183,9 +183,13 @@ fn set_mtime(file: &OwnedFd, meta: &Meta) -> Result<(), Errno> {
 
 /// A copy keeps the time of change: by that it is known again.
 fn times(meta: &Meta) -> rustix::fs::Timestamps {
+    times_of(meta.mtime_ns)
+}
+
+pub(crate) fn times_of(mtime_ns: i64) -> rustix::fs::Timestamps {
     let time = rustix::fs::Timespec {
-        tv_sec: meta.mtime_ns.div_euclid(1_000_000_000),
-        tv_nsec: meta.mtime_ns.rem_euclid(1_000_000_000),
+        tv_sec: mtime_ns.div_euclid(1_000_000_000),
+        tv_nsec: mtime_ns.rem_euclid(1_000_000_000),
     };
     rustix::fs::Timestamps { last_access: time, last_modification: time }
 }

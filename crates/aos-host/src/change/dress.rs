@@ -70,22 +70,42 @@ pub(super) fn wear(file: &OwnedFd, kept: &Attributes) -> Result<(), Errno> {
     set_attributes(file, kept)
 }
 
-/// User attributes and the ACL. Security labels are the system's to set.
-pub(crate) fn attributes(file: &OwnedFd) -> Result<Attributes, Errno> {
+/// Under these an overlay keeps its own notes on a file, which is nobody else's business.
+const OVERLAY_ATTRIBUTES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+
+/// Takes an overlay's notes off a file. Where they cannot be taken off, they do no harm.
+pub(super) fn undress_overlay(file: &OwnedFd) -> Result<(), Errno> {
+    for name in names_of_attributes(file)? {
+        if OVERLAY_ATTRIBUTES.iter().any(|own| name.starts_with(own)) {
+            let _ = rustix::fs::fremovexattr(file, name.as_slice());
+        }
+    }
+    Ok(())
+}
+
+fn names_of_attributes(file: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let size = match rustix::fs::flistxattr_query(file) {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Attributes::new()),
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         outcome => outcome?,
     };
     let mut names = vec![0_u8; size];
     let size = rustix::fs::flistxattr(file, names.as_mut_slice())?;
-    let ours = |name: &&[u8]| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_");
+    Ok(names[..size].split(|b| *b == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
+}
+
+/// User attributes and the ACL. Security labels are the system's to set.
+pub(crate) fn attributes(file: &OwnedFd) -> Result<Attributes, Errno> {
+    let ours = |name: &Vec<u8>| {
+        name.starts_with(b"user.") && !name.starts_with(OVERLAY_ATTRIBUTES[1])
+            || name.starts_with(b"system.posix_acl_")
+    };
     let mut found = Attributes::new();
-    for name in names[..size].split(|b| *b == 0).filter(ours) {
-        let mut value = vec![0_u8; rustix::fs::fgetxattr_query(file, name)?];
-        let size = rustix::fs::fgetxattr(file, name, value.as_mut_slice())?;
+    for name in names_of_attributes(file)?.into_iter().filter(ours) {
+        let mut value = vec![0_u8; rustix::fs::fgetxattr_query(file, name.as_slice())?];
+        let size = rustix::fs::fgetxattr(file, name.as_slice(), value.as_mut_slice())?;
         value.truncate(size);
         // A name that is no text cannot stand in a manifest; there is none in practice.
-        found.insert(String::from_utf8(name.to_vec()).map_err(|_| Errno::ILSEQ)?, Base64(value));
+        found.insert(String::from_utf8(name).map_err(|_| Errno::ILSEQ)?, Base64(value));
     }
     Ok(found)
 }

@@ -156,7 +156,8 @@ pub(crate) struct Intent {
     pub(crate) session_id: String,
     pub(crate) tool_call_id: String,
     pub(crate) turn_id: String,
-    /// What temporary names and names in the bank are made from. Empty for a command, which displaces nothing.
+    /// What temporary names and names in the bank are made from. Empty for a command without a net, which
+    /// displaces nothing that we know of.
     pub(crate) change_id: String,
     /// As the record will keep it: JSON, here inside a string.
     pub(crate) params: String,

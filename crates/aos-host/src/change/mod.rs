@@ -17,6 +17,7 @@ mod lease;
 mod mark;
 mod record;
 mod recover;
+mod take;
 mod undo;
 
 use std::collections::BTreeMap;
@@ -33,8 +34,8 @@ use aos_model::state::Attributes;
 use crate::jail::{Dir, Found, Meta, Place};
 
 pub(crate) use apply::apply;
-pub(crate) use arm::{Armed, announce, arm, forget_displaced};
-pub(crate) use bank::{copy, names_in, open_dir, remove_any};
+pub(crate) use arm::{Armed, announce, arm, arm_announced, forget_displaced};
+pub(crate) use bank::{copy, names_in, open_dir, remove_any, times_of};
 pub(crate) use dress::attributes;
 pub(crate) use mark::TEMPORARY_PREFIX;
 pub(crate) use recover::recover;
@@ -123,12 +124,24 @@ pub(crate) enum Content {
     },
     /// A link that leads there.
     Link(Vec<u8>),
+    /// A file that is finished elsewhere, with all that it wears and its time of change. It is moved where it can be.
+    Moved(Moved),
+}
+
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// A folder of ours, and the file's path in it.
+    pub(crate) from: std::sync::Arc<OwnedFd>,
+    pub(crate) path: Vec<u8>,
+    pub(crate) size: u64,
+    pub(crate) hash: String,
+    pub(crate) mtime_ns: i64,
 }
 
 impl Content {
     fn kind(&self) -> Kind {
         match self {
-            Content::Bytes(_) | Content::File { .. } => Kind::File,
+            Content::Bytes(_) | Content::File { .. } | Content::Moved(_) => Kind::File,
             Content::Link(_) => Kind::Symlink,
         }
     }
@@ -136,14 +149,14 @@ impl Content {
     fn size(&self) -> u64 {
         match self {
             Content::Bytes(bytes) | Content::Link(bytes) => bytes.len() as u64,
-            Content::File { size, .. } => *size,
+            Content::File { size, .. } | Content::Moved(Moved { size, .. }) => *size,
         }
     }
 
     fn hash(&self) -> String {
         match self {
             Content::Bytes(bytes) | Content::Link(bytes) => content_hash(bytes),
-            Content::File { hash, .. } => hash.clone(),
+            Content::File { hash, .. } | Content::Moved(Moved { hash, .. }) => hash.clone(),
         }
     }
 }

@@ -32,15 +32,15 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
     let stayed = undo::take_back_marks(&intent.marks, &bank, sync);
     // A command that ran without a net has nothing to be taken back.
-    let was_command = intent.change_id.is_empty();
-    let message = if was_command {
+    let without_net = intent.change_id.is_empty();
+    let message = if without_net {
         "the daemon ended while the command ran; all its processes were ended with it, what it had done by then stays done".to_owned()
     } else if stayed.is_empty() {
         "the daemon ended before this was finished; everything it had begun was taken back. Repeat it if it is still wanted".to_owned()
     } else {
         "the daemon ended before this was finished; what had not been changed by others since was taken back, the rest is listed".to_owned()
     };
-    let code = if was_command { Code::Interrupted } else { Code::InterruptedRolledBack };
+    let code = if without_net { Code::Interrupted } else { Code::InterruptedRolledBack };
     let detail = Detail { not_rolled_back: stayed, ..Detail::default() };
     let mut receipt = Receipt::refusal(Refusal::new(code, message).with(detail));
     receipt.tool_call_id = Some(intent.tool_call_id.clone());

@@ -230,7 +230,8 @@ impl Site {
         after: &Content,
         sync: bool,
     ) -> Result<bool, Errno> {
-        if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
+        // A file that a command left may have the old one's size and time of change: only its identity is proof.
+        if self.here()?.is_some_and(|here| before.is(&here)) {
             return Ok(true);
         }
         let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
@@ -255,6 +256,9 @@ impl Site {
             swap()?;
             bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
             return Ok(false);
+        }
+        if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
+            return Ok(true);
         }
         match waiting {
             // The old content goes to the bank; the path belongs to whoever wrote it last.
@@ -396,7 +400,7 @@ impl Site {
         let undone = undone?;
         let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
         if let Some(waiting) = waiting
-            && !old.is_some_and(|old| old.is_or_was_copied_to(&waiting))
+            && (undone || !old.is_some_and(|old| old.is_or_was_copied_to(&waiting)))
         {
             bank::remove(&self.dir, temporary.as_bytes(), &waiting)?;
         }

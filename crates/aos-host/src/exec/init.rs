@@ -97,7 +97,11 @@ fn put_up_walls(order: &Order, cgroups: &[OwnedFd]) -> Result<(), Trouble> {
             limit_pids(processes);
         }
         own_mounts().map_err(walls("cannot have own mounts"))?;
-        mounts::build(&namespaces.view)?;
+        if namespaces.view.is_over(&order.cwd.path) {
+            // Over an overlay it is another folder to look at; below it, it must be the one that was judged.
+            compare(&order.cwd)?;
+        }
+        mounts::build(&namespaces.view, namespaces.user)?;
     }
     confine::drop_privileges(order.user).map_err(walls("cannot give up privileges"))?;
     // The change of user has cleared it.
@@ -174,7 +178,7 @@ fn become_command(order: &Order, streams: &[OwnedFd; 3], words: &Words, filters:
         return walls("cannot give the command its streams", why);
     }
     if !words.argv.is_empty()
-        && let Err(trouble) = enter(&order.cwd)
+        && let Err(trouble) = enter(order)
     {
         return trouble;
     }
@@ -188,16 +192,39 @@ fn become_command(order: &Order, streams: &[OwnedFd; 3], words: &Words, filters:
 }
 
 /// Goes to the folder and makes sure that it is the one that was judged.
-fn enter(cwd: &Pinned) -> Result<(), Trouble> {
-    let shown = aos_model::path::show(&cwd.path);
-    let trouble = |why| Trouble::new(Stage::Cwd, shown.clone(), why);
+fn enter(order: &Order) -> Result<(), Trouble> {
+    let cwd = &order.cwd;
+    let trouble = |why| Trouble::new(Stage::Cwd, aos_model::path::show(&cwd.path), why);
     let path: &[u8] = if cwd.path.is_empty() { b"/" } else { &cwd.path };
+    let over = order.walls.namespaces.as_ref().is_some_and(|namespaces| namespaces.view.is_over(&cwd.path));
+    if over {
+        let folder = open_plainly(path).map_err(trouble)?;
+        return rustix::process::fchdir(folder).map_err(trouble);
+    }
     rustix::process::chdir(path).map_err(trouble)?;
-    let here = rustix::fs::stat(".").map_err(trouble)?;
+    is_judged(rustix::fs::stat(".").map_err(trouble)?, cwd)
+}
+
+/// Whether the folder at the path is still the one that was judged.
+fn compare(cwd: &Pinned) -> Result<(), Trouble> {
+    let trouble = |why| Trouble::new(Stage::Cwd, aos_model::path::show(&cwd.path), why);
+    let folder = open_plainly(&cwd.path).map_err(trouble)?;
+    is_judged(rustix::fs::fstat(folder).map_err(trouble)?, cwd)
+}
+
+fn is_judged(here: rustix::fs::Stat, cwd: &Pinned) -> Result<(), Trouble> {
     if (here.st_dev, here.st_ino) != (cwd.dev, cwd.ino) {
-        return Err(trouble(Errno::STALE));
+        return Err(Trouble::new(Stage::Cwd, aos_model::path::show(&cwd.path), Errno::STALE));
     }
     Ok(())
+}
+
+/// A folder, with no link on the way to it.
+fn open_plainly(path: &[u8]) -> Result<OwnedFd, Errno> {
+    use rustix::fs::{OFlags, ResolveFlags};
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty(), resolve)
 }
 
 /// Tries each place in turn, as shells do; returns only when none could be run.

@@ -28,8 +28,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use aos_model::capability::FsOp;
-use aos_model::receipt::{Body, Coverage, Executed, Payload, Warning};
-use aos_model::refusal::{Code, Refusal, Status};
+use aos_model::receipt::{Coverage, Executed, Payload, Warning};
+use aos_model::refusal::{Code, Refusal};
 use aos_store::{Bank, Spool};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -41,15 +41,15 @@ pub use watch::{Piece, Watcher};
 
 pub(crate) use abilities::Applied;
 pub(crate) use environment::{Surroundings, locate, resolved};
-pub(crate) use order::Pinned;
+pub(crate) use order::{Overlay as OverlayOrder, Pinned, Sight};
 pub(crate) use outfit::Outfit;
 
+use crate::capture::{Overlay, Sweeper};
 use crate::host::Host;
 use crate::output::Form;
 use crate::session::Live;
-use crate::spine::Done;
 use cgroup::Groups;
-use order::{Handed, Limits, Namespaces, Order, Sight, Stage, Trouble, Walls};
+use order::{Handed, Limits, Namespaces, Order, Stage, Trouble, Walls};
 use running::Running;
 use spawner::Spawner;
 use view::Wanted;
@@ -63,15 +63,18 @@ pub(crate) struct Executor {
     abilities: OnceLock<Abilities>,
     pub(crate) surroundings: Surroundings,
     pub(crate) rooms: Arc<Bank>,
+    /// What running commands change, until it is committed.
+    pub(crate) overlays: Arc<Sweeper>,
 }
 
 impl Executor {
-    pub(crate) fn new(spawner: &Path, rooms: Bank) -> Executor {
+    pub(crate) fn new(spawner: &Path, rooms: Bank, overlays: Bank) -> Executor {
         Executor {
             spawner: Spawner::new(spawner),
             abilities: OnceLock::new(),
             surroundings: Surroundings::of_this_process(),
             rooms: Arc::new(rooms),
+            overlays: Arc::new(Sweeper::new(overlays)),
         }
     }
 
@@ -103,42 +106,49 @@ pub(crate) struct Command {
     pub(crate) output_bytes_max: u64,
     pub(crate) form: Form,
     pub(crate) applied: Applied,
+    pub(crate) captured: bool,
+    pub(crate) dry_run: bool,
     pub(crate) warnings: Vec<Warning>,
 }
 
-/// Runs a command to its end and that of everything it started.
+/// A command that ran to its end, before anybody knows what it changed.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) executed: Executed,
+    pub(crate) warnings: Vec<Warning>,
+    /// Why it is no success, if it is none.
+    pub(crate) fault: Option<(Code, String)>,
+    /// It was ended, by its time or by a signal.
+    pub(crate) was_ended: bool,
+}
+
+/// Why a command did not run.
+#[derive(Debug)]
+pub(crate) enum NotRun {
+    Refused(Refusal),
+    /// No overlay can be had over its roots: it may run without one.
+    NoOverlay(String),
+}
+
+impl From<Refusal> for NotRun {
+    fn from(refusal: Refusal) -> NotRun {
+        NotRun::Refused(refusal)
+    }
+}
+
+/// Runs a command to its end and that of everything it started, over the overlay if there is one.
 pub(crate) fn run(
     host: &Host,
     live: &Live,
-    command: Command,
+    command: &Command,
+    overlay: Option<&Overlay>,
     tool_call_id: &str,
     watcher: Option<Arc<dyn Watcher>>,
-) -> Result<Done, Refusal> {
+) -> Result<Ran, NotRun> {
     let limits = &live.capability.exec;
-    let applied = command.applied;
-    let view = view_of(host, live, &applied)?;
+    let view = view_of(host, live, &command.applied, overlay)?;
     let groups = Groups::make((host.machine.random)(), limits.max_processes, limits.max_memory_bytes);
-    let landlock = match applied.namespaces {
-        true => applied.landlock.then(|| view.ground()),
-        false => confine::has_landlock().then(|| view.bare_ground(applied.landlock)),
-    };
-    let namespaces = applied.namespaces.then_some(Namespaces {
-        user: applied.user_namespace,
-        network: applied.own_network,
-        view,
-    });
-    let order = Order {
-        argv: command.argv,
-        env: command.env,
-        program: command.program,
-        cwd: command.cwd,
-        user: live.outfit.user.filter(|_| !applied.user_namespace),
-        walls: Walls { namespaces, landlock, seccomp: applied.seccomp },
-        limits: Limits {
-            processes: limits.max_processes.filter(|_| !groups.keeps("pids")),
-            memory_bytes: limits.max_memory_bytes.filter(|_| !groups.keeps("memory")),
-        },
-    };
+    let order = order_of(live, command, view, &groups);
     let started_at_ns = (host.machine.now_ns)();
     let deadline = command.timeout_ns.map(|ns| Instant::now() + Duration::from_nanos(ns));
     let session_ends = live
@@ -148,8 +158,11 @@ pub(crate) fn run(
     let running = Running::new(line, order.walls.namespaces.is_some()).map_err(not_started)?;
     let running = Arc::new(running);
     // Listed before it starts: who closes the session or interrupts its commands reaches it from its first moment.
-    let Some(_listed) = live.outfit.running.list(tool_call_id, &running) else { return Err(live.closed()) };
-    let [stdout, stderr] = launch(host, &order, their_line, command.stdin, &groups).map_err(not_started)?;
+    let Some(_listed) = live.outfit.running.list(tool_call_id, &running) else {
+        return Err(live.closed().into());
+    };
+    let [stdout, stderr] =
+        launch(host, &order, their_line, command.stdin.as_ref(), &groups).map_err(not_started)?;
     let wait = Wait {
         running: &running,
         streams: [
@@ -163,20 +176,54 @@ pub(crate) fn run(
     };
     let (end, streams) = wait.wait();
     drop(groups);
-    if let Some(trouble) = &end.failed {
-        return Err(refused(trouble, &order));
+    match &end.failed {
+        Some(trouble) if trouble.stage == Stage::Overlay => {
+            return Err(NotRun::NoOverlay(format!("{}: {}", trouble.subject, trouble.errno())));
+        }
+        Some(trouble) => return Err(refused(trouble, &order).into()),
+        None => {}
     }
     let told = Told {
         form: &command.form,
         started_at_ns,
         timeout_ns: command.timeout_ns,
-        warnings: command.warnings,
+        warnings: command.warnings.clone(),
     };
-    Ok(told.receipt(host, &end, streams, applied.word()))
+    Ok(told.ran(host, &end, streams, command.applied.word()))
+}
+
+fn order_of(live: &Live, command: &Command, view: order::View, groups: &Groups) -> Order {
+    let (limits, applied) = (&live.capability.exec, &command.applied);
+    let landlock = match applied.namespaces {
+        true => applied.landlock.then(|| view.ground()),
+        false => confine::has_landlock().then(|| view.bare_ground(applied.landlock)),
+    };
+    let namespaces = applied.namespaces.then_some(Namespaces {
+        user: applied.user_namespace,
+        network: applied.own_network,
+        view,
+    });
+    Order {
+        argv: command.argv.clone(),
+        env: command.env.clone(),
+        program: command.program.clone(),
+        cwd: command.cwd.clone(),
+        user: live.outfit.user.filter(|_| !applied.user_namespace),
+        walls: Walls { namespaces, landlock, seccomp: applied.seccomp },
+        limits: Limits {
+            processes: limits.max_processes.filter(|_| !groups.keeps("pids")),
+            memory_bytes: limits.max_memory_bytes.filter(|_| !groups.keeps("memory")),
+        },
+    }
 }
 
 /// What the command will see, from the session and from this moment.
-fn view_of(host: &Host, live: &Live, applied: &Applied) -> Result<order::View, Refusal> {
+fn view_of(
+    host: &Host,
+    live: &Live,
+    applied: &Applied,
+    overlay: Option<&Overlay>,
+) -> Result<order::View, Refusal> {
     let outfit = &live.outfit;
     let state = &host.hidden[0];
     let (_, home) = outfit.person(&host.executor.surroundings, state, true);
@@ -189,14 +236,16 @@ fn view_of(host: &Host, live: &Live, applied: &Applied) -> Result<order::View, R
         writable: may_write,
         submounts: live.jail.cross_mounts,
         required: true,
+        overlay: None,
     };
+    let roots = live.jail.roots.iter().map(root);
     let view = view::view(Wanted {
         path: &host.executor.surroundings.path,
         home: home.as_bytes(),
         home_shown,
         tmp: Some(tmp),
         mounts: outfit.mounts(may_write),
-        roots: live.jail.roots.iter().map(root).collect(),
+        roots: overlay.map_or_else(|| roots.clone().collect(), |overlay| overlay.lay(roots.clone())),
         state,
         neighbours: host
             .sessions
@@ -215,12 +264,16 @@ fn launch(
     host: &Host,
     order: &Order,
     line: OwnedFd,
-    stdin: Option<OwnedFd>,
+    stdin: Option<&OwnedFd>,
     groups: &Groups,
 ) -> Result<[OwnedFd; 2], Errno> {
+    let nothing;
     let stdin = match stdin {
         Some(stdin) => stdin,
-        None => rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
+        None => {
+            nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            &nothing
+        }
     };
     let (stdout, their_stdout) = pipe()?;
     let (stderr, their_stderr) = pipe()?;
@@ -244,15 +297,16 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, write))
 }
 
-fn not_started(why: Errno) -> Refusal {
-    Refusal::new(Code::SpawnFailed, format!("cannot start commands: {why}; nothing was run"))
+fn not_started(why: Errno) -> NotRun {
+    let refusal = Refusal::new(Code::SpawnFailed, format!("cannot start commands: {why}; nothing was run"));
+    refusal.into()
 }
 
 fn refused(trouble: &Trouble, order: &Order) -> Refusal {
     let Trouble { subject, .. } = trouble;
     let why = trouble.errno();
     match trouble.stage {
-        Stage::Walls => {
+        Stage::Walls | Stage::Overlay => {
             let hint = match why {
                 Errno::STALE | Errno::NOENT => "it was moved or replaced since the session was opened",
                 _ => "`aos doctor` shows what this machine allows",
@@ -289,7 +343,7 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    fn receipt(mut self, host: &Host, end: &End, streams: [Stream; 2], isolation_applied: String) -> Done {
+    fn ran(mut self, host: &Host, end: &End, streams: [Stream; 2], isolation_applied: String) -> Ran {
         let [out, err] = streams.map(|stream| stream.spool);
         let (stdout_bytes, stderr_bytes) = (out.total_bytes(), err.total_bytes());
         let mut truncated = out.is_truncated() || err.is_truncated();
@@ -309,7 +363,7 @@ impl Told<'_> {
             self.warnings.push(Warning::new("processes_may_remain", why));
         }
         let (exit_code, signal) = how_it_ended(end.status);
-        let body = Executed {
+        let executed = Executed {
             exit_code,
             signal: signal.clone(),
             stdout,
@@ -320,8 +374,14 @@ impl Told<'_> {
             started_at_ns: self.started_at_ns,
             ended_at_ns: (host.machine.now_ns)(),
             isolation_applied,
+            changed_paths: None,
+            changed_paths_count: None,
             coverage: Coverage::None,
+            not_undoable: Vec::new(),
+            not_undoable_count: None,
+            diff: None,
         };
+        let was_ended = end.timed_out || signal.is_some();
         let fault = if end.timed_out {
             let limit = Duration::from_nanos(self.timeout_ns.unwrap_or_default());
             let why = format!(
@@ -338,8 +398,7 @@ impl Told<'_> {
         } else {
             None
         };
-        let status = fault.as_ref().map_or(Status::Ok, |(code, _)| code.status());
-        Done { fault, ..Done::new(status, Body::Executed(Box::new(body)), self.warnings) }
+        Ran { executed, warnings: self.warnings, fault, was_ended }
     }
 }
 

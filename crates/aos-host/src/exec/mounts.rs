@@ -13,7 +13,7 @@ use rustix::mount::{
     UnmountFlags,
 };
 
-use super::order::{Sight, Stage, Trouble, View};
+use super::order::{Overlay, Sight, Stage, Trouble, View};
 
 /// Where the new root is put together: a folder that every machine has. What it covers was found before.
 const STAGE: &str = "/usr";
@@ -24,12 +24,12 @@ fn trouble(subject: &str, path: &[u8], why: Errno) -> Trouble {
     Trouble::new(Stage::Walls, format!("{subject} {}", aos_model::path::show(path)), why)
 }
 
-pub(super) fn build(view: &View) -> Mounted<()> {
+pub(super) fn build(view: &View, in_user_namespace: bool) -> Mounted<()> {
     let failed = |subject: &'static str| move |why| trouble(subject, b"", why);
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(failed("cannot leave the machine's mounts"))?;
     // Everything is found before the stage covers a part of it.
-    let trees = view.sights.iter().map(|sight| tree_of(sight).map(|tree| (sight, tree)));
+    let trees = view.sights.iter().map(|sight| tree_of(sight, in_user_namespace).map(|tree| (sight, tree)));
     let trees: Vec<(&Sight, Option<Tree>)> = trees.collect::<Mounted<_>>()?;
     let devices: Vec<(&str, OwnedFd)> = DEVICES
         .iter()
@@ -40,7 +40,7 @@ pub(super) fn build(view: &View) -> Mounted<()> {
         })
         .collect();
     let slash = match &view.slash {
-        Some(sight) => tree_of(sight)?,
+        Some(sight) => tree_of(sight, in_user_namespace)?,
         None => None,
     };
     let own_root = slash.is_none();
@@ -90,7 +90,13 @@ struct Tree {
 }
 
 /// `None` for what is not there and need not be.
-fn tree_of(sight: &Sight) -> Mounted<Option<Tree>> {
+fn tree_of(sight: &Sight, in_user_namespace: bool) -> Mounted<Option<Tree>> {
+    if let Some(overlay) = &sight.overlay {
+        let laid = find(sight).and_then(|lower| lay_over(&lower, overlay, in_user_namespace));
+        let subject = || format!("cannot lay an overlay over {}", aos_model::path::show(&sight.at));
+        let fd = laid.map_err(|why| Trouble::new(Stage::Overlay, subject(), why))?;
+        return Ok(Some(Tree { fd, is_dir: true, too_much: false }));
+    }
     let found = find(sight).and_then(|source| {
         let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
         let (fd, too_much) = match clone_tree(&source, b"", sight.submounts && is_dir) {
@@ -110,6 +116,41 @@ fn tree_of(sight: &Sight) -> Mounted<Option<Tree>> {
         Err(_) if !sight.required => Ok(None),
         Err(why) => Err(trouble("cannot show", &sight.at, why)),
     }
+}
+
+/// What is read comes from `lower`, what is written goes to the overlay's own folders. What is mounted below stays
+/// outside: an overlay shows one file system.
+fn lay_over(lower: &OwnedFd, overlay: &Overlay, in_user_namespace: bool) -> Result<OwnedFd, Errno> {
+    use std::os::fd::AsRawFd as _;
+    let open = |path: &[u8]| {
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)
+    };
+    let (upper, work) = (open(&overlay.upper)?, open(&overlay.work)?);
+    // By descriptor: an option has a length, and a path may hold what options are parted by.
+    let by_number = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let (lower, upper, work) = (by_number(lower), by_number(&upper), by_number(&work));
+    let options = [
+        ("lowerdir", lower.as_str()),
+        ("upperdir", upper.as_str()),
+        ("workdir", work.as_str()),
+        ("index", "off"),
+        ("metacopy", "off"),
+        ("redirect_dir", "nofollow"),
+    ];
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in options {
+        rustix::mount::fsconfig_set_string(&context, name, value)?;
+    }
+    // Without it the end of every command would wait for the whole disk. What counts is synced when it is committed.
+    rustix::mount::fsconfig_set_flag(&context, "volatile")?;
+    if in_user_namespace {
+        rustix::mount::fsconfig_set_flag(&context, "userxattr")?;
+    }
+    rustix::mount::fsconfig_create(&context)?;
+    rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
 fn find(sight: &Sight) -> Result<OwnedFd, Errno> {

@@ -95,6 +95,15 @@ pub(crate) struct Sight {
     pub(crate) submounts: bool,
     /// Whether the command may run when this cannot be had.
     pub(crate) required: bool,
+    /// Where what is written goes instead.
+    pub(crate) overlay: Option<Overlay>,
+}
+
+/// Two folders of ours, absolute: what the command changes, and what the kernel needs for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Overlay {
+    pub(crate) upper: Vec<u8>,
+    pub(crate) work: Vec<u8>,
 }
 
 /// The paths of the second wall, which are opened once the first stands. Without any, files are not its business.
@@ -232,6 +241,8 @@ pub(crate) struct Trouble {
 pub(crate) enum Stage {
     /// The walls could not be put up.
     Walls,
+    /// No overlay could be laid over a root.
+    Overlay,
     /// The folder to run in is not there.
     Cwd,
     /// The program is not there or cannot be run.

@@ -126,6 +126,7 @@ impl Outfit {
             writable: true,
             submounts: false,
             required: true,
+            overlay: None,
         };
         let fail = |why| crate::fault::refusal("cannot make the private folders of the session", why);
         let tmp = sight(b"/tmp", "tmp", make("tmp", 0o1777).map_err(fail)?);
@@ -213,6 +214,7 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
         writable: mount.mode == MountMode::Rw,
         submounts: true,
         required: true,
+        overlay: None,
     };
     Ok(Pin { _fd: fd, sight })
 }

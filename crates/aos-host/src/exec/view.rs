@@ -155,7 +155,15 @@ fn is_apart(sight: &Sight, around: &Sight, home: &[u8]) -> bool {
 }
 
 fn seen(path: &[u8], writable: bool) -> Sight {
-    Sight { at: path.to_vec(), from: path.to_vec(), pin: None, writable, submounts: true, required: false }
+    Sight {
+        at: path.to_vec(),
+        from: path.to_vec(),
+        pin: None,
+        writable,
+        submounts: true,
+        required: false,
+        overlay: None,
+    }
 }
 
 fn system(sights: &mut Vec<Sight>, links: &mut Vec<Link>) {
@@ -228,6 +236,12 @@ fn name_server(sights: &mut Vec<Sight>) {
 }
 
 impl View {
+    /// Whether what stands at a path is seen through an overlay.
+    pub(crate) fn is_over(&self, path: &[u8]) -> bool {
+        let mut around = self.sights.iter().filter(|sight| is_below(path, &sight.at));
+        around.next_back().is_some_and(|sight| sight.overlay.is_some())
+    }
+
     /// The second wall, when the first stands: all that is in sight may be read, and only this be written.
     pub(crate) fn ground(&self) -> Ground {
         let mut ground = Ground { readable: vec![b"/".to_vec()], ..Ground::default() };

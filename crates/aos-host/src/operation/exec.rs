@@ -65,6 +65,8 @@ impl Operation for Exec {
             output_bytes_max: limits.max_output_bytes.unwrap_or(OUTPUT_BYTES_DEFAULT),
             form,
             applied,
+            captured: self.takes_a_turn(),
+            dry_run: self.dry_run == Some(true),
             warnings,
         })))
     }

@@ -14,6 +14,8 @@ mod stat;
 mod undo;
 mod write_file;
 
+pub(crate) use remove::Walk;
+
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -53,11 +55,18 @@ pub(crate) struct Target {
     pub(crate) text: String,
     pub(crate) op: Op,
     pub(crate) last: Last,
+    /// Whether the names that run code or steer agents are protected here.
+    protected: bool,
 }
 
 impl Target {
     pub(crate) fn new(text: &str, op: Op, last: Last) -> Target {
-        Target { text: text.to_owned(), op, last }
+        Target { text: text.to_owned(), op, last, protected: true }
+    }
+
+    /// Of something that the session itself made, whatever it is called.
+    pub(crate) fn of_its_own(self) -> Target {
+        Target { protected: false, ..self }
     }
 
     fn changes(&self) -> bool {
@@ -162,7 +171,7 @@ pub(crate) fn cap(host: &Host, live: &Arc<Live>, request: Request) -> Result<Cap
     let mut targets = Vec::new();
     for target in operation.targets() {
         let resolved = resolve(live, &target.text, target.last)?;
-        if target.changes() {
+        if target.changes() && target.protected {
             protect(live, &resolved.literal, &mut warnings)?;
             protect(live, resolved.found.absolute(), &mut warnings)?;
         }

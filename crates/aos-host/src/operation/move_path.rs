@@ -52,6 +52,7 @@ impl Operation for Move {
                 bytes: 0,
                 mount: before.mount,
                 warnings: &mut warnings,
+                paths: None,
             };
             walk.folder(from.dir.as_fd(), &from.name, &from.absolute)?;
         }

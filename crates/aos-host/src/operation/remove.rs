@@ -36,6 +36,7 @@ impl Operation for Remove {
                 bytes: 0,
                 mount: meta.mount,
                 warnings: &mut warnings,
+                paths: None,
             };
             walk.folder(place.dir.as_fd(), &place.name, &place.absolute)?;
             (removed, bytes) = (walk.files, walk.bytes);
@@ -69,20 +70,22 @@ pub(super) fn root_stays(place: &Place) -> Refusal {
 
 /// Everything below a folder, judged before the folder goes: what policy, protection or a mount forbids for one path
 /// it forbids for the whole.
-pub(super) struct Walk<'a> {
-    pub(super) live: &'a Live,
-    pub(super) op: Op,
+pub(crate) struct Walk<'a> {
+    pub(crate) live: &'a Live,
+    pub(crate) op: Op,
     /// Where the folder is about to be moved: the new names are judged too.
-    pub(super) onto: Option<(Vec<u8>, Vec<u8>)>,
-    pub(super) entries: usize,
-    pub(super) files: u64,
-    pub(super) bytes: u64,
-    pub(super) mount: u64,
-    pub(super) warnings: &'a mut Vec<Warning>,
+    pub(crate) onto: Option<(Vec<u8>, Vec<u8>)>,
+    pub(crate) entries: usize,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) mount: u64,
+    pub(crate) warnings: &'a mut Vec<Warning>,
+    /// Who wants to know what lies there.
+    pub(crate) paths: Option<&'a mut Vec<String>>,
 }
 
 impl Walk<'_> {
-    pub(super) fn folder(&mut self, parent: impl AsFd, name: &[u8], absolute: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn folder(&mut self, parent: impl AsFd, name: &[u8], absolute: &[u8]) -> Result<(), Refusal> {
         let shown = self.live.jail.shown(absolute);
         let fail = |why| crate::fault::refusal(&format!("cannot look into {shown}"), why);
         let dir = open_dir(parent, name).map_err(fail)?;
@@ -116,6 +119,9 @@ impl Walk<'_> {
             ));
         }
         self.judge_name(path, &shown)?;
+        if let Some(paths) = &mut self.paths {
+            paths.push(shown);
+        }
         if let Some((from, to)) = &self.onto {
             let moved = [to.as_slice(), &path[from.len()..]].concat();
             self.judge_name(&moved, &self.live.jail.shown(&moved))?;

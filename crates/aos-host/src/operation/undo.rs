@@ -6,7 +6,7 @@ use aos_model::entry::Fact;
 use aos_model::id::{self, Token};
 use aos_model::limits::RECEIPT_PATHS_MAX;
 use aos_model::policy::Op;
-use aos_model::receipt::{Body, ListedSnapshot, Restored, Snapshotted};
+use aos_model::receipt::{Body, Coverage, ListedSnapshot, Restored, Snapshotted};
 use aos_model::refusal::{Code, Detail, Refusal, Status};
 use aos_model::request::{DropSnapshot, ListSnapshots, Redo, Restore, Rollback, Snapshot};
 use aos_model::state::{SnapshotRecord, StepRecord, Turns, lost_key, step_key, turns_key};
@@ -275,7 +275,7 @@ impl Operation for ListSnapshots {
                 paths,
                 paths_count,
                 bytes: known.bytes,
-                coverage: "exact",
+                coverage: known.coverage,
             });
         }
         scene.answer(Body::Snapshots { snapshots })
@@ -319,6 +319,7 @@ impl Operation for Snapshot {
             scope_id,
             explicit,
             own: false,
+            coverage: Coverage::Exact,
             paths,
         })));
         Ok(Planned::Answer(done))

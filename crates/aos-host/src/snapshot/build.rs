@@ -11,7 +11,7 @@ use std::sync::Arc;
 use aos_model::path::Spelled;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
-use aos_model::state::Attributes;
+use aos_model::undo::Look;
 use aos_store::{Kept, KeptKind};
 
 use super::judge::{Sets, worn};
@@ -90,7 +90,7 @@ impl<'a> Builder<'a> {
             }
         }
         for task in &tasks {
-            if let (Aim::From(from), Found::Here(place)) = (&task.goal.aim, task.other)
+            if let (Aim::From { path: from, .. }, Found::Here(place)) = (&task.goal.aim, task.other)
                 && self.sets.leaving.contains(from)
                 && let Some(meta) = place.meta
             {
@@ -133,7 +133,7 @@ impl<'a> Builder<'a> {
             return false;
         }
         match &task.goal.aim {
-            Aim::From(_) => true,
+            Aim::From { .. } => true,
             Aim::Kept(kept) => (kept.kind == KeptKind::Dir) != (now.kind == Kind::Dir),
             Aim::Look(_) => false,
         }
@@ -163,23 +163,27 @@ impl<'a> Builder<'a> {
             }
             Going::ToItsPlace(task, place, before) => {
                 let from = Spot::of(place);
-                let to = match self.straight(task) {
-                    Some(to) => {
-                        self.brought.insert(to.absolute.clone(), Brought::Moved);
-                        self.out.restored.push(task.goal.path.clone());
-                        to
-                    }
-                    None => {
-                        let aside = self.stand_aside(path)?;
-                        self.aside.insert(task.goal.path.clone(), (aside.clone(), before));
-                        aside
-                    }
-                };
-                self.out.steps.push(Step::Rename { from, before, to, replaced: None });
                 self.out.deleted.push(path.to_owned());
+                if let Some(to) = self.straight(task) {
+                    self.out.restored.push(task.goal.path.clone());
+                    return self.arrive(task, from, before, to);
+                }
+                let aside = self.stand_aside(path)?;
+                self.aside.insert(task.goal.path.clone(), (aside.clone(), before));
+                self.out.steps.push(Step::Rename { from, before, to: aside, replaced: None });
             }
         }
         Ok(())
+    }
+
+    /// What moves comes to its place, and looks as it did there.
+    fn arrive(&mut self, task: &Task<'_>, from: Spot, before: Meta, to: Spot) -> Result<(), Refusal> {
+        self.brought.insert(to.absolute.clone(), Brought::Moved);
+        self.out.steps.push(Step::Rename { from, before, to: to.clone(), replaced: None });
+        match (&task.goal.aim, task.other) {
+            (Aim::From { look: Some(look), .. }, Found::Here(place)) => self.look(place, to, before, look),
+            _ => Ok(()),
+        }
     }
 
     /// The place that something can go to at once: free, in a folder that stays where it is.
@@ -214,13 +218,15 @@ impl<'a> Builder<'a> {
     fn bring(&mut self, task: &Task<'_>) -> Result<(), Refusal> {
         let goal = &task.goal;
         match &goal.aim {
-            Aim::From(_) => {
-                let Some((from, before)) = self.aside.remove(&goal.path) else { return Ok(()) };
-                let to = self.spot(task)?;
-                self.brought.insert(to.absolute.clone(), Brought::Moved);
-                self.out.steps.push(Step::Rename { from, before, to, replaced: None });
-            }
-            Aim::Look(look) => self.set_look(task, look.mode, look.xattrs.as_ref())?,
+            Aim::From { look, .. } => match (self.aside.remove(&goal.path), look) {
+                (Some((from, before)), _) => {
+                    let to = self.spot(task)?;
+                    self.arrive(task, from, before, to)?;
+                }
+                (None, Some(look)) if task.coming().is_none() => self.set_look(task, look)?,
+                (None, _) => return Ok(()),
+            },
+            Aim::Look(look) => self.set_look(task, look)?,
             Aim::Kept(kept) if kept.kind == KeptKind::Dir => self.bring_folder(task, kept)?,
             Aim::Kept(kept) => self.put(task, kept)?,
         }
@@ -234,19 +240,26 @@ impl<'a> Builder<'a> {
         task.now().filter(|_| !self.has_gone(now_at))
     }
 
-    fn set_look(&mut self, task: &Task<'_>, mode: u32, wanted: Option<&Attributes>) -> Result<(), Refusal> {
+    fn set_look(&mut self, task: &Task<'_>, look: &Look) -> Result<(), Refusal> {
         let (Some(before), Found::Here(place)) = (self.left_standing(task), task.here) else { return Ok(()) };
-        let now = wanted.map(|_| worn(place, Kind::Dir)).transpose()?;
-        let xattrs = now.zip(wanted.cloned()).filter(|(now, wanted)| now != wanted);
         let at = self.spot(task)?;
-        self.out.steps.push(Step::SetMode { at, before, mode, xattrs });
+        self.look(place, at, before, look)
+    }
+
+    /// The folder found at `place`, now at `at`, shall look so.
+    fn look(&mut self, place: &Place, at: Spot, before: Meta, look: &Look) -> Result<(), Refusal> {
+        let now = look.xattrs.as_ref().map(|_| worn(place, Kind::Dir)).transpose()?;
+        let xattrs = now.zip(look.xattrs.clone()).filter(|(now, wanted)| now != wanted);
+        if before.mode != look.mode || xattrs.is_some() {
+            self.out.steps.push(Step::SetMode { at, before, mode: look.mode, xattrs });
+        }
         Ok(())
     }
 
     fn bring_folder(&mut self, task: &Task<'_>, kept: &Kept) -> Result<(), Refusal> {
         let mode = kept.mode.unwrap_or_else(|| self.folder_mode());
         if self.left_standing(task).is_some() {
-            return self.set_look(task, mode, Some(&kept.xattrs));
+            return self.set_look(task, &Look { mode, xattrs: Some(kept.xattrs.clone()) });
         }
         let at = self.spot(task)?;
         self.brought.insert(at.absolute.clone(), Brought::Made(self.out.steps.len()));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Conflict, Refusal};
 use aos_model::state::{Attributes, Image, PathRecord};
-use aos_model::undo::Expected;
+use aos_model::undo::{Expected, Look};
 use aos_store::{Kept, KeptKind};
 use rustix::io::Errno;
 
@@ -73,8 +73,8 @@ impl<'a> Judge<'a> {
     ) -> Judge<'a> {
         let removed = gone.iter().map(|(gone, _)| gone.path.clone()).collect();
         let leaving = tasks.iter().filter_map(|task| match &task.goal.aim {
-            Aim::From(from) if task.coming().is_some() => Some(from.clone()),
-            Aim::From(_) | Aim::Kept(_) | Aim::Look(_) => None,
+            Aim::From { path, .. } if task.coming().is_some() => Some(path.clone()),
+            Aim::From { .. } | Aim::Kept(_) | Aim::Look(_) => None,
         });
         let kept = tasks.iter().filter(|task| matches!(task.goal.aim, Aim::Kept(_)) && !task.goal.is_new);
         let replaced = kept.map(|task| task.goal.now_at.clone()).collect();
@@ -87,17 +87,14 @@ impl<'a> Judge<'a> {
         // What moves away from here will be gone, however well it fits.
         let now = task.now().filter(|_| !self.sets.leaving.contains(&goal.now_at));
         Ok(match &goal.aim {
-            Aim::Look(look) => match (task.here, now) {
-                (Found::Here(place), Some(now)) => {
-                    let worn = look.xattrs.as_ref();
-                    now.mode == look.mode && worn.map_or(Ok(true), |worn| wears(place, Kind::Dir, worn))?
-                }
-                _ => true,
-            },
+            Aim::Look(look) => looks(task.here, now, Some(look))?,
             // It went back already: nothing at the other place, and here what was left there.
-            Aim::From(_) => {
+            Aim::From { look, .. } => {
                 let image = goal.expected_there.as_ref().and_then(|expected| expected.image.as_ref());
-                task.coming().is_none() && image.is_some() && self.is_as_left(task.here, now, image)?
+                task.coming().is_none()
+                    && image.is_some()
+                    && self.is_as_left(task.here, now, image)?
+                    && looks(task.here, now, look.as_ref())?
             }
             Aim::Kept(kept) => match (task.here, now) {
                 (Found::Here(place), Some(now)) => is_kept(place, &now, kept)?,
@@ -117,7 +114,7 @@ impl<'a> Judge<'a> {
         {
             return self.newest(blocker, 0, |record| Ok(record.after.is_some())).map(Some);
         }
-        if let Aim::From(from) = &goal.aim {
+        if let Aim::From { path: from, .. } = &goal.aim {
             let coming = self.changed(from, task.other, task.coming(), goal.expected_there.as_ref())?;
             if coming.is_some() {
                 return Ok(coming);
@@ -125,7 +122,7 @@ impl<'a> Judge<'a> {
         }
         let goes = self.sets.goes(&goal.now_at);
         let now = task.now();
-        let moves = matches!(goal.aim, Aim::From(_));
+        let moves = matches!(goal.aim, Aim::From { .. });
         if moves && (goes || now.is_none()) {
             return Ok(None);
         }
@@ -154,7 +151,7 @@ impl<'a> Judge<'a> {
     fn buries_others(&self, task: &Task<'_>) -> Result<bool, Refusal> {
         let replaces = match &task.goal.aim {
             Aim::Kept(kept) => kept.kind != KeptKind::Dir,
-            Aim::From(_) => true,
+            Aim::From { .. } => true,
             Aim::Look(_) => false,
         };
         let is_folder = task.now().is_some_and(|now| now.kind == Kind::Dir);
@@ -252,6 +249,13 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
         }
         _ => false,
     })
+}
+
+/// Whether a folder looks as it shall. What is not there does not look at all.
+fn looks(found: &Found, now: Option<Meta>, look: Option<&Look>) -> Result<bool, Refusal> {
+    let (Found::Here(place), Some(now), Some(look)) = (found, now, look) else { return Ok(true) };
+    let worn = look.xattrs.as_ref();
+    Ok(now.mode == look.mode && worn.map_or(Ok(true), |worn| wears(place, Kind::Dir, worn))?)
 }
 
 /// Whether a file or a folder has exactly these attributes.

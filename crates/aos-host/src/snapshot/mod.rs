@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use aos_model::entry::{Entry, Fact};
+use aos_model::receipt::Coverage;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{SnapshotRecord, decode_snapshot_key, snapshot_prefix, step_prefix};
 use aos_model::undo::Touch;
@@ -51,6 +52,7 @@ pub(crate) struct Snapshot {
     /// From which something was taken into it, by the first change of each.
     paths: BTreeSet<String>,
     last_turn: Option<String>,
+    pub(crate) coverage: Coverage,
     /// Later changes of the same tool call are captured into it.
     open: bool,
 }
@@ -65,6 +67,7 @@ impl Ledger {
 impl Snapshot {
     fn add(&mut self, made: &Made<'_>, record: &SnapshotRecord) {
         self.seqs.push(made.seq);
+        self.coverage = self.coverage.min(record.coverage);
         if self.turn.is_none() {
             self.turn = made.turn.map(str::to_owned);
         }
@@ -233,6 +236,7 @@ fn note(book: &mut Book, made: &Made<'_>, facts: &[Fact]) {
                         at_ns: made.at_ns,
                         seqs: Vec::new(),
                         bytes: 0,
+                        coverage: record.coverage,
                         paths: BTreeSet::new(),
                         last_turn: None,
                         open: !record.explicit && !record.own,

@@ -25,6 +25,8 @@ use crate::session::Live;
 pub(crate) struct Goals {
     gone: Vec<Gone>,
     paths: Vec<Goal>,
+    /// Repositories that the session's own commands made: what is in them is not protected from it.
+    own_repositories: BTreeSet<String>,
 }
 
 /// What our changes made at a path.
@@ -52,8 +54,11 @@ pub(super) struct Goal {
 #[derive(Debug)]
 pub(super) enum Aim {
     Kept(Kept),
-    /// The folder or file that is at the other path now.
-    From(String),
+    /// The folder or file that is at the other path now. A folder may have looked otherwise.
+    From {
+        path: String,
+        look: Option<Look>,
+    },
     /// It is in its place, but looked otherwise.
     Look(Look),
 }
@@ -95,7 +100,7 @@ impl Goals {
             let reached = now_at(&unwound, &leaving, &path);
             let is_new = reached.is_none();
             let now_at = reached.unwrap_or_else(|| path.clone());
-            let expected_there = if let Aim::From(from) = &aim { left(&unwound, from) } else { None };
+            let expected_there = if let Aim::From { path, .. } = &aim { left(&unwound, path) } else { None };
             let expected = if is_new { None } else { left(&unwound, &now_at) };
             goals.push(Goal { path, now_at, is_new, aim, expected, expected_there });
         }
@@ -109,18 +114,19 @@ impl Goals {
         let gone = gone.filter(|(path, made_at)| wanted(path) || wanted(made_at));
         let gone =
             gone.map(|(path, _)| Gone { path: path.clone(), expected: left(&unwound, path) }).collect();
-        Ok(Goals { gone, paths: goals })
+        Ok(Goals { gone, paths: goals, own_repositories: own_repositories(touches) })
     }
 
     /// The paths of what goes and of each goal, for the jail and the policy.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let mut targets: Vec<Target> =
-            self.gone.iter().map(|gone| Target::new(&gone.path, Op::Remove, Last::Itself)).collect();
+        let named = |text: &str, op| match Target::new(text, op, Last::Itself) {
+            target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.of_its_own(),
+            target => target,
+        };
+        let mut targets: Vec<Target> = self.gone.iter().map(|gone| named(&gone.path, Op::Remove)).collect();
         for goal in &self.paths {
-            let other = if let Aim::From(from) = &goal.aim { from } else { &goal.path };
-            for path in [&goal.now_at, other] {
-                targets.push(Target::new(path, Op::Write, Last::Itself));
-            }
+            let other = if let Aim::From { path, .. } = &goal.aim { path } else { &goal.path };
+            targets.extend([&goal.now_at, other].map(|path| named(path, Op::Write)));
         }
         targets
     }
@@ -168,6 +174,16 @@ impl Goals {
     }
 }
 
+/// The `.git` folders that came or went whole in these changes. Nobody could have removed one that was protected.
+fn own_repositories(touches: &[Touch]) -> BTreeSet<String> {
+    let records = touches.iter().filter(|touch| !touch.explicit).flat_map(|touch| &touch.paths);
+    records
+        .filter(|record| record.path == ".git" || record.path.ends_with("/.git"))
+        .filter(|record| record.before.is_none() != record.after.is_none())
+        .map(|record| record.path.clone())
+        .collect()
+}
+
 /// A goal, and what was found where it is now and, of what moves, where it comes from.
 pub(super) struct Task<'f> {
     pub(super) goal: Goal,
@@ -192,7 +208,7 @@ impl Task<'_> {
     /// What comes from the other path.
     pub(super) fn coming(&self) -> Option<Meta> {
         match &self.goal.aim {
-            Aim::From(from) => standing(self.other, from),
+            Aim::From { path, .. } => standing(self.other, path),
             Aim::Kept(_) | Aim::Look(_) => None,
         }
     }
@@ -299,7 +315,7 @@ impl Manifests<'_> {
             Node::Current { path: from, look } if stays(unwound, path, &from) => look.map(Aim::Look),
             // What lies below a folder that moves goes with it.
             Node::Current { .. } if !unwound.before.contains_key(path) => None,
-            Node::Current { path: from, .. } => Some(Aim::From(from)),
+            Node::Current { path, look } => Some(Aim::From { path, look }),
         })
     }
 

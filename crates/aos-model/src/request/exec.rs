@@ -54,10 +54,10 @@ impl Exec {
                 "`background` is reserved; run the command in the foreground, with a `timeout_ns`",
             ));
         }
-        if self.dry_run == Some(true) {
+        if self.dry_run == Some(true) && self.capture == Some(Capture::None) {
             return Err(Refusal::new(
                 Code::Unsupported,
-                "`dry_run` needs the capture of commands, which this build does not have yet; nothing was run",
+                "`dry_run` needs `capture` `auto`: what is not captured cannot be discarded; nothing was run",
             ));
         }
         if self.argv.is_empty() {

@@ -30,7 +30,7 @@ fn show(found: &Abilities) {
     line(
         found.overlay,
         "overlay",
-        "the kernel knows overlay file systems, on which undo of commands will stand",
+        "the kernel knows overlay file systems, on which the undo of commands stands",
     );
     if let Some(obstacle) = &found.obstacle {
         anstream::println!("  {DIM}in the way: {}{DIM:#}", aos_model::text::escape(obstacle));

@@ -12,7 +12,7 @@ mod policy;
 pub mod probe;
 mod progress;
 mod request;
-mod room;
+pub mod room;
 mod sessions;
 mod signals;
 mod terminal;

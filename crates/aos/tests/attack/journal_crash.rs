@@ -48,8 +48,6 @@ pub fn cases() -> Vec<Case> {
 /// A daemon is held still from outside.
 const TRACED: &[Need] = &[Need::Root, Need::Strace];
 
-/// What later parts of the product bring; each is switched on here and nowhere else.
-
 /// The short figure of a case, or the whole with `AOS_ATTACK_FULL=1`.
 pub fn figure(short: usize, full: usize) -> usize {
     let is_full = std::env::var_os("AOS_ATTACK_FULL").is_some_and(|value| value == "1");

@@ -29,6 +29,7 @@ mod path;
 mod policy_capability;
 mod replay;
 mod rpc_surface;
+mod shell_undo;
 mod snapshot_restore;
 mod special_files;
 #[path = "../../../../xtask/src/torture/undo/mod.rs"]
@@ -85,6 +86,7 @@ fn areas() -> Vec<Case> {
         replay::cases(),
         exec::cases(),
         snapshot_restore::cases(),
+        shell_undo::cases(),
     ]
     .into_iter()
     .flatten()

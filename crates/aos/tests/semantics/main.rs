@@ -171,8 +171,44 @@ rows! {
         let receipt = exec(w, json!({}), json!({ "argv": ["sh", "-c", "echo out; echo err >&2; exit 3"] }));
         assert_eq!(receipt["exit_code"], 3);
         assert_eq!((&receipt["stdout"], &receipt["stderr"]), (&text("out\n"), &text("err\n")));
-        assert_eq!(receipt["coverage"], "none");
+        assert_eq!(receipt["coverage"], "overlay");
+        assert_eq!(receipt["changed_paths"], json!([]));
         receipt
+    };
+    exec_lands => "ok", |w| {
+        let receipt = exec(w, json!({}), json!({ "argv": ["sh", "-c", "echo new > f; mkdir e; : > e/x"] }));
+        assert_eq!(receipt["changed_paths"], json!(["e", "e/x", "f"]));
+        assert_eq!((w.read("f"), &receipt["coverage"]), (b"new\n".to_vec(), &json!("overlay")));
+        receipt
+    };
+    exec_uncaptured => "ok", |w| {
+        let receipt = exec(w, json!({}), json!({ "argv": ["true"], "capture": "none" }));
+        assert!(receipt["coverage"] == "none" && receipt.get("changed_paths").is_none(), "{receipt}");
+        receipt
+    };
+    exec_commit_denied => "forbidden / policy_denied", |w| {
+        let rules = json!([{ "name": "no", "ops": ["write"], "paths": ["e/**"], "decision": "deny" }]);
+        let argv = ["sh", "-c", "echo new > f; mkdir e; : > e/x; echo told"];
+        let receipt = exec(w, json!({ "policy": { "rules": rules } }), json!({ "argv": argv }));
+        assert_eq!((&receipt["stdout"], &receipt["exit_code"]), (&text("told\n"), &json!(0)));
+        assert!(w.read("f") != b"new\n" && !w.root.join("e").exists());
+        receipt
+    };
+    exec_commit_protected => "forbidden / protected_path", |w| {
+        exec(w, json!({}), json!({ "argv": ["sh", "-c", "echo {} > .mcp.json"] }))
+    };
+    exec_commit_limit => "forbidden / limit_exceeded", |w| {
+        let capability = json!({ "max_changed_files": 1 });
+        exec(w, json!({ "capability": capability }), json!({ "argv": ["sh", "-c", ": > a; : > b"] }))
+    };
+    exec_dry_run => "ok", |w| {
+        let receipt = exec(w, json!({}), json!({ "argv": ["sh", "-c", "echo new > g"], "dry_run": true }));
+        assert_eq!(receipt["diff"], "--- /dev/null\n+++ b/g\n@@ -0,0 +1 @@\n+new\n");
+        assert!(!w.root.join("g").exists());
+        receipt
+    };
+    exec_dry_run_without_overlay => "error / unsupported", |w| {
+        exec(w, json!({ "isolation": "none" }), json!({ "argv": ["true"], "dry_run": true }))
     };
     exec_timeout => "timeout / timeout", |w| {
         let receipt = exec(w, json!({}), json!({ "argv": ["sleep", "60"], "timeout_ns": 200_000_000 }));
@@ -208,7 +244,6 @@ rows! {
         receipt
     };
     unsupported_background => "error / unsupported", |w| exec(w, json!({}), json!({ "argv": ["true"], "background": true }));
-    unsupported_dry_run => "error / unsupported", |w| exec(w, json!({}), json!({ "argv": ["true"], "dry_run": true }));
     exec_inline_too_large => "error / inline_required_too_large", |w| {
         let capability = json!({ "max_inline_bytes": 3 });
         let receipt = exec(w, json!({ "capability": capability }), json!({ "argv": ["echo", "long"], "output_mode": "require_inline" }));
@@ -293,7 +328,7 @@ fn interrupted() {
     let running = std::thread::spawn(move || {
         let argv = json!(["sh", "-c", "touch began; sleep 60; touch ended"]);
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call",
-            "params": { "kind": "host.exec", "params": { "session_id": asking, "argv": argv }, "tool_call_id": "tc" } });
+            "params": { "kind": "host.exec", "params": { "session_id": asking, "argv": argv, "capture": "none" }, "tool_call_id": "tc" } });
         client.send(format!("{message}\n").as_bytes()).unwrap();
         client.line()
     });

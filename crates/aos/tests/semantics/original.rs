@@ -217,7 +217,7 @@ fn a_signal_killed_nothing() {
         let running = {
             // Many short sleeps: a shell that is interrupted just before it starts a child waits for that child first.
             let script = format!("touch {signal}; i=0; while [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done");
-            let params = json!({ "session_id": session, "argv": ["sh", "-c", script] });
+            let params = json!({ "session_id": session, "argv": ["sh", "-c", script], "capture": "none" });
             std::thread::spawn(move || client.effect("host.exec", params))
         };
         world::wait_for("the command", || world.root.join(signal).exists()).unwrap();

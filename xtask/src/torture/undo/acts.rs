@@ -1,4 +1,4 @@
-//! What may happen next in a history: any file mutation, on names so few that they meet again and again.
+//! What may happen next in a history: any file mutation or a shell command, on names so few that they meet again and again.
 
 use serde_json::{Value, json};
 
@@ -7,19 +7,22 @@ use super::tree::{Kind, Tree};
 
 const NAMES: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "\\xff"];
 
+pub(crate) const COMMAND: &str = "host.exec";
+
 /// One mutation. It may be refused; then it changed nothing.
 pub(crate) fn next(random: &mut Random, tree: &Tree, number: u64) -> (&'static str, Value) {
     let mut chance = Chance { random, tree, number };
     match chance.random.below(100) {
-        0..22 => chance.write(),
-        22..32 => chance.append(),
-        32..44 => chance.edit(),
-        44..58 => chance.patch(),
-        58..66 => chance.remove(),
-        66..73 => chance.remove_folder(),
-        73..84 => chance.move_file(),
-        84..93 => chance.move_folder(),
-        _ => chance.make_folder(),
+        0..16 => chance.write(),
+        16..23 => chance.append(),
+        23..32 => chance.edit(),
+        32..43 => chance.patch(),
+        43..50 => chance.remove(),
+        50..56 => chance.remove_folder(),
+        56..65 => chance.move_file(),
+        65..73 => chance.move_folder(),
+        73..79 => chance.make_folder(),
+        _ => chance.command(),
     }
 }
 
@@ -32,6 +35,11 @@ struct Chance<'a> {
 /// Nobody changes what lies below `keep`: it shows whether others' files stay as they are.
 fn is_free(path: &str) -> bool {
     path != "keep" && !path.starts_with("keep/")
+}
+
+/// For a shell. Of a name with odd bytes, which no argument can carry, another one is made.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\\', "_"))
 }
 
 impl Chance<'_> {
@@ -137,6 +145,45 @@ impl Chance<'_> {
 
     fn move_folder(&mut self) -> (&'static str, Value) {
         ("host.fs.move", json!({ "from": self.folder(), "to": self.path() }))
+    }
+
+    /// A script of a few lines; one that fails does not end it.
+    fn command(&mut self) -> (&'static str, Value) {
+        let mut script = String::new();
+        for _ in 0..=self.random.below(4) {
+            script += &self.line();
+            script.push('\n');
+        }
+        (COMMAND, json!({ "argv": ["sh", "-c", script + "exit 0"] }))
+    }
+
+    /// One line of shell. `touch` alone is left out: a time is not taken back.
+    fn line(&mut self) -> String {
+        let (file, folder) = (quoted(&self.file()), quoted(&self.folder()));
+        let (path, other) = (quoted(&self.path()), quoted(&self.path()));
+        let text = quoted(&self.text());
+        match self.random.below(14) {
+            0 => format!("printf %s {text} > {file}"),
+            1 => format!("mkdir -p \"$(dirname {path})\"; printf %s {text} > {path}"),
+            2 => format!("printf %s {text} >> {file}"),
+            3 => format!("rm -f {file}"),
+            4 => format!("rm -rf {folder}"),
+            5 => format!("mv -T {file} {path}"),
+            6 => format!("mv -T {folder} {path}"),
+            7 => format!("chmod {} {file}", ["600", "755", "444", "4711"][self.random.below(4)]),
+            8 => format!("chmod {} {folder}", ["700", "755", "1777", "500"][self.random.below(4)]),
+            9 => format!("mkdir -p {path}"),
+            10 => format!("ln -sfT {other} {path}"),
+            11 => format!("rm -rf {folder}; mkdir -p {folder}; printf %s {text} > {folder}/{}", quoted("n")),
+            12 => format!("rm -rf {path}; ln {file} {path}"),
+            _ => {
+                let name = if self.random.one_in(2) { file } else { folder };
+                format!(
+                    "python3 -c 'import os,sys; os.setxattr(sys.argv[1], \"user.color\", sys.argv[2].encode())' {name} {}",
+                    self.number
+                )
+            }
+        }
     }
 
     fn make_folder(&mut self) -> (&'static str, Value) {

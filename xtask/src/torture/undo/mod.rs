@@ -1,4 +1,4 @@
-//! Random histories of file mutations, taken back and done again, held against full copies of the tree.
+//! Random histories of file mutations and shell commands, taken back and done again, held against full copies of the tree.
 //!
 //! The copies are made behind the daemon's back, so nothing here believes what a receipt says of files. Every tenth
 //! step the daemon is killed in the midst of it; which way that step went, the journal tells and the tree must agree.
@@ -30,6 +30,8 @@ pub(crate) struct Tally {
     pub(crate) histories: u64,
     pub(crate) mutations: u64,
     pub(crate) refused: u64,
+    /// Those of the mutations that were shell commands.
+    pub(crate) commands: u64,
     pub(crate) rollbacks: u64,
     pub(crate) redos: u64,
     pub(crate) restores: u64,
@@ -51,6 +53,7 @@ impl Tally {
         self.histories += other.histories;
         self.mutations += other.mutations;
         self.refused += other.refused;
+        self.commands += other.commands;
         self.rollbacks += other.rollbacks;
         self.redos += other.redos;
         self.restores += other.restores;
@@ -66,9 +69,10 @@ impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} histories: {} mutations ({} refused), {} rollbacks, {} redos, {} restores, {} conflicts, {} kills; {} differences, {} other faults",
+            "{} histories: {} mutations ({} of them commands, {} refused), {} rollbacks, {} redos, {} restores, {} conflicts, {} kills; {} differences, {} other faults",
             self.histories,
             self.mutations,
+            self.commands,
             self.refused,
             self.rollbacks,
             self.redos,

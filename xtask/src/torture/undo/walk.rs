@@ -139,7 +139,9 @@ impl Walk<'_> {
 
     fn ask_and_kill(&mut self, call: &Value) -> Result<Option<Value>, Wrong> {
         let daemon = self.daemon.take().ok_or_else(|| "no daemon".to_owned())?;
-        let moment = Duration::from_micros(self.random.below(4_000) as u64);
+        // Commands take longer than the rest, and most of it before anything lands.
+        let moment_us_max = if call["kind"] == acts::COMMAND { 25_000 } else { 4_000 };
+        let moment = Duration::from_micros(self.random.below(moment_us_max) as u64);
         let wire = &mut self.wire;
         let answer = std::thread::scope(|scope| {
             let asking = scope.spawn(move || wire.call("effect.call", call));
@@ -180,6 +182,7 @@ impl Walk<'_> {
             let (kind, params) = acts::next(&mut self.random, &self.now, self.number);
             let answer = self.ask(kind, params, given.as_deref(), kill && number + 1 == count)?;
             self.tally.mutations += 1;
+            self.tally.commands += u64::from(kind == acts::COMMAND);
             let found = copy_of(&self.root);
             if !answer.is("ok") {
                 self.tally.refused += 1;

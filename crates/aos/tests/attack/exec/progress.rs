@@ -122,7 +122,7 @@ pub fn the_client_is_interrupted() -> Outcome {
         [("touch ready; sleep 100", 130), ("trap 'exit 9' INT; touch ready; while :; do sleep 0.05; done", 9)]
     {
         let _ = std::fs::remove_file(room.world.root.join("ready"));
-        let mut child = aos_exec(&room, &room.session, &["--", "sh", "-c", script])
+        let mut child = aos_exec(&room, &room.session, &["--no-capture", "--", "sh", "-c", script])
             .spawn()
             .map_err(|why| why.to_string())?;
         wait_for("the command", || room.world.root.join("ready").exists())?;

@@ -2,6 +2,7 @@
 //! found, wherever it went.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ pub struct Room {
     pub world: World,
     pub session: String,
     pub mark: String,
+    /// The sessions that a case opened beside the first.
+    others: Mutex<Vec<String>>,
     descriptors: usize,
     threads: usize,
     /// What the daemon keeps running for itself, once it has run a command.
@@ -63,7 +66,15 @@ impl Room {
     }
 
     fn with(world: World, session: String, mark: String) -> Room {
-        let mut room = Room { world, session, mark, descriptors: 0, threads: 0, own: Vec::new() };
+        let mut room = Room {
+            world,
+            session,
+            mark,
+            others: Mutex::default(),
+            descriptors: 0,
+            threads: 0,
+            own: Vec::new(),
+        };
         // What the daemon makes once and for all when it first runs something is not counted against a case.
         let _ = room.run(&["true"]);
         room.settle();
@@ -80,7 +91,9 @@ impl Room {
 
     /// Another session beside this one, marked as well.
     pub fn another(&self, extra: Value) -> String {
-        self.world.open(with_target(&self.world, extra, &[(MARK, &self.mark)]))
+        let session = self.world.open(with_target(&self.world, extra, &[(MARK, &self.mark)]));
+        self.others.lock().unwrap().push(session.clone());
+        session
     }
 
     pub fn exec(&self, params: Value) -> Value {
@@ -193,6 +206,10 @@ impl Room {
 
     /// Descriptors and threads of the daemon are back to what they were, in a while.
     pub fn back_to_baseline(&self) -> Outcome {
+        // An open session holds its root and its bank.
+        for session in self.others.lock().unwrap().drain(..) {
+            self.signal(&session, "kill");
+        }
         self.world.expect_descriptors(self.descriptors)?;
         let pid = self.world.daemon_pid();
         let deadline = Instant::now() + 5 * SECOND;

@@ -69,7 +69,7 @@ pub fn apart() -> Outcome {
     // While one runs, the other does not see it.
     let running = room.start_in(
         &other,
-        json!({ "argv": ["sh", "-c", "touch ready; sleep 3"], "timeout_ns": ns(10 * SECOND) }),
+        json!({ "argv": ["sh", "-c", "touch ready; sleep 3"], "capture": "none", "timeout_ns": ns(10 * SECOND) }),
     );
     crate::world::wait_for("the other to run", || second.join("ready").exists())?;
     let seen = room.says("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls -d /proc/[0-9]* | wc -l")?;

@@ -1,0 +1,109 @@
+//! Folders that a session leaves out of capture: found when a command starts, and shown to it as they are.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use aos_model::limits::EXCLUDE_FOLDERS_MAX;
+use aos_model::receipt::Kind;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use rustix::fs::OFlags;
+
+use crate::change::names_in;
+use crate::exec::Sight;
+use crate::jail::{Meta, is_below, open_beneath};
+use crate::session::Live;
+
+/// The folders below the roots that the session's globs name. They are relative to the workdir, as those of rules are.
+pub(super) fn find(live: &Live) -> Vec<Sight> {
+    let globs: Vec<&str> = live.capture_exclude.iter().map(|glob| folder_of(glob)).collect();
+    let (patterns, names): (Vec<&str>, Vec<&str>) = globs
+        .into_iter()
+        .filter(|glob| !glob.is_empty())
+        .partition(|glob| glob.contains(['*', '?', '[', '{']));
+    let mut found = Vec::new();
+    for name in names {
+        let absolute = match name.strip_prefix('/') {
+            Some(_) => name.as_bytes().to_vec(),
+            None => [live.jail.workdir.as_slice(), b"/", name.as_bytes()].concat(),
+        };
+        found.extend(shown(live, &absolute));
+    }
+    if let Some(patterns) = compile(&patterns) {
+        let mut walk = Walk { live, patterns, left: EXCLUDE_FOLDERS_MAX, found: &mut found };
+        for root in &live.jail.roots {
+            if let Ok(dir) = open_beneath(&root.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, false) {
+                walk.folder(&dir, &root.path);
+            }
+        }
+    }
+    found
+}
+
+/// `target/` and `target/**` mean the folder too.
+fn folder_of(glob: &str) -> &str {
+    glob.strip_suffix("/**").unwrap_or(glob).trim_end_matches('/')
+}
+
+fn compile(patterns: &[&str]) -> Option<GlobSet> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        // One that is no glob names nothing, so all is captured.
+        if let Ok(glob) = GlobBuilder::new(pattern).literal_separator(true).build() {
+            set.add(glob);
+        }
+    }
+    set.build().ok().filter(|set| !set.is_empty())
+}
+
+/// The folder at a path below a root, when it is one and no link leads there.
+fn shown(live: &Live, absolute: &[u8]) -> Option<Sight> {
+    let root = live.jail.roots.iter().find(|root| is_below(absolute, &root.path) && absolute != root.path)?;
+    let below = &absolute[root.path.len() + 1..];
+    let dir = open_beneath(&root.fd, below, OFlags::PATH | OFlags::DIRECTORY, false).ok()?;
+    Some(sight(absolute, &Meta::of(&dir).ok()?))
+}
+
+fn sight(absolute: &[u8], meta: &Meta) -> Sight {
+    Sight {
+        at: absolute.to_vec(),
+        from: absolute.to_vec(),
+        pin: Some((meta.dev, meta.ino)),
+        writable: true,
+        submounts: false,
+        required: true,
+        overlay: None,
+    }
+}
+
+struct Walk<'a> {
+    live: &'a Live,
+    patterns: GlobSet,
+    /// How many more folders are looked into.
+    left: usize,
+    found: &'a mut Vec<Sight>,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, dir: &OwnedFd, absolute: &[u8]) {
+        for name in names_in(dir).unwrap_or_default() {
+            if self.left == 0 {
+                return;
+            }
+            let Ok(Some(meta)) = Meta::at(dir, &name) else { continue };
+            if meta.kind != Kind::Dir {
+                continue;
+            }
+            let below = [absolute, b"/", &name].concat();
+            if self.live.jail.is_hidden(&below) {
+                continue;
+            }
+            self.left -= 1;
+            if self.patterns.is_match(self.live.jail.shown(&below)) {
+                self.found.push(sight(&below, &meta));
+            } else if let Ok(inner) =
+                open_beneath(dir.as_fd(), name.as_slice(), OFlags::RDONLY | OFlags::DIRECTORY, false)
+            {
+                self.folder(&inner, &below);
+            }
+        }
+    }
+}

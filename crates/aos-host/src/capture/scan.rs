@@ -1,0 +1,125 @@
+//! Scanning: without an overlay, the roots are compared before and after the command.
+//!
+//! What was made can be taken back; what was changed or deleted cannot, and is listed. Above a ceiling of paths nobody
+//! looks, and the receipt says so.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use aos_model::entry::Fact;
+use aos_model::id;
+use aos_model::limits::SCANNED_PATHS_MAX;
+use aos_model::receipt::{Coverage, Kind, Trace};
+use aos_model::state::{Identity, Image, PathRecord, SnapshotRecord};
+use rustix::fs::OFlags;
+
+use crate::change::{names_in, open_dir};
+use crate::exec::Ran;
+use crate::host::Host;
+use crate::jail::{Meta, open_beneath};
+use crate::session::Live;
+use crate::spine::{Done, Ids};
+
+/// Everything in the roots, by absolute path.
+#[derive(Debug)]
+pub(super) struct Scan {
+    paths: BTreeMap<Vec<u8>, Meta>,
+}
+
+impl Scan {
+    /// `None` where there is more than anybody should look at.
+    pub(super) fn before(live: &Live) -> Option<Scan> {
+        let mut scan = Scan { paths: BTreeMap::new() };
+        for root in &live.jail.roots {
+            let dir = open_beneath(&root.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, false).ok()?;
+            scan.folder(live, &dir, &root.path, root.meta.mount)?;
+        }
+        Some(scan)
+    }
+
+    fn folder(&mut self, live: &Live, dir: &OwnedFd, absolute: &[u8], mount: u64) -> Option<()> {
+        for name in names_in(dir).ok()? {
+            let below = [absolute, b"/", &name].concat();
+            let Ok(Some(meta)) = Meta::at(dir, &name) else { continue };
+            if live.jail.is_hidden(&below) || meta.mount != mount {
+                continue;
+            }
+            if meta.kind == Kind::Dir
+                && let Ok(inner) = open_dir(dir, &name)
+            {
+                self.folder(live, &inner, &below, mount)?;
+            }
+            self.paths.insert(below, meta);
+            if self.paths.len() > SCANNED_PATHS_MAX {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// Compares, and tells what was found.
+    pub(super) fn finish(self, host: &Host, live: &Arc<Live>, mut ran: Ran, ids: &Ids) -> Done {
+        let Some(after) = Scan::before(live) else { return super::done(ran) };
+        ran.executed.coverage = Coverage::Scan;
+        let shown = |path: &[u8]| live.jail.shown(path);
+        let (mut made, mut lost) = (Vec::new(), Vec::new());
+        for (path, now) in &after.paths {
+            match self.paths.get(path) {
+                None => made.push(PathRecord {
+                    path: shown(path),
+                    before: None,
+                    after: Some(image(now)),
+                    moved_to: None,
+                    mode_only: false,
+                }),
+                Some(was) if !is_same(was, now) => lost.push(shown(path)),
+                Some(_) => {}
+            }
+        }
+        lost.extend(
+            self.paths.keys().filter(|path| !after.paths.contains_key(*path)).map(|path| shown(path)),
+        );
+        ran.executed.list_changed(
+            made.iter().map(|record| record.path.clone()).chain(lost.iter().cloned()).collect(),
+        );
+        ran.executed.list_not_undoable(lost);
+        let mut done = super::done(ran);
+        let mut snapshot_id = None;
+        if !made.is_empty() && live.still_open().is_ok() {
+            let fresh = id::make(id::SNAPSHOT, (host.machine.now_ns)(), (host.machine.random)());
+            let scope = ids.tool_call.as_deref().unwrap_or_default();
+            snapshot_id = crate::snapshot::choose(host, live, Some(scope), &fresh, &[]).ok().flatten();
+        }
+        if let Some(snapshot_id) = snapshot_id.clone() {
+            done.facts.push(Fact::Captured(Box::new(SnapshotRecord {
+                snapshot_id,
+                scope_id: None,
+                explicit: false,
+                own: false,
+                coverage: Coverage::Scan,
+                paths: made,
+            })));
+        }
+        done.trace = Some(Trace { snapshot_id, durability: host.machine.durability });
+        done
+    }
+}
+
+/// Folders change when something in them does, which is told by itself.
+fn is_same(was: &Meta, now: &Meta) -> bool {
+    let looks = |meta: &Meta| (meta.kind, meta.mode, meta.uid, meta.gid);
+    looks(was) == looks(now) && (was.kind == Kind::Dir || was.same_version(now))
+}
+
+fn image(meta: &Meta) -> Image {
+    Image {
+        kind: meta.kind,
+        mode: meta.mode,
+        size_bytes: meta.size,
+        hash: None,
+        bank: None,
+        identity: Some(Identity { dev: meta.dev, ino: meta.ino, mtime_ns: meta.mtime_ns }),
+        xattrs: None,
+    }
+}

@@ -1,0 +1,468 @@
+//! Reading an overlay: what a command changed, path by path, judged and made into steps.
+//!
+//! ```text
+//! in the upper folder                              in the plan
+//! character device 0:0                             remove
+//! folder that says it is opaque, or over no folder remove what was there, make it, go on inside
+//! folder over a folder                             set its mode and attributes if they differ, go on inside
+//! file or link                                     put, unless it is what was there
+//! ```
+//!
+//! Nobody writes there any more: all processes of the command are gone.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use aos_model::capability::within;
+use aos_model::path::show;
+use aos_model::policy::Op;
+use aos_model::receipt::{Kind, Warning};
+use aos_model::refusal::{Code, Refusal};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::Overlay;
+use crate::change::{
+    Content, DirAt, Dress, Moved, Put, Spot, Step, attributes, hash_of, names_in, open_dir, times_of,
+};
+use crate::fault;
+use crate::jail::{Dir, Meta, open_beneath};
+use crate::operation::{self, Walk};
+use crate::rule::judge_path;
+use crate::session::Live;
+
+/// All that one command changed.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) steps: Vec<Step>,
+    /// Every path that changes, as receipts show it; what goes with a folder too.
+    pub(super) paths: Vec<String>,
+    pub(super) warnings: Vec<Warning>,
+    /// Files of which only the time of change is another.
+    pub(super) touched: Vec<Touched>,
+}
+
+#[derive(Debug)]
+pub(super) struct Touched {
+    dir: Dir,
+    name: Vec<u8>,
+    mtime_ns: i64,
+}
+
+impl Touched {
+    /// `make` goes by it. There is nothing to take back: a file that is brought back has a new time anyway.
+    pub(super) fn set(&self) {
+        let times = times_of(self.mtime_ns);
+        let _ =
+            rustix::fs::utimensat(self.dir.as_fd(), self.name.as_slice(), &times, AtFlags::SYMLINK_NOFOLLOW);
+    }
+}
+
+impl Changes {
+    pub(super) fn read(live: &Arc<Live>, overlay: &Overlay, started_at_ns: u64) -> Result<Changes, Refusal> {
+        let mut reader = Reader {
+            live,
+            started_at_ns: started_at_ns as i64,
+            out: Changes::default(),
+            files: 0,
+            concurrent: Vec::new(),
+            special: Vec::new(),
+            mount: 0,
+        };
+        for part in &overlay.parts {
+            let root = &live.jail.roots[part.root];
+            reader.mount = root.meta.mount;
+            let site = Site {
+                upper_root: &part.upper,
+                upper: part.upper.as_fd(),
+                below: Vec::new(),
+                lower: Lower::There(Dir::Root(live.clone(), part.root)),
+                absolute: root.path.clone(),
+                in_new_git: false,
+            };
+            reader.folder(&site)?;
+            reader.compare_root(&part.upper, live, part.root);
+        }
+        within(
+            live.capability.max_changed_files,
+            "max_changed_files",
+            reader.files,
+            "the command's changes",
+        )?;
+        reader.warn();
+        Ok(reader.out)
+    }
+}
+
+/// A folder of the overlay, and what is to become of it.
+struct Site<'a> {
+    upper_root: &'a Arc<OwnedFd>,
+    upper: BorrowedFd<'a>,
+    /// Its path in the upper folder.
+    below: Vec<u8>,
+    lower: Lower,
+    absolute: Vec<u8>,
+    /// Inside of a repository that the command itself made.
+    in_new_git: bool,
+}
+
+enum Lower {
+    There(Dir),
+    /// The step of this index makes it.
+    Made(usize),
+}
+
+struct Reader<'a> {
+    live: &'a Arc<Live>,
+    started_at_ns: i64,
+    out: Changes,
+    files: u64,
+    /// What somebody else changed while the command ran.
+    concurrent: Vec<String>,
+    special: Vec<String>,
+    /// The root's mount: what lies on another is outside.
+    mount: u64,
+}
+
+/// One name in a folder of the overlay.
+struct Entry<'s> {
+    site: &'s Site<'s>,
+    name: &'s [u8],
+    absolute: Vec<u8>,
+    shown: String,
+    upper: Meta,
+    /// What stands in the root.
+    lower: Option<Meta>,
+}
+
+impl Entry<'_> {
+    fn spot(&self) -> Spot {
+        Spot {
+            dir: match &self.site.lower {
+                Lower::There(dir) => DirAt::Pinned(dir.clone()),
+                Lower::Made(step) => DirAt::Made(*step),
+            },
+            name: self.name.to_vec(),
+            absolute: self.absolute.clone(),
+            shown: self.shown.clone(),
+        }
+    }
+
+    fn lower_dir(&self) -> Option<&Dir> {
+        match &self.site.lower {
+            Lower::There(dir) => Some(dir),
+            Lower::Made(_) => None,
+        }
+    }
+
+    fn below(&self) -> Vec<u8> {
+        if self.site.below.is_empty() {
+            self.name.to_vec()
+        } else {
+            [self.site.below.as_slice(), b"/", self.name].concat()
+        }
+    }
+
+    fn fail(&self, why: Errno) -> Refusal {
+        fault::refusal(&format!("cannot read what became of {}", self.shown), why)
+    }
+}
+
+impl Reader<'_> {
+    fn folder(&mut self, site: &Site<'_>) -> Result<(), Refusal> {
+        let fail = |why| {
+            let shown = self.live.jail.shown(&site.absolute);
+            fault::refusal(&format!("cannot read what changed in {shown}"), why)
+        };
+        let mut names = names_in(&open_dir(site.upper, b".").map_err(fail)?).map_err(fail)?;
+        names.sort_unstable();
+        for name in &names {
+            let absolute = [site.absolute.as_slice(), b"/", name].concat();
+            if self.live.jail.is_hidden(&absolute) {
+                continue;
+            }
+            let Some(upper) = Meta::at(site.upper, name).map_err(fail)? else { continue };
+            let lower = match &site.lower {
+                Lower::There(dir) => Meta::at(dir, name).map_err(fail)?,
+                Lower::Made(_) => None,
+            };
+            let shown = self.live.jail.shown(&absolute);
+            self.entry(&Entry { site, name, absolute, shown, upper, lower })?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<(), Refusal> {
+        if let Some(lower) = entry.lower
+            && lower.mount != self.mount
+        {
+            let why = format!("{} is a mount of its own, which is outside the roots", entry.shown);
+            return Err(Refusal::new(Code::PathOutsideRoots, why));
+        }
+        match entry.upper.kind {
+            Kind::Dir => self.enter(entry),
+            Kind::File => self.file(entry),
+            Kind::Symlink => self.link(entry),
+            Kind::Other => {
+                let stat = rustix::fs::statat(entry.site.upper, entry.name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_err(|why| entry.fail(why))?;
+                let is_gone =
+                    rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == 0;
+                if !is_gone {
+                    self.special.push(entry.shown.clone());
+                }
+                entry.lower.map_or(Ok(()), |lower| self.remove(entry, lower))
+            }
+        }
+    }
+
+    fn judge(&mut self, entry: &Entry<'_>, op: Op) -> Result<(), Refusal> {
+        if entry.lower.is_some_and(|lower| lower.mtime_ns >= self.started_at_ns && lower.kind != Kind::Dir) {
+            self.concurrent.push(entry.shown.clone());
+        }
+        self.out.paths.push(entry.shown.clone());
+        if !entry.site.in_new_git {
+            operation::protect(self.live, &entry.absolute, &mut self.out.warnings)?;
+        }
+        let (live, path) = (self.live, &entry.absolute);
+        judge_path(live, op, &entry.shown, path, path, &mut self.out.warnings).map(drop)
+    }
+
+    /// Something goes, with all below it.
+    fn remove(&mut self, entry: &Entry<'_>, lower: Meta) -> Result<(), Refusal> {
+        self.judge(entry, Op::Remove)?;
+        let mut bytes = lower.size;
+        if let Some(dir) = entry.lower_dir().filter(|_| lower.kind == Kind::Dir) {
+            let mut walk = Walk {
+                live: self.live,
+                op: Op::Remove,
+                onto: None,
+                entries: 0,
+                files: 0,
+                bytes: 0,
+                mount: lower.mount,
+                warnings: &mut self.out.warnings,
+                paths: Some(&mut self.out.paths),
+            };
+            walk.folder(dir, entry.name, &entry.absolute)?;
+            bytes = walk.bytes;
+            self.files += walk.files;
+        } else {
+            self.files += 1;
+        }
+        self.out.steps.push(Step::Remove { at: entry.spot(), before: lower, bytes });
+        Ok(())
+    }
+
+    fn enter(&mut self, entry: &Entry<'_>) -> Result<(), Refusal> {
+        let fail = |why| entry.fail(why);
+        let upper = open_own_dir(entry).map_err(fail)?;
+        let worn = attributes(&upper).map_err(fail)?;
+        let merged = match (entry.lower, entry.lower_dir()) {
+            (Some(lower), Some(dir)) if lower.kind == Kind::Dir && !is_opaque(&upper).map_err(fail)? => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                let below = open_beneath(dir, entry.name, flags, false).map_err(fail)?;
+                let was = match open_dir(&below, b".").and_then(|folder| attributes(&folder)) {
+                    // One that even its owner may not read: whoever changed its attributes could not see them either.
+                    Err(Errno::ACCESS) => worn.clone(),
+                    outcome => outcome.map_err(fail)?,
+                };
+                Some((lower, was, Lower::There(Dir::Opened(Arc::new(below)))))
+            }
+            _ => None,
+        };
+        let is_new = merged.is_none() && entry.lower.is_none();
+        let (lower, changed) = match merged {
+            Some((lower, was, below)) => {
+                let is_same = lower.mode == entry.upper.mode && was == worn;
+                (below, (!is_same).then(|| (lower, (was != worn).then_some((was, worn)))))
+            }
+            None => {
+                if let Some(lower) = entry.lower {
+                    self.remove(entry, lower)?;
+                }
+                self.judge(entry, Op::Write)?;
+                let dress = Some(Dress { owner: Some((entry.upper.uid, entry.upper.gid)), xattrs: worn });
+                self.out.steps.push(Step::MakeDir { at: entry.spot(), mode: entry.upper.mode, dress });
+                (Lower::Made(self.out.steps.len() - 1), None)
+            }
+        };
+        if changed.is_some() {
+            self.judge(entry, Op::Write)?;
+        }
+        let mode = entry.upper.mode;
+        let step = changed.map(|(before, xattrs)| Step::SetMode { at: entry.spot(), before, mode, xattrs });
+        // A folder that is opened is opened before something is put into it; one that is closed, after.
+        let opens = entry.upper.mode & 0o300 == 0o300;
+        let (first, last) = if opens { (step, None) } else { (None, step) };
+        self.out.steps.extend(first);
+        let site = Site {
+            upper_root: entry.site.upper_root,
+            upper: upper.as_fd(),
+            below: entry.below(),
+            lower,
+            absolute: entry.absolute.clone(),
+            in_new_git: entry.site.in_new_git || is_new && entry.name == b".git",
+        };
+        self.folder(&site)?;
+        self.out.steps.extend(last);
+        Ok(())
+    }
+
+    fn file(&mut self, entry: &Entry<'_>) -> Result<(), Refusal> {
+        let fail = |why| entry.fail(why);
+        let file = open_own_file(entry).map_err(fail)?;
+        let hash = hash_of(entry.site.upper, entry.name, Kind::File).map_err(fail)?;
+        if let (Some(lower), Some(dir)) = (entry.lower, entry.lower_dir())
+            && is_same(&file, &entry.upper, &hash, dir, entry.name, &lower).map_err(fail)?
+        {
+            if lower.mtime_ns != entry.upper.mtime_ns {
+                self.judge(entry, Op::Write)?;
+                self.out.paths.pop();
+                let touched =
+                    Touched { dir: dir.clone(), name: entry.name.to_vec(), mtime_ns: entry.upper.mtime_ns };
+                self.out.touched.push(touched);
+            }
+            return Ok(());
+        }
+        let before = self.replace(entry)?;
+        let limit = self.live.capability.max_write_bytes;
+        within(limit, "max_write_bytes", entry.upper.size, &entry.shown)?;
+        let moved = Moved {
+            from: entry.site.upper_root.clone(),
+            path: entry.below(),
+            size: entry.upper.size,
+            hash,
+            mtime_ns: entry.upper.mtime_ns,
+        };
+        let put = Put::moved(entry.spot(), moved, &file, &entry.upper, before).map_err(fail)?;
+        self.out.steps.push(Step::Put(put));
+        Ok(())
+    }
+
+    fn link(&mut self, entry: &Entry<'_>) -> Result<(), Refusal> {
+        let target = |dir: BorrowedFd<'_>| {
+            rustix::fs::readlinkat(dir, entry.name, Vec::new()).map_err(|why| entry.fail(why))
+        };
+        let to = target(entry.site.upper)?;
+        if let (Some(lower), Some(dir)) = (entry.lower, entry.lower_dir())
+            && lower.kind == Kind::Symlink
+            && target(dir.as_fd())? == to
+        {
+            return Ok(());
+        }
+        let before = self.replace(entry)?;
+        let put = Put {
+            at: entry.spot(),
+            content: Content::Link(to.into_bytes()),
+            mode: entry.upper.mode,
+            before,
+            dress: Some(Dress { owner: Some((entry.upper.uid, entry.upper.gid)), ..Dress::default() }),
+            built_on_before: false,
+        };
+        self.out.steps.push(Step::Put(put));
+        Ok(())
+    }
+
+    /// Judges a put. A folder or something special in its place goes first; what else stands there is replaced.
+    fn replace(&mut self, entry: &Entry<'_>) -> Result<Option<Meta>, Refusal> {
+        let before = match entry.lower {
+            Some(lower) if matches!(lower.kind, Kind::Dir | Kind::Other) => {
+                self.remove(entry, lower)?;
+                None
+            }
+            lower => lower,
+        };
+        self.judge(entry, Op::Write)?;
+        self.files += 1;
+        Ok(before)
+    }
+
+    fn compare_root(&mut self, upper: &OwnedFd, live: &Live, root: usize) {
+        if let (Ok(now), Ok(was)) = (Meta::of(upper), Meta::of(live.jail.roots[root].fd.as_fd()))
+            && now.mode != was.mode
+        {
+            let shown = show(&live.jail.roots[root].path);
+            let message = format!("the mode of {shown} itself is not changed: it is a root of the session");
+            self.out.warnings.push(Warning::new("root_mode_not_kept", message));
+        }
+    }
+
+    fn warn(&mut self) {
+        let named = |paths: &[String]| {
+            let more = if paths.len() > 10 { ", …" } else { "" };
+            format!("{}{more}", paths.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", "))
+        };
+        if !self.concurrent.is_empty() {
+            let message = format!(
+                "changed by somebody else while the command ran, and overwritten: {}",
+                named(&self.concurrent)
+            );
+            self.out.warnings.push(Warning::new("concurrent_change", message));
+        }
+        if !self.special.is_empty() {
+            let message = format!(
+                "FIFOs, sockets and devices are not kept beyond the command: {}",
+                named(&self.special)
+            );
+            self.out.warnings.push(Warning::new("special_files_not_kept", message));
+        }
+        self.out.warnings.truncate(crate::rule::WARNINGS_MAX);
+    }
+}
+
+/// A folder over another that shows nothing of it.
+fn is_opaque(upper: &OwnedFd) -> Result<bool, Errno> {
+    for name in ["trusted.overlay.opaque", "user.overlay.opaque"] {
+        let mut value = [0_u8; 4];
+        match rustix::fs::fgetxattr(upper, name, value.as_mut_slice()) {
+            Ok(length) if value[..length] == *b"y" => return Ok(true),
+            Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a file is what stands in the root already: its bytes and all that it wears.
+fn is_same(
+    file: &OwnedFd,
+    upper: &Meta,
+    hash: &str,
+    dir: &Dir,
+    name: &[u8],
+    lower: &Meta,
+) -> Result<bool, Errno> {
+    let looks = |meta: &Meta| (meta.kind, meta.size, meta.mode, meta.uid, meta.gid);
+    if looks(upper) != looks(lower) {
+        return Ok(false);
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let old = match open_beneath(dir, name, flags, false) {
+        Ok(old) => old,
+        Err(Errno::ACCESS | Errno::NOENT) => return Ok(false),
+        Err(why) => return Err(why),
+    };
+    Ok(attributes(file)? == attributes(&old)? && hash_of(dir, name, Kind::File)? == hash)
+}
+
+/// What the command closed even to itself is opened up: it is ours now, and what its mode was is known.
+fn open_up(entry: &Entry<'_>, needed: u32) -> Result<(), Errno> {
+    if entry.upper.mode & needed == needed || rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let mode = Mode::from_raw_mode(entry.upper.mode | needed);
+    rustix::fs::chmodat(entry.site.upper, entry.name, mode, AtFlags::empty())
+}
+
+/// Files are moved out of it, so it is opened for that too.
+fn open_own_dir(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
+    open_up(entry, 0o700)?;
+    open_dir(entry.site.upper, entry.name)
+}
+
+fn open_own_file(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
+    open_up(entry, 0o400)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::openat(entry.site.upper, entry.name, flags, Mode::empty())
+}

@@ -1,0 +1,739 @@
+//! Commands, undone: what a command changes lands as one change, is judged as such, and is taken back whole.
+
+mod crash;
+mod work;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::exec::room::{Room, ns, ordinary};
+use crate::world::{Start, World, check, expect, warning_codes};
+use crate::{Case, Need, Outcome};
+
+pub fn cases() -> Vec<Case> {
+    let own: Vec<Own> = vec![
+        ("OWN-SHELL-ALL-KINDS", all_kinds),
+        ("OWN-SHELL-LIKE-A-SHELL", like_a_shell),
+        ("OWN-SHELL-TURNS", turns),
+        ("OWN-SHELL-POWER", at_power),
+        ("OWN-SHELL-ATTRIBUTES", attributes),
+        ("OWN-SHELL-SESSION-CLOSED", session_closed),
+        ("OWN-SHELL-NOTHING", nothing_changed),
+        ("OWN-SHELL-RULES", rules_bind),
+        ("OWN-SHELL-PROTECTED", protected_names),
+        ("OWN-SHELL-LIMITS", limits),
+        ("OWN-SHELL-ENDED", ended_by_force),
+        ("OWN-SHELL-DRY-RUN", dry_run),
+        ("OWN-SHELL-EXCLUDE", left_out),
+        ("OWN-SHELL-ROOTS", several_roots),
+        ("OWN-SHELL-CONCURRENT", changed_meanwhile),
+        ("OWN-SHELL-SPECIAL", special_files),
+        ("OWN-SHELL-COVERAGE", never_more_than_is_true),
+        ("OWN-SHELL-CLOSED-FOLDERS", closed_to_its_owner),
+        ("OWN-SHELL-NO-SNAPSHOT", without_snapshots),
+        ("OWN-SHELL-KILLED", crash::while_it_runs),
+        ("OWN-SHELL-KILLED-LANDING", crash::while_it_lands),
+        ("OWN-SHELL-NO-SPACE", crash::no_space),
+        ("OWN-SHELL-MAKE", work::make_builds_once),
+        ("OWN-SHELL-GIT", work::git),
+        ("OWN-SHELL-CARGO", work::cargo),
+    ];
+    let mut cases: Vec<Case> = own.into_iter().map(|(id, run)| Case { id, needs: &[], run }).collect();
+    cases.push(Case { id: "OWN-SHELL-NO-OVERLAY", needs: &[Need::Root], run: crash::without_overlay });
+    cases
+}
+
+type Own = (&'static str, fn() -> Outcome);
+
+/// One path of a tree as undo must bring it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    what: String,
+    mode: u32,
+    owner: (u32, u32),
+    attribute: Option<Vec<u8>>,
+}
+
+/// All paths below a folder, with content, mode, owner and the attribute `user.kept`.
+pub fn seen(root: &Path) -> BTreeMap<PathBuf, Seen> {
+    fn walk(dir: &Path, root: &Path, out: &mut BTreeMap<PathBuf, Seen>) {
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            let path = entry.path();
+            let meta = path.symlink_metadata().unwrap();
+            let what = if meta.is_symlink() {
+                format!("-> {}", std::fs::read_link(&path).unwrap().display())
+            } else if meta.is_dir() {
+                "folder".to_owned()
+            } else if meta.is_file() {
+                format!("{:?}", String::from_utf8_lossy(&std::fs::read(&path).unwrap()))
+            } else {
+                "special".to_owned()
+            };
+            let mut value = [0_u8; 64];
+            let attribute = rustix::fs::lgetxattr(&path, "user.kept", value.as_mut_slice()).ok();
+            let mode = if meta.is_symlink() { 0 } else { meta.mode() & 0o7777 };
+            let seen = Seen {
+                what,
+                mode,
+                owner: (meta.uid(), meta.gid()),
+                attribute: attribute.map(|length| value[..length].to_vec()),
+            };
+            out.insert(path.strip_prefix(root).unwrap().to_owned(), seen);
+            if meta.is_dir() {
+                walk(&path, root, out);
+            }
+        }
+    }
+    let mut out = BTreeMap::new();
+    walk(root, root, &mut out);
+    out
+}
+
+/// Says which paths differ, not all of both trees.
+pub fn same(what: &str, now: &BTreeMap<PathBuf, Seen>, wanted: &BTreeMap<PathBuf, Seen>) -> Outcome {
+    let differing: Vec<String> = now
+        .keys()
+        .chain(wanted.keys())
+        .filter(|path| now.get(*path) != wanted.get(*path))
+        .map(|path| format!("{}: {:?}, not {:?}", path.display(), now.get(path), wanted.get(path)))
+        .take(10)
+        .collect();
+    check(differing.is_empty(), || format!("{what}: {}", differing.join("; ")))
+}
+
+pub fn mtime(path: &Path) -> (i64, i64) {
+    let meta = path.symlink_metadata().unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    (meta.mtime(), meta.mtime_nsec())
+}
+
+/// The two daemons that a machine can have, one after the other.
+fn each_daemon(run: impl Fn(&dyn Fn(Value) -> Room) -> Outcome) -> Outcome {
+    run(&|extra| furnished(World::new(), extra)).map_err(|why| format!("this user's daemon: {why}"))?;
+    run(&|extra| furnished(World::with(ordinary()), extra))
+        .map_err(|why| format!("an ordinary user's daemon: {why}"))
+}
+
+/// A tree with a little of everything.
+fn furnish(world: &World) {
+    for (path, content) in [
+        ("kept", "kept\n"),
+        ("changed", "before\n"),
+        ("gone", "gone\n"),
+        ("dir/in", "in\n"),
+        ("dir/sub/deep", "deep\n"),
+    ] {
+        world.write(path, content);
+    }
+    world.link("kept", "link");
+    std::fs::set_permissions(world.root.join("gone"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    rustix::fs::setxattr(world.root.join("gone"), "user.kept", b"worn", rustix::fs::XattrFlags::empty())
+        .unwrap();
+    let owner = world.root.metadata().unwrap();
+    for path in seen(&world.root).keys() {
+        std::os::unix::fs::lchown(world.root.join(path), Some(owner.uid()), Some(owner.gid())).unwrap();
+    }
+}
+
+fn furnished(world: World, extra: Value) -> Room {
+    furnish(&world);
+    Room::of(world, extra)
+}
+
+impl Room {
+    /// `sh -c SCRIPT` as a tool call of this name.
+    pub fn call(&self, tool_call: &str, script: &str) -> Value {
+        self.call_with(tool_call, script, json!({}))
+    }
+
+    pub fn call_with(&self, tool_call: &str, script: &str, extra: Value) -> Value {
+        let mut params = json!({ "session_id": self.session, "argv": ["sh", "-c", script] });
+        for (key, value) in extra.as_object().cloned().unwrap_or_default() {
+            params[key] = value;
+        }
+        let mut client = self.world.client();
+        client.stream().set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        client.effect_of("host.exec", params, Some(tool_call))
+    }
+
+    pub fn undo(&self, tool_call: &str) -> Value {
+        let params = json!({ "session_id": self.session, "scope_id": tool_call });
+        self.world.client().effect("host.fs.restore", params)
+    }
+
+    fn fs(&self, op: &str, mut params: Value) -> Value {
+        params["session_id"] = json!(self.session);
+        self.world.client().effect(&format!("host.fs.{op}"), params)
+    }
+}
+
+pub fn changed(receipt: &Value) -> Vec<String> {
+    let paths = receipt["changed_paths"].as_array().cloned().unwrap_or_default();
+    paths.iter().map(|path| path.as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// What a shell does to files, one of each.
+const EVERYTHING: &str = "set -e
+    echo after > changed; printf more >> dir/in; rm gone; mv dir/sub dir/moved; mkdir -p new/er; echo 1 > new/er/file
+    ln -sf changed link; chmod 600 kept; chmod 700 dir; ln -s nowhere new/dangling; : > new/empty; rm -rf new/er; mkdir new/er";
+
+fn all_kinds() -> Outcome {
+    each_daemon(|open| {
+        let room = open(json!({}));
+        let before = seen(&room.world.root);
+        let receipt = room.call("tc_all", EVERYTHING);
+        expect("everything", &receipt, &["ok"])?;
+        check(receipt["coverage"] == "overlay", || format!("{receipt}"))?;
+        check(receipt["snapshot_id"].is_string() && receipt["durability"] == "process", || {
+            format!("{receipt}")
+        })?;
+        let paths = changed(&receipt);
+        for path in ["changed", "dir/in", "gone", "dir/sub", "dir/moved/deep", "link", "kept", "new/empty"] {
+            check(paths.iter().any(|listed| listed == path), || format!("{path} is not in {paths:?}"))?;
+        }
+        check(!paths.contains(&"ready".to_owned()), || format!("{paths:?}"))?;
+        let listed = room.fs("list_snapshots", json!({}));
+        check(listed["snapshots"][0]["coverage"] == "overlay", || format!("{listed}"))?;
+        let after = seen(&room.world.root);
+        check(after != before, || "nothing landed".into())?;
+        let undone = room.undo("tc_all");
+        expect("undone", &undone, &["ok"])?;
+        same("undone", &seen(&room.world.root), &before)?;
+        // And again forward, which is an undo of the undo.
+        let redo = json!({ "snapshot_id": undone["redo_snapshot_id"] });
+        expect("forward", &room.fs("restore", redo), &["ok"])?;
+        same("forward", &seen(&room.world.root), &after)?;
+        crash::no_overlay_is_left(&room)?;
+        room.finish()
+    })
+}
+
+/// The oracle is a shell: the same words in a copy of the tree leave the same tree, times included.
+fn like_a_shell() -> Outcome {
+    let scripts = [
+        EVERYTHING,
+        "touch -d 2001-02-03T04:05:06 changed dir/in; touch -d 2002-02-03 new",
+        "rm -rf dir && mkdir dir && echo other > dir/in && touch -d 2003-03-03 dir/in",
+        "rm -rf dir && echo file > dir && touch -d 2004-04-04 dir",
+        "rm kept && mkdir kept && echo x > kept/y && touch -d 2004-04-04 kept/y",
+        "rm link && mkdir link; mv changed link/; chmod 444 link/changed",
+        "cp -p changed copy; ln copy other; mv gone dir/; touch -r kept changed",
+        "i=0; while [ $i -lt 300 ]; do mkdir -p many/$((i % 7)); echo $i > many/$((i % 7))/$i; i=$((i+1)); done; find many -exec touch -d 2005-05-05 {} +",
+        "mv dir other; mv other/sub .; echo again > sub/deep; touch -d 2006-06-06 sub/deep",
+        "printf '#!/bin/sh\\n' > run; chmod 755 run; touch -d 2007-07-07 run; mkdir -p a/b/c; rm -r a/b",
+        "mkdir 'odd name' \"$(printf 'b\\001d')\"; echo x > 'odd name/new\nline'; touch -d 2008-08-08 'odd name/new\nline'",
+    ];
+    each_daemon(|open| {
+        for (number, script) in scripts.iter().enumerate() {
+            let room = open(json!({}));
+            let (before, copy) = (seen(&room.world.root), room.world.parent.join("copy"));
+            let run = |program: &str, words: &[&str]| {
+                let done = std::process::Command::new(program).args(words).status().unwrap();
+                check(done.success(), || format!("{program} {words:?}: {done}"))
+            };
+            run("cp", &["-a", &room.world.root.to_string_lossy(), &copy.to_string_lossy()])?;
+            let owner = room.world.root.metadata().unwrap();
+            let plain =
+                ["--reuid", &owner.uid().to_string(), "--regid", &owner.gid().to_string(), "--clear-groups"];
+            let mut shell = std::process::Command::new("setpriv");
+            let is_root = crate::world::is_root();
+            if !is_root {
+                shell = std::process::Command::new("env");
+            }
+            if is_root {
+                shell.args(plain);
+            }
+            let done = shell.args(["sh", "-c", &format!("umask 022; {script}")]).current_dir(&copy).status();
+            check(done.is_ok_and(|status| status.success()), || format!("{script}: the oracle failed"))?;
+            let receipt = room.call(&format!("tc_{number}"), script);
+            expect(script, &receipt, &["ok"])?;
+            check(receipt["exit_code"] == 0, || format!("{script}: {receipt}"))?;
+            let (landed, wanted) = (seen(&room.world.root), seen(&copy));
+            same(script, &landed, &wanted)?;
+            for path in wanted.keys().filter(|path| copy.join(path).is_file()) {
+                let old = mtime(&copy.join(path)).0 < 1_300_000_000;
+                check(!old || mtime(&room.world.root.join(path)) == mtime(&copy.join(path)), || {
+                    format!("{script}: {} has another time", path.display())
+                })?;
+            }
+            expect(script, &room.undo(&format!("tc_{number}")), &["ok"])?;
+            same(&format!("undo of {script}"), &seen(&room.world.root), &before)?;
+            room.world_finish()?;
+        }
+        Ok(())
+    })
+}
+
+fn turns() -> Outcome {
+    let room = furnished(World::new(), json!({}));
+    let before = seen(&room.world.root);
+    let mut client = room.world.client();
+    let mut turn = |turn: &str, kind: &str, mut params: Value| {
+        params["session_id"] = json!(room.session);
+        let call = json!({ "kind": kind, "params": params, "turn_id": turn });
+        client.rpc("effect.call", call)["result"].clone()
+    };
+    let sh = |script: &str| json!({ "argv": ["sh", "-c", script] });
+    let text = |text: &str| json!({ "inline_text": { "text": text } });
+    expect(
+        "write",
+        &turn("t1", "host.fs.write_file", json!({ "path": "a", "content": text("1") })),
+        &["ok"],
+    )?;
+    expect(
+        "sh",
+        &turn("t1", "host.exec", sh("echo 2 >> a; rm -r dir; mkdir dir; echo 3 > dir/in")),
+        &["ok"],
+    )?;
+    expect(
+        "write",
+        &turn("t1", "host.fs.write_file", json!({ "path": "dir/in", "content": text("4") })),
+        &["ok"],
+    )?;
+    let middle = seen(&room.world.root);
+    expect("sh", &turn("t2", "host.exec", sh("mv a b; rm -r dir kept")), &["ok"])?;
+    let after = seen(&room.world.root);
+    // A command that changes nothing is no step.
+    expect("sh", &turn("t3", "host.exec", sh("cat b")), &["ok"])?;
+    let back = room.fs("rollback", json!({}));
+    check(back["rolled_back_turns"] == json!(["t2"]), || format!("{back}"))?;
+    same("one turn back", &seen(&room.world.root), &middle)?;
+    expect("back", &room.fs("rollback", json!({})), &["ok"])?;
+    same("two turns back", &seen(&room.world.root), &before)?;
+    expect("redo", &room.fs("redo", json!({ "turns": 2 })), &["ok"])?;
+    same("forward", &seen(&room.world.root), &after)?;
+    // Somebody else's work is not overwritten.
+    room.world.write("b", "mine\n");
+    expect("conflict", &room.fs("rollback", json!({})), &["conflict / changed_since"])?;
+    room.finish()
+}
+
+/// What lasts through a power cut lands the same way.
+fn at_power() -> Outcome {
+    let world = World::with(Start { power: true, ..Start::default() });
+    let room = furnished(world, json!({}));
+    let before = seen(&room.world.root);
+    let receipt = room.call("tc_power", EVERYTHING);
+    expect("everything", &receipt, &["ok"])?;
+    check(receipt["durability"] == "power" && room.world.read("changed") == b"after\n", || {
+        format!("{receipt}")
+    })?;
+    expect("undone", &room.undo("tc_power"), &["ok"])?;
+    same("undone", &seen(&room.world.root), &before)?;
+    room.finish()
+}
+
+/// Attributes that a command sets, changes or takes away; those of the overlay itself land nowhere.
+fn attributes() -> Outcome {
+    each_daemon(|open| {
+        let room = open(json!({}));
+        let before = seen(&room.world.root);
+        let script = "import os; os.setxattr('kept', 'user.kept', b'new'); os.removexattr('gone', 'user.kept'); open('made', 'w'); os.setxattr('made', 'user.kept', b'made')";
+        let receipt = room.exec(json!({ "argv": ["python3", "-c", script] }));
+        expect("python", &receipt, &["ok"])?;
+        check(changed(&receipt) == ["gone", "kept", "made"], || format!("{receipt}"))?;
+        let now = seen(&room.world.root);
+        let worn = |path: &str| now[Path::new(path)].attribute.clone();
+        check(worn("kept") == Some(b"new".to_vec()) && worn("made") == Some(b"made".to_vec()), || {
+            format!("{now:?}")
+        })?;
+        check(worn("gone").is_none(), || format!("{now:?}"))?;
+        for path in now.keys() {
+            let mut names = [0_u8; 1024];
+            let length =
+                rustix::fs::llistxattr(room.world.root.join(path), names.as_mut_slice()).unwrap_or(0);
+            let names = String::from_utf8_lossy(&names[..length]).into_owned();
+            check(!names.contains("overlay"), || format!("{}: {names}", path.display()))?;
+        }
+        let id = receipt["tool_call_id"].as_str().unwrap_or_default().to_owned();
+        expect("undo", &room.undo(&id), &["ok"])?;
+        same("undone", &seen(&room.world.root), &before)?;
+        room.finish()
+    })
+}
+
+/// A session that is closed while its command runs: what it did lands, and no snapshot outlives the session.
+fn session_closed() -> Outcome {
+    let room = furnished(World::new(), json!({}));
+    let other = room.another(json!({}));
+    let running =
+        room.start_in(&other, json!({ "argv": ["sh", "-c", "echo x > changed; echo y > mark; sleep 100"] }));
+    crash::written(&room, "mark")?;
+    expect("closed", &room.signal(&other, "kill"), &["signaled"])?;
+    let receipt = running.join().map_err(|_| "it panicked")?;
+    expect("ended", &receipt, &["signaled / signaled"])?;
+    check(room.world.read("changed") == b"x\n" && receipt.get("snapshot_id").is_none(), || {
+        format!("{receipt}")
+    })?;
+    let left = room.world.home.join("state/preimages").join(&other);
+    crate::world::wait_for("its pre-images to go", || !left.exists())?;
+    room.finish()
+}
+
+fn nothing_changed() -> Outcome {
+    let room = furnished(World::new(), json!({ "policy": { "preset": "permissive" } }));
+    let before = seen(&room.world.root);
+    let entries = room.fs("list_snapshots", json!({}));
+    for script in [
+        "true",
+        "cat changed",
+        "exit 3",
+        "echo x > /tmp/elsewhere",
+        "cat dir/in >> /dev/null; : >> changed",
+        "chmod 644 changed; chmod u+x changed; chmod 644 changed",
+        "echo x > t; rm t",
+    ] {
+        let receipt = room.call("tc_none", script);
+        expect(script, &receipt, &["ok"])?;
+        check(changed(&receipt).is_empty() && receipt["changed_paths_count"] == 0, || {
+            format!("{script}: {receipt}")
+        })?;
+        check(receipt["coverage"] == "overlay", || format!("{script}: {receipt}"))?;
+    }
+    same("nothing", &seen(&room.world.root), &before)?;
+    let now = room.fs("list_snapshots", json!({}));
+    check(now["snapshots"] == entries["snapshots"], || format!("{now}"))?;
+    room.finish()
+}
+
+fn rules_bind() -> Outcome {
+    let rules = json!([
+        { "name": "frozen", "ops": ["write"], "paths": ["dir/**"], "decision": "deny" },
+        { "name": "keep", "ops": ["remove"], "paths": ["gone", "kept"], "decision": "deny" },
+        { "name": "careful", "ops": ["write"], "paths": ["changed"], "decision": "warn" },
+    ]);
+    let room = furnished(World::new(), json!({ "policy": { "rules": rules } }));
+    let before = seen(&room.world.root);
+    for script in [
+        "echo x > changed; echo hello; echo x >> dir/in; exit 4",
+        "echo x > fresh; rm gone; echo hello; exit 4",
+        "echo hello; mv kept elsewhere; exit 4",
+        "mkdir -p dir/a/b; echo hello; exit 4",
+    ] {
+        let receipt = room.call("tc_denied", script);
+        expect(script, &receipt, &["forbidden / policy_denied"])?;
+        check(room.stdout(&receipt) == "hello\n" && receipt["exit_code"] == 4, || {
+            format!("{script}: {receipt}")
+        })?;
+        check(receipt["error_message"].as_str().is_some_and(|text| text.contains("rule")), || {
+            format!("{receipt}")
+        })?;
+        same(script, &seen(&room.world.root), &before)?;
+    }
+    let receipt = room.call("tc_warned", "echo x > changed; rm -r dir");
+    expect("warned", &receipt, &["ok"])?;
+    check(warning_codes(&receipt).contains(&"policy_rule"), || format!("{receipt}"))?;
+    room.finish()
+}
+
+fn protected_names() -> Outcome {
+    let room = furnished(World::new(), json!({}));
+    std::fs::create_dir_all(room.world.root.join(".git/hooks")).unwrap();
+    room.world.write(".git/config", "[core]\n");
+    let before = seen(&room.world.root);
+    for script in [
+        "echo evil > .git/hooks/pre-commit",
+        "echo x >> .git/config",
+        "mkdir .aos; echo x > .aos/y",
+        "echo {} > dir/.mcp.json",
+        "mkdir -p .claude; echo {} > .claude/settings.local.json",
+        "mv .git elsewhere",
+        "rm -rf .git",
+        "mkdir -p deep/.GIT/hooks; echo x > deep/.GIT/hooks/y",
+        "ln -s kept .codex",
+        "rm -rf .git; mkdir -p .git/hooks; echo x > .git/hooks/y",
+    ] {
+        expect(script, &room.call("tc_protected", script), &["forbidden / protected_path"])?;
+        same(script, &seen(&room.world.root), &before)?;
+    }
+    // A repository that the command makes is its own, whatever git puts into it.
+    let own = "mkdir -p mine/.git/hooks; echo x > mine/.git/hooks/sample; echo y > mine/.git/config";
+    expect(own, &room.call("tc_own", own), &["ok"])?;
+    expect("undo", &room.undo("tc_own"), &["ok"])?;
+    same("undone", &seen(&room.world.root), &before)?;
+    let warned = room.another(json!({ "capability": { "protected_paths": "warn" } }));
+    let receipt = room.exec_in(&warned, json!({ "argv": ["sh", "-c", "echo x >> .git/config"] }));
+    expect("warned", &receipt, &["ok"])?;
+    check(warning_codes(&receipt).contains(&"protected_path"), || format!("{receipt}"))?;
+    room.finish()
+}
+
+fn limits() -> Outcome {
+    let room =
+        furnished(World::new(), json!({ "capability": { "max_changed_files": 3, "max_write_bytes": 1000 } }));
+    let before = seen(&room.world.root);
+    for script in
+        ["for i in 1 2 3 4; do echo $i > n$i; done", "rm -r dir gone kept", "head -c 1001 /dev/zero > large"]
+    {
+        expect(script, &room.call("tc_much", script), &["forbidden / limit_exceeded"])?;
+        same(script, &seen(&room.world.root), &before)?;
+    }
+    expect("enough", &room.call("tc_enough", "for i in 1 2 3; do echo $i > n$i; done"), &["ok"])?;
+    // What cannot be kept is not changed.
+    let small = room.another(json!({ "snapshot_bytes_max": 3 }));
+    let receipt = room.exec_in(&small, json!({ "argv": ["sh", "-c", "echo x > changed; echo told"] }));
+    expect("too much to keep", &receipt, &["forbidden / limit_exceeded"])?;
+    check(room.stdout(&receipt) == "told\n", || format!("{receipt}"))?;
+    check(room.world.read("changed") == b"before\n", || "it was changed all the same".into())?;
+    room.finish()
+}
+
+fn ended_by_force() -> Outcome {
+    let room = furnished(World::new(), json!({}));
+    let before = seen(&room.world.root);
+    let half = json!({ "timeout_ns": ns(Duration::from_millis(700)) });
+    let receipt =
+        room.call_with("tc_late", "echo half > changed; sleep 60; echo whole > changed", half.clone());
+    expect("late", &receipt, &["timeout / timeout"])?;
+    check(changed(&receipt) == ["changed"] && room.world.read("changed") == b"half\n", || {
+        format!("{receipt}")
+    })?;
+    expect("undo", &room.undo("tc_late"), &["ok"])?;
+    let receipt = room.call("tc_killed", "rm gone; kill -9 $$");
+    expect("killed", &receipt, &["signaled / signaled"])?;
+    check(!room.world.root.join("gone").exists(), || format!("{receipt}"))?;
+    expect("undo", &room.undo("tc_killed"), &["ok"])?;
+    same("undone", &seen(&room.world.root), &before)?;
+    let discarding = room.another(json!({ "on_failure": "discard" }));
+    let sh =
+        |script: &str| json!({ "argv": ["sh", "-c", script], "timeout_ns": ns(Duration::from_millis(700)) });
+    let late = room.exec_in(&discarding, sh("echo half > changed; sleep 60"));
+    expect("late", &late, &["timeout / timeout"])?;
+    let killed = room.exec_in(&discarding, sh("rm gone; kill -9 $$"));
+    expect("killed", &killed, &["signaled / signaled"])?;
+    for receipt in [&late, &killed] {
+        check(changed(receipt).is_empty() && warning_codes(receipt).contains(&"discarded"), || {
+            format!("{receipt}")
+        })?;
+    }
+    same("discarded", &seen(&room.world.root), &before)?;
+    // An exit code is the command's own word, not a failure of ours.
+    expect("exit", &room.exec_in(&discarding, sh("echo kept > changed; exit 1")), &["ok"])?;
+    check(room.world.read("changed") == b"kept\n", || "what an exit code left was discarded".into())?;
+    room.finish()
+}
+
+fn dry_run() -> Outcome {
+    each_daemon(|open| {
+        let room = open(json!({}));
+        let before = seen(&room.world.root);
+        let dry = json!({ "dry_run": true });
+        let receipt = room.call_with(
+            "tc_dry",
+            "echo after > changed; rm -r dir; printf '\\0\\377' > binary; chmod 755 kept; echo said",
+            dry,
+        );
+        expect("dry", &receipt, &["ok"])?;
+        check(room.stdout(&receipt) == "said\n" && receipt["coverage"] == "overlay", || {
+            format!("{receipt}")
+        })?;
+        let diff = receipt["diff"].as_str().unwrap_or_default();
+        for part in [
+            "--- a/changed\n+++ b/changed\n",
+            "-before\n+after\n",
+            "--- a/dir/in\n+++ /dev/null\n",
+            "Binary files /dev/null and b/binary differ",
+            "mode of kept 0644 -> 0755",
+        ] {
+            check(diff.contains(part), || format!("no {part:?} in {diff}"))?;
+        }
+        for path in ["binary", "changed", "dir", "dir/in", "dir/sub/deep", "kept"] {
+            check(changed(&receipt).iter().any(|listed| listed == path), || format!("{path}: {receipt}"))?;
+        }
+        same("dry", &seen(&room.world.root), &before)?;
+        check(receipt.get("snapshot_id").is_none(), || format!("{receipt}"))?;
+        room.finish()
+    })?;
+    let room = furnished(World::new(), json!({ "isolation": "none" }));
+    let receipt = room.call_with("tc_dry", "rm kept", json!({ "dry_run": true }));
+    expect("no overlay", &receipt, &["error / unsupported"])?;
+    check(room.world.root.join("kept").exists(), || "it ran".into())?;
+    let both = json!({ "dry_run": true, "capture": "none" });
+    expect("both", &room.call_with("tc_dry", "rm kept", both), &["error / unsupported"])?;
+    room.finish()
+}
+
+fn left_out() -> Outcome {
+    each_daemon(|open| {
+        let room = open(json!({ "capture_exclude": ["out", "**/cache/**", "missing"] }));
+        let root = room.world.root.clone();
+        for folder in ["out/deep", "dir/cache", "cache"] {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        let owner = root.metadata().unwrap();
+        for path in seen(&root).keys() {
+            std::os::unix::fs::lchown(root.join(path), Some(owner.uid()), Some(owner.gid())).unwrap();
+        }
+        let receipt = room.call("tc_out", "echo 1 > out/deep/x; echo 2 > dir/cache/y; echo 3 > cache/z; echo 4 > changed; mkdir missing; echo 5 > missing/w");
+        expect("left out", &receipt, &["ok"])?;
+        check(changed(&receipt) == ["changed", "missing", "missing/w"], || format!("{receipt}"))?;
+        expect("undo", &room.undo("tc_out"), &["ok"])?;
+        for (path, there) in
+            [("out/deep/x", true), ("dir/cache/y", true), ("cache/z", true), ("missing/w", false)]
+        {
+            check(root.join(path).exists() == there, || format!("{path}: {there} was expected"))?;
+        }
+        check(room.world.read("changed") == b"before\n", || "not undone".into())?;
+        // Below a folder that is left out a command can stand, too.
+        let receipt = room.call_with("tc_in", "pwd; echo 6 > six", json!({ "cwd": "out/deep" }));
+        expect("in it", &receipt, &["ok"])?;
+        check(changed(&receipt).is_empty() && root.join("out/deep/six").exists(), || format!("{receipt}"))?;
+        room.finish()
+    })
+}
+
+fn several_roots() -> Outcome {
+    let world = World::new();
+    furnish(&world);
+    let other = world.parent.join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("f"), "1\n").unwrap();
+    let roots = json!([world.root, other, world.root.join("dir")]);
+    let room =
+        Room::of(world, json!({ "capability": { "fs_roots": roots }, "policy": { "preset": "permissive" } }));
+    let before = (seen(&room.world.root), seen(&other));
+    let receipt = room.call(
+        "tc_roots",
+        &format!("echo 2 > {0}/f; echo 2 > {0}/g; echo x > dir/in; rm kept; cd {0} && pwd", other.display()),
+    );
+    expect("roots", &receipt, &["ok"])?;
+    let absolute = other.join("g").display().to_string();
+    for path in ["dir/in", "kept", absolute.as_str()] {
+        check(changed(&receipt).iter().any(|listed| listed == path), || format!("{path}: {receipt}"))?;
+    }
+    check(std::fs::read(other.join("f")).unwrap() == b"2\n", || "not landed".into())?;
+    let inside = room.call_with("tc_cwd", "echo here > h", json!({ "cwd": other }));
+    expect("inside", &inside, &["ok"])?;
+    expect("undo", &room.undo("tc_cwd"), &["ok"])?;
+    expect("undo", &room.undo("tc_roots"), &["ok"])?;
+    same("first", &seen(&room.world.root), &before.0)?;
+    same("second", &seen(&other), &before.1)?;
+    room.finish()
+}
+
+fn changed_meanwhile() -> Outcome {
+    let room = furnished(World::new(), json!({}));
+    let beside = room.another(json!({}));
+    let running = room.start(json!({ "argv": ["sh", "-c", "echo mine > changed; sleep 1; echo end"] }));
+    std::thread::sleep(Duration::from_millis(400));
+    let mut client = room.world.client();
+    let write = json!({ "session_id": beside, "path": "changed", "content": { "inline_text": { "text": "theirs\n" } } });
+    expect("beside", &client.effect("host.fs.write_file", write), &["ok"])?;
+    room.world.write("kept", "outside\n");
+    let receipt = running.join().map_err(|_| "it panicked")?;
+    expect("over it", &receipt, &["ok"])?;
+    check(warning_codes(&receipt) == ["concurrent_change"], || format!("{receipt}"))?;
+    check(room.world.read("changed") == b"mine\n" && room.world.read("kept") == b"outside\n", || {
+        format!("{receipt}")
+    })?;
+    let id = receipt["tool_call_id"].as_str().unwrap_or_default().to_owned();
+    expect("undo", &room.undo(&id), &["ok"])?;
+    check(room.world.read("changed") == b"theirs\n", || {
+        "what was there at the end is what comes back".into()
+    })?;
+    room.finish()
+}
+
+fn special_files() -> Outcome {
+    let room = furnished(World::new(), json!({}));
+    let receipt =
+        room.call("tc_special", "mkfifo fifo; mkfifo dir/fifo; rm gone; mkfifo gone; echo x > changed");
+    expect("special", &receipt, &["ok"])?;
+    let warning = receipt["warnings"].to_string();
+    check(warning.contains("special_files_not_kept") && warning.contains("dir/fifo"), || {
+        format!("{receipt}")
+    })?;
+    for path in ["fifo", "dir/fifo", "gone"] {
+        check(room.world.root.join(path).symlink_metadata().is_err(), || format!("{path} is there"))?;
+    }
+    expect("undo", &room.undo("tc_special"), &["ok"])?;
+    check(room.world.read("gone") == b"gone\n", || "not undone".into())?;
+    room.finish()
+}
+
+fn never_more_than_is_true() -> Outcome {
+    let script = "echo 1 > made; mkdir new; echo 2 > new/in; echo x > changed; rm gone";
+    let none = furnished(World::new(), json!({}));
+    let receipt = none.call_with("tc_none", script, json!({ "capture": "none" }));
+    check(receipt["coverage"] == "none" && receipt.get("changed_paths").is_none(), || format!("{receipt}"))?;
+    none.finish()?;
+    let bare = furnished(World::new(), json!({ "isolation": "none" }));
+    check(bare.call("tc_bare", script)["coverage"] == "none", || "without isolation".into())?;
+    bare.finish()?;
+    // Where other mounts come along, no overlay can lie over all of it.
+    let scan = furnished(World::new(), json!({ "capability": { "cross_mounts": true } }));
+    let receipt = scan.call("tc_scan", script);
+    expect("scan", &receipt, &["ok"])?;
+    check(receipt["coverage"] == "scan", || format!("{receipt}"))?;
+    check(changed(&receipt) == ["changed", "gone", "made", "new", "new/in"], || format!("{receipt}"))?;
+    check(receipt["not_undoable"] == json!(["changed", "gone"]), || format!("{receipt}"))?;
+    let listed = scan.fs("list_snapshots", json!({}));
+    check(listed["snapshots"][0]["coverage"] == "scan", || format!("{listed}"))?;
+    expect("undo", &scan.undo("tc_scan"), &["ok"])?;
+    check(!scan.world.root.join("new").exists() && !scan.world.root.join("made").exists(), || {
+        "made paths".into()
+    })?;
+    check(scan.world.read("changed") == b"x\n", || "it cannot be brought back".into())?;
+    scan.finish()?;
+    // Our own state below the root is not part of what is captured.
+    let world = World::new();
+    furnish(&world);
+    let extra = json!({ "capability": { "fs_roots": [".", ".."] }, "policy": { "preset": "permissive" } });
+    let inside = Room::of(world, extra);
+    let receipt =
+        inside.call("tc_inside", "echo x > changed; rm -rf ../home; echo y > ../home/z; echo w > ../beside");
+    check(["overlay", "scan"].contains(&receipt["coverage"].as_str().unwrap_or_default()), || {
+        format!("{receipt}")
+    })?;
+    check(!receipt["changed_paths"].to_string().contains("home"), || format!("{receipt}"))?;
+    expect("undo", &inside.undo("tc_inside"), &["ok"])?;
+    inside.finish()
+}
+
+fn closed_to_its_owner() -> Outcome {
+    each_daemon(|open| {
+        let room = open(json!({}));
+        let before = seen(&room.world.root);
+        let receipt = room.call("tc_closed", "mkdir -p shut/in; echo 1 > shut/in/f; chmod 400 shut/in/f; chmod 500 shut/in shut; echo x > none; chmod 000 none; chmod 500 dir");
+        expect("closed", &receipt, &["ok"])?;
+        let mode = |path: &str| room.world.root.join(path).metadata().map(|meta| meta.mode() & 0o7777).ok();
+        for (path, wanted) in [("shut", 0o500), ("shut/in", 0o500), ("none", 0), ("dir", 0o500)] {
+            check(mode(path) == Some(wanted), || format!("{path}: {:?}", mode(path)))?;
+        }
+        // Only root may take something out of a folder that is closed to its owner.
+        let undone = room.undo("tc_closed");
+        expect("undo", &undone, &["ok", "error / permission_denied"])?;
+        if undone["status"] == "ok" {
+            same("undone", &seen(&room.world.root), &before)?;
+        }
+        for path in ["dir", "shut", "shut/in"] {
+            let _ =
+                std::fs::set_permissions(room.world.root.join(path), std::fs::Permissions::from_mode(0o755));
+        }
+        room.finish()
+    })
+}
+
+fn without_snapshots() -> Outcome {
+    let room = furnished(World::new(), json!({ "auto_snapshot": false }));
+    let receipt = room.call("tc_plain", "echo x > changed; rm -r dir");
+    expect("plain", &receipt, &["ok"])?;
+    check(receipt["coverage"] == "overlay" && receipt.get("snapshot_id").is_none(), || format!("{receipt}"))?;
+    check(room.world.read("changed") == b"x\n", || "not landed".into())?;
+    expect("undo", &room.undo("tc_plain"), &["not_found / snapshot_not_found"])?;
+    // A snapshot that was asked for is kept all the same.
+    let asked = json!({ "scope_id": "tc_asked" });
+    expect("asked", &room.fs("snapshot", asked), &["ok"])?;
+    expect("sh", &room.call("tc_asked", "echo y > changed"), &["ok"])?;
+    expect("undo", &room.undo("tc_asked"), &["ok"])?;
+    check(room.world.read("changed") == b"x\n", || "not undone".into())?;
+    room.finish()
+}
+
+/// The daemon of these cases, after a kill.
+fn again(room: &mut Room) {
+    room.world.start_daemon();
+}
