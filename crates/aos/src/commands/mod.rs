@@ -11,6 +11,7 @@ pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod session;
+pub(crate) mod setup;
 pub(crate) mod tool;
 pub(crate) mod undo;
 
