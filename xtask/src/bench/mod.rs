@@ -4,6 +4,7 @@ mod apply_patch;
 mod commands;
 mod daemon;
 mod in_process;
+mod mcp;
 pub(crate) mod mini_host;
 mod peers;
 mod power;
@@ -27,6 +28,7 @@ const SECTIONS: &[(&str, &str, Run)] = &[
     ("record", "2. The record", record::run),
     ("search", "3. Search", search::run),
     ("commands", "4. Commands", commands::run),
+    ("mcp", "7. MCP", mcp::run),
     ("patch", "8. apply_patch", apply_patch::run),
 ];
 
