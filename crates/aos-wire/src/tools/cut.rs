@@ -34,15 +34,6 @@ pub(crate) fn join(head: &str, tail: &str, size: u64, blob: Option<&str>) -> Str
     format!("{head}{gap}… [{left_out} of {size} bytes left out{rest}] …\n{tail}")
 }
 
-/// A line, cut if it is too long to be worth its room.
-pub(crate) fn line(text: &str) -> String {
-    if text.len() <= LINE_BYTES_MAX {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(LINE_BYTES_MAX);
-    format!("{}… [{} bytes more in this line]", &text[..end], text.len() - end)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +55,5 @@ mod tests {
     fn a_cut_never_splits_a_character() {
         let long = "é".repeat(5_000);
         assert!(fit(&long, 999).contains("left out"));
-        assert!(line(&long).ends_with("bytes more in this line]"));
     }
 }

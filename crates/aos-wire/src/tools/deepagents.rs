@@ -13,6 +13,9 @@ const CONTENT_CHARS_MAX: usize = 48_000;
 /// A page has its limit in lines; this one only keeps memory bounded.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
+/// Matches and paths of one call. The suite itself has no limit.
+const RESULTS_MAX: u64 = 10_000;
+
 const MISSING: &str = "File does not exist in the virtual filesystem.";
 
 /// A path of the tree: no leading slash, `` for the root.
@@ -76,11 +79,7 @@ pub(super) fn ls(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     let params = json!({ "session_id": desk.session, "path": sent(&path) });
     let words =
         [("path_not_found", MISSING), ("not_directory", "Cannot list a file path; provide a directory.")];
-    let receipt = match desk.effect("host.fs.list_dir", &params) {
-        Ok(receipt) => receipt,
-        // An empty tree has no folders at all, not even its root.
-        Err(failure) => return Err(worded(failure, &words)),
-    };
+    let receipt = desk.effect("host.fs.list_dir", &params).map_err(|failure| worded(failure, &words))?;
     let entries = lines_of(desk, &receipt, "entries")?;
     let folders = entries.iter().filter(|entry| entry.ends_with('/')).count();
     let message = format!(
@@ -109,12 +108,11 @@ pub(super) fn read(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     };
     let words = [("path_not_found", MISSING), ("is_directory", MISSING)];
     let page = pages::read(desk, &path, wanted).map_err(|failure| worded(failure, &words))?;
-    let message = match page.lines.is_empty() {
-        true => format!("Read file {path} (no lines returned)."),
-        false => format!("Read file {path} (lines {}-{}).", page.start + 1, page.end()),
+    let message = match page.lines {
+        0 => format!("Read file {path} (no lines returned)."),
+        _ => format!("Read file {path} (lines {}-{}).", page.start + 1, page.end()),
     };
-    let numbered = page.numbered();
-    let text = format!("{message}\n{numbered}");
+    let text = format!("{message}\n{}", page.numbered);
     Ok(page.outcome(text.trim_end_matches('\n').to_owned()))
 }
 
@@ -172,7 +170,8 @@ pub(super) fn glob(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     if pattern.is_empty() {
         return Err(Failure::verbatim("Pattern must not be empty."));
     }
-    let params = json!({ "session_id": desk.session, "path": sent(&base), "pattern": pattern });
+    let mut params = json!({ "session_id": desk.session, "path": sent(&base), "pattern": pattern });
+    params["max_results"] = json!(RESULTS_MAX);
     let words = [("path_not_found", MISSING)];
     let receipt = desk.effect("host.fs.glob", &params).map_err(|failure| worded(failure, &words))?;
     let mut paths = lines_of(desk, &receipt, "paths")?;
@@ -189,6 +188,7 @@ pub(super) fn grep(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
         return Err(Failure::verbatim("Pattern must not be empty."));
     }
     let mut params = json!({ "session_id": desk.session, "path": sent(&base), "pattern": pattern });
+    params["max_results"] = json!(RESULTS_MAX);
     if let Some(filter) = arguments.text("glob") {
         params["glob_filter"] = json!(filter);
     }

@@ -16,9 +16,9 @@ pub(super) fn read(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
         limit: arguments.count("limit").map_or(PAGE_LINES_MAX, i64::unsigned_abs).min(PAGE_LINES_MAX),
         budget_bytes: BUDGET_BYTES,
     };
-    let page = pages::read(desk, path, wanted)?;
-    let mut text = page.numbered();
-    if page.lines.is_empty() {
+    let mut page = pages::read(desk, path, wanted)?;
+    let mut text = std::mem::take(&mut page.numbered);
+    if page.lines == 0 {
         text = match page.start {
             0 => "(the file is empty)".to_owned(),
             lines => format!("(nothing there: the file has {})", count(lines, "line")),
@@ -31,9 +31,10 @@ pub(super) fn read(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
             page.end()
         ));
     }
-    let mut outcome = page.outcome(text.trim_end_matches('\n').to_owned());
+    text.truncate(text.trim_end_matches('\n').len());
+    let mut outcome = page.outcome(text);
     outcome.fields.insert("first_line".into(), json!(page.start + 1));
-    outcome.fields.insert("lines".into(), json!(page.lines.len()));
+    outcome.fields.insert("lines".into(), json!(page.lines));
     outcome.fields.insert("truncated".into(), json!(page.more));
     outcome.fields.remove("next_offset_bytes");
     Ok(outcome)

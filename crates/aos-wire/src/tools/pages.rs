@@ -1,8 +1,10 @@
 //! Reading a file by lines, over an effect that reads by bytes: piece by piece, no more than a page needs.
 
+use std::fmt::Write as _;
+
 use serde_json::json;
 
-use super::cut::{self, LINE_BYTES_MAX};
+use super::cut::LINE_BYTES_MAX;
 use super::desk::{Desk, Receipt, plain_text};
 use super::{Failure, Outcome};
 
@@ -18,7 +20,10 @@ const SEEK_BYTES_MAX: u64 = 64 << 20;
 pub(super) struct Page {
     /// Lines before the first one here; the number of lines of the file where the offset was behind its end.
     pub(super) start: u64,
-    pub(super) lines: Vec<String>,
+    /// How many there are.
+    pub(super) lines: u64,
+    /// `   1 | text`, a line each.
+    pub(super) numbered: String,
     /// Whether the file goes on.
     pub(super) more: bool,
     pub(super) last: Option<Receipt>,
@@ -40,14 +45,8 @@ pub(super) fn blob_named(path: &str) -> Option<&str> {
 }
 
 impl Page {
-    /// `   1 | text`, a line each.
-    pub(super) fn numbered(&self) -> String {
-        let numbered = self.lines.iter().zip(self.start + 1..);
-        numbered.map(|(line, number)| format!("{number:>4} | {line}\n")).collect()
-    }
-
     pub(super) fn end(&self) -> u64 {
-        self.start + self.lines.len() as u64
+        self.start + self.lines
     }
 
     pub(super) fn outcome(&self, text: String) -> Outcome {
@@ -68,7 +67,6 @@ struct Reader {
     open: String,
     open_bytes: u64,
     is_open: bool,
-    shown_bytes: usize,
     /// Where the page's next line would begin, once the page is full.
     full_at: Option<u64>,
 }
@@ -108,25 +106,26 @@ impl Reader {
     }
 
     fn close(&mut self) {
-        if self.line >= self.wanted.offset {
-            let line = std::mem::take(&mut self.open);
-            let shown = if self.open_bytes > LINE_BYTES_MAX as u64 {
-                let end = line.floor_char_boundary(LINE_BYTES_MAX.min(line.len()));
-                format!("{}… [{} bytes more in this line]", &line[..end], self.open_bytes - end as u64)
-            } else {
-                cut::line(line.strip_suffix('\r').unwrap_or(&line))
-            };
-            self.shown_bytes += shown.len() + 8;
-            self.page.lines.push(shown);
-        }
-        self.open.clear();
-        (self.open_bytes, self.is_open) = (0, false);
         self.line += 1;
+        if self.line > self.wanted.offset {
+            let whole = self.open.strip_suffix('\r').unwrap_or(&self.open);
+            let shown = &whole[..whole.floor_char_boundary(LINE_BYTES_MAX.min(whole.len()))];
+            let out = &mut self.page.numbered;
+            // Writing into a string cannot fail.
+            let _ = write!(out, "{:>4} | {shown}", self.line);
+            if self.open_bytes > LINE_BYTES_MAX as u64 {
+                let _ = write!(out, "… [{} bytes more in this line]", self.open_bytes - shown.len() as u64);
+            }
+            out.push('\n');
+            self.page.lines += 1;
+            self.open.clear();
+        }
+        (self.open_bytes, self.is_open) = (0, false);
     }
 
     fn is_full(&self) -> bool {
-        let lines = self.page.lines.len() as u64;
-        lines >= self.wanted.limit || (lines > 0 && self.shown_bytes >= self.wanted.budget_bytes)
+        let Page { lines, numbered, .. } = &self.page;
+        *lines >= self.wanted.limit || (*lines > 0 && numbered.len() >= self.wanted.budget_bytes)
     }
 }
 
@@ -173,7 +172,6 @@ fn read_from(
         open: String::new(),
         open_bytes: 0,
         is_open: false,
-        shown_bytes: 0,
         full_at: None,
     };
     let began = at;
@@ -199,7 +197,7 @@ fn read_from(
     let full_at = reader.full_at.or_else(|| last.0["next_offset_bytes"].as_u64().filter(|_| !reader.is_open));
     let mut page = reader.page;
     page.more = reader.full_at.is_some() || goes_on;
-    page.start = reader.line - page.lines.len() as u64;
+    page.start = reader.line - page.lines;
     if let (Some(version), Some(at), true) = (version, full_at, page.more) {
         desk.memory.remember(key(desk, path), version, (page.end(), at));
     }
