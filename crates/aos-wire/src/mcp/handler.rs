@@ -98,11 +98,12 @@ impl Door {
     async fn call_apart(&self, order: Order, context: &RequestContext<RoleServer>) -> Outcome {
         let order = Arc::new(order);
         let over = Arc::new(AtomicBool::new(false));
-        let (tell, told) = mpsc::unbounded_channel();
+        let (tell, told) = mpsc::channel(PROGRESS_WAITING_MAX);
         let (door, theirs, done) = (self.clone(), order.clone(), over.clone());
         let mut work = tokio::task::spawn_blocking(move || {
             let outcome = door.call(&theirs, &mut |progress| {
-                let _ = tell.send(progress);
+                // A client that does not read hears less; the result has everything.
+                let _ = tell.try_send(progress);
             });
             done.store(true, Ordering::Release);
             outcome
@@ -126,12 +127,13 @@ impl Door {
 /// How often a client hears of a command, and how long it may hear nothing.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 const PROGRESS_SILENCE: Duration = Duration::from_secs(5);
+const PROGRESS_WAITING_MAX: usize = 16;
 
 /// Tells what a command wrote last, and that it still runs when it writes nothing. Progress counts seconds.
 async fn tell_progress(
     peer: Peer<RoleServer>,
     token: Option<ProgressToken>,
-    mut told: mpsc::UnboundedReceiver<Progress>,
+    mut told: mpsc::Receiver<Progress>,
 ) {
     let Some(token) = token else {
         while told.recv().await.is_some() {}

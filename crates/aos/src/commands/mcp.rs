@@ -22,11 +22,26 @@ pub(crate) fn run(mcp: &Mcp) -> anyhow::Result<Exit> {
     }
     places.extend(named(&mcp.session)?);
     let door = Door::new(Box::new(Here), places, mcp.profile.into());
+    end_with_a_signal(door.clone())?;
     match mcp.http {
         None => serve_stdio(&door).context("the client's streams broke")?,
         Some(address) => over_http(&door, address)?,
     }
     Ok(Exit::Success)
+}
+
+/// Who ends the server ends its commands: nobody would hear of them any more.
+fn end_with_a_signal(door: Door) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            door.end_commands();
+            std::process::exit(128 + signal);
+        }
+    })?;
+    Ok(())
 }
 
 impl Mcp {

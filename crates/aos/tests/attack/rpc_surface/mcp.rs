@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::world::{AOS, Findings, World, check, tree, wait_for};
+use crate::world::{AOS, Findings, World, check, signal, tree, wait_for};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -488,16 +488,23 @@ fn one_command_is_cancelled() -> Outcome {
     world.finish()
 }
 
+/// Whether it closes its streams or is ended by a signal.
 fn a_client_that_goes_ends_its_commands() -> Outcome {
     let world = World::new();
-    let mut door = Door::greeted(&world, &[], json!({}));
-    let meta = json!({ "progressToken": "p" });
-    let arguments = json!({ "command": "echo begun; sleep 1000.25" });
-    door.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
-    while door.hear()["params"]["progressToken"] != "p" {}
-    door.close(&world);
-    let is_over = || world.aos(&["log", "--json"]).1.contains("\"status\":\"signaled\"");
-    wait_for("the receipt of a command that was ended", is_over)?;
+    for by_signal in [false, true] {
+        let mut door = Door::greeted(&world, &[], json!({}));
+        let meta = json!({ "progressToken": "p" });
+        let arguments = json!({ "command": "echo begun; sleep 1000.25" });
+        door.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
+        while door.hear()["params"]["progressToken"] != "p" {}
+        if by_signal {
+            signal(door.child.id() as i32, rustix::process::Signal::TERM);
+        }
+        door.close(&world);
+        let ended = if by_signal { 2 } else { 1 };
+        let are_over = || world.aos(&["log", "--json"]).1.matches("\"status\":\"signaled\"").count() == ended;
+        wait_for("the receipt of a command that was ended", are_over)?;
+    }
     world.finish()
 }
 
