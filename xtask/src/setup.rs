@@ -28,11 +28,15 @@ fn is_there(program: &str) -> bool {
 /// The ripgrep that grep is compared with. Built from crates.io, since a distribution's is years old.
 const RIPGREP: &str = "ripgrep@15.2.0";
 
+/// Where the tools of the tests are kept: beside the build.
+fn tools() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    Some(own.parent().and_then(Path::parent).expect("BUG: xtask lies in target/<profile>").join("tools"))
+}
+
 /// Where that ripgrep is; built when it is missing, unless the machine is to be left alone.
 pub(crate) fn ripgrep(leave_alone: bool) -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let tools =
-        own.parent().and_then(Path::parent).expect("BUG: xtask lies in target/<profile>").join("tools");
+    let tools = tools()?;
     let program = tools.join("bin/rg");
     if !program.exists() && !leave_alone {
         println!("setup: building {RIPGREP}, the oracle of the search tests, into {}", tools.display());
@@ -51,12 +55,71 @@ pub(crate) fn ripgrep(leave_alone: bool) -> Option<PathBuf> {
     Some(program).filter(|program| program.exists())
 }
 
+/// The clients and the suite that the MCP door is tried with. The suite needs this Node, whatever the machine has.
+const MCP_FOR_NODE: &[&str] = &[
+    "node@22.23.3",
+    "@modelcontextprotocol/sdk@1.32.2",
+    "@modelcontextprotocol/inspector@2.12.0",
+    "@modelcontextprotocol/conformance@0.1.16",
+];
+const MCP_FOR_PYTHON: &str = "mcp==2.3.0";
+
+/// Installs them into folders of their own. Returns what is missing; its tests skip themselves.
+fn mcp_clients(leave_alone: bool) -> Vec<&'static str> {
+    let Some(folder) = tools().map(|tools| tools.join("mcp")) else { return vec!["the MCP clients"] };
+    let (node, python) = (folder.join("node"), folder.join("python"));
+    let has_node = || node.join("node_modules/.bin/conformance").exists();
+    let has_python = || python.join(".ready").exists();
+    if !leave_alone && !has_node() {
+        println!("setup: installing {} with npm into {}", MCP_FOR_NODE.join(", "), node.display());
+        let _ = std::fs::create_dir_all(&node);
+        quietly(
+            Command::new("npm")
+                .args(["install", "--no-audit", "--no-fund", "--prefix"])
+                .arg(&node)
+                .args(MCP_FOR_NODE),
+        );
+    }
+    if !leave_alone && !has_python() {
+        println!("setup: installing {MCP_FOR_PYTHON} with pip into {}", python.display());
+        let installed = quietly(Command::new("python3").args(["-m", "venv"]).arg(&python))
+            && quietly(Command::new(python.join("bin/python")).args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                MCP_FOR_PYTHON,
+            ]));
+        if installed {
+            let _ = std::fs::write(python.join(".ready"), MCP_FOR_PYTHON);
+        }
+    }
+    let found = [(has_node(), "the MCP clients for Node"), (has_python(), "the MCP client for Python")];
+    found.into_iter().filter(|(is_there, _)| !is_there).map(|(_, name)| name).collect()
+}
+
+/// Runs an installer; what it says is shown only when it fails.
+fn quietly(command: &mut Command) -> bool {
+    let outcome = command.stdin(Stdio::null()).output();
+    let is_done = outcome.as_ref().is_ok_and(|output| output.status.success());
+    if !is_done {
+        let said = outcome.map_or_else(
+            |why| why.to_string(),
+            |output| String::from_utf8_lossy(&output.stderr).into_owned(),
+        );
+        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        println!("setup: {:?} did not succeed ({last}); going on without", command.get_program());
+    }
+    is_done
+}
+
 /// Installs what is missing, saying so first. Returns what is still missing; its tests skip themselves.
 pub(crate) fn prepare(leave_alone: bool) -> Vec<&'static str> {
     let mut missing = prepare_packages(leave_alone);
     if ripgrep(leave_alone).is_none() {
         missing.push("rg");
     }
+    missing.extend(mcp_clients(leave_alone));
     missing
 }
 

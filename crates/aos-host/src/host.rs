@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aos_model::entry::{Draft, Fact};
 use aos_model::receipt::{Body, Durability, Receipt};
-use aos_model::refusal::Status;
+use aos_model::refusal::{Refusal, Status};
 use aos_model::state::{Effects, SessionRecord, SessionState, decode_session, session_key};
 use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Manifests, Reader, SqliteJournal, Swept};
 
@@ -171,6 +171,15 @@ impl Host {
     /// Ends what still runs, for a daemon that is about to end itself.
     pub fn retire(&self) {
         self.executor.retire();
+    }
+
+    /// Ends the commands of one tool call, and nothing else of its session. Says how many were running.
+    pub fn cancel(&self, session_id: &str, tool_call_id: &str) -> Result<usize, Refusal> {
+        let live = session::seat(self, session_id)?;
+        Ok(live
+            .outfit
+            .running
+            .cancel(tool_call_id, std::time::Duration::from_nanos(session::GRACE_NS_DEFAULT)))
     }
 
     /// Finds out what the machine can do for commands, so that the first session need not wait for it; and the processes

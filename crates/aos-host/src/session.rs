@@ -241,7 +241,7 @@ pub(crate) fn list(host: &Host) -> Result<Done, Refusal> {
 }
 
 /// Between asking commands to end and killing them.
-const GRACE_NS_DEFAULT: u64 = 2_000_000_000;
+pub(crate) const GRACE_NS_DEFAULT: u64 = 2_000_000_000;
 
 /// `host.session.signal`.
 pub(crate) fn signal(host: &Host, request: &SessionSignal) -> Result<Done, Refusal> {

@@ -143,6 +143,22 @@ impl Host {
         Answer { turn: ticket.map(|ticket| Turn { _ticket: ticket }), ..answer }
     }
 
+    /// What capability and policy would say of an effect, by the stages that will say it. Nothing is done or written.
+    pub fn foresee(&self, kind: &str, params: &str) -> Result<Vec<Warning>, Refusal> {
+        let request = match Request::parse(kind, params) {
+            Err(Unparsed::Syntax(why)) => return Err(Refusal::new(Code::InvalidParams, why)),
+            Err(Unparsed::Refused(refusal)) => return Err(refusal),
+            Ok(request) => request,
+        };
+        if matches!(request, Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_)) {
+            return Ok(Vec::new());
+        }
+        let live = session::seat(self, request.session_id().unwrap_or_default())?;
+        let capped: Capped = operation::cap(self, &live, request)?;
+        let ruled: Ruled = rule::judge(capped)?;
+        Ok(ruled.warnings)
+    }
+
     fn seat(&self, request: Request) -> Result<Seated, Refusal> {
         if matches!(request, Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_)) {
             return Ok(Seated::Outside(request));

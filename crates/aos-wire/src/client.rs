@@ -60,6 +60,13 @@ impl Client {
         Client { reader: BufReader::new(stream), next_id: 1 }
     }
 
+    /// Whether the daemon is still at the other end; it says nothing unasked, so anything to read is its end.
+    pub fn is_connected(&self) -> bool {
+        let mut fds = [rustix::event::PollFd::new(self.reader.get_ref(), rustix::event::PollFlags::IN)];
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.reader.buffer().is_empty() && matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(0))
+    }
+
     /// Sends `params` (JSON) to `method` and waits for the result (JSON).
     pub fn call(&mut self, method: &str, params: &str) -> Result<String, ClientError> {
         self.watch(method, params, &mut |_| {})
@@ -127,4 +134,13 @@ pub fn effect_call(kind: &str, params: &str, tool_call: Option<&str>, turn: Opti
     }
     call.push('}');
     call
+}
+
+/// A new id for a tool call, for doors whose callers bring none.
+pub fn new_tool_call_id() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let mut random = [0; 8];
+    // Without randomness the time alone tells calls apart.
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+    aos_model::id::make(aos_model::id::TOOL_CALL, since.as_nanos() as u64, u64::from_ne_bytes(random))
 }

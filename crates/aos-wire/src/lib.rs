@@ -1,13 +1,16 @@
 //! The doors: what programs say to `aos` and what it says back. They translate; they never act by themselves.
 
 mod client;
+pub mod mcp;
 mod out;
 mod peer;
+mod questions;
 mod rpc;
 mod server;
 mod socket;
+pub mod tools;
 
-pub use client::{Client, ClientError, Progress, effect_call};
+pub use client::{Client, ClientError, Progress, effect_call, new_tool_call_id};
 pub use rpc::ErrorCode;
 pub use server::{Control, Server};
 pub use socket::{bind, connect};

@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 
 use crate::out::{Out, Spoken};
 use crate::peer::may_speak;
+use crate::questions;
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, Wrong};
 
 /// How long a long line waits for others to be answered before it is refused.
@@ -258,6 +259,9 @@ impl Connection {
             "store.gc" => Ok(self.sweep()),
             "session.history" => self.history(message.params),
             "session.diff" => self.diff(message.params),
+            "effect.foresee" => questions::foresee(&self.server.host, message.params),
+            "blob.read" => questions::read_blob(&self.server.host, message.params),
+            "exec.cancel" => questions::cancel(&self.server.host, message.params),
             "daemon.status" => Ok(self.server.control.status()),
             "daemon.stop" => {
                 self.server.control.stop();
@@ -355,7 +359,7 @@ fn spoken(id: Option<&RawValue>, answer: Answer) -> Option<Spoken> {
     id.map(|id| Spoken { answer: rpc::result(id, &answer.receipt), turn: answer.turn })
 }
 
-fn refused(refusal: Refusal) -> String {
+pub(crate) fn refused(refusal: Refusal) -> String {
     aos_model::receipt::Receipt::refusal(refusal).to_json()
 }
 

@@ -1,11 +1,15 @@
 //! What can be typed, and where it goes.
 
+mod models;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::{Exit, commands, daemon, demo};
+
+pub(crate) use models::{Agent, Mcp, ProfileName, Setup, Tool, ToolCall};
 
 /// The layer between AI agents and your machine: sessions with hard limits, file tools inside them, one policy that is
 /// shown and enforced, and a journal from which everything is explained and replayed.
@@ -38,6 +42,13 @@ enum Command {
     /// Show, commit or discard what waits in a staged session
     #[command(subcommand)]
     Stage(Stage),
+    /// The tools for models: their schemas, one call as a model would get it, the page that teaches them
+    #[command(subcommand)]
+    Tool(Tool),
+    /// Serve the tools to an agent over the Model Context Protocol, on standard streams or HTTP
+    Mcp(Mcp),
+    /// Show, or write, the configuration that lets an agent use `aos mcp`
+    Setup(Setup),
     /// Ask what policy says about a path or a command, or why an entry was answered as it was
     #[command(subcommand)]
     Policy(Policy),
@@ -371,6 +382,9 @@ pub fn main() -> ExitCode {
         Command::History(history) => commands::undo::history(&history),
         Command::Diff(diff) => commands::undo::diff(&diff),
         Command::Stage(stage) => commands::stage::run(&stage),
+        Command::Tool(tool) => commands::tool::run(&tool),
+        Command::Mcp(mcp) => commands::mcp::run(&mcp),
+        Command::Setup(setup) => commands::setup::run(&setup),
         Command::Policy(policy) => commands::policy::run(policy),
         Command::Log(log) => commands::log::run(&log),
         Command::Show { seq } => commands::log::show(seq),

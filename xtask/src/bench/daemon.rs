@@ -22,7 +22,7 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(crate) struct Daemon {
     socket: PathBuf,
-    _running: Running,
+    running: Running,
 }
 
 impl Daemon {
@@ -31,7 +31,14 @@ impl Daemon {
         let mut command = Command::new(build()?.join("aosd"));
         command.args(["--durability", durability]).env("AOS_HOME", home).stdin(Stdio::null());
         let running = Running(command.spawn()?);
-        Ok(Daemon { socket: home.join("run/aosd.sock"), _running: running })
+        Ok(Daemon { socket: home.join("run/aosd.sock"), running })
+    }
+
+    /// Resident memory, in MB.
+    pub(crate) fn resident_mb(&self) -> anyhow::Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.0.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
     }
 
     /// A connection with a session of its own.

@@ -4,6 +4,7 @@ mod apply_patch;
 mod commands;
 mod daemon;
 mod in_process;
+mod mcp;
 pub(crate) mod mini_host;
 mod peers;
 mod power;
@@ -31,6 +32,7 @@ const SECTIONS: &[(&str, &str, Run)] = &[
     ("commands", "4. Commands", commands::run),
     ("undo", "5. Undo", undo::run),
     ("vfs", "6. Virtual trees", vfs::run),
+    ("mcp", "7. MCP", mcp::run),
     ("patch", "8. apply_patch", apply_patch::run),
 ];
 

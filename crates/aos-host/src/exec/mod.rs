@@ -158,7 +158,9 @@ pub(crate) fn run(
     let running = Running::new(line, order.walls.namespaces.is_some()).map_err(not_started)?;
     let running = Arc::new(running);
     // Listed before it starts: who closes the session or interrupts its commands reaches it from its first moment.
-    let Some(_listed) = live.outfit.running.list(&running) else { return Err(live.closed().into()) };
+    let Some(_listed) = live.outfit.running.list(tool_call_id, &running) else {
+        return Err(live.closed().into());
+    };
     let [stdout, stderr] =
         launch(host, &order, their_line, command.stdin.as_ref(), &groups).map_err(not_started)?;
     let wait = Wait {

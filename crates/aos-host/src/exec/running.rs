@@ -87,7 +87,8 @@ pub(crate) struct RunningSet {
 
 #[derive(Debug, Default)]
 struct Set {
-    running: Vec<Arc<Running>>,
+    /// Each beside the tool call that it belongs to.
+    running: Vec<(String, Arc<Running>)>,
     closed: bool,
 }
 
@@ -100,12 +101,12 @@ pub(super) struct Listed<'a> {
 
 impl RunningSet {
     /// Lists a command, unless the session is being closed: then nothing new starts.
-    pub(super) fn list(&self, running: &Arc<Running>) -> Option<Listed<'_>> {
+    pub(super) fn list(&self, tool_call_id: &str, running: &Arc<Running>) -> Option<Listed<'_>> {
         let mut all = self.all.lock().expect("BUG: nobody panics here");
         if all.closed {
             return None;
         }
-        all.running.push(running.clone());
+        all.running.push((tool_call_id.to_owned(), running.clone()));
         Some(Listed { set: self, running: running.clone() })
     }
 
@@ -128,13 +129,20 @@ impl RunningSet {
     fn current(&self, close: bool) -> Vec<Arc<Running>> {
         let mut all = self.all.lock().expect("BUG: nobody panics here");
         all.closed |= close;
-        all.running.clone()
+        all.running.iter().map(|(_, running)| running.clone()).collect()
+    }
+
+    /// Ends the commands of one tool call and says how many there were.
+    pub(crate) fn cancel(&self, tool_call_id: &str, grace: Duration) -> usize {
+        let all = self.all.lock().expect("BUG: nobody panics here").running.clone();
+        let its = all.iter().filter(|(id, _)| id == tool_call_id);
+        its.map(|(_, running)| running.terminate(grace)).count()
     }
 }
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
         let mut all = self.set.all.lock().expect("BUG: nobody panics here");
-        all.running.retain(|running| !Arc::ptr_eq(running, &self.running));
+        all.running.retain(|(_, running)| !Arc::ptr_eq(running, &self.running));
     }
 }

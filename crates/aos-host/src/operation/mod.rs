@@ -286,7 +286,7 @@ pub(crate) fn read_whole(place: &Place, file: &Source, size: u64) -> Result<Vec<
 }
 
 /// Whether a session may use a blob: one that the operator put, or that a receipt of its own named.
-fn may_name(host: &Host, live: &Live, blob_ref: &str) -> Result<bool, Refusal> {
+pub(crate) fn may_name(host: &Host, live: &Live, blob_ref: &str) -> Result<bool, Refusal> {
     for session in [None, Some(live.id.as_str())] {
         if host.journal.state(&blob_key(session, blob_ref))?.is_some() {
             return Ok(true);

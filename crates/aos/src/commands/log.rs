@@ -40,6 +40,28 @@ pub(crate) fn run(log: &Log) -> anyhow::Result<Exit> {
     }
 }
 
+/// The newest entries of one session, for whoever may see only that one.
+pub(crate) fn of_session(session: &str) -> anyhow::Result<String> {
+    const ENTRIES_MAX: usize = 200;
+    let log = Log { session: Some(session.to_owned()), json: false, follow: false };
+    let mut lines = std::collections::VecDeque::new();
+    let mut failed = None;
+    Reader::open(&home::path()?)?.entries(0, |row| {
+        let mut shown = anstream::StripStream::new(Vec::new());
+        failed = line(&mut shown, row, &log).err();
+        // Entries of other sessions leave no line.
+        lines.extend(Some(shown.into_inner()).filter(|line| !line.is_empty()));
+        if lines.len() > ENTRIES_MAX {
+            lines.pop_front();
+        }
+        Ok(failed.is_none())
+    })?;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(lines.iter().map(|line| String::from_utf8_lossy(line)).collect()),
+    }
+}
+
 fn line(out: &mut impl std::io::Write, row: &Row, log: &Log) -> anyhow::Result<()> {
     let entry = row.entry()?;
     if log.session.is_some() && log.session.as_deref() != entry.session_id.as_deref() {

@@ -7,10 +7,13 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod log;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod session;
 pub(crate) mod stage;
+pub(crate) mod setup;
+pub(crate) mod tool;
 pub(crate) mod undo;
 
 use std::path::Path;

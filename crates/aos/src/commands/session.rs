@@ -83,7 +83,7 @@ fn finish(kind: &str, receipt: &Value) -> anyhow::Result<Exit> {
     bail!("{}", complaint(receipt))
 }
 
-fn sessions() -> anyhow::Result<Vec<Value>> {
+pub(crate) fn sessions() -> anyhow::Result<Vec<Value>> {
     let receipt = effect(&mut daemon()?, "host.session.list", &json!({}))?;
     match receipt.get("sessions").and_then(Value::as_array) {
         Some(sessions) => Ok(sessions.clone()),

@@ -233,6 +233,11 @@ impl World {
         self.client().effect("host.session.open", params)
     }
 
+    /// Something that came out of another door, to be searched for the canary too.
+    pub fn heard(&self, answer: String) {
+        self.answers.lock().unwrap().push(answer);
+    }
+
     /// The client program on this home, with its exit code and output.
     pub fn aos(&self, arguments: &[&str]) -> (i32, String, String) {
         let output = Command::new(AOS)
@@ -655,7 +660,7 @@ impl Agent {
 
 /// What a later part of the product brings. Each of these is switched on here and nowhere else.
 pub const LATER_RESTORE: bool = true; // part C: host.fs.restore, host.fs.snapshot
-pub const LATER_TOOL: bool = false; // part E: aos tool call
+pub const LATER_TOOL: bool = true; // part E: aos tool call
 
 /// Descriptors that may come on top by and by: SQLite opens its files once more when it first checkpoints, and a
 /// session its folder of pre-images when it first changes something.

@@ -11,9 +11,18 @@ use crate::bench::report::Sample;
 use crate::bench::small_files::Contender;
 use crate::bench::task::{Kind, Task, content, mark};
 
+/// How a server's tools are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// That of the two file servers.
+    Filesystem,
+    Ours,
+}
+
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     name: String,
+    dialect: Dialect,
     root: PathBuf,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -23,14 +32,19 @@ pub(super) struct Server {
 
 impl Server {
     /// `command` gets the folder it may work in as its last argument.
-    pub(super) fn start(name: String, mut command: Command, root: &Path) -> anyhow::Result<Server> {
+    pub(crate) fn start(
+        name: String,
+        dialect: Dialect,
+        mut command: Command,
+        root: &Path,
+    ) -> anyhow::Result<Server> {
         // Without this a server may take the folder and the path for different places.
         let root = root.canonicalize()?;
         command.arg(&root).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let to = child.stdin.take().expect("BUG: piped above");
         let from = BufReader::with_capacity(64 << 10, child.stdout.take().expect("BUG: piped above"));
-        let mut server = Server { name, root, to, from, next: 0, _running: Running(child) };
+        let mut server = Server { name, dialect, root, to, from, next: 0, _running: Running(child) };
         let hello = json!({
             "protocolVersion": "2025-06-18",
             "capabilities": {},
@@ -65,8 +79,11 @@ impl Server {
         }
     }
 
-    /// Both servers use the same words.
     fn arguments(&self, task: &Task, call: usize) -> (&'static str, Value) {
+        if self.dialect == Dialect::Ours {
+            return our_arguments(task, call);
+        }
+        // Both file servers use the same words.
         let path = self.root.join(task.file());
         match task.kind {
             Kind::Read | Kind::Head => ("read_text_file", json!({ "path": path })),
@@ -75,6 +92,33 @@ impl Server {
                 let edit = json!({ "oldText": mark(call), "newText": mark(call + 1) });
                 ("edit_file", json!({ "path": path, "edits": [edit] }))
             }
+        }
+    }
+
+    /// Calls a tool; an answer that is no success is an error.
+    pub(crate) fn call(
+        &mut self,
+        tool: &str,
+        arguments: &Value,
+        sample: &mut Sample,
+    ) -> anyhow::Result<Value> {
+        let (request, answered_by) =
+            self.request("tools/call", &json!({ "name": tool, "arguments": arguments }));
+        let answer = sample.time(|| self.exchange(&request, &answered_by))?;
+        let mut answer: Value = serde_json::from_str(&answer)?;
+        let succeeded = answer["result"]["content"].is_array() && answer["result"]["isError"] != true;
+        anyhow::ensure!(succeeded, "{tool} failed: {answer}");
+        Ok(answer["result"].take())
+    }
+}
+
+fn our_arguments(task: &Task, call: usize) -> (&'static str, Value) {
+    let path = task.file();
+    match task.kind {
+        Kind::Read | Kind::Head => ("read_file", json!({ "path": path })),
+        Kind::Write => ("write_file", json!({ "path": path, "content": content(task.size, call + 1) })),
+        Kind::Edit => {
+            ("edit_file", json!({ "path": path, "old_string": mark(call), "new_string": mark(call + 1) }))
         }
     }
 }
@@ -100,12 +144,7 @@ impl Contender for Server {
     ) -> anyhow::Result<()> {
         for call in calls {
             let (tool, arguments) = self.arguments(task, call);
-            let (request, answered_by) =
-                self.request("tools/call", &json!({ "name": tool, "arguments": arguments }));
-            let answer = sample.time(|| self.exchange(&request, &answered_by))?;
-            let answer: Value = serde_json::from_str(&answer)?;
-            let succeeded = answer["result"]["content"].is_array() && answer["result"]["isError"] != true;
-            anyhow::ensure!(succeeded, "{tool} failed: {answer}");
+            self.call(tool, &arguments, sample)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The peers of section 1: other file servers, set up by the bench itself in a folder of its own.
 
 mod deepagents;
-mod mcp;
+pub(crate) mod mcp;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use super::daemon::target_dir;
 use super::report::Report;
 use super::small_files::Contender;
+use mcp::{Dialect, Server};
 
 /// What the peers are called; their versions stand behind.
 pub(crate) struct Peer;
@@ -41,9 +42,30 @@ pub(crate) fn start(dir: &Path, report: &mut Report) -> anyhow::Result<Vec<Box<d
     Ok(peers)
 }
 
+/// The peers that speak MCP; those that cannot be had are named in the report.
+pub(crate) fn start_mcp(dir: &Path, report: &mut Report) -> anyhow::Result<Vec<Server>> {
+    let cache = target_dir()?.join("bench-peers");
+    std::fs::create_dir_all(&cache)?;
+    let mut peers = Vec::new();
+    for (name, start) in [(Peer::NODE, node_server as StartMcp), (Peer::RUST, rust_server)] {
+        let root = dir.join(name);
+        std::fs::create_dir(&root)?;
+        match start(&cache, &root) {
+            Ok(peer) => peers.push(peer),
+            Err(why) => report.leave_out(name, &why),
+        }
+    }
+    Ok(peers)
+}
+
+type StartMcp = fn(&Path, &Path) -> anyhow::Result<Server>;
 type Start = fn(&Path, &Path) -> anyhow::Result<Box<dyn Contender>>;
 
 fn node(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
+    Ok(Box::new(node_server(cache, root)?))
+}
+
+fn node_server(cache: &Path, root: &Path) -> anyhow::Result<Server> {
     let folder = cache.join("node");
     let program = folder.join("node_modules/.bin/mcp-server-filesystem");
     if !program.exists() {
@@ -55,10 +77,14 @@ fn node(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
     let package = folder.join("node_modules/@modelcontextprotocol/server-filesystem/package.json");
     let package: serde_json::Value = serde_json::from_slice(&std::fs::read(package)?)?;
     let name = format!("{} {}", Peer::NODE, package["version"].as_str().unwrap_or_default());
-    Ok(Box::new(mcp::Server::start(name, Command::new(program), root)?))
+    Server::start(name, Dialect::Filesystem, Command::new(program), root)
 }
 
 fn rust(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
+    Ok(Box::new(rust_server(cache, root)?))
+}
+
+fn rust_server(cache: &Path, root: &Path) -> anyhow::Result<Server> {
     let folder = cache.join("rust");
     let program = folder.join("bin/rust-mcp-filesystem");
     if !program.exists() {
@@ -72,7 +98,7 @@ fn rust(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
     let name = String::from_utf8_lossy(&version).trim().to_owned();
     let mut command = Command::new(program);
     command.arg("--allow-write");
-    Ok(Box::new(mcp::Server::start(name, command, root)?))
+    Server::start(name, Dialect::Filesystem, command, root)
 }
 
 fn python(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {

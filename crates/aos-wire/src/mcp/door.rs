@@ -1,0 +1,191 @@
+//! What the door holds: its sessions, its connections to the daemon, and what it remembers between calls.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::client::{Client, Progress, new_tool_call_id};
+use crate::tools::{self, Desk, Memory, Mount, Outcome, Profile, Tool};
+
+/// What the program behind the door provides: the way to the daemon, and the record for people.
+pub trait Record: Send + Sync {
+    fn connect(&self) -> Result<Client, String>;
+    /// The journal of one session, one line an entry, the newest last.
+    fn journal(&self, session: &str) -> Result<String, String>;
+}
+
+/// A session that the door serves.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    pub session: String,
+    pub staged: bool,
+    pub virtual_tree: bool,
+    pub mounts: Vec<Mount>,
+}
+
+/// The door. Clones share everything.
+#[derive(Clone)]
+pub struct Door {
+    pub(super) shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    pub(super) record: Box<dyn Record>,
+    /// The first is the one that calls mean when they name none.
+    pub(super) places: Vec<Place>,
+    pub(super) profile: Profile,
+    memory: Memory,
+    idle: Mutex<Vec<Client>>,
+    running: Mutex<HashSet<(String, String)>>,
+    /// Warnings that the person does not want to be asked about again.
+    pub(super) accepted: Mutex<HashSet<String>>,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door").field("places", &self.shared.places).finish_non_exhaustive()
+    }
+}
+
+/// Connections that wait for the next call.
+const IDLE_MAX: usize = 16;
+
+/// A call that is about to be made.
+pub(super) struct Order {
+    pub(super) tool: Tool,
+    pub(super) session: String,
+    pub(super) tool_call: String,
+    pub(super) arguments: Map<String, Value>,
+}
+
+impl Door {
+    /// `places` is not empty; the first is the default.
+    pub fn new(record: Box<dyn Record>, places: Vec<Place>, profile: Profile) -> Door {
+        assert!(!places.is_empty(), "BUG: a door without a session");
+        let shared = Shared {
+            record,
+            places,
+            profile,
+            memory: Memory::default(),
+            idle: Mutex::default(),
+            running: Mutex::default(),
+            accepted: Mutex::default(),
+        };
+        Door { shared: Arc::new(shared) }
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.shared.places[0]
+    }
+
+    pub(super) fn tools(&self) -> Vec<Tool> {
+        let staged = self.shared.places.iter().any(|place| place.staged);
+        tools::tools(self.shared.profile, staged)
+    }
+
+    /// Takes the session handle out of a call. Only sessions that the operator gave this door can be named: a handle
+    /// is no way to somebody else's.
+    pub(super) fn order(&self, tool: Tool, mut arguments: Map<String, Value>) -> Result<Order, Outcome> {
+        let session = match arguments.remove("session") {
+            None | Some(Value::Null) => self.place().session.clone(),
+            Some(Value::String(named)) if self.shared.places.iter().any(|place| place.session == named) => {
+                named
+            }
+            Some(_) => {
+                let known: Vec<&str> =
+                    self.shared.places.iter().map(|place| place.session.as_str()).collect();
+                return Err(tools::refused(
+                    "invalid_params",
+                    &format!(
+                        "this server has no such session; leave `session` out, or name one of {}",
+                        known.join(", ")
+                    ),
+                ));
+            }
+        };
+        Ok(Order { tool, session, tool_call: new_tool_call_id(), arguments })
+    }
+
+    /// Calls a tool and waits for it.
+    pub(super) fn call(&self, order: &Order, watch: &mut dyn FnMut(Progress)) -> Outcome {
+        let mut client = match self.client() {
+            Ok(client) => client,
+            Err(why) => return tools::refused("daemon_gone", &why),
+        };
+        let key = (order.session.clone(), order.tool_call.clone());
+        let runs = order.tool.runs_commands();
+        if runs {
+            self.running().insert(key.clone());
+        }
+        let mut desk = Desk {
+            client: &mut client,
+            session: &order.session,
+            tool_call: &order.tool_call,
+            memory: &self.shared.memory,
+            watch,
+        };
+        let mut outcome = tools::call(&mut desk, &order.tool, order.arguments.clone());
+        if runs {
+            self.running().remove(&key);
+        }
+        if outcome.fields.get("error_code").is_none_or(|code| code != "daemon_gone") {
+            self.put_back(client);
+        }
+        outcome.fields.insert("session".into(), json!(order.session));
+        outcome
+    }
+
+    /// One question on any connection. A connection that broke while nobody used it is replaced once.
+    pub(super) fn question(&self, method: &str, params: &Value) -> Result<Value, String> {
+        let mut client = self.client()?;
+        let answer = client.call(method, &params.to_string()).map_err(|why| why.to_string())?;
+        self.put_back(client);
+        serde_json::from_str(&answer).map_err(|why| why.to_string())
+    }
+
+    fn client(&self) -> Result<Client, String> {
+        let idle = self.shared.idle.lock().expect("BUG: nobody panics here").pop();
+        match idle {
+            Some(client) if client.is_connected() => Ok(client),
+            // The daemon was restarted: its sessions are still there.
+            _ => self.shared.record.connect(),
+        }
+    }
+
+    fn put_back(&self, client: Client) {
+        let mut idle = self.shared.idle.lock().expect("BUG: nobody panics here");
+        if idle.len() < IDLE_MAX {
+            idle.push(client);
+        }
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, HashSet<(String, String)>> {
+        self.shared.running.lock().expect("BUG: nobody panics here")
+    }
+
+    /// Ends one command. It may not have started yet, so this asks until the call is `over`.
+    pub(super) fn cancel(&self, session: &str, tool_call: &str, over: &AtomicBool) {
+        const PAUSE: Duration = Duration::from_millis(20);
+        const TRIES: usize = 500;
+        let params = json!({ "session_id": session, "tool_call_id": tool_call });
+        for _ in 0..TRIES {
+            let ended = self.question("exec.cancel", &params).is_ok_and(|answer| answer["ended"] != 0);
+            if ended || over.load(Ordering::Acquire) {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// The client is gone: nobody waits for its commands any more.
+    pub fn end_commands(&self) {
+        let running: Vec<_> = self.running().drain().collect();
+        for (session, tool_call) in running {
+            let params = json!({ "session_id": session, "tool_call_id": tool_call });
+            let _ = self.question("exec.cancel", &params);
+        }
+    }
+}

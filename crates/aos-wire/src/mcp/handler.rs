@@ -1,0 +1,199 @@
+//! The protocol's methods, each a line or two to the door.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ProgressToken, ReadResourceRequestParams, ReadResourceResponse, Resource,
+    ServerCapabilities, ServerConfig, Tool as Described, ToolAnnotations,
+};
+use rmcp::service::{Peer, RequestContext};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use super::ask::Consent;
+use super::door::{Door, Order};
+use super::resources;
+use crate::client::Progress;
+use crate::tools::{Outcome, Tool, prompt};
+
+impl ServerHandler for Door {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        let place = self.place();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("aos", env!("CARGO_PKG_VERSION")))
+            .with_instructions(prompt(self.shared.profile, place.virtual_tree, &place.mounts))
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.tools().iter().map(described).collect()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(tool) = self.tools().into_iter().find(|tool| tool.name == request.name) else {
+            let name = aos_model::text::escape(&request.name.chars().take(100).collect::<String>());
+            return Err(ErrorData::invalid_params(
+                format!("unknown tool `{name}`; tools/list names them"),
+                None,
+            ));
+        };
+        let order = match self.order(tool, request.arguments.unwrap_or_default()) {
+            Ok(order) => order,
+            Err(outcome) => return Ok(result(outcome).into()),
+        };
+        match self.consent(&order, request.input_responses.as_ref(), &context).await {
+            Consent::Given => {}
+            Consent::Refused(outcome) => return Ok(result(outcome).into()),
+            Consent::Asked(question) => return Ok(question.into()),
+        }
+        // What is answered in microseconds is not worth waking a thread for, and never waits for others.
+        if order.tool.hints.read_only && order.tool.is_quick() {
+            return Ok(result(self.call(&order, &mut |_| {})).into());
+        }
+        Ok(result(self.call_apart(order, &context).await).into())
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(ListResourcesResult::with_all_items(resources::listed()))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let (door, uri) = (self.clone(), request.uri);
+        let read = tokio::task::spawn_blocking(move || resources::read(&door, &uri)).await;
+        read.map_err(|why| ErrorData::internal_error(why.to_string(), None))?.map(Into::into)
+    }
+}
+
+impl Door {
+    /// Calls a tool on a thread beside: tells progress, and ends the command when the call is cancelled.
+    async fn call_apart(&self, order: Order, context: &RequestContext<RoleServer>) -> Outcome {
+        let order = Arc::new(order);
+        let over = Arc::new(AtomicBool::new(false));
+        let (tell, told) = mpsc::channel(PROGRESS_WAITING_MAX);
+        let (door, theirs, done) = (self.clone(), order.clone(), over.clone());
+        let mut work = tokio::task::spawn_blocking(move || {
+            let outcome = door.call(&theirs, &mut |progress| {
+                // A client that does not read hears less; the result has everything.
+                let _ = tell.try_send(progress);
+            });
+            done.store(true, Ordering::Release);
+            outcome
+        });
+        let token = context.meta.get_progress_token().filter(|_| order.tool.runs_commands());
+        let telling = tokio::spawn(tell_progress(context.peer.clone(), token, told));
+        let joined = tokio::select! {
+            joined = &mut work => joined,
+            () = context.ct.cancelled(), if order.tool.runs_commands() => {
+                let (door, order) = (self.clone(), order.clone());
+                drop(tokio::task::spawn_blocking(move || door.cancel(&order.session, &order.tool_call, &over)));
+                work.await
+            }
+        };
+        // What was told last comes before the answer.
+        let _ = telling.await;
+        joined.unwrap_or_else(|why| crate::tools::refused("internal", &format!("the call broke: {why}")))
+    }
+}
+
+/// How often a client hears of a command, and how long it may hear nothing.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
+const PROGRESS_SILENCE: Duration = Duration::from_secs(5);
+const PROGRESS_WAITING_MAX: usize = 16;
+
+/// Tells what a command wrote last, and that it still runs when it writes nothing. Progress counts seconds.
+async fn tell_progress(
+    peer: Peer<RoleServer>,
+    token: Option<ProgressToken>,
+    mut told: mpsc::Receiver<Progress>,
+) {
+    let Some(token) = token else {
+        while told.recv().await.is_some() {}
+        return;
+    };
+    let began = Instant::now();
+    let mut last_told: Option<Instant> = None;
+    loop {
+        let message = match tokio::time::timeout(PROGRESS_SILENCE, told.recv()).await {
+            Ok(None) => return,
+            Ok(Some(progress)) => last_line(&progress.bytes.0),
+            Err(_) => Some(format!("running for {} s", began.elapsed().as_secs())),
+        };
+        let is_due = last_told.is_none_or(|last| last.elapsed() >= PROGRESS_PAUSE);
+        let Some(message) = message.filter(|_| is_due) else { continue };
+        last_told = Some(Instant::now());
+        let param = ProgressNotificationParam::new(token.clone(), began.elapsed().as_secs_f64());
+        if peer.notify_progress(param.with_message(message)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn last_line(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    Some(aos_model::text::escape(&line.chars().take(200).collect::<String>()))
+}
+
+/// A tool in the protocol's words. Every tool takes a session handle.
+fn described(tool: &Tool) -> Described {
+    let mut schema = match tool.schema() {
+        Value::Object(schema) => schema,
+        _ => Map::new(),
+    };
+    if let Some(properties) = schema.get_mut("properties") {
+        properties["session"] = json!({
+            "type": "string",
+            "description": "Handle of one of this server's sessions. Leave it out for the usual one.",
+        });
+    }
+    let hints = tool.hints;
+    let annotations = ToolAnnotations::with_title(tool.title)
+        .read_only(hints.read_only)
+        .destructive(hints.destructive)
+        .idempotent(hints.idempotent)
+        .open_world(hints.open_world);
+    Described::new(tool.name, tool.description, schema).with_title(tool.title).with_annotations(annotations)
+}
+
+/// The text, and the same beside it for programs: some clients show a model only the one or the other.
+fn result(outcome: Outcome) -> CallToolResult {
+    let Outcome { text, failed, mut fields, blobs } = outcome;
+    fields.insert("text".into(), json!(text));
+    let mut content = vec![ContentBlock::text(text)];
+    for blob in blobs {
+        let link = Resource::new(resources::blob_uri(&blob), "the whole output").with_mime_type("text/plain");
+        content.push(ContentBlock::resource_link(link));
+    }
+    let mut result = if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
+    result.structured_content = Some(Value::Object(fields));
+    result
+}

@@ -1,0 +1,212 @@
+//! The `deepagents` profile: the virtual tree's tools in the words that existing users match on.
+
+use serde_json::json;
+
+use super::desk::{Desk, Receipt};
+use super::field::Arguments;
+use super::pages::{self, PAGE_LINES_MAX, Wanted};
+use super::{Failure, Told};
+
+const SEGMENTS_MAX: usize = 16;
+const SEGMENT_CHARS_MAX: usize = 80;
+const CONTENT_CHARS_MAX: usize = 48_000;
+/// A page has its limit in lines; this one only keeps memory bounded.
+const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Matches and paths of one call. The suite itself has no limit.
+const RESULTS_MAX: u64 = 10_000;
+
+const MISSING: &str = "File does not exist in the virtual filesystem.";
+
+/// A path of the tree: no leading slash, `` for the root.
+fn normal(raw: Option<&str>, field: &str, root_too: bool) -> Result<String, Failure> {
+    let text = raw.unwrap_or_default().trim();
+    if text.is_empty() && !root_too {
+        return Err(Failure::verbatim(format!("{field} must not be empty.")));
+    }
+    let segments: Vec<&str> = text.split('/').map(str::trim).filter(|segment| !segment.is_empty()).collect();
+    for segment in &segments {
+        let wrong = match *segment {
+            "." | ".." => "Path segments may not include '.' or '..'.",
+            segment if !segment.is_ascii() => "Path segment must be ASCII text.",
+            segment if segment.len() > SEGMENT_CHARS_MAX => "Path segments must be 80 characters or fewer.",
+            _ => continue,
+        };
+        return Err(Failure::verbatim(wrong));
+    }
+    if segments.len() > SEGMENTS_MAX {
+        return Err(Failure::verbatim("Path depth exceeds the allowed limit (16 segments)."));
+    }
+    if segments.is_empty() && !root_too {
+        return Err(Failure::verbatim(format!("{field} must reference a file or directory.")));
+    }
+    Ok(segments.join("/"))
+}
+
+/// The root is `/` to people and `.` to effects.
+fn shown(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}
+
+fn sent(path: &str) -> &str {
+    if path.is_empty() { "." } else { path }
+}
+
+/// The tree's own sentence for a failure that it has one for; for all others the effect's sentence.
+fn worded(failure: Failure, words: &[(&str, &str)]) -> Failure {
+    match words.iter().find(|(code, _)| *code == failure.code) {
+        Some((_, words)) => Failure { fields: failure.fields, ..Failure::verbatim(*words) },
+        None => failure,
+    }
+}
+
+/// `1 match`, `2 matches`.
+fn plural(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+fn lines_of(desk: &mut Desk<'_>, receipt: &Receipt, name: &str) -> Result<Vec<String>, Failure> {
+    let shown = desk.show(&receipt.0[name], PAGE_BYTES_MAX)?;
+    Ok(shown.text.lines().map(str::to_owned).collect())
+}
+
+fn with_lines(message: String, lines: &[String]) -> String {
+    if lines.is_empty() { message } else { format!("{message}\n{}", lines.join("\n")) }
+}
+
+pub(super) fn ls(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let path = normal(arguments.text("path"), "path", true)?;
+    let params = json!({ "session_id": desk.session, "path": sent(&path) });
+    let words =
+        [("path_not_found", MISSING), ("not_directory", "Cannot list a file path; provide a directory.")];
+    let receipt = desk.effect("host.fs.list_dir", &params).map_err(|failure| worded(failure, &words))?;
+    let entries = lines_of(desk, &receipt, "entries")?;
+    let folders = entries.iter().filter(|entry| entry.ends_with('/')).count();
+    let message = format!(
+        "Listed directory {} ({}, {}).",
+        shown(&path),
+        plural(folders, "subdir", "subdirs"),
+        plural(entries.len() - folders, "file", "files")
+    );
+    Ok(receipt.outcome(with_lines(message, &entries)))
+}
+
+pub(super) fn read(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let path = normal(arguments.text("file_path"), "file_path", false)?;
+    let (offset, limit) =
+        (arguments.count("offset").unwrap_or(0), arguments.count("limit").unwrap_or(PAGE_LINES_MAX as i64));
+    if offset < 0 {
+        return Err(Failure::verbatim("offset must be non-negative."));
+    }
+    if limit <= 0 {
+        return Err(Failure::verbatim("limit must be a positive integer."));
+    }
+    let wanted = Wanted {
+        offset: offset.unsigned_abs(),
+        limit: limit.unsigned_abs().min(PAGE_LINES_MAX),
+        budget_bytes: PAGE_BYTES_MAX,
+    };
+    let words = [("path_not_found", MISSING), ("is_directory", MISSING)];
+    let page = pages::read(desk, &path, wanted).map_err(|failure| worded(failure, &words))?;
+    let message = match page.lines {
+        0 => format!("Read file {path} (no lines returned)."),
+        _ => format!("Read file {path} (lines {}-{}).", page.start + 1, page.end()),
+    };
+    let text = format!("{message}\n{}", page.numbered);
+    Ok(page.outcome(text.trim_end_matches('\n').to_owned()))
+}
+
+pub(super) fn write(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let path = normal(arguments.text("file_path"), "file_path", false)?;
+    let content = arguments.text("content").unwrap_or_default();
+    if content.chars().count() > CONTENT_CHARS_MAX {
+        return Err(Failure::verbatim("Content exceeds maximum length of 48,000 characters."));
+    }
+    let params = json!({
+        "session_id": desk.session, "path": path, "mode": "create_new", "create_parents": true,
+        "content": { "inline_text": { "text": content } },
+    });
+    let words = [("file_exists", "File already exists; use edit_file to modify existing content.")];
+    let receipt = desk.effect("host.fs.write_file", &params).map_err(|failure| worded(failure, &words))?;
+    Ok(receipt.outcome(format!("Created {path} ({} bytes).", content.len())))
+}
+
+/// Exact, or not at all: the effect itself would also forgive differences in white space.
+pub(super) fn edit(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let path = normal(arguments.text("file_path"), "file_path", false)?;
+    let (old, new) =
+        (arguments.text("old_string").unwrap_or_default(), arguments.text("new_string").unwrap_or_default());
+    if old.is_empty() {
+        return Err(Failure::verbatim("old_string must not be empty."));
+    }
+    if [old, new].iter().any(|text| text.chars().count() > CONTENT_CHARS_MAX) {
+        return Err(Failure::verbatim("Replacement strings must be 48,000 characters or fewer."));
+    }
+    let words = [("path_not_found", MISSING), ("is_directory", MISSING)];
+    let text = pages::whole(desk, &path, aos_model::limits::EDIT_FILE_BYTES_MAX)
+        .map_err(|failure| worded(failure, &words))?;
+    match text.matches(old).count() {
+        0 => return Err(Failure::verbatim("old_string not found in the target file.")),
+        1 => {}
+        _ if arguments.flag("replace_all") => {}
+        _ => {
+            let why = "old_string must match exactly once unless replace_all is true.";
+            return Err(Failure::verbatim(why));
+        }
+    }
+    let params = json!({
+        "session_id": desk.session, "path": path, "old_string": old, "new_string": new,
+        "replace_all": arguments.flag("replace_all"),
+        "expected_hash": aos_model::request::content_hash(text.as_bytes()),
+    });
+    let receipt = desk.effect("host.fs.edit_file", &params).map_err(|failure| worded(failure, &words))?;
+    let replaced = plural(receipt.number("replacements") as usize, "occurrence", "occurrences");
+    Ok(receipt.outcome(format!("Replaced {replaced} in {path}.")))
+}
+
+pub(super) fn glob(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let base = normal(arguments.text("path"), "path", true)?;
+    let pattern = arguments.text("pattern").unwrap_or_default().trim();
+    if pattern.is_empty() {
+        return Err(Failure::verbatim("Pattern must not be empty."));
+    }
+    let mut params = json!({ "session_id": desk.session, "path": sent(&base), "pattern": pattern });
+    params["max_results"] = json!(RESULTS_MAX);
+    let words = [("path_not_found", MISSING)];
+    let receipt = desk.effect("host.fs.glob", &params).map_err(|failure| worded(failure, &words))?;
+    let mut paths = lines_of(desk, &receipt, "paths")?;
+    paths.sort_unstable();
+    let found = plural(paths.len(), "match", "matches");
+    let message = format!("Found {found} under {} for pattern '{pattern}'.", shown(&base));
+    Ok(receipt.outcome(with_lines(message, &paths)))
+}
+
+pub(super) fn grep(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let base = normal(arguments.text("path"), "path", true)?;
+    let pattern = arguments.text("pattern").unwrap_or_default();
+    if pattern.is_empty() {
+        return Err(Failure::verbatim("Pattern must not be empty."));
+    }
+    let mut params = json!({ "session_id": desk.session, "path": sent(&base), "pattern": pattern });
+    params["max_results"] = json!(RESULTS_MAX);
+    if let Some(filter) = arguments.text("glob") {
+        params["glob_filter"] = json!(filter);
+    }
+    let words = [("path_not_found", MISSING)];
+    let receipt = desk.effect("host.fs.grep", &params).map_err(|failure| match failure.code.as_str() {
+        "invalid_regex" => Failure::verbatim(format!("Invalid regular expression: {}", failure.message)),
+        _ => worded(failure, &words),
+    })?;
+    let matches = lines_of(desk, &receipt, "matches")?;
+    let found = plural(matches.len(), "match", "matches");
+    Ok(receipt.outcome(with_lines(format!("Found {found} for pattern '{pattern}'."), &matches)))
+}
+
+pub(super) fn rm(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let path = normal(arguments.text("path"), "path", false)?;
+    let params = json!({ "session_id": desk.session, "path": path, "recursive": true });
+    let words = [("path_not_found", "No files matched the provided path.")];
+    let receipt = desk.effect("host.fs.remove", &params).map_err(|failure| worded(failure, &words))?;
+    let removed = plural(receipt.number("removed") as usize, "entry", "entries");
+    Ok(receipt.outcome(format!("Deleted {removed} under {path}.")))
+}

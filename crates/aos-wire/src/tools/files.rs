@@ -1,0 +1,154 @@
+//! The tools on single files and folders: reading by lines, writing, editing, patching, listing, looking, removing.
+
+use serde_json::{Value, json};
+
+use super::Told;
+use super::cut::BUDGET_BYTES;
+use super::desk::Desk;
+use super::field::Arguments;
+use super::pages::{self, PAGE_LINES_MAX, Wanted};
+use aos_model::text::count;
+
+pub(super) fn read(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let path = path_of(arguments);
+    let wanted = Wanted {
+        offset: arguments.count("offset").unwrap_or(0).unsigned_abs(),
+        limit: arguments.count("limit").map_or(PAGE_LINES_MAX, i64::unsigned_abs).min(PAGE_LINES_MAX),
+        budget_bytes: BUDGET_BYTES,
+    };
+    let mut page = pages::read(desk, path, wanted)?;
+    let mut text = std::mem::take(&mut page.numbered);
+    if page.lines == 0 {
+        text = match page.start {
+            0 => "(the file is empty)".to_owned(),
+            lines => format!("(nothing there: the file has {})", count(lines, "line")),
+        };
+    } else if page.more {
+        text.push_str(&format!(
+            "(lines {}-{} shown, the file goes on; continue with offset={})",
+            page.start + 1,
+            page.end(),
+            page.end()
+        ));
+    }
+    text.truncate(text.trim_end_matches('\n').len());
+    let mut outcome = page.outcome(text);
+    outcome.fields.insert("first_line".into(), json!(page.start + 1));
+    outcome.fields.insert("lines".into(), json!(page.lines));
+    outcome.fields.insert("truncated".into(), json!(page.more));
+    outcome.fields.remove("next_offset_bytes");
+    Ok(outcome)
+}
+
+fn path_of(arguments: &Arguments) -> &str {
+    arguments.text("path").unwrap_or(".")
+}
+
+pub(super) fn write_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+    let mut params = arguments.params(session, &["path", "mode", "executable"]);
+    params["content"] = json!({ "inline_text": { "text": arguments.text("content") } });
+    params["create_parents"] = arguments.get("create_parents").cloned().unwrap_or(json!(true));
+    ("host.fs.write_file", params)
+}
+
+pub(super) fn write(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = write_effect(desk.session, arguments);
+    let receipt = desk.effect(kind, &params)?;
+    let did = match (receipt.flag("created"), arguments.text("mode")) {
+        (true, _) => "Created",
+        (false, Some("append")) => "Appended to",
+        (false, _) => "Wrote",
+    };
+    let bytes = count(receipt.number("written_bytes"), "byte");
+    Ok(receipt.outcome(format!("{did} {} ({bytes}).", path_of(arguments))))
+}
+
+pub(super) fn edit_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+    let names = ["path", "old_string", "new_string", "replace_all", "edits"];
+    ("host.fs.edit_file", arguments.params(session, &names))
+}
+
+pub(super) fn edit(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let (kind, mut params) = edit_effect(desk.session, arguments);
+    params["with_diff"] = json!(true);
+    let receipt = desk.effect(kind, &params)?;
+    let (summary, diff) = (receipt.text("summary_text"), receipt.text("diff"));
+    Ok(receipt.outcome(with_diff(summary, diff)))
+}
+
+/// The summary and what changed, where that is short enough to help.
+fn with_diff(summary: &str, diff: &str) -> String {
+    const DIFF_BYTES_SHOWN: usize = 4_000;
+    let hunks = diff.find("@@").map(|start| diff[start..].trim_end());
+    match hunks {
+        Some(hunks) if hunks.len() <= DIFF_BYTES_SHOWN => format!("{summary}\n{hunks}"),
+        _ => summary.to_owned(),
+    }
+}
+
+pub(super) fn patch_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+    let mut params = arguments.params(session, &["dry_run"]);
+    params["patch"] = json!({ "inline_text": { "text": arguments.text("patch") } });
+    ("host.fs.apply_patch", params)
+}
+
+pub(super) fn patch(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = patch_effect(desk.session, arguments);
+    let receipt = desk.effect(kind, &params)?;
+    let mut text = receipt.text("summary_text").to_owned();
+    let changed = receipt.list("changed_paths");
+    if !changed.iter().all(|path| text.contains(path)) {
+        text.push_str(&format!("\n{}", changed.join("\n")));
+    }
+    Ok(receipt.outcome(text))
+}
+
+pub(super) fn list_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+    ("host.fs.list_dir", arguments.params(session, &["path", "max_results"]))
+}
+
+pub(super) fn list(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = list_effect(desk.session, arguments);
+    let receipt = desk.effect(kind, &params)?;
+    let shown = desk.show_whole(&receipt.0["entries"])?;
+    let mut text = shown.text.trim_end().to_owned();
+    if text.is_empty() {
+        text = "(the folder is empty)".to_owned();
+    } else if receipt.flag("truncated") {
+        text.push_str(&format!(
+            "\n(cut after {} entries; list a folder below, or use glob)",
+            receipt.number("count")
+        ));
+    }
+    let mut outcome = receipt.outcome(text);
+    outcome.blobs.extend(shown.blob);
+    Ok(outcome)
+}
+
+pub(super) fn stat_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+    ("host.fs.stat", arguments.params(session, &["path", "no_follow"]))
+}
+
+pub(super) fn stat(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = stat_effect(desk.session, arguments);
+    let receipt = desk.effect(kind, &params)?;
+    let kind = match receipt.text("kind") {
+        "dir" => "folder",
+        "symlink" => "link",
+        "other" => "special file",
+        kind => kind,
+    };
+    let (size, mode) = (count(receipt.number("size_bytes"), "byte"), receipt.number("mode"));
+    Ok(receipt.outcome(format!("{}: {kind}, {size}, mode {mode:o}", path_of(arguments))))
+}
+
+pub(super) fn remove_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+    ("host.fs.remove", arguments.params(session, &["path", "recursive"]))
+}
+
+pub(super) fn remove(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = remove_effect(desk.session, arguments);
+    let receipt = desk.effect(kind, &params)?;
+    let files = count(receipt.number("removed"), "file");
+    Ok(receipt.outcome(format!("Removed {} ({files}).", path_of(arguments))))
+}

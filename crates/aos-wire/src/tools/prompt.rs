@@ -1,0 +1,156 @@
+//! The page that teaches a model the tools: the nine points of the virtual tree's suite, and what is mounted.
+
+use serde::Deserialize;
+
+use super::catalog::Profile;
+
+/// A host folder that the operator put into the session's tree, as the model may see it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Mount {
+    pub mount_path: String,
+    /// What the operator lets be shown of where it comes from.
+    pub shown: String,
+    /// The top level, folders with a `/`.
+    #[serde(default)]
+    pub entries: Vec<String>,
+    /// How many entries are not named.
+    #[serde(default)]
+    pub more: u64,
+}
+
+/// Entries named of one mount.
+const ENTRIES_MAX: usize = 20;
+
+/// What differs between a real folder and a tree of its own.
+struct Ground {
+    starts: &'static str,
+    mirrored: &'static str,
+}
+
+/// The markdown for a session. `virtual_tree` is whether its tree lives apart from the machine's.
+pub fn prompt(profile: Profile, virtual_tree: bool, mounts: &[Mount]) -> String {
+    let names = Names::of(profile);
+    let ground = match virtual_tree {
+        true => Ground {
+            starts: "The virtual filesystem starts empty, aside from any host mounts that the operator configured",
+            mirrored: "Host mounts should stay focused",
+        },
+        false => Ground {
+            starts: "You work in a folder of the host, the workspace; paths are relative to it",
+            mirrored: "Keep copies focused",
+        },
+    };
+    let Names { list, write, edit, remove } = names;
+    let points = [
+        format!("{}. Create files with `{write}` and update them with `{edit}`.", ground.starts),
+        "Look at the appendix \"Configured host mounts\" first: it names the mirrored folders and their top level."
+            .to_owned(),
+        "Host mounts are configured before the session starts; you cannot import further host folders.".to_owned(),
+        format!("Explore with `{list}` and `glob` before you read or write; keep listings targeted."),
+        "Read with `read_file`; for large files use `offset` and `limit`, which count lines, instead of reading all."
+            .to_owned(),
+        format!(
+            "Apply edits with `{write}` (create) or `{edit}` (modify), concise and UTF-8 only; prefer whole files to \
+             many appends, unless you stream a log."
+        ),
+        format!("Remove what is stale with `{remove}`; folders go with everything in them, so check the path twice."),
+        "Find symbols with `grep` when the project grows; binary files are skipped.".to_owned(),
+        format!("Do not mirror large repositories or binary files. {}; the size limits still apply.", ground.mirrored),
+    ];
+    let mut page = String::from("## File tools\n\n");
+    for (number, point) in (1..).zip(points) {
+        page.push_str(&format!("{number}. {point}\n"));
+    }
+    if profile != Profile::Deepagents {
+        page.push_str(
+            "\nEvery change is recorded. `undo` takes back the last one, `history` lists them, `diff` shows one. What the \
+             session does not allow, no argument allows: tell the person instead of looking for a way around.\n",
+        );
+    }
+    page.push('\n');
+    page.push_str(&appendix(mounts));
+    page
+}
+
+/// What the tools are called.
+struct Names {
+    list: &'static str,
+    write: &'static str,
+    edit: &'static str,
+    remove: &'static str,
+}
+
+impl Names {
+    fn of(profile: Profile) -> Names {
+        let names = |list, edit, remove| Names { list, write: "write_file", edit, remove };
+        match profile {
+            Profile::Deepagents => names("ls", "edit_file", "rm"),
+            Profile::Openai => names("list_dir", "apply_patch", "remove"),
+            Profile::Anthropic | Profile::Gemini => names("list_dir", "edit_file", "remove"),
+        }
+    }
+}
+
+/// The appendix: each mount and its top level.
+pub fn appendix(mounts: &[Mount]) -> String {
+    let mut text = String::from("Configured host mounts:\n");
+    if mounts.is_empty() {
+        text.push_str("- none\n");
+    }
+    for mount in mounts {
+        let path = if mount.mount_path.is_empty() { "/" } else { mount.mount_path.as_str() };
+        let shown: Vec<String> =
+            mount.entries.iter().take(ENTRIES_MAX).map(|entry| format!("`{entry}`")).collect();
+        let more = mount.more + mount.entries.len().saturating_sub(ENTRIES_MAX) as u64;
+        let contents = match (shown.is_empty(), more) {
+            (true, 0) => "<empty>".to_owned(),
+            (_, 0) => shown.join(" "),
+            _ => format!("{} … (+{more} more)", shown.join(" ")),
+        };
+        text.push_str(&format!("- Host `{}` mounted at `{path}`.\n  Contents: {contents}\n", mount.shown));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(entries: &[&str], more: u64) -> Mount {
+        Mount {
+            mount_path: "docs".into(),
+            shown: "docs".into(),
+            entries: entries.iter().map(|entry| (*entry).to_owned()).collect(),
+            more,
+        }
+    }
+
+    #[test]
+    fn the_appendix_names_each_mount_and_its_top_level() {
+        assert_eq!(
+            appendix(&[mount(&["a/", "b.md"], 0), mount(&[], 0), mount(&["x"], 7)]),
+            "Configured host mounts:\n\
+             - Host `docs` mounted at `docs`.\n  Contents: `a/` `b.md`\n\
+             - Host `docs` mounted at `docs`.\n  Contents: <empty>\n\
+             - Host `docs` mounted at `docs`.\n  Contents: `x` … (+7 more)\n"
+        );
+        let many: Vec<String> = (0..25).map(|n| format!("f{n}")).collect();
+        let shown = appendix(&[Mount { entries: many, ..mount(&[], 0) }]);
+        assert!(shown.contains("`f19` … (+5 more)") && !shown.contains("f20"), "{shown}");
+    }
+
+    #[test]
+    fn each_profile_is_taught_nine_points_with_its_own_names() {
+        for profile in Profile::ALL {
+            let page = prompt(profile, true, &[]);
+            for number in 1..=9 {
+                assert!(page.contains(&format!("\n{number}. ")), "{page}");
+            }
+            let known: Vec<&str> = super::super::tools(profile, false).iter().map(|tool| tool.name).collect();
+            let named = page.split('`').skip(1).step_by(2);
+            for name in named.filter(|name| !["offset", "limit"].contains(name)) {
+                assert!(known.contains(&name), "{}: no tool `{name}`", profile.name());
+            }
+        }
+    }
+}

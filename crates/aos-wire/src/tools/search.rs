@@ -1,0 +1,51 @@
+//! The tools that search: by content, by name.
+
+use serde_json::Value;
+
+use super::Told;
+use super::desk::Desk;
+use super::field::Arguments;
+
+pub(super) fn grep_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+    const NAMES: [&str; 9] = [
+        "pattern",
+        "path",
+        "glob_filter",
+        "case_insensitive",
+        "fixed_strings",
+        "context_lines",
+        "files_only",
+        "include_ignored",
+        "max_results",
+    ];
+    ("host.fs.grep", arguments.params(session, &NAMES))
+}
+
+pub(super) fn grep(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = grep_effect(desk.session, arguments);
+    answer(desk, kind, &params, "matches")
+}
+
+pub(super) fn glob_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+    ("host.fs.glob", arguments.params(session, &["pattern", "path", "include_ignored", "max_results"]))
+}
+
+pub(super) fn glob(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = glob_effect(desk.session, arguments);
+    answer(desk, kind, &params, "paths")
+}
+
+fn answer(desk: &mut Desk<'_>, kind: &str, params: &Value, list: &str) -> Told {
+    let receipt = desk.effect(kind, params)?;
+    let shown = desk.show_whole(&receipt.0[list])?;
+    let mut text = shown.text.trim_end_matches('\n').to_owned();
+    let summary = receipt.text("summary_text");
+    if text.is_empty() {
+        text = summary.to_owned();
+    } else if receipt.flag("truncated") {
+        text.push_str(&format!("\n({summary}; there is more: narrow the search, or raise max_results)"));
+    }
+    let mut outcome = receipt.outcome(text);
+    outcome.blobs.extend(shown.blob);
+    Ok(outcome)
+}

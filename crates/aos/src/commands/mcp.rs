@@ -1,0 +1,160 @@
+//! `aos mcp`: the tools for any agent that speaks the Model Context Protocol.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, bail};
+use aos_wire::mcp::{Door, Gate, Place, Record, runtime, serve_http, serve_stdio};
+use aos_wire::{Client, tools};
+use serde_json::{Value, json};
+
+use super::{complaint, daemon, effect, log, policy_argument, read_text, session};
+use crate::Exit;
+use crate::cli::Mcp;
+use crate::connect;
+
+/// A session is kept this long, so that what an agent did can be undone after the agent has gone.
+const SESSION_TTL_NS: u64 = 7 * 24 * 3600 * 1_000_000_000;
+
+pub(crate) fn run(mcp: &Mcp) -> anyhow::Result<Exit> {
+    let mut places = Vec::new();
+    if mcp.session.is_empty() || mcp.opens_one() {
+        places.push(open(mcp)?);
+    }
+    places.extend(named(&mcp.session)?);
+    let door = Door::new(Box::new(Here), places, mcp.profile.into());
+    end_with_a_signal(door.clone())?;
+    match mcp.http {
+        None => serve_stdio(&door).context("the client's streams broke")?,
+        Some(address) => over_http(&door, address)?,
+    }
+    Ok(Exit::Success)
+}
+
+/// Who ends the server ends its commands: nobody would hear of them any more.
+fn end_with_a_signal(door: Door) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            door.end_commands();
+            std::process::exit(128 + signal);
+        }
+    })?;
+    Ok(())
+}
+
+impl Mcp {
+    fn opens_one(&self) -> bool {
+        self.root.is_some() || self.vfs || self.staged
+    }
+}
+
+/// The way to the daemon and to the record, for the door.
+struct Here;
+
+impl Record for Here {
+    fn connect(&self) -> Result<Client, String> {
+        connect::client().map_err(|why| format!("{why:#}"))
+    }
+
+    fn journal(&self, session: &str) -> Result<String, String> {
+        log::of_session(session).map_err(|why| format!("{why:#}"))
+    }
+}
+
+fn open(mcp: &Mcp) -> anyhow::Result<Place> {
+    let mut params = json!({
+        "target": target(mcp)?,
+        "labels": { "door": "mcp" },
+        "session_ttl_ns": SESSION_TTL_NS,
+    });
+    if let Some(file) = &mcp.capability {
+        params["capability"] = serde_json::from_str(&read_text(file)?)
+            .with_context(|| format!("{} is no JSON", file.display()))?;
+    }
+    if let Some(policy) = &mcp.policy {
+        params["policy"] = policy_argument(policy)?;
+    }
+    let receipt = effect(&mut daemon()?, "host.session.open", &params)?;
+    let Some(session) = receipt["session_id"].as_str() else { bail!("{}", complaint(&receipt)) };
+    // Only a tree of its own has mounts to be told of, and the record knows them.
+    match mcp.vfs {
+        true => Ok(named(&[session.to_owned()])?.remove(0)),
+        false => Ok(Place { session: session.to_owned(), staged: mcp.staged, ..Place::default() }),
+    }
+}
+
+fn target(mcp: &Mcp) -> anyhow::Result<Value> {
+    let root = mcp.root.clone().unwrap_or_else(|| ".".into());
+    let root = std::path::absolute(root).context("cannot make the folder absolute")?;
+    let root = root.to_str().context("the folder's name is no UTF-8; use `aos call` with `\\xNN`")?;
+    Ok(match (mcp.vfs, mcp.staged) {
+        (true, _) if mcp.root.is_some() => {
+            json!({ "vfs": { "allowed_roots": [root], "mounts": [{ "host_path": root }] } })
+        }
+        (true, _) => json!({ "vfs": {} }),
+        (false, true) => json!({ "staged": { "workdir": root } }),
+        (false, false) => json!({ "local": { "workdir": root } }),
+    })
+}
+
+/// Sessions that somebody opened before.
+fn named(sessions: &[String]) -> anyhow::Result<Vec<Place>> {
+    if sessions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let all = session::sessions()?;
+    let place = |id: &String| {
+        let record =
+            all.iter().find(|record| record["session_id"] == id.as_str() && record["state"] == "open");
+        let record = record.with_context(|| format!("there is no open session `{id}`"))?;
+        let mounts: Vec<tools::Mount> = record
+            .get("mounts")
+            .map(|mounts| serde_json::from_value(mounts.clone()))
+            .transpose()?
+            .unwrap_or_default();
+        Ok(Place {
+            session: id.clone(),
+            staged: record["target"].get("staged").is_some(),
+            virtual_tree: record["target"].get("vfs").is_some(),
+            mounts,
+        })
+    };
+    sessions.iter().map(place).collect()
+}
+
+/// Where a client finds its token when it did not choose one.
+const TOKEN: &str = "AOS_MCP_TOKEN";
+
+fn over_http(door: &Door, address: SocketAddr) -> anyhow::Result<()> {
+    let chosen = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+    if !address.ip().is_loopback() && chosen.is_none() {
+        bail!(
+            "{address} is reached from other machines; set {TOKEN} to a long secret first, or use 127.0.0.1"
+        );
+    }
+    let token = chosen.clone().map_or_else(new_token, Ok)?;
+    let gate = Gate::for_address(address, token.clone());
+    let handlers = door.clone();
+    let ended: anyhow::Result<()> = runtime()?.block_on(async move {
+        let listener = tokio::net::TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
+        let shown = match chosen {
+            Some(_) => format!("the token is in {TOKEN}"),
+            None => format!("Authorization: Bearer {token}"),
+        };
+        eprintln!("aos: MCP on http://{}/mcp; {shown}", listener.local_addr()?);
+        Ok(serve_http(listener, gate, move || handlers.clone()).await?)
+    });
+    door.end_commands();
+    ended
+}
+
+fn new_token() -> anyhow::Result<String> {
+    let mut random = [0; 32];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .context("the system has no randomness")?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}

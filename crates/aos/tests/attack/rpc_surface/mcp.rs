@@ -1,0 +1,602 @@
+//! The MCP door, attacked: RPC-15, RPC-20, and that no argument of any tool makes a session wider.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::world::{AOS, Findings, World, check, signal, tree, wait_for};
+use crate::{Case, Outcome};
+
+pub fn cases() -> Vec<Case> {
+    let plain = |id, run| Case { id, needs: &[], run };
+    vec![
+        plain("RPC-15", before_hello_unknown_and_hints),
+        plain("RPC-20", only_frames_on_stdout),
+        plain("OWN-MCP-WIDEN", no_argument_widens),
+        plain("OWN-MCP-ESCAPE", no_path_leads_out),
+        plain("OWN-MCP-NARROW", a_narrow_session_stays_narrow),
+        plain("OWN-MCP-STATELESS", without_hello),
+        plain("OWN-MCP-CONSENT", the_person_is_asked),
+        plain("OWN-MCP-CANCEL", one_command_is_cancelled),
+        plain("OWN-MCP-GONE", a_client_that_goes_ends_its_commands),
+        plain("OWN-MCP-HTTP", the_gate),
+        plain("OWN-MCP-BLOB", blobs_of_others),
+    ]
+}
+
+/// `aos mcp` on pipes.
+struct Door {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+    next: u64,
+    /// Every line that came on standard output.
+    lines: Vec<String>,
+}
+
+impl Door {
+    fn open(world: &World, arguments: &[&str]) -> Door {
+        let mut child = Command::new(AOS)
+            .arg("mcp")
+            .args(arguments)
+            .env("AOS_HOME", &world.home)
+            .current_dir(&world.root)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("aos runs");
+        let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("piped")));
+        Door { child, to, from, next: 0, lines: Vec::new() }
+    }
+
+    /// A door whose client has said hello; `capabilities` are what the client can do.
+    fn greeted(world: &World, arguments: &[&str], capabilities: Value) -> Door {
+        let mut door = Door::open(world, arguments);
+        let hello = json!({
+            "protocolVersion": "2025-11-25", "capabilities": capabilities,
+            "clientInfo": { "name": "attack", "version": "1" },
+        });
+        let answer = door.request("initialize", hello);
+        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
+        door.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
+        door
+    }
+
+    fn send(&mut self, line: &str) {
+        let to = self.to.as_mut().expect("the door is open");
+        to.write_all(line.as_bytes()).and_then(|()| to.write_all(b"\n")).expect("aos mcp reads");
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        let id = self.next;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+        id
+    }
+
+    /// The next message, whatever it is.
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.from.read_line(&mut line).expect("aos mcp answers");
+        assert!(!line.is_empty(), "aos mcp ended");
+        self.lines.push(line.clone());
+        serde_json::from_str(&line).unwrap_or_else(|why| panic!("no frame: {why}: {line}"))
+    }
+
+    fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.hear();
+            if message["id"] == id && message.get("method").is_none() {
+                return message;
+            }
+        }
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.ask(method, params);
+        self.answer(id)
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.request("tools/call", json!({ "name": tool, "arguments": arguments }))["result"].take()
+    }
+
+    /// All that was said is kept for the search for the canary.
+    fn close(mut self, world: &World) {
+        drop(self.to.take());
+        let mut rest = String::new();
+        let _ = self.from.read_to_string(&mut rest);
+        let _ = self.child.wait();
+        self.lines.push(rest);
+        self.lines.drain(..).for_each(|line| world.heard(line));
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn said(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap_or_default()
+}
+
+fn before_hello_unknown_and_hints() -> Outcome {
+    let world = World::new();
+    world.write("f", "one\n");
+    let mut door = Door::open(&world, &[]);
+    let early = door.request("tools/call", json!({ "name": "read_file", "arguments": { "path": "f" } }));
+    check(early["error"].is_object(), || format!("before initialize: {early}"))?;
+    drop(door);
+    let mut door = Door::greeted(&world, &[], json!({}));
+    let unknown = door.request("tools/call", json!({ "name": "no_such_tool", "arguments": {} }));
+    check(unknown["error"]["code"] == -32602, || format!("unknown tool: {unknown}"))?;
+    let unknown = door.request("no/such_method", json!({}));
+    check(unknown["error"]["code"] == -32601, || format!("unknown method: {unknown}"))?;
+    let listed = door.request("tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().cloned().unwrap_or_default();
+    check(tools.len() >= 14, || format!("{listed}"))?;
+    const WRITES: [&str; 8] =
+        ["write_file", "edit_file", "apply_patch", "remove", "shell", "undo", "redo", "stage_commit"];
+    for tool in &tools {
+        let (name, hints) = (tool["name"].as_str().unwrap_or_default(), &tool["annotations"]);
+        let writes = WRITES.contains(&name);
+        check(hints["readOnlyHint"] == !writes, || format!("{name}: {hints}"))?;
+        check(hints["destructiveHint"] == writes, || format!("{name}: {hints}"))?;
+        check(tool["description"].as_str().is_some_and(|text| text.len() > 20), || format!("{tool}"))?;
+        check(tool["inputSchema"]["additionalProperties"] == false, || format!("{tool}"))?;
+    }
+    door.close(&world);
+    world.finish()
+}
+
+fn only_frames_on_stdout() -> Outcome {
+    let mut world = World::new();
+    world.write("f", "one\n");
+    let mut door = Door::greeted(&world, &[], json!({}));
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    let long = "x".repeat(17 << 20);
+    for line in [
+        "no json at all",
+        "{\"jsonrpc\":\"2.0\"}",
+        "[]",
+        "{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/no_such\",\"params\":{}}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":99}}",
+        "{\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{}}",
+        &deep,
+        &long,
+    ] {
+        door.send(line);
+    }
+    door.to.as_mut().expect("open").write_all(b"\xff\xfe\n").map_err(|why| why.to_string())?;
+    for arguments in [json!(null), json!([]), json!("x"), json!({ "path": 7 }), json!({ "path": "a\u{0}b" })]
+    {
+        let id = door.ask("tools/call", json!({ "name": "read_file", "arguments": arguments }));
+        let _ = id;
+    }
+    // Output that looks like a frame, and control characters, come inside of one.
+    let result = door.call(
+        "shell",
+        json!({ "command": "printf '{\"jsonrpc\":\"2.0\"}\\n\\033[2J\\000\\377'; echo oops >&2" }),
+    );
+    check(result["isError"] == false, || format!("{result}"))?;
+    // The daemon dies; the door says so on standard error, starts another and goes on.
+    world.kill9();
+    let result = door.call("read_file", json!({ "path": "f" }));
+    check(said(&result).contains("one"), || format!("after the daemon died: {result}"))?;
+    // `hear` has taken each line for a frame; what is left must be none or one too.
+    for line in &door.lines {
+        let frame: Value = serde_json::from_str(line).map_err(|why| format!("{why}: {line}"))?;
+        check(frame["jsonrpc"] == "2.0", || line.clone())?;
+    }
+    door.close(&world);
+    let (code, _, err) = world.aos(&["daemon", "stop"]);
+    check(code == 0, || err)?;
+    world.finish()
+}
+
+/// What only the operator says, and what an agent might try to say.
+fn wider() -> Vec<(&'static str, Value)> {
+    vec![
+        ("capability", json!({ "fs_roots": ["/"], "allowed_fs_ops": ["read", "write"] })),
+        ("policy", json!({ "preset": "permissive" })),
+        ("isolation", json!("none")),
+        ("capture", json!("none")),
+        ("output_mode", json!("require_inline")),
+        ("env", json!({ "LD_PRELOAD": "/x" })),
+        ("env_patch", json!({ "PATH": "/x" })),
+        ("network_mode", json!("full")),
+        ("home", json!("host")),
+        ("mounts", json!([{ "host_path": "/", "mode": "rw" }])),
+        ("fs_roots", json!(["/"])),
+        ("follow_symlinks", json!("allow")),
+        ("protected_paths", json!("allow")),
+        ("cross_mounts", json!(true)),
+        ("session_id", json!("hs_0")),
+        ("target", json!({ "local": { "workdir": "/" } })),
+        ("workdir", json!("/")),
+        ("root", json!("/")),
+        ("auto_snapshot", json!(false)),
+        ("capture_exclude", json!(["**"])),
+        ("snapshot_bytes_max", json!(0)),
+        ("session_ttl_ns", json!(1)),
+        ("on_failure", json!("discard")),
+        ("background", json!(true)),
+        ("stdin_ref", json!("sha256:0")),
+        ("force", json!(true)),
+        ("turn_id", json!("x")),
+        ("tool_call_id", json!("x")),
+        ("argv0", json!("/bin/sh")),
+        ("timeout_ns", json!(0)),
+        ("max_processes", json!(100_000)),
+        ("approved", json!(true)),
+        ("_meta", json!({ "policy": "permissive" })),
+    ]
+}
+
+/// A call of each tool that works as it stands.
+fn good_arguments(tool: &str) -> Value {
+    match tool {
+        "read_file" | "stat" => json!({ "path": "f" }),
+        "remove" => json!({ "path": "gone" }),
+        "write_file" => json!({ "path": "new", "content": "x" }),
+        "edit_file" => json!({ "path": "f", "old_string": "one", "new_string": "two" }),
+        "apply_patch" => json!({ "patch": "*** Begin Patch\n*** Add File: added\n+x\n*** End Patch\n" }),
+        "grep" | "glob" => json!({ "pattern": "*" }),
+        "shell" => json!({ "command": "echo hello > made" }),
+        "diff" => json!({ "tool_call": "tc_0" }),
+        "ls" | "list_dir" | "undo" | "redo" | "history" | "stage_diff" | "stage_commit" => json!({}),
+        "rm" => json!({ "path": "gone" }),
+        other => panic!("a tool that this attack does not know: {other}"),
+    }
+}
+
+fn no_argument_widens() -> Outcome {
+    let world = World::new();
+    world.write("f", "one\n");
+    let other = world.client().effect(
+        "host.session.open",
+        json!({ "target": { "local": { "workdir": world.parent } }, "policy": { "preset": "permissive" } }),
+    );
+    let mut findings = Findings::default();
+    let before = tree(&world.root);
+    for profile in ["openai", "anthropic", "gemini", "deepagents"] {
+        let mut door = Door::greeted(&world, &["--profile", profile], json!({}));
+        let listed = door.request("tools/list", json!({}));
+        for tool in listed["result"]["tools"].as_array().into_iter().flatten() {
+            let name = tool["name"].as_str().unwrap_or_default();
+            let good = good_arguments(name);
+            for (argument, value) in wider() {
+                let taught = &tool["inputSchema"]["properties"][argument];
+                findings.add(check(taught.is_null(), || format!("{profile} {name} is taught {argument}")));
+                let mut arguments = good.clone();
+                arguments[argument] = value;
+                let result = door.call(name, arguments);
+                let text = said(&result).to_owned();
+                findings
+                    .add(check(result["isError"] == true && text.contains("there is no argument"), || {
+                        format!("{profile} {name} with {argument}: {result}")
+                    }));
+            }
+            // Somebody else's session, wider than ours, by its true name.
+            for handle in [other["session_id"].clone(), json!("hs_0"), json!(7), json!("../x")] {
+                let mut arguments = good.clone();
+                arguments["session"] = handle;
+                let result = door.call(name, arguments);
+                findings.add(check(
+                    result["isError"] == true && said(&result).contains("no such session"),
+                    || format!("{profile} {name} in another session: {result}"),
+                ));
+            }
+        }
+        door.close(&world);
+    }
+    findings.add(check(tree(&world.root) == before, || "a refused call changed something".into()));
+    findings.add(world.finish());
+    findings.outcome()
+}
+
+fn no_path_leads_out() -> Outcome {
+    let world = World::new();
+    world.write("f", "one\n");
+    world.link(&world.outside, "link");
+    let before = tree(&world.root);
+    let absolute = world.outside.join("secret").display().to_string();
+    let ways = [
+        "../outside/secret",
+        "./../outside/secret",
+        "link/secret",
+        &absolute,
+        "/proc/self/environ",
+        "f/../../outside/secret",
+    ];
+    let mut door = Door::greeted(&world, &[], json!({}));
+    let mut findings = Findings::default();
+    for way in ways {
+        for (tool, arguments) in [
+            ("read_file", json!({ "path": way })),
+            ("read_file", json!({ "file_path": way })),
+            ("write_file", json!({ "path": way, "content": "x" })),
+            ("edit_file", json!({ "path": way, "old_string": "C", "new_string": "x" })),
+            (
+                "apply_patch",
+                json!({ "input": format!("*** Begin Patch\n*** Delete File: {way}\n*** End Patch\n") }),
+            ),
+            ("remove", json!({ "path": way })),
+            ("stat", json!({ "path": way })),
+            ("grep", json!({ "pattern": "CANARY", "path": way })),
+            ("shell", json!({ "command": ["cat", way] })),
+            ("shell", json!({ "command": "true", "cwd": format!("{way}/..") })),
+        ] {
+            let result = door.call(tool, arguments.clone());
+            // What policy lets through is stopped by the walls: then the command itself fails.
+            let failed = result["isError"] == true || !said(&result).contains("exit code 0");
+            findings.add(check(failed, || format!("{tool} {arguments}: {result}")));
+        }
+    }
+    door.close(&world);
+    findings.add(check(tree(&world.root) == before, || "something changed".into()));
+    findings.add(world.finish());
+    findings.outcome()
+}
+
+fn a_narrow_session_stays_narrow() -> Outcome {
+    let world = World::new();
+    world.write("f", "one\n");
+    let ceiling = world.parent.join("capability.json");
+    std::fs::write(
+        &ceiling,
+        json!({ "allowed_fs_ops": ["read", "search"], "exec": { "allowed": false } }).to_string(),
+    )
+    .map_err(|why| why.to_string())?;
+    let mut door = Door::greeted(&world, &["--capability", &ceiling.display().to_string()], json!({}));
+    let before = tree(&world.root);
+    let mut findings = Findings::default();
+    for (tool, code) in [
+        ("write_file", "op_not_allowed"),
+        ("edit_file", "op_not_allowed"),
+        ("apply_patch", "op_not_allowed"),
+        ("list_dir", "op_not_allowed"),
+        ("stat", "op_not_allowed"),
+        ("remove", "op_not_allowed"),
+        ("undo", "op_not_allowed"),
+        ("shell", "exec_not_allowed"),
+    ] {
+        let result = door.call(tool, good_arguments(tool));
+        let found = &result["structuredContent"]["error_code"];
+        findings.add(check(result["isError"] == true && found == code, || format!("{tool}: {result}")));
+        findings.add(check(said(&result).contains("\nNext: "), || format!("no next step: {result}")));
+    }
+    let read = door.call("read_file", json!({ "path": "f" }));
+    findings.add(check(read["isError"] == false, || format!("{read}")));
+    findings.add(check(tree(&world.root) == before, || "something changed".into()));
+    door.close(&world);
+    findings.add(world.finish());
+    findings.outcome()
+}
+
+/// The metadata of a client of 2026-07-28, which never says hello.
+fn meta(capabilities: Value) -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "attack", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    })
+}
+
+fn without_hello() -> Outcome {
+    let world = World::new();
+    world.write("f", "one\n");
+    let second = world.open(json!({}));
+    let mut door = Door::open(&world, &["--root", ".", "--session", &second]);
+    let found = door.request("server/discover", json!({ "_meta": meta(json!({})) }));
+    check(found["result"]["supportedVersions"].to_string().contains("2026-07-28"), || format!("{found}"))?;
+    let listed = door.request("tools/list", json!({ "_meta": meta(json!({})) }));
+    check(listed["result"]["tools"].as_array().is_some_and(|tools| tools.len() >= 14), || {
+        format!("{listed}")
+    })?;
+    let call =
+        |arguments: Value| json!({ "name": "read_file", "arguments": arguments, "_meta": meta(json!({})) });
+    let read = door.request("tools/call", call(json!({ "path": "f" })));
+    check(said(&read["result"]) == "   1 | one", || format!("{read}"))?;
+    let read = door.request("tools/call", call(json!({ "path": "f", "session": second })));
+    check(read["result"]["structuredContent"]["session"] == second.as_str(), || format!("{read}"))?;
+    // Where the person is to be asked, the question is the result, and the answer comes with the next try.
+    let absolute = world.root.join("f").display().to_string();
+    let mut asking = json!({
+        "name": "read_file", "arguments": { "path": absolute }, "_meta": meta(json!({ "elicitation": { "form": {} } })),
+    });
+    let asked = door.request("tools/call", asking.clone());
+    check(asked["result"]["resultType"] == "input_required", || format!("{asked}"))?;
+    asking["inputResponses"] = json!({ "consent": { "action": "decline" } });
+    let declined = door.request("tools/call", asking.clone());
+    check(declined["result"]["isError"] == true, || format!("{declined}"))?;
+    asking["inputResponses"] = json!({ "consent": { "action": "accept", "content": {} } });
+    let agreed = door.request("tools/call", asking);
+    check(said(&agreed["result"]).contains("   1 | one"), || format!("{agreed}"))?;
+    door.close(&world);
+    world.finish()
+}
+
+fn the_person_is_asked() -> Outcome {
+    let world = World::new();
+    let absolute = world.write("f", "one\n").display().to_string();
+    let arguments = json!({ "path": absolute, "content": "two\n" });
+    // Nobody to ask: the warning goes into the result.
+    let mut door = Door::greeted(&world, &[], json!({}));
+    let result = door.call("write_file", arguments.clone());
+    check(said(&result).contains("Warning: Path is absolute"), || format!("{result}"))?;
+    door.close(&world);
+    let mut door = Door::greeted(&world, &[], json!({ "elicitation": {} }));
+    for (answer, content, is_error) in [
+        (json!({ "action": "decline" }), "two\n", true),
+        (json!({ "action": "cancel" }), "two\n", true),
+        (json!({ "action": "accept", "content": { "remember": true } }), "three\n", false),
+    ] {
+        let arguments = json!({ "path": absolute, "content": "three\n" });
+        let id = door.ask("tools/call", json!({ "name": "write_file", "arguments": arguments }));
+        let question = door.hear();
+        check(question["method"] == "elicitation/create", || format!("{question}"))?;
+        let reply = json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer });
+        door.send(&reply.to_string());
+        let result = door.answer(id)["result"].take();
+        check(result["isError"] == is_error, || format!("{result}"))?;
+        check(world.read("f") == content.as_bytes(), || format!("the file holds {:?}", world.read("f")))?;
+    }
+    // Once more would be a question that nobody answers: it is not asked again.
+    let result = door.call("write_file", json!({ "path": absolute, "content": "four\n" }));
+    check(result["isError"] == false && world.read("f") == b"four\n", || format!("{result}"))?;
+    door.close(&world);
+    world.finish()
+}
+
+fn one_command_is_cancelled() -> Outcome {
+    let world = World::new();
+    let second = world.open(json!({}));
+    let mut door = Door::greeted(&world, &["--root", ".", "--session", &second], json!({}));
+    let start = |door: &mut Door, session: Option<&str>, command: &str, token: &str| {
+        let mut arguments = json!({ "command": command });
+        if let Some(session) = session {
+            arguments["session"] = json!(session);
+        }
+        let meta = json!({ "progressToken": token });
+        let id = door.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
+        // It runs once it has written something.
+        while door.hear()["params"]["progressToken"] != token {}
+        id
+    };
+    let doomed = start(&mut door, None, "echo begun; sleep 1000", "a");
+    // Long enough to be there while the other is cancelled; if it is over by then, nothing is shown and nothing fails.
+    let waits = "echo begun; sleep 3; echo finished";
+    let spared = start(&mut door, Some(&second), waits, "b");
+    door.send(
+        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": doomed } })
+            .to_string(),
+    );
+    // The session takes commands one at a time: the next one runs because that one was ended.
+    let after = door.call("shell", json!({ "command": "echo after" }));
+    check(said(&after).contains("after"), || format!("{after}"))?;
+    let result = door.answer(spared)["result"].take();
+    check(said(&result).contains("finished"), || format!("the other one was touched too: {result}"))?;
+    door.close(&world);
+    world.finish()
+}
+
+/// Whether it closes its streams or is ended by a signal.
+fn a_client_that_goes_ends_its_commands() -> Outcome {
+    let world = World::new();
+    for by_signal in [false, true] {
+        let mut door = Door::greeted(&world, &[], json!({}));
+        let meta = json!({ "progressToken": "p" });
+        let arguments = json!({ "command": "echo begun; sleep 1000.25" });
+        door.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
+        while door.hear()["params"]["progressToken"] != "p" {}
+        if by_signal {
+            signal(door.child.id() as i32, rustix::process::Signal::TERM);
+        }
+        door.close(&world);
+        let ended = if by_signal { 2 } else { 1 };
+        let are_over = || world.aos(&["log", "--json"]).1.matches("\"status\":\"signaled\"").count() == ended;
+        wait_for("the receipt of a command that was ended", are_over)?;
+    }
+    world.finish()
+}
+
+/// One HTTP request by hand: the status line's number.
+fn knock(address: &str, head: &str, body: &str) -> Result<String, String> {
+    let mut stream = TcpStream::connect(address).map_err(|why| why.to_string())?;
+    let request = format!(
+        "POST /mcp HTTP/1.1\r\n{head}Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    // A server that refuses a body early may stop reading it.
+    let _ = stream.write_all(request.as_bytes());
+    let mut answer = String::new();
+    let _ = BufReader::new(stream).read_line(&mut answer);
+    Ok(answer.split(' ').nth(1).unwrap_or_default().to_owned())
+}
+
+fn the_gate() -> Outcome {
+    let world = World::new();
+    let mut server = Command::new(AOS)
+        .args(["mcp", "--http", "127.0.0.1:0", "--root"])
+        .arg(&world.root)
+        .env("AOS_HOME", &world.home)
+        .env_remove("AOS_MCP_TOKEN")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|why| why.to_string())?;
+    let mut line = String::new();
+    let mut told = BufReader::new(server.stderr.take().expect("piped"));
+    told.read_line(&mut line).map_err(|why| why.to_string())?;
+    let address = line
+        .split("http://")
+        .nth(1)
+        .and_then(|rest| rest.split("/mcp").next())
+        .unwrap_or_default()
+        .to_owned();
+    let token = line.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "a", "version": "1" },
+    } })
+    .to_string();
+    let (host, right) = (format!("Host: {address}\r\n"), format!("Authorization: Bearer {token}\r\n"));
+    let large = format!("{{\"x\":\"{}\"}}", "x".repeat(17 << 20));
+    let mut findings = Findings::default();
+    for (what, head, body, wanted) in [
+        ("the right token", format!("{host}{right}"), &hello, "200"),
+        ("no token", host.clone(), &hello, "401"),
+        ("another token", format!("{host}Authorization: Bearer {}\r\n", "0".repeat(64)), &hello, "401"),
+        ("a token cut short", format!("{host}Authorization: Bearer {}\r\n", &token[..63]), &hello, "401"),
+        ("another scheme", format!("{host}Authorization: Basic {token}\r\n"), &hello, "401"),
+        ("a foreign host", format!("Host: evil.example\r\n{right}"), &hello, "403"),
+        ("a foreign origin", format!("{host}{right}Origin: http://evil.example\r\n"), &hello, "403"),
+        ("a null origin", format!("{host}{right}Origin: null\r\n"), &hello, "403"),
+        ("a body without end", format!("{host}{right}"), &large, "413"),
+    ] {
+        let status = knock(&address, &head, body)?;
+        findings.add(check(status == wanted, || format!("{what}: {status}, not {wanted}")));
+    }
+    let _ = server.kill();
+    let _ = server.wait();
+    let (code, _, err) = world.aos(&["mcp", "--http", "0.0.0.0:0"]);
+    findings.add(check(code == 1 && err.contains("AOS_MCP_TOKEN"), || format!("open to all: {code} {err}")));
+    findings.add(world.finish());
+    findings.outcome()
+}
+
+/// A blob that only another session's receipt named stays out of reach, under its true name too.
+fn blobs_of_others() -> Outcome {
+    let world = World::new();
+    world.write("big", "theirs ".repeat(10_000));
+    let other = world.open(json!({}));
+    let receipt = world.client().effect("host.fs.read_file", json!({ "session_id": other, "path": "big" }));
+    let blob = receipt["content"]["blob"]["blob_ref"].as_str().unwrap_or_default().to_owned();
+    check(!blob.is_empty(), || format!("{receipt}"))?;
+    let mut door = Door::greeted(&world, &[], json!({}));
+    let result = door.call("read_file", json!({ "path": format!("blob:{blob}") }));
+    check(result["isError"] == true && !said(&result).contains("theirs"), || format!("{result}"))?;
+    let read = door.request("resources/read", json!({ "uri": format!("aos://blob/{blob}") }));
+    check(read["error"].is_object(), || format!("{read}"))?;
+    // Its own is read, as a whole and by pages.
+    let result = door.call("shell", json!({ "command": "seq 1 30000" }));
+    let link = result["content"][1]["uri"].as_str().unwrap_or_default().to_owned();
+    check(link.starts_with("aos://blob/sha256:"), || format!("{}", said(&result).len()))?;
+    let read = door.request("resources/read", json!({ "uri": link }));
+    let whole = read["result"]["contents"][0]["text"].as_str().unwrap_or_default();
+    check(whole.lines().count() == 30_000, || format!("{} lines", whole.lines().count()))?;
+    let path = link.replace("aos://blob/", "blob:");
+    let page = door.call("read_file", json!({ "path": path, "offset": 29_999 }));
+    check(said(&page) == "30000 | 30000", || format!("{page}"))?;
+    door.close(&world);
+    world.finish()
+}
