@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::arm::Armed;
 use super::dress::wear;
 use super::mark::{At, Content, Mark, Seen, TEMPORARY_PREFIX};
-use super::{Spot, Step, bank};
+use super::{Put, Spot, Step, bank};
 use crate::host::Host;
 use crate::jail::Meta;
 
@@ -30,17 +30,26 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
         return armed.marks[..count].iter().map(|mark| mark.shown().to_owned()).collect();
     };
     let undone = (0..count).rev().map(|index| {
-        let site = |spot: &Spot| -> Result<Option<Site>, Errno> {
+        let site = |spot: &Spot, at: &At| -> Result<Option<Site>, Errno> {
             let Some(dir) = armed.dir(spot) else { return Ok(None) };
+            if rustix::fs::fstat(dir)?.st_nlink == 0 {
+                // A folder that was copied to another disk and is back by now is another one.
+                return Site::find(at);
+            }
             Ok(Some(Site { dir: bank::open_dir(dir, b".")?, name: spot.name.clone() }))
         };
         let mark = &armed.marks[index];
-        let sites = match &armed.steps[index] {
-            Step::Put(put) => site(&put.at).map(|at| (at, None)),
-            Step::Remove { at, .. } | Step::MakeDir { at, .. } | Step::SetMode { at, .. } => {
-                site(at).map(|at| (at, None))
+        let sites = match (&armed.steps[index], mark) {
+            (Step::Put(Put { at: spot, .. }), Mark::Put { at, .. })
+            | (Step::Remove { at: spot, .. }, Mark::Remove { at, .. })
+            | (Step::MakeDir { at: spot, .. }, Mark::MakeDir { at })
+            | (Step::SetMode { at: spot, .. }, Mark::SetMode { at, .. }) => {
+                site(spot, at).map(|site| (site, None))
             }
-            Step::Rename { from, to, .. } => site(from).and_then(|from| Ok((from, site(to)?))),
+            (Step::Rename { from, to, .. }, Mark::Rename { from: from_at, to: to_at, .. }) => {
+                site(from, from_at).and_then(|from| Ok((from, site(to, to_at)?)))
+            }
+            _ => unreachable!("BUG: marks are made from the steps, in order"),
         };
         (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
     });

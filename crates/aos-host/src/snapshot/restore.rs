@@ -251,7 +251,10 @@ fn now_at(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str) -> Option<Str
         Some((_, suffix, Node::Current { path, .. })) => Some(format!("{path}{suffix}")),
         Some((ancestor, suffix, Node::Kept { .. })) => {
             let folder = now_at(unwound, leaving, ancestor)?;
-            (!leaving.contains(folder.as_str())).then(|| format!("{folder}{suffix}"))
+            let path = format!("{folder}{suffix}");
+            let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
+            let stays = above.all(|above| above.len() < folder.len() || !leaving.contains(above));
+            stays.then_some(path)
         }
         Some((_, _, Node::Absent)) | None => Some(path.to_owned()),
     }
