@@ -8,8 +8,6 @@ use aos_model::request::{Base64, OutputMode};
 use crate::host::Host;
 use crate::session::Live;
 
-const BLOCK_BYTES: usize = 256 << 10;
-
 /// How a payload may travel, from the request, the capability and the policy together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
@@ -69,24 +67,15 @@ impl Form {
             let text = String::from_utf8(pieces.concat()).expect("BUG: the pieces are text");
             return Ok(Payload::InlineText { text });
         }
-        let mut blob = host.blobs.writer()?;
         let mut head = Vec::new();
-        // Many small pieces are one large write.
-        let mut block = Vec::with_capacity(BLOCK_BYTES);
         for piece in pieces {
-            head.extend_from_slice(&piece[..piece.len().min(PREVIEW_BYTES_MAX.saturating_sub(head.len()))]);
-            if block.len() + piece.len() > BLOCK_BYTES {
-                blob.write(&block)?;
-                block.clear();
+            if head.len() >= PREVIEW_BYTES_MAX {
+                break;
             }
-            if piece.len() > BLOCK_BYTES {
-                blob.write(piece)?;
-            } else {
-                block.extend_from_slice(piece);
-            }
+            head.extend_from_slice(&piece[..piece.len().min(PREVIEW_BYTES_MAX - head.len())]);
         }
-        blob.write(&block)?;
-        Ok(Payload::Blob { blob_ref: blob.finish()?, size_bytes: size, preview_bytes: self.preview(&head) })
+        let blob_ref = host.blobs.put_pieces(pieces)?;
+        Ok(Payload::Blob { blob_ref, size_bytes: size, preview_bytes: self.preview(&head) })
     }
 
     pub(crate) fn blob(&self, host: &Host, bytes: &[u8]) -> Result<Payload, Refusal> {

@@ -29,6 +29,8 @@ pub(crate) fn digits(blob_ref: &str) -> Option<&str> {
     (digits.len() == 64 && digits.bytes().all(lower_hex)).then_some(digits)
 }
 
+const BLOCK_BYTES: usize = 256 << 10;
+
 impl Blobs {
     pub(crate) fn open(dir: OwnedFd, sync: bool) -> Result<Blobs, Fault> {
         Ok(Blobs { dir, sync, next_temporary: AtomicU64::new(0), sweeping: RwLock::new(()) })
@@ -36,12 +38,35 @@ impl Blobs {
 
     /// Stores bytes that are at hand; those that are stored already are not written again.
     pub fn put(&self, bytes: &[u8]) -> Result<String, Fault> {
-        let name = hash_name(&Sha256::digest(bytes).into());
-        if self.renew(&name, bytes.len())? {
+        self.put_pieces(&[bytes])
+    }
+
+    /// The same of bytes that lie in many pieces.
+    pub fn put_pieces(&self, pieces: &[&[u8]]) -> Result<String, Fault> {
+        let mut hash = Sha256::new();
+        pieces.iter().for_each(|piece| hash.update(piece));
+        let name = hash_name(&hash.finalize().into());
+        if self.renew(&name, pieces.iter().map(|piece| piece.len()).sum())? {
             return Ok(name);
         }
         let writer = self.writer()?;
-        disk::write_all(&writer.file, bytes).map_err(|why| Fault::io("cannot write a blob", why))?;
+        let write = |bytes: &[u8]| {
+            disk::write_all(&writer.file, bytes).map_err(|why| Fault::io("cannot write a blob", why))
+        };
+        // Many small pieces are one large write.
+        let mut block = Vec::new();
+        for piece in pieces {
+            if !block.is_empty() && block.len() + piece.len() > BLOCK_BYTES {
+                write(&block)?;
+                block.clear();
+            }
+            if piece.len() > BLOCK_BYTES || pieces.len() == 1 {
+                write(piece)?;
+            } else {
+                block.extend_from_slice(piece);
+            }
+        }
+        write(&block)?;
         writer.publish_as(name)
     }
 

@@ -49,6 +49,7 @@ pub fn cases() -> Vec<Case> {
         case("OWN-STAGED-BY-PATH", staged::by_path),
         case("OWN-STAGED-DISCARD", staged::discarded),
         case("OWN-STAGED-UNDO", staged::a_commit_is_undone),
+        Case { id: "OWN-STAGED-KILLED", needs: &[Need::Root, Need::Strace], run: staged::killed_in_a_commit },
         case("OWN-STAGED-KINDS", staged::files_folders_and_links),
         case("OWN-STAGED-POLICY", staged::policy_at_commit),
         case("OWN-STAGED-LINKS", staged::links_to_outside),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{World, check, expect, text, tree};
+use crate::world::{Tracer, World, check, expect, text, tree};
 
 fn sample(world: &World) {
     for (path, content) in [("a.txt", "one\ntwo\n"), ("d/x", "x\n"), ("d/e/y", "y\n"), ("keep/z", "z\n")] {
@@ -370,4 +370,51 @@ pub fn from_the_command_line() -> Outcome {
     let (_, out, _) = world.aos(&["session", "list"]);
     check(out.contains("(staged)") && out.contains("(virtual)"), || out)?;
     world.finish()
+}
+
+/// Killed at each rename and at writes of the journal: the commit is on the disk and out of the tree, or neither.
+pub fn killed_in_a_commit() -> Outcome {
+    for (call, most) in [("renameat2", 40), ("pwrite64", 24)] {
+        let mut kills = 0;
+        for when in (1..most).step_by(if call == "pwrite64" { 3 } else { 1 }) {
+            let mut world = World::new();
+            sample(&world);
+            let mut staged = Tree::staged(&world);
+            stage_all(&mut staged)?;
+            let diff = staged.ok("host.staged.diff", json!({}))?["diff"].clone();
+            let before = content(&world);
+            let inject = format!("inject={call}:signal=KILL:when={when}");
+            let trace = format!("trace={call}");
+            let tracer =
+                Tracer::attach(world.daemon_pid(), &["-o", "/dev/null", "-e", &trace, "-e", &inject])?;
+            let mut fresh = Tree { client: world.client(), session: staged.session.clone() };
+            let receipt = fresh.effect("host.staged.commit", json!({}));
+            drop(tracer);
+            let answered = receipt["status"] == "ok";
+            if !answered {
+                kills += 1;
+                world.reap();
+                world.start_daemon();
+            }
+            let mut after = Tree { client: world.client(), session: staged.session.clone() };
+            let waits = after.ok("host.staged.diff", json!({}))?["diff"].clone();
+            let landed = content(&world) != before;
+            let whole = world.root.join("kept/z").exists() && !world.root.join("d").exists();
+            check(landed == whole && landed == (waits == ""), || {
+                format!("{call} {when}: landed {landed}, waits {waits}")
+            })?;
+            check(landed || waits == diff, || format!("{call} {when}: another change waits"))?;
+            check(!answered || landed, || format!("{call} {when}: acknowledged and lost"))?;
+            world.finish()?;
+            if answered {
+                break;
+            }
+        }
+        check(kills > 0, || format!("{call}: nobody was killed"))?;
+    }
+    Ok(())
+}
+
+fn content(world: &World) -> Vec<(std::path::PathBuf, Option<Vec<u8>>)> {
+    tree(&world.root).into_keys().map(|path| (path.clone(), std::fs::read(path).ok())).collect()
 }
