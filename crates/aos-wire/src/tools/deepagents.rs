@@ -1,6 +1,6 @@
 //! The `deepagents` profile: the virtual tree's tools in the words that existing users match on.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::desk::{Desk, Receipt};
 use super::field::Arguments;
@@ -43,13 +43,18 @@ fn normal(raw: Option<&str>, field: &str, root_too: bool) -> Result<String, Fail
     Ok(segments.join("/"))
 }
 
-/// The root is `/` to people and `.` to effects.
+/// The root is `/` to people.
 fn shown(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-fn sent(path: &str) -> &str {
-    if path.is_empty() { "." } else { path }
+/// The params of an effect that works below a folder; to it, the root is no path at all.
+fn below(desk: &Desk<'_>, path: &str) -> Value {
+    let mut params = json!({ "session_id": desk.session });
+    if !path.is_empty() {
+        params["path"] = json!(path);
+    }
+    params
 }
 
 /// The tree's own sentence for a failure that it has one for; for all others the effect's sentence.
@@ -76,7 +81,7 @@ fn with_lines(message: String, lines: &[String]) -> String {
 
 pub(super) fn ls(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     let path = normal(arguments.text("path"), "path", true)?;
-    let params = json!({ "session_id": desk.session, "path": sent(&path) });
+    let params = below(desk, &path);
     let words =
         [("path_not_found", MISSING), ("not_directory", "Cannot list a file path; provide a directory.")];
     let receipt = desk.effect("host.fs.list_dir", &params).map_err(|failure| worded(failure, &words))?;
@@ -170,7 +175,8 @@ pub(super) fn glob(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     if pattern.is_empty() {
         return Err(Failure::verbatim("Pattern must not be empty."));
     }
-    let mut params = json!({ "session_id": desk.session, "path": sent(&base), "pattern": pattern });
+    let mut params = below(desk, &base);
+    params["pattern"] = json!(pattern);
     params["max_results"] = json!(RESULTS_MAX);
     let words = [("path_not_found", MISSING)];
     let receipt = desk.effect("host.fs.glob", &params).map_err(|failure| worded(failure, &words))?;
@@ -187,7 +193,8 @@ pub(super) fn grep(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     if pattern.is_empty() {
         return Err(Failure::verbatim("Pattern must not be empty."));
     }
-    let mut params = json!({ "session_id": desk.session, "path": sent(&base), "pattern": pattern });
+    let mut params = below(desk, &base);
+    params["pattern"] = json!(pattern);
     params["max_results"] = json!(RESULTS_MAX);
     if let Some(filter) = arguments.text("glob") {
         params["glob_filter"] = json!(filter);

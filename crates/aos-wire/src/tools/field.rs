@@ -187,6 +187,16 @@ impl Arguments {
         }
         params
     }
+
+    /// The same for an effect that works below a folder. `.` is left out: it is what is meant anyway, and a virtual tree
+    /// has no such name.
+    pub(crate) fn params_below(&self, session: &str, names: &[&str]) -> Value {
+        let mut params = self.params(session, names);
+        if params["path"] == "." {
+            params.as_object_mut().expect("BUG: made as an object").remove("path");
+        }
+        params
+    }
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ pub(super) fn patch(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
 }
 
 pub(super) fn list_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
-    ("host.fs.list_dir", arguments.params(session, &["path", "max_results"]))
+    ("host.fs.list_dir", arguments.params_below(session, &["path", "max_results"]))
 }
 
 pub(super) fn list(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {

@@ -18,7 +18,7 @@ pub(super) fn grep_effect(session: &str, arguments: &Arguments) -> (&'static str
         "include_ignored",
         "max_results",
     ];
-    ("host.fs.grep", arguments.params(session, &NAMES))
+    ("host.fs.grep", arguments.params_below(session, &NAMES))
 }
 
 pub(super) fn grep(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
@@ -27,7 +27,7 @@ pub(super) fn grep(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
 }
 
 pub(super) fn glob_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
-    ("host.fs.glob", arguments.params(session, &["pattern", "path", "include_ignored", "max_results"]))
+    ("host.fs.glob", arguments.params_below(session, &["pattern", "path", "include_ignored", "max_results"]))
 }
 
 pub(super) fn glob(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {

@@ -11,8 +11,8 @@ pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod session;
-pub(crate) mod stage;
 pub(crate) mod setup;
+pub(crate) mod stage;
 pub(crate) mod tool;
 pub(crate) mod undo;
 

@@ -240,8 +240,9 @@ fn modes(world: &World) -> Outcome {
     check(mode(&world.home.join("run")) == 0o700, || "run/ is open to others".into())?;
     // A pre-image is the user's own file, moved aside with the mode it had; the folders above keep it.
     // What a command keeps in its own home has the modes that it gave it; the same holds.
-    let (bank, rooms) = (world.home.join("state/preimages"), world.home.join("state/rooms"));
-    let ours = |path: &Path| !path.starts_with(&bank) && !path.starts_with(&rooms);
+    // What it writes into an overlay is the user's too, on its way to the root.
+    let theirs = ["preimages", "rooms", "overlays"].map(|name| world.home.join("state").join(name));
+    let ours = |path: &Path| !theirs.iter().any(|theirs| path.starts_with(theirs) && path != theirs);
     for (path, _) in tree(&world.home).into_iter().filter(|(path, _)| ours(path)) {
         let found = mode(&path);
         check(found & 0o077 == 0, || format!("{} has mode {found:o}", path.display()))?;
