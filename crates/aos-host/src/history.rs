@@ -163,7 +163,7 @@ impl Host {
         if record.moved_to.is_some() || !is_file(&record.before) || !is_file(&record.after) {
             return Err("no file, so no lines");
         }
-        let found = resolve(live, &record.path, Last::Itself).map_err(|_| "outside of the session now")?;
+        let found = resolve(live, &record.path, Last::NoLinks).map_err(|_| "outside of the session now")?;
         let absolute = found.found.absolute();
         judge_path(live, Op::Read, &record.path, &found.literal, absolute, &mut Vec::new())
             .map_err(|_| "the policy does not let it be read")?;

@@ -13,6 +13,7 @@ mod report;
 mod search;
 mod small_files;
 mod task;
+mod undo;
 
 use std::path::PathBuf;
 
@@ -28,6 +29,7 @@ const SECTIONS: &[(&str, &str, Run)] = &[
     ("record", "2. The record", record::run),
     ("search", "3. Search", search::run),
     ("commands", "4. Commands", commands::run),
+    ("undo", "5. Undo", undo::run),
     ("mcp", "7. MCP", mcp::run),
     ("patch", "8. apply_patch", apply_patch::run),
 ];

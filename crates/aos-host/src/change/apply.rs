@@ -398,15 +398,12 @@ impl<'a> Work<'a> {
         };
         let (dir, to_dir) = (self.dir(from), self.dir(to));
         let flags = if replaced.is_some() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
-        rustix::fs::renameat_with(dir, from.name.as_slice(), to_dir, to.name.as_slice(), flags).map_err(
-            |why| match why {
-                Errno::EXIST => Refusal::new(
-                    Code::FileExists,
-                    format!("{}: something appeared there meanwhile", to.shown),
-                ),
-                why => fail(why),
-            },
-        )?;
+        bank::shift(dir, &from.name, to_dir, &to.name, flags).map_err(|why| match why {
+            Errno::EXIST => {
+                Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile", to.shown))
+            }
+            why => fail(why),
+        })?;
         self.begun = true;
         let moved = Meta::at(to_dir, &to.name).map_err(fail)?;
         let Some(moved) = moved.filter(|moved| Seen::from(*before).is(moved)) else {

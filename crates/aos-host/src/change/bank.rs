@@ -1,6 +1,6 @@
 //! Banking: moves what was displaced into the session's folder of pre-images, or copies it when it must.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use aos_model::receipt::Kind;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
@@ -22,7 +22,7 @@ pub(super) struct Object<'a> {
 pub(super) fn deposit(object: Object<'_>, bank: &OwnedFd, bank_name: &str, sync: bool) -> Result<(), Errno> {
     let Object { dir, name, meta, open } = object;
     if is_ours_alone(dir, name, &meta, open) {
-        match rustix::fs::renameat_with(dir, name, bank, bank_name, RenameFlags::NOREPLACE) {
+        match shift(dir, name, bank, bank_name.as_bytes(), RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(()),
             Err(Errno::XDEV) => {}
             Err(why) => return Err(why),
@@ -37,6 +37,40 @@ pub(super) fn deposit(object: Object<'_>, bank: &OwnedFd, bank_name: &str, sync:
     let leaving = [name, b".part"].concat();
     rustix::fs::renameat_with(dir, name, dir, leaving.as_slice(), RenameFlags::NOREPLACE)?;
     remove(dir, &leaving, &meta)
+}
+
+/// Moves an object to another folder. The mode of a folder that is moved says who may do that: one that is closed
+/// even to us, its owner, is opened for the moment.
+pub(super) fn shift(
+    dir: impl AsFd,
+    name: &[u8],
+    to: impl AsFd,
+    to_name: &[u8],
+    flags: RenameFlags,
+) -> Result<(), Errno> {
+    let rename = || rustix::fs::renameat_with(&dir, name, &to, to_name, flags);
+    let folder = match rename() {
+        Err(Errno::ACCESS) => {
+            let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(&dir, name, path, Mode::empty()).map_err(|_| Errno::ACCESS)?
+        }
+        outcome => return outcome,
+    };
+    let mode = Meta::of(&folder)?.mode;
+    if mode & OWNER_WRITES != 0 {
+        return Err(Errno::ACCESS);
+    }
+    set_mode(&folder, mode | OWNER_WRITES)?;
+    let moved = rename();
+    set_mode(&folder, mode).and(moved)
+}
+
+/// What [`shift`] gives a folder for a moment. A daemon that dies in it leaves it to recovery.
+pub(super) const OWNER_WRITES: u32 = 0o200;
+
+/// Of something that is only held, not opened.
+pub(super) fn set_mode(held: &OwnedFd, mode: u32) -> Result<(), Errno> {
+    rustix::fs::chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::from_raw_mode(mode))
 }
 
 /// As [`deposit`], for whatever stands at the name.
@@ -215,6 +249,10 @@ pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
 pub(super) fn remove(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<(), Errno> {
     if meta.kind != Kind::Dir {
         return rustix::fs::unlinkat(dir, name, AtFlags::empty());
+    }
+    if meta.mode & 0o700 != 0o700 {
+        // It goes, whoever it was closed to.
+        let _ = rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(0o700), AtFlags::empty());
     }
     let inner = open_dir(&dir, name)?;
     for name in names_in(&inner)? {

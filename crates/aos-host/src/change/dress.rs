@@ -75,12 +75,18 @@ const OVERLAY_ATTRIBUTES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
 /// Takes an overlay's notes off a file. Where they cannot be taken off, they do no harm.
 pub(super) fn undress_overlay(file: &OwnedFd) -> Result<(), Errno> {
-    for name in names_of_attributes(file)? {
-        if OVERLAY_ATTRIBUTES.iter().any(|own| name.starts_with(own)) {
-            let _ = rustix::fs::fremovexattr(file, name.as_slice());
-        }
+    let mut notes = names_of_attributes(file)?;
+    notes.retain(|name| OVERLAY_ATTRIBUTES.iter().any(|own| name.starts_with(own)));
+    let mode = Meta::of(file)?.mode;
+    // Who may not write a file may not take attributes off it; whose it is may open it for the moment.
+    let closed = !notes.is_empty() && mode & 0o200 == 0;
+    if closed {
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode | 0o200))?;
     }
-    Ok(())
+    for name in notes {
+        let _ = rustix::fs::fremovexattr(file, name.as_slice());
+    }
+    if closed { rustix::fs::fchmod(file, Mode::from_raw_mode(mode)) } else { Ok(()) }
 }
 
 fn names_of_attributes(file: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {

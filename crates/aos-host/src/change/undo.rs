@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::arm::Armed;
 use super::dress::wear;
 use super::mark::{At, Content, Mark, Seen, TEMPORARY_PREFIX};
-use super::{Spot, Step, bank};
+use super::{Put, Spot, Step, bank};
 use crate::host::Host;
 use crate::jail::Meta;
 
@@ -30,17 +30,26 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
         return armed.marks[..count].iter().map(|mark| mark.shown().to_owned()).collect();
     };
     let undone = (0..count).rev().map(|index| {
-        let site = |spot: &Spot| -> Result<Option<Site>, Errno> {
+        let site = |spot: &Spot, at: &At| -> Result<Option<Site>, Errno> {
             let Some(dir) = armed.dir(spot) else { return Ok(None) };
+            if rustix::fs::fstat(dir)?.st_nlink == 0 {
+                // A folder that was copied to another disk and is back by now is another one.
+                return Site::find(at);
+            }
             Ok(Some(Site { dir: bank::open_dir(dir, b".")?, name: spot.name.clone() }))
         };
         let mark = &armed.marks[index];
-        let sites = match &armed.steps[index] {
-            Step::Put(put) => site(&put.at).map(|at| (at, None)),
-            Step::Remove { at, .. } | Step::MakeDir { at, .. } | Step::SetMode { at, .. } => {
-                site(at).map(|at| (at, None))
+        let sites = match (&armed.steps[index], mark) {
+            (Step::Put(Put { at: spot, .. }), Mark::Put { at, .. })
+            | (Step::Remove { at: spot, .. }, Mark::Remove { at, .. })
+            | (Step::MakeDir { at: spot, .. }, Mark::MakeDir { at })
+            | (Step::SetMode { at: spot, .. }, Mark::SetMode { at, .. }) => {
+                site(spot, at).map(|site| (site, None))
             }
-            Step::Rename { from, to, .. } => site(from).and_then(|from| Ok((from, site(to)?))),
+            (Step::Rename { from, to, .. }, Mark::Rename { from: from_at, to: to_at, .. }) => {
+                site(from, from_at).and_then(|from| Ok((from, site(to, to_at)?)))
+            }
+            _ => unreachable!("BUG: marks are made from the steps, in order"),
         };
         (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
     });
@@ -282,7 +291,7 @@ impl Site {
         sync: bool,
     ) -> Result<bool, Errno> {
         if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
-            return Ok(true);
+            return self.close(before);
         }
         if !self.fetch(temporary, bank, kept, before, sync)? {
             return Ok(false);
@@ -294,13 +303,26 @@ impl Site {
             self.name.as_slice(),
             RenameFlags::NOREPLACE,
         ) {
-            Ok(()) => Ok(true),
+            Ok(()) => self.close(before),
             Err(Errno::EXIST) => {
                 bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
                 Ok(false)
             }
             Err(why) => Err(why),
         }
+    }
+
+    /// A folder that is back and was open for the moment of a move is closed again.
+    fn close(&self, before: &Seen) -> Result<bool, Errno> {
+        let opened = |here: &Meta| before.is(here) && here.mode == before.mode | bank::OWNER_WRITES;
+        if before.kind == Kind::Dir
+            && self.here()?.is_some_and(|here| here.mode != before.mode && opened(&here))
+        {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let held = rustix::fs::openat(&self.dir, self.name.as_slice(), flags, Mode::empty())?;
+            bank::set_mode(&held, before.mode)?;
+        }
+        Ok(true)
     }
 
     #[expect(clippy::too_many_arguments, reason = "a mark's fields, taken apart once")]
@@ -315,20 +337,14 @@ impl Site {
         sync: bool,
     ) -> Result<bool, Errno> {
         if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
-            return Ok(true);
+            return self.close(before);
         }
         if !to.here()?.is_some_and(|there| before.is_or_was_copied_to(&there)) {
             return self.unrenamed(before);
         }
         let Some(replaced) = replaced else {
-            return match rustix::fs::renameat_with(
-                &to.dir,
-                to.name.as_slice(),
-                &self.dir,
-                self.name.as_slice(),
-                RenameFlags::NOREPLACE,
-            ) {
-                Ok(()) => Ok(true),
+            return match bank::shift(&to.dir, &to.name, &self.dir, &self.name, RenameFlags::NOREPLACE) {
+                Ok(()) => self.close(before),
                 Err(Errno::EXIST) => Ok(false),
                 Err(why) => Err(why),
             };
@@ -374,7 +390,7 @@ impl Site {
         let _ = bank::remove_any(bank, format!("{kept}.part").as_bytes());
         let Some(meta) = Meta::at(bank, kept.as_bytes())? else { return Ok(false) };
         bank::remove_any(&self.dir, temporary.as_bytes())?;
-        match rustix::fs::renameat_with(bank, kept, &self.dir, temporary, RenameFlags::NOREPLACE) {
+        match bank::shift(bank, kept.as_bytes(), &self.dir, temporary.as_bytes(), RenameFlags::NOREPLACE) {
             Ok(()) => Ok(true),
             Err(Errno::XDEV) => {
                 bank::copy(bank, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;

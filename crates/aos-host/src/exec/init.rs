@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
+use rustix::process::{DumpableBehavior, Gid, Pid, Signal, Uid, WaitOptions};
 
 use super::confine;
 use super::filter::Filters;
@@ -20,8 +20,8 @@ use super::order::{
 use super::spawner::last_error;
 
 /// Waits for an order, runs it, and never comes back.
-pub(super) fn serve(cell: Cell, socket: OwnedFd, filters: &Filters) -> ! {
-    let ready = get_ready(cell);
+pub(super) fn serve(cell: Cell, ids: (Uid, Gid), socket: OwnedFd, filters: &Filters) -> ! {
+    let ready = get_ready(cell, ids);
     let parcel = loop {
         match receive_parcel(&socket) {
             Ok(Some(parcel)) => break parcel,
@@ -62,13 +62,13 @@ fn walls(subject: &'static str) -> impl Fn(Errno) -> Trouble {
 }
 
 /// What can be done before there is an order.
-fn get_ready(cell: Cell) -> Result<(), Trouble> {
+fn get_ready(cell: Cell, ids: (Uid, Gid)) -> Result<(), Trouble> {
     reset_signals().map_err(walls("cannot reset signals"))?;
     forget_spawner_socket().map_err(walls("cannot let go of the spawner's socket"))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let _ = rustix::process::setpriority_process(None, 0);
     if cell.user {
-        map_ids().map_err(walls("cannot map the user into its namespace"))?;
+        map_ids(ids).map_err(walls("cannot map the user into its namespace"))?;
     }
     if cell.network {
         raise_loopback();
@@ -459,8 +459,8 @@ fn forget_spawner_socket() -> Result<(), Errno> {
 }
 
 /// In a user namespace of its own a process is nobody until its ids are mapped, each to itself.
-fn map_ids() -> Result<(), Errno> {
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+fn map_ids((uid, gid): (Uid, Gid)) -> Result<(), Errno> {
+    let (uid, gid) = (uid.as_raw(), gid.as_raw());
     // Its /proc entries are root's while it is not dumpable.
     rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
     write_to("/proc/self/setgroups", "deny")?;

@@ -210,10 +210,12 @@ struct Ready {
 impl Ready {
     fn make(cell: Cell, filters: &Filters) -> Result<Ready, Errno> {
         let (socket, theirs) = socket_pair()?;
+        // Asked before: in a user namespace of its own it is nobody at first.
+        let ids = (rustix::process::geteuid(), rustix::process::getegid());
         match clone_into(cell)? {
             Cloned::Child => {
                 drop(socket);
-                init::serve(cell, theirs, filters)
+                init::serve(cell, ids, theirs, filters)
             }
             Cloned::Parent(pidfd) => Ok(Ready { cell, socket, pidfd }),
         }

@@ -20,6 +20,8 @@ use crate::session::Live;
 pub(crate) enum Last {
     Follow,
     Itself,
+    /// The link itself, and none on the way is followed either: below a link there is nothing.
+    NoLinks,
 }
 
 /// A path made clean as text: absolute, without `.` and `..`, beginning with a root.
@@ -212,7 +214,7 @@ impl Walk<'_> {
             } else {
                 path.push(b'/');
                 path.extend_from_slice(&name);
-                let itself = todo.is_empty() && last == Last::Itself;
+                let itself = todo.is_empty() && last != Last::Follow;
                 let target = if path.len() > PATH_BYTES_MAX || itself {
                     None
                 } else {
@@ -308,7 +310,8 @@ fn open(live: &Arc<Live>, clean: &Clean, last: Last) -> Result<Found, Again> {
     let dir = match open_parent(&base, parent, cross_mounts) {
         Ok(Some(dir)) => Dir::Opened(Arc::new(dir)),
         Ok(None) => base,
-        Err(Errno::NOENT | Errno::NOTDIR) => return deepest(live, base, rest, clean, cross_mounts),
+        Err(Errno::LOOP) if last == Last::NoLinks => return deepest(live, base, rest, clean, last),
+        Err(Errno::NOENT | Errno::NOTDIR) => return deepest(live, base, rest, clean, last),
         Err(why) => return Err(sort_out(why, &shown)),
     };
     let meta = match Meta::at(&dir, name) {
@@ -342,14 +345,9 @@ fn open_parent(base: &Dir, parent: &[u8], cross_mounts: bool) -> Result<Option<s
 }
 
 /// Finds how far the folders of a path exist.
-fn deepest(
-    live: &Arc<Live>,
-    base: Dir,
-    rest: &[u8],
-    clean: &Clean,
-    cross_mounts: bool,
-) -> Result<Found, Again> {
+fn deepest(live: &Arc<Live>, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Result<Found, Again> {
     let jail = &live.jail;
+    let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
     let shown = jail.shown(&clean.absolute);
     let names: Vec<&[u8]> = rest.split(|b| *b == b'/').collect();
     let mut dir = base;
@@ -358,6 +356,7 @@ fn deepest(
         match open_beneath(&dir, *name, OFlags::PATH | OFlags::DIRECTORY, cross_mounts) {
             Ok(next) => dir = Dir::Opened(Arc::new(next)),
             Err(Errno::NOENT | Errno::NOTDIR) => break,
+            Err(Errno::LOOP) if last == Last::NoLinks => break,
             Err(why) => return Err(sort_out(why, &shown)),
         }
         depth += 1;
@@ -367,7 +366,7 @@ fn deepest(
     let base_absolute = clean.absolute[..clean.absolute.len() - tail].to_vec();
     // A dangling link among the missing names would be followed by whoever makes them: look at it first.
     let first = Meta::at(&dir, &missing[0]).map_err(|why| sort_out(why, &shown))?;
-    if first.is_some_and(|meta| meta.kind == Kind::Symlink) {
+    if first.is_some_and(|meta| meta.kind == Kind::Symlink) && last != Last::NoLinks {
         return Err(Again::Link);
     }
     let base = Place {

@@ -200,7 +200,7 @@ impl<'a> Builder<'a> {
         let above: Vec<&str> = ancestors(path).collect();
         let settled = above.iter().rev().take_while(|above| !self.unsettled.contains(**above)).last();
         let text = settled.copied().unwrap_or(if path.starts_with('/') { "/" } else { "." });
-        let found = resolve(self.live, text, Last::Itself)?.found;
+        let found = resolve(self.live, text, Last::NoLinks)?.found;
         let (folder, _) = found.existing()?;
         let dir = if folder.is_root() {
             folder.dir.clone()

@@ -119,7 +119,7 @@ impl Goals {
 
     /// The paths of what goes and of each goal, for the jail and the policy.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let named = |text: &str, op| match Target::new(text, op, Last::Itself) {
+        let named = |text: &str, op| match Target::new(text, op, Last::NoLinks) {
             target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.of_its_own(),
             target => target,
         };
@@ -251,7 +251,10 @@ fn now_at(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str) -> Option<Str
         Some((_, suffix, Node::Current { path, .. })) => Some(format!("{path}{suffix}")),
         Some((ancestor, suffix, Node::Kept { .. })) => {
             let folder = now_at(unwound, leaving, ancestor)?;
-            (!leaving.contains(folder.as_str())).then(|| format!("{folder}{suffix}"))
+            let path = format!("{folder}{suffix}");
+            let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
+            let stays = above.all(|above| above.len() < folder.len() || !leaving.contains(above));
+            stays.then_some(path)
         }
         Some((_, _, Node::Absent)) | None => Some(path.to_owned()),
     }
@@ -264,7 +267,7 @@ fn stays(unwound: &Unwound, path: &str, from: &str) -> bool {
 
 /// A path of the request as receipts show it.
 fn shown(live: &Arc<Live>, path: &str) -> Result<String, Refusal> {
-    let literal = crate::jail::resolve(live, path, Last::Itself)?.literal;
+    let literal = crate::jail::resolve(live, path, Last::NoLinks)?.literal;
     Ok(live.jail.shown(&literal))
 }
 

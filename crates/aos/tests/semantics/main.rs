@@ -13,6 +13,7 @@
 )]
 
 mod original;
+mod undo_elsewhere;
 #[path = "../attack/world.rs"]
 mod world;
 
@@ -363,7 +364,7 @@ fn too_many_sessions() {
 
 #[test]
 fn permission_denied() {
-    let uid = world::is_root().then_some(65534);
+    let uid = world::is_root().then_some(12345);
     let world = prepared(Start { uid, ..Start::default() });
     std::fs::set_permissions(world.root.join("d"), std::fs::Permissions::from_mode(0o555)).unwrap();
     let receipt = ask(&world, json!({}), "fs.write_file", json!({ "path": "d/new", "content": text("x") }));

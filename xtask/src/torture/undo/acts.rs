@@ -170,8 +170,15 @@ impl Chance<'_> {
             4 => format!("rm -rf {folder}"),
             5 => format!("mv -T {file} {path}"),
             6 => format!("mv -T {folder} {path}"),
-            7 => format!("chmod {} {file}", ["600", "755", "444", "4711"][self.random.below(4)]),
-            8 => format!("chmod {} {folder}", ["700", "755", "1777", "500"][self.random.below(4)]),
+            7 => format!(
+                "[ -d {file} ] || chmod {} {file}",
+                ["600", "755", "444", "4711"][self.random.below(4)]
+            ),
+            8 => {
+                // In a folder that it closed itself, an ordinary user's daemon can put nothing back.
+                let modes = if rustix::process::geteuid().is_root() { 4 } else { 3 };
+                format!("chmod {} {folder}", ["700", "755", "1777", "500"][self.random.below(modes)])
+            }
             9 => format!("mkdir -p {path}"),
             10 => format!("ln -sfT {other} {path}"),
             11 => format!("rm -rf {folder}; mkdir -p {folder}; printf %s {text} > {folder}/{}", quoted("n")),

@@ -86,9 +86,11 @@ pub(crate) fn explain(expected: &Tree, found: &Tree) -> String {
 /// Files that are the same before and after, and links that nobody had to do with, but whose time of change is not.
 pub(crate) fn touched(before: &Tree, after: &Tree) -> Vec<String> {
     let kept = before.iter().filter_map(|(path, was)| Some((path, was, after.get(path)?)));
-    // Of links there are many alike; one of them may well have come in the place of another.
+    // Of links there are many alike, and files with several names become alike: one of them may well have come in the
+    // place of another.
+    let is_only_one = |kind: &Kind| before.values().filter(|thing| thing.kind == *kind).count() == 1;
     let is_known = |path: &str, thing: &Thing| match thing.kind {
-        Kind::File { .. } => true,
+        Kind::File { .. } => path.starts_with("keep/") || is_only_one(&thing.kind),
         Kind::Link { .. } => path.starts_with("keep/"),
         Kind::Folder => false,
     };

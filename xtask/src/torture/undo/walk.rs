@@ -390,8 +390,13 @@ impl Walk<'_> {
         let Some(path) = files.first() else { return self.turn(false) };
         let on_disk = tree::on_disk(&self.root, path);
         let content = std::fs::read(&on_disk).map_err(|why| why.to_string())?;
+        let changed_at = std::fs::metadata(&on_disk).and_then(|meta| meta.modified());
+        let changed_at = changed_at.map_err(|why| why.to_string())?;
         let outside = [content.as_slice(), b"somebody else's line\n"].concat();
-        std::fs::write(&on_disk, outside).map_err(|why| why.to_string())?;
+        if std::fs::write(&on_disk, outside).is_err() {
+            // One that even its owner may not write.
+            return self.turn(false);
+        }
         let before = copy_of(&self.root);
         let answer = self.ask("host.fs.rollback", json!({}), None, false)?;
         self.tally.conflicts += 1;
@@ -400,7 +405,12 @@ impl Walk<'_> {
         ensure(differing(&before, &found).is_empty() && touched(&before, &found).is_empty(), || {
             format!("a conflict, and yet: {}", explain(&before, &found))
         })?;
-        std::fs::write(&on_disk, content).map_err(|why| why.to_string())?;
+        // All is as before, its time too: by that a file is known again which only moved.
+        let put_back = || {
+            std::fs::write(&on_disk, content)?;
+            std::fs::File::options().append(true).open(&on_disk)?.set_modified(changed_at)
+        };
+        put_back().map_err(|why| why.to_string())?;
         self.now = copy_of(&self.root);
         Ok(())
     }

@@ -185,8 +185,9 @@ pub fn without_isolation() -> Outcome {
 
 /// The same walls where the daemon is an ordinary user's.
 pub fn an_ordinary_users_daemon() -> Outcome {
-    let world = World::with(ordinary());
-    let uid = 65_534;
+    let start = ordinary();
+    let uid = start.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    let world = World::with(start);
     let room = Room::of(world, permissive());
     let receipt = room.run(&["true"]);
     check(warning_codes(&receipt).is_empty(), || format!("it warns: {receipt}"))?;

@@ -384,9 +384,10 @@ pub fn in_time<T>(what: &str, limit: Duration, run: impl FnOnce() -> T) -> Resul
     crate::world::timed(limit, what, run)
 }
 
-/// The daemon of an ordinary user, where this runs as root; else as it is.
+/// The daemon of an ordinary user, where this runs as root; else as it is. Not `nobody`: that is also what the kernel
+/// shows where an id is not mapped, and a mistake in the mapping would not be seen.
 pub fn ordinary() -> Start {
-    Start { uid: crate::world::is_root().then_some(65534), ..Start::default() }
+    Start { uid: crate::world::is_root().then_some(12345), ..Start::default() }
 }
 
 /// What a receipt says in short, for messages.

@@ -190,6 +190,14 @@ pub fn moves() -> Outcome {
         stage.ok("ring", "move", mv(from, to))?;
     }
     stage.taken_back("ring", &before)?;
+    // A folder goes, another is made in its place, and a third moves to where one of the first was.
+    stage.world().write("other/z", "other\n");
+    let with_other = stage.tree();
+    stage.ok("again", "remove", json!({ "path": "d", "recursive": true }))?;
+    stage.ok("again", "make_dir", json!({ "path": "d" }))?;
+    stage.ok("again", "move", mv("other", "d/sub"))?;
+    stage.taken_back("again", &with_other)?;
+    std::fs::remove_dir_all(stage.world().root.join("other")).unwrap();
     // A folder, edited inside before and after, with things taken out of it and put into it.
     for (op, params) in [
         ("edit_file", json!({ "path": "d/x", "old_string": "x", "new_string": "X" })),
