@@ -446,3 +446,38 @@ fn each_agent_is_set_up_once_and_its_other_settings_stay() {
     }
     assert_eq!(setup(&["nobody"]).0, Some(2));
 }
+
+/// The same suite on a tree that is nowhere on the disk, and on one that waits to be committed.
+#[test]
+fn the_tools_work_on_virtual_and_staged_trees() {
+    let mut model = Model::new("deepagents");
+    let docs = model.world.root.join("docs");
+    std::fs::create_dir(&docs).unwrap();
+    std::fs::write(docs.join("guide.md"), "# guide\n").unwrap();
+    let vfs = json!({ "vfs": { "allowed_roots": [model.world.root], "mounts": [{ "host_path": "docs" }] } });
+    model.session = model.world.open(json!({ "target": vfs }));
+    assert_eq!(model.works("ls", json!({ "path": "/" })), "Listed directory / (1 subdir, 0 files).\ndocs/");
+    assert_eq!(
+        model.works("write_file", json!({ "path": "src/a.py", "content": "print('hi')\n" })),
+        "Created src/a.py (12 bytes)."
+    );
+    assert!(
+        model.works("grep", json!({ "pattern": "guide" })).starts_with("Found 1 match for pattern 'guide'.")
+    );
+    assert!(model.works("glob", json!({ "pattern": "**/*.py" })).ends_with("src/a.py"));
+    let (code, prompt, _) = model.world.aos(&["tool", "prompt", "-s", &model.session]);
+    assert!(
+        code == 0 && prompt.contains("- Host `docs` mounted at `docs`.\n  Contents: `guide.md`"),
+        "{prompt}"
+    );
+    model.profile = "anthropic";
+    assert!(model.works("list_dir", json!({ "path": "." })).contains("docs/"));
+    model.fails("shell", json!({ "command": "true" }));
+    model.session = model.world.open(json!({ "target": { "staged": { "workdir": model.world.root } } }));
+    model
+        .works("edit_file", json!({ "path": "docs/guide.md", "old_string": "guide", "new_string": "Guide" }));
+    assert_eq!(std::fs::read(docs.join("guide.md")).unwrap(), b"# guide\n");
+    let (code, diff, _) = model.world.aos(&["stage", "diff", "-s", &model.session]);
+    assert!(code == 0 && diff.contains("+# Guide"), "{diff}");
+    model.world.finish().unwrap();
+}

@@ -24,6 +24,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     first_answers(options, report, &dir.path().join("home of its own"), &root, false)?;
     let daemon = Daemon::start(&home, "process")?;
     connect(&home.join("run/aosd.sock"))?;
+    report.figure("the daemon's memory, idle", daemon.resident_mb()?, "MB", Some(IDLE_MB));
     first_answers(options, report, &home, &root, true)?;
     let mut servers = vec![ours(&home, &root)?];
     if !options.no_peers {
@@ -35,7 +36,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     for tasks in &TASKS[..3] {
         race(tasks, &mut contenders, options.rounds, report, &reach)?;
     }
-    report.figure("the daemon's memory afterwards", daemon.resident_mb()?, "MB", Some(IDLE_MB));
+    report.figure("the daemon's memory afterwards", daemon.resident_mb()?, "MB", None);
     Ok(())
 }
 
