@@ -155,11 +155,43 @@ impl Host {
                     Ok(Sides { old, new }) => {
                         out.push_str(&text::diff(&record.path, old.as_deref(), new.as_deref()));
                     }
+                    Err(_) if is_folder(record) => {
+                        out.push_str(&self.folder_diff(&live, manifest.as_ref(), record));
+                    }
                     Err(why) => out.push_str(&format!("{}: {why}\n", record.path)),
                 }
             }
         }
         Ok(out)
+    }
+
+    /// A folder that came, changed its mode, or went with all that was in it.
+    fn folder_diff(&self, live: &Arc<Live>, manifest: Option<&Manifest>, record: &PathRecord) -> String {
+        let path = &record.path;
+        let before = match (&record.before, &record.after) {
+            (None, _) => return format!("new folder {path}\n"),
+            (Some(before), Some(after)) => {
+                return format!("mode of {path} {:04o} -> {:04o}\n", before.mode, after.mode);
+            }
+            (Some(before), None) => before,
+        };
+        let mut out = format!("removed folder {path}\n");
+        let (Some(manifest), Some(bank)) = (manifest, before.bank.as_deref()) else { return out };
+        for suffix in manifest.below(bank) {
+            let below = format!("{path}{suffix}");
+            let Some(kept) = manifest.kept(bank, path, suffix).filter(|kept| kept.kind == KeptKind::File)
+            else {
+                continue;
+            };
+            let old = may_read(live, &below).and_then(|_| {
+                self.body(kept.body_hash.as_deref()).ok_or("its pre-image is not kept any more")
+            });
+            out.push_str(&match old {
+                Ok(old) => text::diff(&below, Some(&old), None),
+                Err(why) => format!("{below}: {why}\n"),
+            });
+        }
+        out
     }
 
     /// The same of a path of a virtual or staged tree.
@@ -193,10 +225,7 @@ impl Host {
         if record.moved_to.is_some() || !is_file(&record.before) || !is_file(&record.after) {
             return Err("no file, so no lines");
         }
-        let found = resolve(live, &record.path, Last::NoLinks).map_err(|_| "outside of the session now")?;
-        let absolute = found.found.absolute();
-        judge_path(live, Op::Read, &record.path, &found.literal, absolute, &mut Vec::new())
-            .map_err(|_| "the policy does not let it be read")?;
+        let found = may_read(live, &record.path)?;
         let kept = manifest.and_then(|manifest| manifest.entries.get(&record.path));
         let old = match (&record.before, kept) {
             (None, _) => None,
@@ -207,7 +236,7 @@ impl Host {
         };
         let new = match &record.after {
             None => None,
-            Some(image) => Some(self.left(&found.found, image).ok_or("what was left there is gone")?),
+            Some(image) => Some(self.left(&found, image).ok_or("what was left there is gone")?),
         };
         Ok(Sides { old, new })
     }
@@ -230,6 +259,19 @@ impl Host {
         };
         self.body(Some(hash)).or_else(here)
     }
+}
+
+/// Where a path is, if the session lets it be read.
+fn may_read(live: &Arc<Live>, path: &str) -> Result<Found, &'static str> {
+    let resolved = resolve(live, path, Last::NoLinks).map_err(|_| "outside of the session now")?;
+    let absolute = resolved.found.absolute();
+    judge_path(live, Op::Read, path, &resolved.literal, absolute, &mut Vec::new())
+        .map_err(|_| "the policy does not let it be read")?;
+    Ok(resolved.found)
+}
+
+fn is_folder(record: &PathRecord) -> bool {
+    [&record.before, &record.after].into_iter().flatten().all(|image| image.kind == Kind::Dir)
 }
 
 struct Sides {

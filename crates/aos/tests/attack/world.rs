@@ -325,7 +325,7 @@ impl Drop for World {
     fn drop(&mut self) {
         if let Some(mut child) = self.daemon.take() {
             // A wrapper that is killed lets go of the daemon: that one goes first.
-            for pid in children(child.id()) {
+            for pid in started_by(child.id()) {
                 signal(pid, rustix::process::Signal::KILL);
             }
             let _ = child.kill();
@@ -337,10 +337,11 @@ impl Drop for World {
     }
 }
 
-/// The processes that `pid` started and that still run.
-fn children(pid: u32) -> Vec<i32> {
+/// The processes that `pid` and its children started and that still run.
+fn started_by(pid: u32) -> Vec<i32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    let children = list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
+    children.flat_map(|child| [vec![child as i32], started_by(child)].concat()).collect()
 }
 
 /// The daemon's program, copied to where `uid` can reach it when a build folder is closed to others.

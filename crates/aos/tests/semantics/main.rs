@@ -13,6 +13,7 @@
 )]
 
 mod original;
+mod people;
 mod undo_elsewhere;
 #[path = "../attack/world.rs"]
 mod world;
