@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::Duration;
 
 use aos_model::path::show;
 use aos_model::receipt::Kind;
@@ -21,6 +22,11 @@ use crate::host::Host;
 use crate::jail::Meta;
 use crate::session::Live;
 
+/// Whoever works without a pause of this length is left alone meanwhile: settling costs the disk as much as a change.
+const PAUSE: Duration = Duration::from_millis(10);
+/// But no more than so many changes wait for it.
+const CHANGES_WAITING_MAX: u64 = 1024;
+
 /// Settles beside the sessions' work, on a thread of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Settler {
@@ -31,12 +37,15 @@ pub(crate) struct Settler {
 #[derive(Debug, Default)]
 struct Due {
     sessions: Vec<Weak<Live>>,
+    /// Since the last time.
+    changes: u64,
     stop: bool,
 }
 
 impl Settler {
     pub(crate) fn wake(&self, live: &Arc<Live>) {
         let mut due = self.due.lock().expect("BUG: nobody panics here");
+        due.changes += 1;
         if !due.sessions.iter().any(|known| known.as_ptr() == Arc::as_ptr(live)) {
             due.sessions.push(Arc::downgrade(live));
             self.wake.notify_one();
@@ -55,9 +64,15 @@ impl Settler {
             while due.sessions.is_empty() && !due.stop {
                 due = settler.wake.wait(due).expect("BUG: nobody panics here");
             }
+            let mut seen = 0;
+            while !due.stop && due.changes != seen && due.changes < CHANGES_WAITING_MAX {
+                seen = due.changes;
+                due = settler.wake.wait_timeout(due, PAUSE).expect("BUG: nobody panics here").0;
+            }
             if due.stop {
                 return;
             }
+            due.changes = 0;
             let sessions = std::mem::take(&mut due.sessions);
             drop(due);
             let Some(host) = host.upgrade() else { return };
