@@ -88,7 +88,8 @@ pub(crate) fn touched(before: &Tree, after: &Tree) -> Vec<String> {
     let kept = before.iter().filter_map(|(path, was)| Some((path, was, after.get(path)?)));
     // Of links there are many alike, and files with several names become alike: one of them may well have come in the
     // place of another.
-    let is_only_one = |kind: &Kind| before.values().filter(|thing| thing.kind == *kind).count() == 1;
+    let alike = |tree: &Tree, kind: &Kind| tree.values().filter(|thing| thing.kind == *kind).count();
+    let is_only_one = |kind: &Kind| alike(before, kind) == 1 && alike(after, kind) == 1;
     let is_known = |path: &str, thing: &Thing| match thing.kind {
         Kind::File { .. } => path.starts_with("keep/") || is_only_one(&thing.kind),
         Kind::Link { .. } => path.starts_with("keep/"),
