@@ -319,7 +319,15 @@ impl Walk<'_> {
             let mut above = path.match_indices('/').filter_map(|(slash, _)| self.now.get(&path[..slash]));
             above.all(tree::Thing::is_folder)
         };
-        let undisturbed = since.into_iter().all(as_left) && paths.iter().all(is_free);
+        // A folder in the place of something else can only go with what the call put into it.
+        let is_filled = |path: &String| {
+            let was_else = call.before.get(path).is_some_and(|thing| !thing.is_folder());
+            let below = format!("{path}/");
+            let mut inside = self.now.range(below.clone()..).take_while(|(path, _)| path.starts_with(&below));
+            was_else && inside.any(|(path, _)| !call.after.contains_key(path))
+        };
+        let undisturbed =
+            since.into_iter().all(as_left) && paths.iter().all(is_free) && !paths.iter().any(is_filled);
         if !answer.is("ok") {
             self.tally.conflicts += u64::from(answer.is("conflict"));
             let allowed = answer.killed || (answer.is("conflict") && !undisturbed);
