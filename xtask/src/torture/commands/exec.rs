@@ -1,0 +1,51 @@
+//! `cargo xtask torture exec`.
+
+use std::time::Instant;
+
+use anyhow::ensure;
+use clap::Args;
+
+use crate::torture::{Common, Found, Ground, exec, progress, report};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// How many process trees
+    #[arg(long, default_value_t = 2_000)]
+    runs: u64,
+    /// Commands that run at the same time
+    #[arg(long, default_value_t = 4)]
+    at_once: usize,
+    /// Leave out the floods of output at the end
+    #[arg(long)]
+    no_floods: bool,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let programs = options.common.programs()?;
+    let (seed, until) = (options.common.seed(), options.common.until());
+    println!("torture exec: seed {seed}, {} process trees, {} at once", options.runs, options.at_once);
+    let bar = progress(options.runs, "process trees");
+    let (ground, begun) = (Ground::new(&programs)?, Instant::now());
+    let plan = exec::Plan { seed, runs: options.runs, at_once: options.at_once, until };
+    let tally = exec::torture(&ground.bench, &plan, &mut |done| bar.set_position(done));
+    bar.finish_and_clear();
+    report("exec", seed, begun, &tally)?;
+    if !options.no_floods {
+        let peak = exec::floods(&ground.bench).map_err(anyhow::Error::msg)?;
+        println!("torture exec: floods of output: {} MB resident at most (reach: 200)", peak >> 20);
+        ensure!(peak < exec::RESIDENT_BYTES_MAX, "the daemon held too much memory");
+    }
+    Ok(())
+}
+
+impl Found for exec::Tally {
+    fn is_clean(&self) -> bool {
+        self.is_clean()
+    }
+
+    fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+}
