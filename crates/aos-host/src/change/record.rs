@@ -39,7 +39,10 @@ pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecor
                     xattrs: xattrs.as_ref().map(|(before, _)| before.clone()),
                     ..image(before)
                 }),
-                after: after.as_ref().map(image),
+                after: after.as_ref().map(|meta| Image {
+                    xattrs: xattrs.as_ref().map(|(_, after)| after.clone()),
+                    ..image(meta)
+                }),
                 moved_to: None,
                 mode_only: true,
             }),

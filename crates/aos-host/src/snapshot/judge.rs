@@ -129,7 +129,27 @@ impl<'a> Judge<'a> {
         if goal.expected.is_none() && (goes || now.is_none_or(|now| now.kind == Kind::Dir)) {
             return Ok(None);
         }
-        self.changed(&goal.now_at, task.here, now, goal.expected.as_ref())
+        let changed = self.changed(&goal.now_at, task.here, now, goal.expected.as_ref())?;
+        if changed.is_some() || moves {
+            return Ok(changed);
+        }
+        self.dressed_since(task)
+    }
+
+    /// Who gave a folder another look since our change left it. Moving it loses nothing; giving it a look does.
+    fn dressed_since(&self, task: &Task<'_>) -> Result<Option<Conflict>, Refusal> {
+        let Some(Expected { image: Some(left), unconditional: false, seq }) = &task.goal.expected else {
+            return Ok(None);
+        };
+        let is_folder = task.now().is_some_and(|now| now.kind == Kind::Dir);
+        let wears = |image: &Image| {
+            looks(task.here, task.now(), Some(&Look { mode: image.mode, xattrs: image.xattrs.clone() }))
+        };
+        if !is_folder || wears(left)? {
+            return Ok(None);
+        }
+        let fits = |record: &PathRecord| record.after.as_ref().map_or(Ok(false), wears);
+        self.newest(&task.goal.now_at, *seq, fits).map(Some)
     }
 
     /// Who changed a path since our change left it. Of what nobody left there that we know of, nobody knows.

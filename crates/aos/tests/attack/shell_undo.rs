@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         ("OWN-SHELL-TURNS", turns),
         ("OWN-SHELL-POWER", at_power),
         ("OWN-SHELL-ATTRIBUTES", attributes),
+        ("OWN-SHELL-FOLDER-LOOK", looks_given_since),
         ("OWN-SHELL-SESSION-CLOSED", session_closed),
         ("OWN-SHELL-NOTHING", nothing_changed),
         ("OWN-SHELL-RULES", rules_bind),
@@ -352,6 +353,40 @@ fn attributes() -> Outcome {
         expect("undo", &room.undo(&id), &["ok"])?;
         same("undone", &seen(&room.world.root), &before)?;
         room.finish()
+    })
+}
+
+/// What a later call made of a folder's mode and attributes is its work like any other, and is not lost by undo.
+fn looks_given_since() -> Outcome {
+    each_daemon(|open| {
+        let looks = |mode: &str, color: &str| {
+            format!("import os; os.chmod('dir', {mode}); os.setxattr('dir', 'user.kept', b'{color}')")
+        };
+        let [first, second, third] = [looks("0o700", "red"), looks("0o750", "green"), looks("0o750", "blue")];
+        for anew in ["", "import shutil; shutil.rmtree('dir'); os.mkdir('dir')"] {
+            let room = open(json!({}));
+            let before = seen(&room.world.root);
+            let mut calls = Vec::new();
+            for script in [format!("import os\n{anew}\n{first}"), second.clone(), third.clone()] {
+                let receipt = room.exec(json!({ "argv": ["python3", "-c", script] }));
+                expect("python", &receipt, &["ok"])?;
+                calls.push(receipt["tool_call_id"].as_str().unwrap_or_default().to_owned());
+            }
+            let now = seen(&room.world.root);
+            for (earlier, later) in [(0, 2), (1, 2)] {
+                let refused = room.undo(&calls[earlier]);
+                expect("undo of an earlier look", &refused, &["conflict / changed_since"])?;
+                let by = refused["conflicts"][0]["changed_by"].as_str();
+                check(by == Some(calls[later].as_str()), || format!("{refused}"))?;
+                same("refused", &seen(&room.world.root), &now)?;
+            }
+            for call in calls.iter().rev() {
+                expect("undo, newest first", &room.undo(call), &["ok"])?;
+            }
+            same("undone", &seen(&room.world.root), &before)?;
+            room.finish()?;
+        }
+        Ok(())
     })
 }
 

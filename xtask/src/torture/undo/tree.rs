@@ -74,6 +74,13 @@ pub(crate) fn differing(one: &Tree, other: &Tree) -> Vec<String> {
     paths.into_iter().filter(|path| !same(one.get(*path), other.get(*path))).cloned().collect()
 }
 
+/// Folders that another folder stands in the place of, of the same look though it may be.
+pub(crate) fn replaced(one: &Tree, other: &Tree) -> Vec<String> {
+    let both = one.iter().filter_map(|(path, was)| Some((path, was, other.get(path)?)));
+    let is_other = |was: &Thing, is: &Thing| was.is_folder() && is.is_folder() && was.ino != is.ino;
+    both.filter(|(_, was, is)| is_other(was, is)).map(|(path, ..)| path.clone()).collect()
+}
+
 /// The first differences, for people.
 pub(crate) fn explain(expected: &Tree, found: &Tree) -> String {
     let show = |thing: Option<&Thing>| thing.map_or("nothing".to_owned(), Thing::describe);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::kill::{Bench, Daemon};
 use super::super::load::{Random, Wire};
-use super::tree::{Kind, Tree, copy_of, differing, explain, same, touched};
+use super::tree::{Kind, Tree, copy_of, differing, explain, replaced, same, touched};
 use super::{Tally, Wrong, acts, ensure, tree, up};
 
 pub(super) fn history(
@@ -311,7 +311,8 @@ impl Walk<'_> {
         let answer = self.ask("host.fs.restore", params, None, kill)?;
         self.tally.restores += 1;
         let found = copy_of(&self.root);
-        let paths = differing(&call.before, &call.after);
+        let mut paths = differing(&call.before, &call.after);
+        paths.extend(replaced(&call.before, &call.after));
         // A file that moved is known again by its identity; one that was changed and brought back since is another.
         let since = self.past[call.made_at..].iter().chain([&self.now]);
         let as_left = |tree: &Tree| paths.iter().all(|path| same(tree.get(path), call.after.get(path)));
