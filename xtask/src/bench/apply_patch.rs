@@ -1,12 +1,13 @@
-//! Section 8: patches of one and of many files over the socket, beside `git apply`.
+//! Section 8: patches of one and of many files over the socket, beside `git apply` and codex's `apply_patch`.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use super::daemon::{Daemon, check_ok};
+use super::daemon::{Client, Daemon, check_ok};
+use super::peers;
 use super::{Options, Reach, Report, Sample};
 
 const FILES: &[usize] = &[1, 2, 4, 8, 16, 32];
@@ -17,57 +18,113 @@ const LINES: usize = 40;
 const CHANGED: usize = LINES / 2;
 const CONTEXT: usize = 3;
 
-pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
-    let dir = options.workplace()?;
-    let (root, git_root) = (dir.path().join("product"), dir.path().join("git"));
-    let most = FILES.last().copied().unwrap_or_default();
-    for root in [&root, &git_root] {
-        std::fs::create_dir(root)?;
-        for file in 0..most {
-            std::fs::write(root.join(name(file)), content(file, 0))?;
+/// Somebody who applies patches, in a folder of its own.
+enum Hand {
+    Product(Box<Client>),
+    Git,
+    /// The program as npm brings it: the same file as the agent, under the name that makes it apply patches.
+    Codex(PathBuf),
+}
+
+impl Hand {
+    fn apply(&mut self, root: &Path, steps: &[usize], sample: &mut Sample) -> anyhow::Result<()> {
+        match self {
+            Hand::Product(client) => {
+                let params = json!({ "patch": { "inline_text": { "text": v4a(steps) } } });
+                let request = client.request("host.fs.apply_patch", params);
+                check_ok(&sample.time(|| client.line.exchange(&request))?)
+            }
+            Hand::Git => {
+                let diff = unified(steps);
+                sample.time(|| git_apply(root, &diff))
+            }
+            Hand::Codex(program) => {
+                let patch = v4a(steps);
+                let mut command = Command::new(program);
+                command.current_dir(root).arg(&patch).stdout(Stdio::null());
+                let status = sample.time(|| Ok(command.status()?))?;
+                anyhow::ensure!(status.success(), "`apply_patch` failed");
+                Ok(())
+            }
         }
     }
+}
+
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let dir = options.workplace()?;
+    let most = FILES.last().copied().unwrap_or_default();
+    let root_of = |name: &str| -> anyhow::Result<PathBuf> {
+        let root = dir.path().join(name);
+        std::fs::create_dir(&root)?;
+        for file in 0..most {
+            std::fs::write(root.join(self::name(file)), content(file, 0))?;
+        }
+        Ok(root)
+    };
     let daemon = Daemon::start(&dir.path().join("home"), "process")?;
-    let mut client = daemon.client(&root)?;
+    let root = root_of("product")?;
+    let client = Box::new(daemon.client(&root)?);
+    let mut hands = vec![
+        ("aos".to_owned(), root, Hand::Product(client)),
+        ("git apply (a process each)".to_owned(), root_of("git")?, Hand::Git),
+    ];
+    if !options.no_peers {
+        match peers::codex() {
+            Ok((name, program)) => {
+                let name = format!("{name} apply_patch (a process each)");
+                hands.push((name, root_of("codex")?, Hand::Codex(program)));
+            }
+            Err(why) => report.leave_out("codex apply_patch", &why),
+        }
+    }
+    let samples = rounds(options, &mut hands, most)?;
+    let mut ours = Vec::new();
+    for (files, samples) in FILES.iter().zip(&samples) {
+        let task = format!("a patch of {files} file{}", if *files == 1 { "" } else { "s" });
+        let contenders: Vec<(&str, &Sample)> =
+            hands.iter().map(|(name, ..)| name.as_str()).zip(samples).collect();
+        ours.push(report.race(&task, &contenders, |_| None));
+    }
+    println!(
+        "codex-apply-patch in process, for one file: 37–89 µs by bench.md; it is in no registry, so not run here"
+    );
+    let per_file = ours[ours.len() - 1] / most as f64;
+    let what = format!("one file of a patch of {most} costs, against a patch of one");
+    report.figure(&what, per_file / ours[0], "×", Some(Reach::AtMost(1.0)));
+    Ok(())
+}
+
+/// All hands in turns; their times for each number of files.
+fn rounds(
+    options: &Options,
+    hands: &mut [(String, PathBuf, Hand)],
+    most: usize,
+) -> anyhow::Result<Vec<Vec<Sample>>> {
     // How often each file was patched: every patch is the next step of the one before.
     let mut steps = vec![0; most];
-    let mut samples = vec![(Sample::default(), Sample::default()); FILES.len()];
+    let mut samples = vec![vec![Sample::default(); hands.len()]; FILES.len()];
     for round in 0..=options.rounds {
-        for (files, (ours, gits)) in FILES.iter().zip(&mut samples) {
+        for (files, samples) in FILES.iter().zip(&mut samples) {
             if round == 1 {
                 // The round before only warmed up.
-                (*ours, *gits) = (Sample::default(), Sample::default());
+                samples.fill(Sample::default());
             }
             for _ in 0..CALLS {
-                let params = json!({ "patch": { "inline_text": { "text": v4a(&steps[..*files]) } } });
-                let request = client.request("host.fs.apply_patch", params);
-                check_ok(&ours.time(|| client.line.exchange(&request))?)?;
-                let diff = unified(&steps[..*files]);
-                gits.time(|| git_apply(&git_root, &diff))?;
+                for ((_, root, hand), sample) in hands.iter_mut().zip(samples.iter_mut()) {
+                    hand.apply(root, &steps[..*files], sample)?;
+                }
                 steps[..*files].iter_mut().for_each(|step| *step += 1);
             }
         }
     }
     for (file, step) in steps.iter().enumerate() {
-        for root in [&root, &git_root] {
+        for (who, root, _) in hands.iter() {
             let found = std::fs::read_to_string(root.join(name(file)))?;
-            anyhow::ensure!(
-                found == content(file, *step),
-                "{} does not hold what the patches say",
-                name(file)
-            );
+            let wanted = content(file, *step);
+            anyhow::ensure!(found == wanted, "{who}: {} does not hold what the patches say", name(file));
         }
     }
-    let mut ours = Vec::new();
-    for (files, (sample, git)) in FILES.iter().zip(&samples) {
-        let task = format!("a patch of {files} file{}", if *files == 1 { "" } else { "s" });
-        ours.push(report.race(&task, &[("aos", sample), ("git apply (a process each)", git)], |_| None));
-    }
-    println!("codex-apply-patch in process, for one file: 37–89 µs by bench.md; not run here");
-    let per_file = ours[ours.len() - 1] / most as f64;
-    let what = format!("one file of a patch of {most} costs, against a patch of one");
-    report.figure(&what, per_file / ours[0], "times", Some(Reach::AtMost(1.0)));
-    Ok(())
+    Ok(samples)
 }
 
 fn name(file: usize) -> String {

@@ -86,10 +86,10 @@ fn open(wire: &mut Wire, root: &Path, isolation: &str) -> anyhow::Result<String>
 
 fn spawns(options: &Options, report: &mut Report, home: &Path, root: &Path) -> anyhow::Result<()> {
     let mut contenders = vec![
-        ("plain spawn", Contender::Plain),
-        ("aos, isolation none", Contender::product(home, root, "none", "none")?),
         ("aos, isolated", Contender::product(home, root, "strict", "none")?),
+        ("aos, isolation none", Contender::product(home, root, "none", "none")?),
         ("aos, isolated, capture auto", Contender::product(home, root, "strict", "auto")?),
+        ("plain spawn", Contender::Plain),
         ("bwrap --unshare-all", Contender::Bubblewrap),
     ];
     // A contender that does not work here is left out, and said so: not every machine lets bwrap be root.
@@ -112,14 +112,11 @@ fn spawns(options: &Options, report: &mut Report, home: &Path, root: &Path) -> a
         let found = contenders.iter().zip(&samples).find(|((name, _), _)| *name == wanted);
         found.map_or(f64::NAN, |(_, sample)| sample.median())
     };
-    let (plain, bwrap) = (median("plain spawn"), median("bwrap --unshare-all"));
-    for ((name, _), sample) in contenders.iter().zip(&samples) {
-        let (middle, worst) = (sample.median(), sample.quantile(0.99));
-        println!("{name:<28} {middle:>9.0} µs ({worst:>8.0})  plain + {:>6.0} µs", middle - plain);
-    }
-    let isolated = median("aos, isolated");
-    report.figure("isolated `true` over a plain spawn", isolated - plain, "µs", Some(OVER_PLAIN));
-    report.figure("isolated `true` of `bwrap --unshare-all`", isolated / bwrap, "×", Some(OF_BWRAP));
+    let standings: Vec<(&str, &Sample)> = contenders.iter().map(|(name, _)| *name).zip(&samples).collect();
+    let isolated =
+        report.race("`true`", &standings, |name| (name == "bwrap --unshare-all").then_some(OF_BWRAP));
+    let over = isolated - median("plain spawn");
+    report.figure("isolated `true` over a plain spawn", over, "µs", Some(OVER_PLAIN));
     Ok(())
 }
 

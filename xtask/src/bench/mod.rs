@@ -2,16 +2,19 @@
 
 mod apply_patch;
 mod commands;
+mod committed;
 mod daemon;
 mod in_process;
 mod mcp;
 pub(crate) mod mini_host;
 mod peers;
+mod plot;
 mod power;
 mod record;
 mod report;
 mod search;
 mod small_files;
+mod table;
 mod task;
 mod undo;
 mod vfs;
@@ -58,6 +61,12 @@ pub(crate) struct Options {
     /// Write what was found into this file too
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Keep what was found: `bench/figures.json`, the plots beside it, the table of README
+    #[arg(long)]
+    record: bool,
+    /// Fail when a ratio is worse than the kept one by more than this factor
+    #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "1.5")]
+    gate: Option<f64>,
 }
 
 impl Options {
@@ -85,7 +94,18 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         if options.sections.is_empty() || options.sections.iter().any(|wanted| wanted == name) {
             report.begin(name, title);
             run(options, &mut report)?;
+            report.finish();
         }
     }
-    report.end(options.json.as_deref())
+    let found = report.end();
+    if let Some(file) = &options.json {
+        std::fs::write(file, serde_json::to_string_pretty(&found)? + "\n")?;
+    }
+    let kept = committed::load()?;
+    let worse = committed::compare(&kept, &found, options.gate.unwrap_or(committed::SLACK));
+    if options.record {
+        committed::record(kept, found)?;
+    }
+    anyhow::ensure!(options.gate.is_none() || worse == 0, "{worse} ratios are worse than the kept ones");
+    Ok(())
 }

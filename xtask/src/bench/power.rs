@@ -53,10 +53,10 @@ fn crowd(dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     report.figure("1 KB writes at `power`, one client", alone, "a second", None);
     report.figure(&format!("1 KB writes at `power`, {CLIENTS} clients"), together, "a second", None);
     let what = format!("group commit: {CLIENTS} clients against one");
-    report.figure(&what, together / alone, "times", Some(Reach::AtLeast(10.0)));
+    report.figure(&what, together / alone, "×", Some(Reach::AtLeast(10.0)));
     report.figure("the file's own syncs alone, one writer", bare_alone, "a second", None);
     report.figure(&format!("the same, {CLIENTS} writers"), bare_together, "a second", None);
-    report.figure("so many writers against one", bare_together / bare_alone, "times", None);
+    report.figure("so many writers against one", bare_together / bare_alone, "×", None);
     Ok(())
 }
 

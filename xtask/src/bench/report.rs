@@ -1,9 +1,9 @@
 //! What was found: printed as it comes, kept for `--json`, and compared with what is to be reached.
 
-use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The times of one contender at one task.
 #[derive(Debug, Default, Clone)]
@@ -40,7 +40,7 @@ impl Sample {
 }
 
 /// What a figure is to be.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reach {
     AtMost(f64),
@@ -48,7 +48,7 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    fn is_met(self, found: f64) -> bool {
+    pub(crate) fn is_met(self, found: f64) -> bool {
         match self {
             Reach::AtMost(limit) => found <= limit,
             Reach::AtLeast(limit) => found >= limit,
@@ -65,64 +65,124 @@ impl std::fmt::Display for Reach {
     }
 }
 
+/// The unit of what is compared between runs and machines.
+pub(crate) const RATIO: &str = "×";
+
 /// All that one run found.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Report {
     rounds: usize,
+    commit: String,
+    date: String,
+    sections: Vec<Section>,
+}
+
+/// What one section found, and when.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Section {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) commit: String,
+    pub(crate) date: String,
+    pub(crate) rounds: usize,
     /// Of the machine, before and after: figures of a busy one are worth less.
-    load: Vec<String>,
-    races: Vec<Race>,
-    figures: Vec<Figure>,
-    left_out: Vec<String>,
-    #[serde(skip)]
-    section: &'static str,
+    pub(crate) load: Vec<String>,
+    pub(crate) races: Vec<Race>,
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) left_out: Vec<String>,
 }
 
 /// One task, done by several in turns. The first contender is ours.
-#[derive(Debug, Serialize)]
-struct Race {
-    section: &'static str,
-    task: String,
-    contenders: Vec<Standing>,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Race {
+    pub(crate) task: String,
+    pub(crate) contenders: Vec<Standing>,
 }
 
-#[derive(Debug, Serialize)]
-struct Standing {
-    name: String,
-    calls: usize,
-    p50_us: f64,
-    p99_us: f64,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    pub(crate) name: String,
+    pub(crate) calls: usize,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
     /// Ours divided by theirs.
-    ratio: f64,
-    reach: Option<Reach>,
-    met: Option<bool>,
+    pub(crate) ratio: f64,
+    pub(crate) reach: Option<Reach>,
+    pub(crate) met: Option<bool>,
 }
 
-#[derive(Debug, Serialize)]
-struct Figure {
-    section: &'static str,
-    what: String,
-    found: f64,
-    unit: &'static str,
-    reach: Option<Reach>,
-    met: Option<bool>,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    pub(crate) what: String,
+    pub(crate) found: f64,
+    pub(crate) unit: String,
+    pub(crate) reach: Option<Reach>,
+    pub(crate) met: Option<bool>,
+}
+
+/// One thing compared with another: what means the same on every machine.
+#[derive(Debug)]
+pub(crate) struct Ratio {
+    pub(crate) what: String,
+    pub(crate) found: f64,
+    pub(crate) reach: Option<Reach>,
+}
+
+impl Section {
+    pub(crate) fn ratios(&self) -> Vec<Ratio> {
+        let races = self.races.iter().flat_map(|race| {
+            race.contenders.iter().skip(1).map(|standing| Ratio {
+                what: format!("{}: {}, against {}", self.name, race.task, standing.name),
+                found: standing.ratio,
+                reach: standing.reach,
+            })
+        });
+        let figures = self.figures.iter().filter(|figure| figure.unit == RATIO).map(|figure| Ratio {
+            what: format!("{}: {}", self.name, figure.what),
+            found: figure.found,
+            reach: figure.reach,
+        });
+        races.chain(figures).collect()
+    }
+
+    /// What was judged, and whether it was reached.
+    pub(crate) fn verdicts(&self) -> Vec<(String, bool)> {
+        let standings = self.races.iter().flat_map(|race| {
+            race.contenders.iter().map(|s| (format!("{}, against {}", race.task, s.name), s.met))
+        });
+        let figures = self.figures.iter().map(|figure| (figure.what.clone(), figure.met));
+        standings.chain(figures).filter_map(|(what, met)| Some((what, met?))).collect()
+    }
 }
 
 impl Report {
     pub(crate) fn new(rounds: usize) -> Report {
-        Report {
-            rounds,
+        let commit = said_by(Command::new("git").args(["rev-parse", "--short", "HEAD"]));
+        let date = said_by(Command::new("date").args(["-u", "+%F"]));
+        Report { rounds, commit, date, sections: Vec::new() }
+    }
+
+    pub(crate) fn begin(&mut self, name: &str, title: &str) {
+        println!("\n── {title}");
+        self.sections.push(Section {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            commit: self.commit.clone(),
+            date: self.date.clone(),
+            rounds: self.rounds,
             load: vec![load()],
             races: Vec::new(),
             figures: Vec::new(),
             left_out: Vec::new(),
-            section: "",
-        }
+        });
     }
 
-    pub(crate) fn begin(&mut self, section: &'static str, title: &str) {
-        self.section = section;
-        println!("\n── {title}");
+    pub(crate) fn finish(&mut self) {
+        self.section().load.push(load());
+    }
+
+    fn section(&mut self) -> &mut Section {
+        self.sections.last_mut().expect("BUG: something is measured before a section began")
     }
 
     /// One task of several contenders, ours first; `reach` names what our ratio to a contender is to be.
@@ -135,7 +195,7 @@ impl Report {
     ) -> f64 {
         let ours = contenders.first().map_or(f64::NAN, |(_, sample)| sample.median());
         println!("{task:<44} {:>11} {:>11} {:>8}", "p50 µs", "p99 µs", "aos / it");
-        let mut race = Race { section: self.section, task: task.to_owned(), contenders: Vec::new() };
+        let mut race = Race { task: task.to_owned(), contenders: Vec::new() };
         for (name, sample) in contenders {
             let ratio = ours / sample.median();
             let reach = reach(name);
@@ -156,47 +216,34 @@ impl Report {
             );
             race.contenders.push(standing);
         }
-        self.races.push(race);
+        self.section().races.push(race);
         ours
     }
 
     /// A figure that stands by itself.
-    pub(crate) fn figure(&mut self, what: &str, found: f64, unit: &'static str, reach: Option<Reach>) {
+    pub(crate) fn figure(&mut self, what: &str, found: f64, unit: &str, reach: Option<Reach>) {
         let digits = if found.abs() < 100.0 { 2 } else { 0 };
         println!("{what:<58} {found:>11.digits$} {unit}{}", verdict(reach, found));
         let met = reach.map(|reach| reach.is_met(found));
-        self.figures.push(Figure { section: self.section, what: what.to_owned(), found, unit, reach, met });
+        let (what, unit) = (what.to_owned(), unit.to_owned());
+        self.section().figures.push(Figure { what, found, unit, reach, met });
     }
 
     /// A contender that could not be had.
     pub(crate) fn leave_out(&mut self, who: &str, why: &anyhow::Error) {
         println!("left out: {who} ({why:#})");
-        self.left_out.push(format!("{who}: {why:#}"));
+        self.section().left_out.push(format!("{who}: {why:#}"));
     }
 
-    pub(crate) fn end(mut self, file: Option<&Path>) -> anyhow::Result<()> {
-        self.load.push(load());
-        let verdicts = || {
-            let standings = self.races.iter().flat_map(|race| {
-                race.contenders.iter().map(|s| (format!("{}, against {}", race.task, s.name), s.met))
-            });
-            standings.chain(self.figures.iter().map(|figure| (figure.what.clone(), figure.met)))
-        };
-        let missed: Vec<String> =
-            verdicts().filter(|(_, met)| *met == Some(false)).map(|(what, _)| what).collect();
-        let judged = verdicts().filter(|(_, met)| met.is_some()).count();
-        println!(
-            "\n{} of {judged} figures reached; load {}",
-            judged - missed.len(),
-            self.load.join(", then ")
-        );
-        for what in missed {
+    /// Says what was missed, and hands over what was found.
+    pub(crate) fn end(self) -> Vec<Section> {
+        let verdicts: Vec<(String, bool)> = self.sections.iter().flat_map(Section::verdicts).collect();
+        let reached = verdicts.iter().filter(|(_, met)| *met).count();
+        println!("\n{reached} of {} figures reached; load {}", verdicts.len(), load());
+        for (what, _) in verdicts.iter().filter(|(_, met)| !met) {
             println!("  missed: {what}");
         }
-        if let Some(file) = file {
-            std::fs::write(file, serde_json::to_string_pretty(&self)? + "\n")?;
-        }
-        Ok(())
+        self.sections
     }
 }
 
@@ -209,4 +256,10 @@ fn verdict(reach: Option<Reach>, found: f64) -> String {
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// The one line that a program prints.
+fn said_by(command: &mut Command) -> String {
+    let output = command.output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&output).trim().to_owned()
 }

@@ -76,17 +76,21 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         None => programs.join("../corpora"),
     };
     let version = Command::new(&rg).arg("--version").output()?.stdout;
-    println!("ms, median (p99) of {} rounds; peers: {}", options.rounds, first_line(&version));
-    println!("{:<18} {:>18} {:>18} {:>18}", "", "aos", "rg", "git grep");
+    println!("beside: {}", first_line(&version));
     for corpus in CORPORA {
         let root = corpus.fetch(&cache)?;
         let home = tempfile::tempdir()?;
         let mut product = Product::start(&programs, home.path(), &root)?;
         for task in corpus.tasks {
-            let ratio = measure(options, corpus, task, &root, &rg, &mut product)?;
+            let [ours, rg, git] = measure(options, task, &root, &rg, &mut product)?;
             let reach = if task.kind == Kind::Grep { GREP_REACH } else { GLOB_REACH };
-            let what = format!("{} {}, of ripgrep's time", corpus.name, task.name);
-            report.figure(&what, ratio, "×", Some(Reach::AtMost(reach)));
+            let mut contenders = vec![("aos", &ours), ("rg", &rg)];
+            if task.kind == Kind::Grep {
+                contenders.push(("git grep", &git));
+            }
+            report.race(&format!("{} {}", corpus.name, task.name), &contenders, |name| {
+                (name == "rg").then_some(Reach::AtMost(reach))
+            });
         }
     }
     Ok(())
@@ -101,15 +105,16 @@ fn first_line(output: &[u8]) -> String {
     String::from_utf8_lossy(output).lines().next().unwrap_or_default().to_owned()
 }
 
+/// Our times, ripgrep's and git's.
 fn measure(
     options: &Options,
-    corpus: &Corpus,
     task: &Task,
     root: &Path,
     rg: &Path,
     product: &mut Product,
-) -> anyhow::Result<f64> {
-    let (mut ours, mut theirs, mut git) = (Sample::default(), Sample::default(), Sample::default());
+) -> anyhow::Result<[Sample; 3]> {
+    let mut samples: [Sample; 3] = Default::default();
+    let [ours, theirs, git] = &mut samples;
     let (found, wanted) = (product.search(task)?, lines(task.rg(rg, root))?);
     // A type of file brings ripgrep its hidden files too, and links are files to us: a few may differ.
     let differ =
@@ -122,16 +127,7 @@ fn measure(
             git.time(|| lines(task.git(root)).map(drop))?;
         }
     }
-    let cell =
-        |sample: &Sample| format!("{:>9.1} ({:>6.1})", sample.median() / 1e3, sample.quantile(0.99) / 1e3);
-    println!(
-        "{:<18} {} {} {:>18}",
-        format!("{} {}", corpus.name, task.name),
-        cell(&ours),
-        cell(&theirs),
-        if task.kind == Kind::Grep { cell(&git) } else { "–".to_owned() },
-    );
-    Ok(ours.median() / theirs.median())
+    Ok(samples)
 }
 
 /// How many lines a command prints; they are read as an agent would read them.

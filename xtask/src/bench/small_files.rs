@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         last = race(tasks, &mut contenders, options.rounds, report, &reach)?;
     }
     let what = "the first 4 KB of 64 MB cost, against those of 4 KB";
-    report.figure(what, last[1] / last[0], "times", Some(Reach::AtMost(1.1)));
+    report.figure(what, last[1] / last[0], "×", Some(Reach::AtMost(1.1)));
     Ok(())
 }
 

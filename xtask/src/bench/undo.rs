@@ -129,7 +129,7 @@ fn small(
     report.race("write 1 KB", &[("aos, captured", &kept[0]), ("without capture", &dropped)], reach);
     let medians: Vec<f64> = kept.iter().map(Sample::median).collect();
     let what = "a captured write in 50 000 files, against one in 5 000";
-    report.figure(what, medians[1] / medians[0], "times", Some(SAME_ON_BOTH_TREES));
+    report.figure(what, medians[1] / medians[0], "×", Some(SAME_ON_BOTH_TREES));
     report.figure("restore of one file, over the socket", restored.median(), "µs", Some(RESTORE_US));
     Ok(medians)
 }
@@ -164,7 +164,7 @@ fn shadow(
     }
     let files = if reach > 100.0 { "50 000" } else { "5 000" };
     let what = format!("a shadow commit of one file in {files}, against a captured write");
-    report.figure(&what, sample.median() / ours, "times", Some(Reach::AtLeast(reach)));
+    report.figure(&what, sample.median() / ours, "×", Some(Reach::AtLeast(reach)));
     Ok(())
 }
 
@@ -183,7 +183,7 @@ fn large(
     }
     let what = "write of 10 MB, captured, against without and one SHA-256";
     let ratio = kept.median() / (dropped.median() + hashed.median());
-    report.figure(what, ratio, "times", Some(LARGE_OF_WRITE_AND_HASH));
+    report.figure(what, ratio, "×", Some(LARGE_OF_WRITE_AND_HASH));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 mod deepagents;
 pub(crate) mod mcp;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
@@ -113,6 +113,29 @@ fn python(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
         set_up(Command::new(&program).args(["-m", "pip", "install", "--quiet", "deepagents"]))?;
     }
     Ok(Box::new(deepagents::Backend::start(&program, root)?))
+}
+
+/// codex's own `apply_patch`: its name with the version, and the program.
+pub(crate) fn codex() -> anyhow::Result<(String, PathBuf)> {
+    let folder = target_dir()?.join("bench-peers/codex");
+    let program = folder.join("apply_patch");
+    if !program.exists() {
+        std::fs::create_dir_all(&folder)?;
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder);
+        set_up(npm.arg("@openai/codex"))?;
+        let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+        let vendor = folder.join("node_modules/@openai");
+        let packages = std::fs::read_dir(&vendor)?.filter_map(|entry| Some(entry.ok()?.path()));
+        let binary = packages
+            .map(|package| package.join("vendor").join(&target).join("bin/codex"))
+            .find(|binary| binary.exists())
+            .context("npm brought no program for this machine")?;
+        std::os::unix::fs::symlink(binary, &program)?;
+    }
+    let package = folder.join("node_modules/@openai/codex/package.json");
+    let package: serde_json::Value = serde_json::from_slice(&std::fs::read(package)?)?;
+    Ok((format!("codex {}", package["version"].as_str().unwrap_or_default()), program))
 }
 
 /// Runs an installer; what it prints is shown only when it fails.
