@@ -335,11 +335,12 @@ impl<'a> Work<'a> {
         let made = bank::open_dir(dir, &at.name).map_err(fail)?;
         let made = self.armed.made[index].get_or_init(|| made);
         // The daemon's own umask is strict; the folder gets what the user's would have given.
-        let mode = mode | OPEN_TO_US;
-        let (meta, kept) = dress(made, &at.shown, mode, worn.map_or(Worn::New, Worn::Kept)).map_err(fail)?;
+        let worn = worn.map_or(Worn::New, Worn::Kept);
+        let (meta, kept) = dress(made, &at.shown, mode | OPEN_TO_US, worn).map_err(fail)?;
         self.warnings.extend(kept);
         self.touch(at)?;
-        Ok(meta)
+        // As it will be left, not as it is while it is being filled.
+        Ok(Meta { mode: meta.mode & (mode | !OPEN_TO_US), ..meta })
     }
 
     /// A folder that is closed to its owner is closed once everything is in it.

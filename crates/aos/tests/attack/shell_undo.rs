@@ -386,7 +386,20 @@ fn looks_given_since() -> Outcome {
             same("undone", &seen(&room.world.root), &before)?;
             room.finish()?;
         }
-        Ok(())
+        // One that is closed to its owner is made open, filled and closed: nobody gave it another look meanwhile.
+        let room = open(json!({}));
+        let before = seen(&room.world.root);
+        let mut calls = Vec::new();
+        for script in ["chmod 500 dir", "chmod 700 dir; rm -r dir"] {
+            let receipt = room.exec(json!({ "argv": ["sh", "-c", script] }));
+            expect(script, &receipt, &["ok"])?;
+            calls.push(receipt["tool_call_id"].as_str().unwrap_or_default().to_owned());
+        }
+        expect("undo of its removal", &room.undo(&calls[1]), &["ok"])?;
+        let all = room.fs("rollback", json!({ "turns": 3 }));
+        expect("all the way back", &all, &["ok"])?;
+        same("rolled back", &seen(&room.world.root), &before)?;
+        room.finish()
     })
 }
 
