@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::jail::{Found, Last, resolve};
 use crate::rule::judge_path;
 use crate::session::{self, Live};
-use crate::snapshot::{self, settle};
+use crate::snapshot::{self, Which, settle};
 use crate::tree;
 
 /// One turn that changed something.
@@ -53,7 +53,7 @@ impl Host {
     /// The turns of a session, the newest first: those that stand, and before them those that were rolled back.
     pub fn history(&self, session_id: &str) -> Result<Vec<Turn>, Refusal> {
         let live = session::seat(self, session_id)?;
-        settle(self, &live)?;
+        settle(self, &live, &Which::All)?;
         let turns: Turns = self.decode(&turns_key(session_id))?.unwrap_or_default();
         let mut shown = Vec::new();
         for step in &turns.undone {
@@ -121,13 +121,7 @@ impl Host {
     /// What a tool call changed, as a unified diff of what was before and what it left.
     pub fn diff(&self, session_id: &str, tool_call_id: &str) -> Result<String, Refusal> {
         let live = session::seat(self, session_id)?;
-        settle(self, &live)?;
-        let known = snapshot::all(self, &live)?;
-        let seqs: Vec<u64> = known
-            .into_iter()
-            .filter(|snapshot| snapshot.scope == tool_call_id)
-            .flat_map(|snapshot| snapshot.seqs)
-            .collect();
+        let seqs = snapshot::seqs_of_scope(self, &live, tool_call_id)?;
         if seqs.is_empty() {
             return Err(Refusal::new(
                 Code::SnapshotNotFound,
@@ -138,7 +132,9 @@ impl Host {
             ));
         }
         let mut out = String::new();
-        for touch in snapshot::touches(self, seqs)? {
+        let touches = snapshot::touches(self, seqs)?;
+        settle(self, &live, &Which::Of(&touches))?;
+        for touch in touches {
             let manifest = self.manifests.read(&live.id, &touch.snapshot_id)?;
             for record in &touch.paths {
                 if let Some(to) = &record.moved_to {

@@ -42,8 +42,8 @@ const FOLD_EVERY: u64 = 2048;
 /// Nobody else writes; readers hold nobody up. This only covers the moment in which a reader recovers the log.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Intents that no receipt has closed. Closed ones are swept when the state is brought up to date, so that a change
-/// pays for one page less.
+/// Intents that no receipt has closed. Closed ones make room for the next, and are swept when the state is brought up
+/// to date, so that a change pays for one page less.
 const OPEN_INTENTS: &str = "SELECT id, body, digest FROM intent WHERE id NOT IN
     (SELECT closes FROM entry WHERE seq > coalesce((SELECT seq FROM folded), 0) AND closes IS NOT NULL) ORDER BY id";
 
@@ -76,13 +76,21 @@ struct Pen {
     chain: [u8; 32],
     recent: Arc<RwLock<Recent>>,
     abandoned: Vec<u64>,
+    /// Intents that an entry closed and whose rows still stand. The next intent takes such a row, so that the table
+    /// stays on one page and no page is taken and given back for each change.
+    closed: Vec<u64>,
     /// A commit failed and may have left pages in the log that belong to nothing.
     leftovers: bool,
 }
 
 #[derive(Debug)]
 enum Write {
-    Intent { id: u64, body: Vec<u8> },
+    /// `instead` of one that stands under this number.
+    Intent {
+        id: u64,
+        body: Vec<u8>,
+        instead: bool,
+    },
     Entry(Append),
 }
 
@@ -119,6 +127,7 @@ impl SqliteJournal {
             chain,
             recent: recent.clone(),
             abandoned: Vec::new(),
+            closed: Vec::new(),
             leftovers: false,
         }));
         let checkpoints = Arc::new(Checkpoints::default());
@@ -159,6 +168,13 @@ impl Write {
             Write::Intent { body, .. } | Write::Entry(Append { body, .. }) => body.len() as u64 + 4096,
         }
     }
+
+    fn closes(&self) -> Option<u64> {
+        match self {
+            Write::Intent { .. } => None,
+            Write::Entry(append) => append.closes,
+        }
+    }
 }
 
 impl Pen {
@@ -189,6 +205,7 @@ impl Pen {
             return outcome;
         }
         self.abandoned.clear();
+        self.closed.extend(writes.iter().filter_map(Write::closes));
         if self.leftovers {
             // Only now: while the disk is full, emptying the log would make room that is not there for good.
             self.leftovers = !empty_log(&self.connection);
@@ -197,7 +214,9 @@ impl Pen {
         recent.accept(fresh);
         if recent.lag(self.seq) >= FOLD_EVERY {
             // It can wait: when it fails (a full disk), the next commit tries again.
-            let _ = recent.checkpoint(&mut self.connection, self.seq);
+            if recent.checkpoint(&mut self.connection, self.seq).is_ok() {
+                self.closed.clear();
+            }
         }
         outcome
     }
@@ -211,13 +230,23 @@ impl Pen {
 
     fn put(&mut self, write: &Write, fresh: &mut Vec<Change>) -> Result<u64, Fault> {
         match write {
-            Write::Intent { id, body } => {
+            Write::Intent { id, body, instead } => {
                 let digest: [u8; 32] = Sha256::digest(body).into();
-                let mut insert = self
-                    .connection
-                    .prepare_cached("INSERT OR REPLACE INTO intent (id, body, digest) VALUES (?, ?, ?)")?;
-                insert.execute(params![*id as i64, body, digest])?;
-                Ok(*id)
+                let id = *id as i64;
+                // A row that is taken in a commit that fails is no longer known here, and swept like any other.
+                let taken = match if *instead { None } else { self.closed.pop() } {
+                    Some(old) => self
+                        .connection
+                        .prepare_cached("UPDATE intent SET id = ?, body = ?, digest = ? WHERE id = ?")?
+                        .execute(params![id, body, digest, old as i64])?,
+                    None => 0,
+                };
+                if taken == 0 {
+                    self.connection
+                        .prepare_cached("INSERT OR REPLACE INTO intent (id, body, digest) VALUES (?, ?, ?)")?
+                        .execute(params![id, body, digest])?;
+                }
+                Ok(id as u64)
             }
             Write::Entry(append) => self.append(append, fresh),
         }
@@ -244,11 +273,11 @@ impl Pen {
 impl Journal for SqliteJournal {
     fn intend(&self, body: Vec<u8>) -> Result<u64, Fault> {
         let id = self.next_intent.fetch_add(1, Ordering::Relaxed);
-        self.write(Write::Intent { id, body })
+        self.write(Write::Intent { id, body, instead: false })
     }
 
     fn intend_instead(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault> {
-        self.write(Write::Intent { id: intent, body }).map(drop)
+        self.write(Write::Intent { id: intent, body, instead: true }).map(drop)
     }
 
     fn append(&self, append: Append) -> Result<u64, Fault> {
@@ -419,5 +448,45 @@ fn stop_if_unsynced(fault: &Fault) {
             "aosd: the journal could not be synced ({fault}); stopping so that nothing is acknowledged that may be lost"
         );
         std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aos_model::state::Effects;
+
+    use super::*;
+
+    #[test]
+    fn intents_take_the_rows_of_closed_ones_and_the_open_ones_stay_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path()).unwrap();
+        let journal = SqliteJournal::open(&home, Durability::Process).unwrap();
+        let close = |intent| {
+            let append = Append { body: b"{}".to_vec(), effects: Effects::default(), closes: Some(intent) };
+            journal.append(append).unwrap();
+        };
+        let open = || -> Vec<(u64, Vec<u8>)> {
+            journal.open_intents().unwrap().into_iter().map(|intent| (intent.id, intent.body)).collect()
+        };
+        let stays = journal.intend(b"stays".to_vec()).unwrap();
+        for _ in 0..20 {
+            let passing = journal.intend(b"passing".to_vec()).unwrap();
+            journal.intend_instead(passing, b"otherwise".to_vec()).unwrap();
+            assert_eq!(open(), [(stays, b"stays".to_vec()), (passing, b"otherwise".to_vec())]);
+            close(passing);
+            assert_eq!(open(), [(stays, b"stays".to_vec())]);
+        }
+        let rows: i64 = journal
+            .lock_pen()
+            .connection
+            .query_row("SELECT count(*) FROM intent", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(rows, 2, "one that is open, and one that makes room");
+        close(stays);
+        let abandoned = journal.intend(b"abandoned".to_vec()).unwrap();
+        journal.abandon(abandoned);
+        let last = journal.intend(b"last".to_vec()).unwrap();
+        assert_eq!(open(), [(last, b"last".to_vec())]);
     }
 }

@@ -146,35 +146,22 @@ fn join(paths: &mut Vec<String>, mut more: Vec<String>) {
 }
 
 pub(super) fn restore(host: &Host, live: &Arc<Live>, request: &Restore) -> Result<Bring, Refusal> {
-    let wanted = |known: &snapshot::Snapshot| match (&request.scope_id, &request.snapshot_id) {
-        (Some(scope), None) => Ok(known.scope == *scope),
-        (None, Some(id)) => Ok(known.id == *id),
-        _ => Err(Refusal::new(
-            Code::InvalidParams,
-            "give either field `scope_id` (a tool call's id) or field `snapshot_id`",
-        )),
-    };
     for (name, id) in [("scope_id", &request.scope_id), ("snapshot_id", &request.snapshot_id)] {
         check_id(name, id.as_deref())?;
     }
-    let mut seqs = Vec::new();
-    for known in snapshot::all(host, live)? {
-        if wanted(&known)? {
-            seqs.extend(known.seqs);
-        }
-    }
-    if seqs.is_empty() {
-        let id = request.scope_id.as_ref().or(request.snapshot_id.as_ref());
-        // Asking for neither is told apart even where there are no snapshots.
-        if request.scope_id.is_some() == request.snapshot_id.is_some() {
+    let (id, seqs) = match (&request.scope_id, &request.snapshot_id) {
+        (Some(scope), None) => (scope, snapshot::seqs_of_scope(host, live, scope)?),
+        (None, Some(id)) => (id, snapshot::seqs_of_snapshot(host, live, id)?),
+        _ => {
             return Err(Refusal::new(
                 Code::InvalidParams,
                 "give either field `scope_id` (a tool call's id) or field `snapshot_id`",
             ));
         }
-        return Err(not_found(id.map_or("", String::as_str)));
+    };
+    if seqs.is_empty() {
+        return Err(not_found(id));
     }
-    seqs.sort_unstable();
     let touches = snapshot::touches(host, seqs)?;
     Bring::new(host, live, &touches, request.paths.as_deref(), (request.force, request.dry_run))
 }
@@ -211,7 +198,7 @@ pub(super) fn rollback(host: &Host, live: &Arc<Live>, request: &Rollback) -> Res
         return Err(Refusal::new(Code::NothingToRollBack, "no turn of this session changed anything yet"));
     };
     let oldest = oldest.0;
-    travel(host, live, (request.force, request.dry_run), chain, false, |seq| seq >= oldest)
+    travel(host, live, (request.force, request.dry_run), chain, false, oldest)
 }
 
 pub(super) fn redo(host: &Host, live: &Arc<Live>, request: &Redo) -> Result<Bring, Refusal> {
@@ -227,27 +214,23 @@ pub(super) fn redo(host: &Host, live: &Arc<Live>, request: &Redo) -> Result<Brin
         ));
     };
     let last_of_it = snapshot::seqs_of_step(host, live, *newest)?.last().copied().unwrap_or(*newest);
-    travel(host, live, (request.force, request.dry_run), chain, true, |seq| seq > last_of_it)
+    travel(host, live, (request.force, request.dry_run), chain, true, last_of_it + 1)
 }
 
-/// Back to a moment of the session: everything it changed since is taken back, the rolling back and forth included.
+/// Back to a moment of the session: everything it changed from this entry on is taken back, the rolling back and forth
+/// included.
 fn travel(
     host: &Host,
     live: &Arc<Live>,
     flags: (Option<bool>, Option<bool>),
     chain: Vec<(u64, String)>,
     again: bool,
-    is_since: impl Fn(u64) -> bool,
+    first: u64,
 ) -> Result<Bring, Refusal> {
-    let mut seqs: Vec<u64> = snapshot::all(host, live)?
-        .into_iter()
-        .flat_map(|snapshot| snapshot.seqs)
-        .filter(|seq| is_since(*seq))
-        .collect();
-    seqs.sort_unstable();
+    let seqs = snapshot::seqs_from(host, live, first)?;
     let lost = host.journal.state(&lost_key(&live.id))?;
     let lost: Option<u64> = lost.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    if lost.is_some_and(is_since) {
+    if lost.is_some_and(|lost| lost >= first) {
         let (code, what) =
             if again { (Code::NothingToRedo, "done again") } else { (Code::NothingToRollBack, "taken back") };
         let turns: Vec<String> = chain.iter().map(|(_, turn)| aos_model::text::escape(turn)).collect();
@@ -317,8 +300,7 @@ impl Operation for DropSnapshot {
     }
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
-        let known = snapshot::all(scene.host, scene.live)?.iter().any(|known| known.id == self.snapshot_id);
-        if !known {
+        if !snapshot::is_kept(scene.host, scene.live, &self.snapshot_id)? {
             return Err(not_found(&self.snapshot_id));
         }
         let mut done = Done::new(Status::Ok, Body::Dropped {}, scene.warnings);

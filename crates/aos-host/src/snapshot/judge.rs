@@ -220,14 +220,13 @@ impl<'a> Judge<'a> {
         seq: u64,
         fits: impl Fn(&PathRecord) -> Result<bool, Refusal>,
     ) -> Result<Conflict, Refusal> {
-        for snapshot in super::all(self.host, self.live)?.iter().rev() {
-            let later = snapshot.seqs.iter().copied().filter(|later| *later > seq);
-            for touch in super::touches(self.host, later)?.iter().rev() {
+        for seq in super::seqs_from(self.host, self.live, seq + 1)?.into_iter().rev() {
+            for touch in super::touches(self.host, [seq])? {
                 let left = touch.paths.iter().rev().find(|record| record.path == path);
                 if let Some(record) = left
                     && fits(record)?
                 {
-                    let by = author(self.host, touch.seq).unwrap_or_else(|| "outside".to_owned());
+                    let by = author(self.host, seq).unwrap_or_else(|| "outside".to_owned());
                     return Ok(Conflict { path: path.to_owned(), changed_by: by });
                 }
             }

@@ -4,17 +4,16 @@
 //! index of those entries, read from the journal when it is first needed. What was displaced waits in the bank; it
 //! is settled (hashed, shared, listed in a manifest) beside the session's work, and before anybody reads it.
 
+mod book;
 mod build;
 mod capture;
 mod judge;
 mod restore;
 mod settle;
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use aos_model::entry::{Entry, Fact};
-use aos_model::receipt::Coverage;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{SnapshotRecord, decode_snapshot_key, snapshot_prefix, step_prefix};
 use aos_model::undo::Touch;
@@ -23,9 +22,11 @@ use aos_store::Fault;
 use crate::host::Host;
 use crate::session::Live;
 
+use book::Book;
+pub(crate) use book::{Made, Snapshot};
 pub(crate) use capture::capture;
 pub(crate) use restore::{Goals, Restoration, is_or_below};
-pub(crate) use settle::{Settler, settle};
+pub(crate) use settle::{Settler, Which, settle};
 
 /// The snapshots of one live session, in the order of capture.
 #[derive(Debug, Default)]
@@ -35,69 +36,10 @@ pub(crate) struct Ledger {
     settling: Mutex<()>,
 }
 
-#[derive(Debug, Default)]
-struct Book {
-    snapshots: Vec<Snapshot>,
-    unsettled: BTreeSet<String>,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Snapshot {
-    pub(crate) id: String,
-    pub(crate) scope: String,
-    pub(crate) turn: Option<String>,
-    pub(crate) at_ns: u64,
-    pub(crate) seqs: Vec<u64>,
-    pub(crate) bytes: u64,
-    /// From which something was taken into it, by the first change of each.
-    paths: BTreeSet<String>,
-    last_turn: Option<String>,
-    pub(crate) coverage: Coverage,
-    /// Later changes of the same tool call are captured into it.
-    open: bool,
-}
-
 impl Ledger {
     /// Of a session that was opened just now: there is nothing to read.
     pub(crate) fn empty() -> Ledger {
         Ledger { book: Mutex::new(Some(Book::default())), settling: Mutex::new(()) }
-    }
-}
-
-impl Snapshot {
-    fn add(&mut self, made: &Made<'_>, record: &SnapshotRecord) {
-        self.seqs.push(made.seq);
-        self.coverage = self.coverage.min(record.coverage);
-        if self.turn.is_none() {
-            self.turn = made.turn.map(str::to_owned);
-        }
-        // In another turn the same path is kept once more.
-        if self.last_turn.as_deref() != made.turn {
-            self.last_turn = made.turn.map(str::to_owned);
-            self.paths.clear();
-        }
-        for path in &record.paths {
-            if let Some(before) = path.before.as_ref().filter(|image| image.bank.is_some() || record.in_tree)
-                && self.paths.insert(path.path.clone())
-            {
-                self.bytes += before.size_bytes;
-            }
-        }
-    }
-}
-
-impl Book {
-    fn forget(&mut self, snapshot_id: &str) {
-        self.snapshots.retain(|snapshot| snapshot.id != snapshot_id);
-        self.unsettled.remove(snapshot_id);
-    }
-
-    fn of_scope(&mut self, scope: &str) -> Option<&mut Snapshot> {
-        self.snapshots.iter_mut().rev().find(|snapshot| snapshot.open && snapshot.scope == scope)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.snapshots.iter().map(|snapshot| snapshot.bytes).sum()
     }
 }
 
@@ -126,10 +68,9 @@ fn read_book(host: &Host, live: &Live) -> Result<Book, Fault> {
                 tool_call: entry.tool_call_id.as_deref(),
                 turn: entry.turn_id.as_deref(),
             };
-            note(&mut book, &made, &entry.facts);
+            book.note(&made, &entry.facts);
         })?;
     }
-    book.unsettled = book.snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
     settle::tidy(host, live, &book)?;
     Ok(book)
 }
@@ -150,10 +91,10 @@ pub(crate) fn choose(
     fresh: &str,
     displaced: &[(&str, u64)],
 ) -> Result<Option<String>, Refusal> {
-    let mut book = book(host, live)?;
-    let known = scope.and_then(|scope| book.as_mut().expect("BUG: read above").of_scope(scope));
-    let held = known.as_ref().map_or(0, |known| known.bytes);
-    let is_new = |path: &str| known.as_ref().is_none_or(|known| !known.paths.contains(path));
+    let book = book(host, live)?;
+    let known = scope.and_then(|scope| book.as_ref().expect("BUG: read above").open_of(scope));
+    let held = known.map_or(0, |known| known.bytes);
+    let is_new = |path: &str| known.is_none_or(|known| !known.paths.contains(path));
     let bytes: u64 = displaced.iter().filter(|(path, _)| is_new(path)).map(|(_, bytes)| bytes).sum();
     let takes_one = live.auto_snapshot || scope.is_none();
     let chosen = known.map(|known| known.id.clone()).or_else(|| takes_one.then(|| fresh.to_owned()));
@@ -169,14 +110,6 @@ pub(crate) fn choose(
     Ok(chosen)
 }
 
-/// An entry as the ledger sees it.
-pub(crate) struct Made<'a> {
-    pub(crate) seq: u64,
-    pub(crate) at_ns: u64,
-    pub(crate) tool_call: Option<&'a str>,
-    pub(crate) turn: Option<&'a str>,
-}
-
 /// Takes what was just journaled into the ledger, lets the oldest snapshots go that are too many bytes, and has the
 /// rest settled beside.
 pub(crate) fn remember(host: &Host, live: &Arc<Live>, made: &Made<'_>, facts: &[Fact]) {
@@ -190,18 +123,17 @@ pub(crate) fn remember(host: &Host, live: &Arc<Live>, made: &Made<'_>, facts: &[
     let mut written = Vec::new();
     for fact in facts {
         match fact {
-            Fact::SnapshotDropped { snapshot_id } => let_go(host, live, book, snapshot_id),
+            Fact::SnapshotDropped { snapshot_id } => let_go(host, live, snapshot_id, book.get(snapshot_id)),
             Fact::Captured(record) => written.push(record.snapshot_id.as_str()),
             _ => {}
         }
     }
-    note(book, made, facts);
+    book.note(made, facts);
     while book.bytes() > live.snapshot_bytes_max {
         // The one that was just written stays, however old it is.
-        let evictable = book.snapshots.iter().find(|one| !written.contains(&one.id.as_str()));
+        let evictable = book.all().find(|one| !written.contains(&one.id.as_str()));
         let Some(oldest) = evictable.map(|oldest| oldest.id.clone()) else { break };
-        let_go(host, live, book, &oldest);
-        book.forget(&oldest);
+        let_go(host, live, &oldest, book.forget(&oldest).as_ref());
         let fact = Fact::SnapshotDropped { snapshot_id: oldest };
         host.note(
             "host.fs.snapshot_evicted",
@@ -215,50 +147,43 @@ pub(crate) fn remember(host: &Host, live: &Arc<Live>, made: &Made<'_>, facts: &[
 
 /// The manifest of a snapshot goes, and what still waits for it. If it is being settled at this moment, the settler
 /// finds it gone from the book and does the same.
-fn let_go(host: &Host, live: &Live, book: &Book, snapshot_id: &str) {
+fn let_go(host: &Host, live: &Live, snapshot_id: &str, known: Option<&Snapshot>) {
     let _ = host.manifests.drop_snapshot(&live.id, snapshot_id);
-    if let Some(snapshot) = book.snapshots.iter().find(|snapshot| snapshot.id == snapshot_id) {
+    if let Some(snapshot) = known {
         settle::discard(host, live, snapshot);
     }
 }
 
-fn note(book: &mut Book, made: &Made<'_>, facts: &[Fact]) {
-    for fact in facts {
-        match fact {
-            Fact::Captured(record) => {
-                book.unsettled.insert(record.snapshot_id.clone());
-                let known = book.snapshots.iter().position(|known| known.id == record.snapshot_id);
-                let index = known.unwrap_or_else(|| {
-                    book.snapshots.push(Snapshot {
-                        id: record.snapshot_id.clone(),
-                        scope: record.scope_id.as_deref().or(made.tool_call).unwrap_or_default().to_owned(),
-                        turn: None,
-                        at_ns: made.at_ns,
-                        seqs: Vec::new(),
-                        bytes: 0,
-                        coverage: record.coverage,
-                        paths: BTreeSet::new(),
-                        last_turn: None,
-                        open: !record.explicit && !record.own,
-                    });
-                    book.snapshots.len() - 1
-                });
-                book.snapshots[index].add(made, record);
-            }
-            Fact::SnapshotDropped { snapshot_id } => book.forget(snapshot_id),
-            Fact::SessionOpened(_)
-            | Fact::SessionEnded { .. }
-            | Fact::BlobPut { .. }
-            | Fact::Tree(_)
-            | Fact::TreeKept(_)
-            | Fact::Rolled { .. } => {}
-        }
-    }
+/// Looks something up in the ledger.
+fn look<T>(host: &Host, live: &Live, up: impl FnOnce(&Book) -> T) -> Result<T, Fault> {
+    Ok(up(book(host, live)?.as_ref().expect("BUG: read above")))
 }
 
 /// All snapshots of a session, oldest first.
-pub(crate) fn all(host: &Host, live: &Live) -> Result<Vec<Snapshot>, Refusal> {
-    Ok(book(host, live)?.as_ref().expect("BUG: read above").snapshots.clone())
+pub(crate) fn all(host: &Host, live: &Live) -> Result<Vec<Snapshot>, Fault> {
+    look(host, live, |book| book.all().cloned().collect())
+}
+
+pub(crate) fn is_kept(host: &Host, live: &Live, snapshot_id: &str) -> Result<bool, Fault> {
+    look(host, live, |book| book.get(snapshot_id).is_some())
+}
+
+/// The entries that a snapshot was captured by.
+pub(crate) fn seqs_of_snapshot(host: &Host, live: &Live, snapshot_id: &str) -> Result<Vec<u64>, Fault> {
+    look(host, live, |book| book.get(snapshot_id).map(|known| known.seqs.clone()).unwrap_or_default())
+}
+
+/// The entries of all snapshots of one tool call, in order.
+pub(crate) fn seqs_of_scope(host: &Host, live: &Live, scope: &str) -> Result<Vec<u64>, Fault> {
+    let mut seqs: Vec<u64> =
+        look(host, live, |book| book.of_scope(scope).flat_map(|known| known.seqs.iter().copied()).collect())?;
+    seqs.sort_unstable();
+    Ok(seqs)
+}
+
+/// The entries by which anything was captured, from this one on, in order.
+pub(crate) fn seqs_from(host: &Host, live: &Live, first: u64) -> Result<Vec<u64>, Fault> {
+    look(host, live, |book| book.seqs_from(first).collect())
 }
 
 /// What the entries of these numbers changed, in order.

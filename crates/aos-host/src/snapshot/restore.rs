@@ -13,7 +13,7 @@ use aos_store::{Fault, Kept, Manifest};
 
 use super::build::Builder;
 use super::judge::Judge;
-use super::settle;
+use super::{Which, settle};
 use crate::change::Step;
 use crate::host::Host;
 use crate::jail::{Found, Last, Meta};
@@ -80,7 +80,7 @@ impl Goals {
         touches: &[Touch],
         only: Option<&[String]>,
     ) -> Result<Goals, Refusal> {
-        let mut unsettled = settle(host, live)?;
+        let mut unsettled = settle(host, live, &Which::Of(touches))?;
         // A damaged manifest is told by what needs it, and by nothing else.
         let needed = touches.iter().find_map(|touch| unsettled.remove(&touch.snapshot_id));
         if let Some(fault) = needed.filter(|fault| !matches!(fault, Fault::Refused(_))) {

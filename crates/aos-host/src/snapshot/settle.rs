@@ -16,7 +16,8 @@ use aos_store::{Fault, Kept, KeptKind, Manifest};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Book, Snapshot, book, touches};
+use super::book::{Book, Snapshot};
+use super::{book, look, touches};
 use crate::change::{attributes, hash_open, names_in, open_dir, remove_any};
 use crate::host::Host;
 use crate::jail::Meta;
@@ -78,41 +79,54 @@ impl Settler {
             let Some(host) = host.upgrade() else { return };
             for live in sessions.iter().filter_map(Weak::upgrade) {
                 // What fails here (a full disk) is tried again, and told, when somebody needs it.
-                let _ = settle(&host, &live);
+                let _ = settle(&host, &live, &Which::All);
             }
         }
     }
 }
 
-/// Settles all that waits in a session. What could not be settled is returned by its snapshot, and tried again the
-/// next time; every other snapshot has its manifest.
-pub(crate) fn settle(host: &Host, live: &Live) -> Result<BTreeMap<String, Fault>, Fault> {
-    let _one_at_a_time = live.ledger.settling.lock().expect("BUG: nobody panics settling");
+/// What is to be settled.
+#[derive(Debug)]
+pub(crate) enum Which<'a> {
+    All,
+    /// What these changes displaced; whatever else waits may wait on.
+    Of(&'a [Touch]),
+}
+
+impl Which<'_> {
+    /// The next one of a session that waits.
+    fn next(&self, book: &Book, failed: &BTreeMap<String, Fault>) -> Option<Snapshot> {
+        let found = match self {
+            Which::All => book.unsettled().find(|one| !failed.contains_key(&one.id)),
+            Which::Of(touches) => {
+                let mut ids = touches.iter().map(|touch| touch.snapshot_id.as_str());
+                let id = ids.find(|id| book.is_unsettled(id) && !failed.contains_key(*id));
+                id.and_then(|id| book.get(id))
+            }
+        };
+        found.cloned()
+    }
+}
+
+/// Settles what waits in a session. What could not be settled is returned by its snapshot, and tried again the next
+/// time; every other snapshot has its manifest.
+pub(crate) fn settle(host: &Host, live: &Live, which: &Which<'_>) -> Result<BTreeMap<String, Fault>, Fault> {
     let mut failed = BTreeMap::new();
     loop {
-        let next = {
-            let book = book(host, live)?;
-            let book = book.as_ref().expect("BUG: read above");
-            let waiting = book.snapshots.iter().filter(|one| book.unsettled.contains(&one.id));
-            waiting.into_iter().find(|one| !failed.contains_key(&one.id)).cloned()
-        };
-        let Some(snapshot) = next else { return Ok(failed) };
+        // One at a time, and between two anybody who needs one of them now.
+        let _alone = live.ledger.settling.lock().expect("BUG: nobody panics settling");
+        let Some(snapshot) = look(host, live, |book| which.next(book, &failed))? else { return Ok(failed) };
         let settled = settle_one(host, live, &snapshot);
         let mut book = book(host, live)?;
         let book = book.as_mut().expect("BUG: read above");
-        match book.snapshots.iter().find(|now| now.id == snapshot.id) {
+        match book.get(&snapshot.id) {
             // A change that came meanwhile leaves it unsettled.
             Some(now) if settled.is_ok() && now.seqs.len() == snapshot.seqs.len() => {
-                book.unsettled.remove(&snapshot.id);
+                book.settled(&snapshot.id);
             }
             Some(_) => {}
             // It was dropped meanwhile.
-            None => super::let_go(
-                host,
-                live,
-                &Book { snapshots: vec![snapshot.clone()], ..Book::default() },
-                &snapshot.id,
-            ),
+            None => super::let_go(host, live, &snapshot.id, Some(&snapshot)),
         }
         if let Err(fault) = settled {
             failed.insert(snapshot.id, fault);
@@ -124,7 +138,7 @@ pub(crate) fn settle(host: &Host, live: &Live) -> Result<BTreeMap<String, Fault>
 /// until the session ends: it may be the last copy of what a recovery could not put back.
 pub(super) fn tidy(host: &Host, live: &Live, book: &Book) -> Result<(), Fault> {
     for id in host.manifests.snapshots(&live.id)? {
-        if !book.snapshots.iter().any(|snapshot| snapshot.id == id) {
+        if book.get(&id).is_none() {
             host.manifests.drop_snapshot(&live.id, &id)?;
         }
     }
@@ -178,18 +192,15 @@ fn superseded<'t>(host: &Host, live: &Live, touches: &'t [Touch]) -> Result<Hash
     if touches.iter().flat_map(|touch| &touch.paths).any(|record| record.moved_to.is_some()) {
         return Ok(superseded);
     }
-    let all: Vec<u64> = {
-        let book = book(host, live)?;
-        let snapshots = &book.as_ref().expect("BUG: read above").snapshots;
-        snapshots.iter().flat_map(|snapshot| snapshot.seqs.iter().copied()).collect()
-    };
     let mut seen: HashSet<&str> = HashSet::new();
     let mut last: Option<&Touch> = None;
     for touch in touches {
-        let goes_on = last.is_some_and(|last| {
-            let between = all.iter().any(|seq| (last.seq + 1..touch.seq).contains(seq));
-            last.turn_id == touch.turn_id && !last.explicit && !between
-        });
+        let goes_on = match last {
+            Some(last) if last.turn_id == touch.turn_id && !last.explicit => {
+                !look(host, live, |book| book.is_between(last.seq, touch.seq))?
+            }
+            _ => false,
+        };
         if !goes_on {
             seen.clear();
         }

@@ -168,9 +168,7 @@ fn is_as_on_disk(live: &Arc<Live>, path: &str, node: &Node) -> bool {
 
 /// The tool call that touched a path last, after an entry.
 fn newest(host: &Host, live: &Live, path: &str, after: u64) -> Result<String, Refusal> {
-    let mut seqs: Vec<u64> = snapshot::all(host, live)?.into_iter().flat_map(|known| known.seqs).collect();
-    seqs.sort_unstable();
-    for seq in seqs.into_iter().rev().take_while(|seq| *seq > after) {
+    for seq in snapshot::seqs_from(host, live, after + 1)?.into_iter().rev() {
         let author = with_entry(host, seq, |entry| {
             let touched = entry.facts.iter().any(|fact| match fact {
                 Fact::Tree(change) => change.deltas.iter().any(|delta| delta.path == path),

@@ -1,0 +1,186 @@
+//! The book of a session's snapshots: the index by which each is found without looking at the others.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use aos_model::entry::Fact;
+use aos_model::receipt::Coverage;
+use aos_model::state::SnapshotRecord;
+
+/// What is held, in the order of capture.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// By a number that grows: what was captured later has a higher one.
+    snapshots: BTreeMap<u64, Snapshot>,
+    next: u64,
+    by_id: HashMap<String, u64>,
+    by_scope: HashMap<String, BTreeSet<u64>>,
+    /// The entries that all of them were captured by.
+    seqs: BTreeSet<u64>,
+    unsettled: BTreeSet<u64>,
+    bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    pub(crate) id: String,
+    pub(crate) scope: String,
+    pub(crate) turn: Option<String>,
+    pub(crate) at_ns: u64,
+    pub(crate) seqs: Vec<u64>,
+    pub(crate) bytes: u64,
+    /// From which something was taken into it, by the first change of each.
+    pub(super) paths: BTreeSet<String>,
+    last_turn: Option<String>,
+    pub(crate) coverage: Coverage,
+    /// Later changes of the same tool call are captured into it.
+    open: bool,
+}
+
+/// An entry as the book sees it.
+pub(crate) struct Made<'a> {
+    pub(crate) seq: u64,
+    pub(crate) at_ns: u64,
+    pub(crate) tool_call: Option<&'a str>,
+    pub(crate) turn: Option<&'a str>,
+}
+
+impl Snapshot {
+    fn add(&mut self, made: &Made<'_>, record: &SnapshotRecord) {
+        self.seqs.push(made.seq);
+        self.coverage = self.coverage.min(record.coverage);
+        if self.turn.is_none() {
+            self.turn = made.turn.map(str::to_owned);
+        }
+        // In another turn the same path is kept once more.
+        if self.last_turn.as_deref() != made.turn {
+            self.last_turn = made.turn.map(str::to_owned);
+            self.paths.clear();
+        }
+        for path in &record.paths {
+            if let Some(before) = path.before.as_ref().filter(|image| image.bank.is_some() || record.in_tree)
+                && self.paths.insert(path.path.clone())
+            {
+                self.bytes += before.size_bytes;
+            }
+        }
+    }
+}
+
+impl Book {
+    /// Takes in what an entry captured and dropped.
+    pub(super) fn note(&mut self, made: &Made<'_>, facts: &[Fact]) {
+        for fact in facts {
+            match fact {
+                Fact::Captured(record) => self.captured(made, record),
+                Fact::SnapshotDropped { snapshot_id } => drop(self.forget(snapshot_id)),
+                Fact::SessionOpened(_)
+                | Fact::SessionEnded { .. }
+                | Fact::BlobPut { .. }
+                | Fact::Tree(_)
+                | Fact::TreeKept(_)
+                | Fact::Rolled { .. } => {}
+            }
+        }
+    }
+
+    fn captured(&mut self, made: &Made<'_>, record: &SnapshotRecord) {
+        let number = match self.by_id.get(&record.snapshot_id) {
+            Some(number) => *number,
+            None => self.begin(made, record),
+        };
+        let snapshot = self.snapshots.get_mut(&number).expect("BUG: the index names what is there");
+        self.bytes -= snapshot.bytes;
+        snapshot.add(made, record);
+        self.bytes += snapshot.bytes;
+        self.seqs.insert(made.seq);
+        self.unsettled.insert(number);
+    }
+
+    fn begin(&mut self, made: &Made<'_>, record: &SnapshotRecord) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let scope = record.scope_id.as_deref().or(made.tool_call).unwrap_or_default().to_owned();
+        self.by_id.insert(record.snapshot_id.clone(), number);
+        self.by_scope.entry(scope.clone()).or_default().insert(number);
+        let snapshot = Snapshot {
+            id: record.snapshot_id.clone(),
+            scope,
+            turn: None,
+            at_ns: made.at_ns,
+            seqs: Vec::new(),
+            bytes: 0,
+            coverage: record.coverage,
+            paths: BTreeSet::new(),
+            last_turn: None,
+            open: !record.explicit && !record.own,
+        };
+        self.snapshots.insert(number, snapshot);
+        number
+    }
+
+    pub(super) fn forget(&mut self, snapshot_id: &str) -> Option<Snapshot> {
+        let number = self.by_id.remove(snapshot_id)?;
+        let snapshot = self.snapshots.remove(&number)?;
+        if let Some(of_scope) = self.by_scope.get_mut(&snapshot.scope) {
+            of_scope.remove(&number);
+            if of_scope.is_empty() {
+                self.by_scope.remove(&snapshot.scope);
+            }
+        }
+        for seq in &snapshot.seqs {
+            self.seqs.remove(seq);
+        }
+        self.unsettled.remove(&number);
+        self.bytes -= snapshot.bytes;
+        Some(snapshot)
+    }
+
+    pub(super) fn get(&self, snapshot_id: &str) -> Option<&Snapshot> {
+        self.snapshots.get(self.by_id.get(snapshot_id)?)
+    }
+
+    /// The snapshots of a tool call, or those taken by hand under that name.
+    pub(super) fn of_scope(&self, scope: &str) -> impl DoubleEndedIterator<Item = &Snapshot> {
+        let numbers = self.by_scope.get(scope).into_iter().flatten();
+        numbers.map(|number| &self.snapshots[number])
+    }
+
+    /// The one that the next change of a tool call is captured into.
+    pub(super) fn open_of(&self, scope: &str) -> Option<&Snapshot> {
+        self.of_scope(scope).rev().find(|snapshot| snapshot.open)
+    }
+
+    /// All, oldest first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Snapshot> {
+        self.snapshots.values()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The entries from this one on, in order.
+    pub(super) fn seqs_from(&self, first: u64) -> impl DoubleEndedIterator<Item = u64> {
+        self.seqs.range(first..).copied()
+    }
+
+    /// Whether anything was captured between two entries.
+    pub(super) fn is_between(&self, one: u64, other: u64) -> bool {
+        self.seqs_from(one + 1).next().is_some_and(|seq| seq < other)
+    }
+
+    /// Those that wait to be settled, oldest first.
+    pub(super) fn unsettled(&self) -> impl Iterator<Item = &Snapshot> {
+        self.unsettled.iter().map(|number| &self.snapshots[number])
+    }
+
+    pub(super) fn is_unsettled(&self, snapshot_id: &str) -> bool {
+        self.by_id.get(snapshot_id).is_some_and(|number| self.unsettled.contains(number))
+    }
+
+    pub(super) fn settled(&mut self, snapshot_id: &str) {
+        if let Some(number) = self.by_id.get(snapshot_id) {
+            self.unsettled.remove(number);
+        }
+    }
+}
