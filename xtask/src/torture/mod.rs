@@ -5,11 +5,17 @@
 //! its options and how it reports, stands below `commands`.
 
 mod commands;
+pub(crate) mod errors;
 pub(crate) mod exec;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod kill;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod load;
+pub(crate) mod power;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod pulse;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod tracer;
 pub(crate) mod undo;
 
 use std::os::unix::fs::MetadataExt as _;
@@ -32,6 +38,8 @@ pub(crate) enum Torture {
     Exec(commands::exec::Options),
     /// Walk random histories of all file mutations with rollback, redo and restore, and hold the tree against copies
     Undo(commands::undo::Options),
+    /// Cut the power of a disk under load, and hold what comes back against what was promised at `power`
+    Power(commands::power::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -39,6 +47,7 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Kill(options) => commands::kill::run(options),
         Torture::Exec(options) => commands::exec::run(options),
         Torture::Undo(options) => commands::undo::run(options),
+        Torture::Power(options) => commands::power::run(options),
     }
 }
 

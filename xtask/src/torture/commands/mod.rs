@@ -2,4 +2,5 @@
 
 pub(super) mod exec;
 pub(super) mod kill;
+pub(super) mod power;
 pub(super) mod undo;

@@ -167,14 +167,14 @@ pub(crate) enum Stopped {
     /// It was told to, or the daemon went away.
     Quietly,
     /// The answer was not the one that its model of the tree demands.
-    Strangely(String),
+    Strangely { at: Instant, why: String },
 }
 
 /// One client with its own folder.
 #[derive(Debug)]
 pub(crate) struct Writer {
     name: String,
-    session: String,
+    pub(crate) session: String,
     folder: PathBuf,
     taste: Taste,
     random: Random,
@@ -230,7 +230,7 @@ impl Writer {
             match self.step(&mut wire) {
                 Ok(true) => {}
                 Ok(false) => return Stopped::Quietly,
-                Err(why) => return Stopped::Strangely(why),
+                Err(why) => return Stopped::Strangely { at: Instant::now(), why },
             }
         }
         Stopped::Quietly

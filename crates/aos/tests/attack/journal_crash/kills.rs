@@ -92,13 +92,13 @@ fn under_load_asked(twice: bool) -> Outcome {
         let pid = world.daemon_pid();
         let moment = Duration::from_millis(random.below(100) as u64);
         let mut asked = Instant::now();
-        let strange = kill::under_load(&bench.home, &mut writers, || {
+        let heard = kill::under_load(&bench.home, &mut writers, || {
             std::thread::sleep(moment);
             asked = terminate(pid, twice);
             world.reap();
         });
         stopped_in_time(asked)?;
-        strange.into_iter().for_each(|why| tally.fault(why));
+        heard.tell(&mut tally);
         world.start_daemon();
         kill::judge(&bench, &mut writers, &mut tally)?;
     }
