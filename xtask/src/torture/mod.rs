@@ -5,6 +5,8 @@
 //! its options and how it reports, stands below `commands`.
 
 mod commands;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod crowd;
 pub(crate) mod errors;
 pub(crate) mod exec;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
@@ -14,6 +16,8 @@ pub(crate) mod load;
 pub(crate) mod power;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod pulse;
+#[allow(dead_code, unused_imports, reason = "the attack cases share it and use the rest")]
+pub(crate) mod replay;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod tracer;
 pub(crate) mod undo;
@@ -40,6 +44,10 @@ pub(crate) enum Torture {
     Undo(commands::undo::Options),
     /// Cut the power of a disk under load, and hold what comes back against what was promised at `power`
     Power(commands::power::Options),
+    /// Record random histories of all requests and replay each three times in other surroundings, under strace
+    Replay(commands::replay::Options),
+    /// Let many sessions with many clients work at once, and see how they fare
+    Crowd(commands::crowd::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -48,6 +56,8 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Exec(options) => commands::exec::run(options),
         Torture::Undo(options) => commands::undo::run(options),
         Torture::Power(options) => commands::power::run(options),
+        Torture::Replay(options) => commands::replay::run(options),
+        Torture::Crowd(options) => commands::crowd::run(options),
     }
 }
 
