@@ -13,6 +13,8 @@
     reason = "a test program is nobody's interface, and not every area uses all of the world"
 )]
 
+#[path = "../../../../xtask/src/torture/crowd/mod.rs"]
+mod crowd;
 #[path = "../../../../xtask/src/torture/errors/mod.rs"]
 mod errors;
 mod exec;
@@ -34,6 +36,8 @@ mod power;
 #[path = "../../../../xtask/src/torture/pulse.rs"]
 mod pulse;
 mod replay;
+#[path = "../../../../xtask/src/torture/replay/mod.rs"]
+mod replay_torture;
 mod rpc_surface;
 mod shell_undo;
 mod snapshot_restore;

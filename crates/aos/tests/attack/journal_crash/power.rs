@@ -33,12 +33,27 @@ pub fn cut_two_disks() -> Outcome {
     cuts("OWN-POWER-TWO-DISKS", &[Disk::new()?, Disk::new()?], figure(20, 200), Taste::Patches)
 }
 
+/// One disk loses its power, the other kept all that it was given: the home's, then the root's.
+pub fn cut_one_of_two() -> Outcome {
+    for (number, what) in ["the home", "the root"].into_iter().enumerate() {
+        let disks = [Disk::new()?, Disk::new()?];
+        let world = world_on(&disks[0], &disks[1])?;
+        let plan = plan(figure(6, 200), Taste::Patches, false);
+        let tally = power::torture(&bench(&world), &[&disks[number]], &plan, &mut |_| ());
+        clean("OWN-POWER-ONE-KEEPS", plan.seed, &tally).map_err(|why| format!("{what}: {why}"))?;
+        world.finish()?;
+    }
+    Ok(())
+}
+
+fn plan(cuts: usize, taste: Taste, one_disk: bool) -> Plan {
+    Plan { seed: rand(), cuts: cuts as u64, writers: 4, taste, one_disk, verify_every: 1, until: None }
+}
+
 /// The home is on the first disk, the root on the last.
 fn cuts(id: &str, disks: &[Disk], rounds: usize, taste: Taste) -> Outcome {
     let world = world_on(&disks[0], &disks[disks.len() - 1])?;
-    let one_disk = disks.len() == 1;
-    let plan =
-        Plan { seed: rand(), cuts: rounds as u64, writers: 4, taste, one_disk, verify_every: 1, until: None };
+    let plan = plan(rounds, taste, disks.len() == 1);
     let cut: Vec<&Disk> = disks.iter().collect();
     let tally = power::torture(&bench(&world), &cut, &plan, &mut |_| ());
     clean(id, plan.seed, &tally)?;
