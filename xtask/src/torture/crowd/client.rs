@@ -52,8 +52,9 @@ impl Client {
             72..80 => self.look(wire, file),
             80..87 => self.grep(wire, file),
             87..90 => self.glob(wire),
-            90..98 => self.restore(wire),
-            _ => self.command(wire, file),
+            90..97 => self.restore(wire),
+            97 if self.random.one_in(2) => self.command(wire, file),
+            _ => self.look(wire, file),
         }
     }
 

@@ -2,7 +2,7 @@
 //! or brought about by a later start.
 //!
 //! Most errors are injected by strace, which counts calls for each thread by itself: a fresh connection is a fresh
-//! thread, so the Nth call of one attempt fails and the same attempt again on the same connection is left alone. Others
+//! thread, so the Nth call of an attempt fails and the same attempt again on the same connection is soon left alone. Others
 //! are real: a small file system that is full but for so many pages.
 
 mod full;
@@ -117,6 +117,8 @@ const CALLS: &[&str] = &[
 
 /// More calls of one kind than any attempt makes.
 const STEPS_MAX: usize = 400;
+/// A daemon has only so many threads that meet their error each.
+const ATTEMPTS_MAX: usize = 5;
 
 /// Injects errors into one home until there are enough, or each step has failed once with each error.
 pub(crate) fn torture(bench: &Bench, plan: &Plan, progress: &mut dyn FnMut(&Tally)) -> Tally {
@@ -187,7 +189,7 @@ fn fail_at(
             if ended {
                 break;
             }
-            let (errors, end) = once_with_an_error(scene, &log, tally)?;
+            let (errors, end) = until_done(scene, &log, tally)?;
             met += errors;
             ended = end == End::Fell;
         }
@@ -201,21 +203,25 @@ fn fail_at(
     met
 }
 
-/// One attempt that may meet the error and, when it was refused, the same again, which meets none.
-fn once_with_an_error(scene: &mut Scene<'_>, log: &Path, tally: &mut Tally) -> Result<(u64, End), String> {
+/// Attempts until one is done, each of which may meet the error: strace counts for each thread of the daemon by itself.
+fn until_done(scene: &mut Scene<'_>, log: &Path, tally: &mut Tally) -> Result<(u64, End), String> {
     let mut wire = scene.wire()?;
-    let before = injected(log);
-    let end = scene.attempt(&mut wire, tally)?;
-    let errors = injected(log) - before;
-    if errors > 0 {
-        tally.met(errors, end);
-    } else if end != End::Done {
-        tally.fault(format!("{end:?} without any error"));
+    let mut met = 0;
+    for _ in 0..ATTEMPTS_MAX {
+        let before = injected(log);
+        let end = scene.attempt(&mut wire, tally)?;
+        let errors = injected(log) - before;
+        met += errors;
+        if errors > 0 {
+            tally.met(errors, end);
+        } else if end != End::Done {
+            tally.fault(format!("{end:?} without any error"));
+        }
+        if end != End::Refused {
+            return Ok((met, end));
+        }
     }
-    if end == End::Refused && scene.attempt(&mut wire, tally)? != End::Done {
-        tally.fault("refused again, without any error".into());
-    }
-    Ok((errors, end))
+    Ok((met, End::Refused))
 }
 
 fn injected(log: &Path) -> u64 {
