@@ -9,7 +9,7 @@ use clap::Args;
 use crate::torture::kill::{Bench, Programs};
 use crate::torture::load::{Random, Tally, Taste};
 use crate::torture::power::{self, Disk, Plan};
-use crate::torture::{Common, progress, report};
+use crate::torture::{Common, Found, progress, report};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -75,7 +75,26 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         total.add(tally);
     }
     bar.finish_and_clear();
-    report("power", seed, begun, &total)
+    report("power", seed, begun, &Cuts(total))
+}
+
+/// The counts of the kills, where each was a cut.
+struct Cuts(Tally);
+
+impl std::fmt::Display for Cuts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.to_string().replacen("kills", "cuts", 1))
+    }
+}
+
+impl Found for Cuts {
+    fn is_clean(&self) -> bool {
+        Found::is_clean(&self.0)
+    }
+
+    fn complaints(&self) -> &[String] {
+        self.0.complaints()
+    }
 }
 
 /// A fresh home and two fresh roots; and the disks that are cut.
