@@ -187,6 +187,13 @@ impl Daemon {
         self.pid
     }
 
+    /// What the kernel tells of its memory: `VmRSS:` what it holds, `VmHWM:` the most that it ever held.
+    pub(crate) fn memory_bytes(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with(field));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    }
+
     /// Kill -9, also from behind a wrapper.
     pub(crate) fn kill(self) {
         drop(self);

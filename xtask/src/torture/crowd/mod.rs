@@ -178,7 +178,7 @@ fn watch(plan: &Plan, daemon: &Daemon, done: &[AtomicU64], stop: &AtomicBool, ta
     let (mut seen, mut looked): (Vec<u64>, _) = (vec![0; done.len()], begun);
     while begun.elapsed() < plan.time && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_secs(1).min(plan.time));
-        tally.resident.add(begun.elapsed(), resident_bytes(daemon.pid()));
+        tally.resident.add(begun.elapsed(), daemon.memory_bytes("VmRSS:"));
         tally.descriptors.add(begun.elapsed(), descriptors(daemon.pid()));
         if looked.elapsed() < PROGRESS_MAX {
             continue;
@@ -191,12 +191,6 @@ fn watch(plan: &Plan, daemon: &Daemon, done: &[AtomicU64], stop: &AtomicBool, ta
         }
         (seen, looked) = (now, Instant::now());
     }
-}
-
-fn resident_bytes(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 fn descriptors(pid: i32) -> u64 {
