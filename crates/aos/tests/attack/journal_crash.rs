@@ -36,6 +36,11 @@ pub fn cases() -> Vec<Case> {
         Case { id: "JRNL-08", needs: &[Need::Root, Need::Loop], run: power::cut_in_patches },
         Case { id: "OWN-POWER-TWO-DISKS", needs: &[Need::Root, Need::Loop], run: power::cut_two_disks },
         Case { id: "OWN-POWER-ONE-KEEPS", needs: &[Need::Root, Need::Loop], run: power::cut_one_of_two },
+        Case {
+            id: "OWN-POWER-TAKEN-BACK",
+            needs: &[Need::Root, Need::Loop, Need::Strace],
+            run: power::taken_back_for_good,
+        },
         Case { id: "OWN-POWER-BLOB", needs: &[Need::Root, Need::Loop], run: power::cut_after_blobs },
         case("JRNL-09", home::second_daemon),
         case("JRNL-11", home::prepared_journal),

@@ -6,7 +6,7 @@ use super::{bench, clean, figure};
 use crate::Outcome;
 use crate::load::Taste;
 use crate::power::{self, Disk, Plan};
-use crate::world::{Start, World, check, expect, rand};
+use crate::world::{Start, Tracer, World, check, expect, rand, tree};
 
 /// A world whose home is on one disk and whose root is on one, the same or another.
 fn world_on(home: &Disk, root: &Disk) -> Result<World, String> {
@@ -57,6 +57,36 @@ fn cuts(id: &str, disks: &[Disk], rounds: usize, taste: Taste) -> Outcome {
     let cut: Vec<&Disk> = disks.iter().collect();
     let tally = power::torture(&bench(&world), &cut, &plan, &mut |_| ());
     clean(id, plan.seed, &tally)?;
+    world.finish()
+}
+
+/// Folders that an interrupted request made are taken away at the next start, and the journal says so. That it says so
+/// outlives a cut; so must it on the disk of the root.
+pub fn taken_back_for_good() -> Outcome {
+    let disks = [Disk::new()?, Disk::new()?];
+    let mut world = world_on(&disks[0], &disks[1])?;
+    world.start_daemon();
+    let session = world.open(json!({}));
+    let before = tree(&world.root);
+    let inject = "inject=mkdirat:signal=KILL:when=2";
+    let tracer =
+        Tracer::attach(world.daemon_pid(), &["-o", "/dev/null", "-e", "trace=mkdirat", "-e", inject])?;
+    let params = json!({ "session_id": session, "path": "made/below", "parents": true });
+    let receipt = world.client().effect("host.fs.make_dir", params);
+    check(receipt.is_null(), || format!("the daemon lived: {receipt}"))?;
+    drop(tracer);
+    world.reap();
+    check(world.root.join("made").exists(), || "nothing was begun".into())?;
+    disks.iter().try_for_each(Disk::sync)?;
+    world.start_daemon();
+    check(tree(&world.root) == before, || "it was not taken back".into())?;
+    disks.iter().try_for_each(Disk::cut_power)?;
+    world.kill9();
+    disks.iter().try_for_each(Disk::restore_power)?;
+    world.start_daemon();
+    check(tree(&world.root) == before, || {
+        format!("what was taken back is there again: {:?}", tree(&world.root))
+    })?;
     world.finish()
 }
 
