@@ -43,6 +43,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case { id: "OWN-POWER-BLOB", needs: &[Need::Root, Need::Loop], run: power::cut_after_blobs },
         case("JRNL-09", home::second_daemon),
+        case("OWN-LOCK-LET-GO", home::lock_let_go_late),
         case("JRNL-11", home::prepared_journal),
         case("JRNL-13", many::a_million_records),
         case("JRNL-14", many::sixty_four_clients),
