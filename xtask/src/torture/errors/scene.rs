@@ -1,6 +1,7 @@
 //! A patch of five files, applied and taken back in turns: whatever the answer, one of two trees stands there, whole.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -8,6 +9,8 @@ use super::super::kill::{Bench, Daemon};
 use super::super::load::{Tree, Wire, differences, on_disk};
 use super::Tally;
 
+/// No patch takes so long, whatever else the machine does.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Files so large that each takes several pages of a disk.
 const LINES: usize = 300;
 
@@ -103,7 +106,9 @@ impl<'a> Scene<'a> {
     }
 
     pub(super) fn wire(&self) -> Result<Wire, String> {
-        Wire::connect(&self.bench.home).map_err(|why| format!("the daemon does not accept: {why}"))
+        let wire = Wire::connect(&self.bench.home);
+        let wire = wire.and_then(|wire| wire.give_up_after(PATIENCE).map(|()| wire));
+        wire.map_err(|why| format!("the daemon does not accept: {why}"))
     }
 
     pub(super) fn pid(&self) -> i32 {
@@ -140,7 +145,11 @@ impl<'a> Scene<'a> {
         self.made += 1;
         let call = format!("call{}", self.made);
         let (kind, params) = self.request();
+        let asked = Instant::now();
         let receipt = wire.effect(kind, &params, &call);
+        if asked.elapsed() >= PATIENCE {
+            tally.fault(format!("{kind} is not answered within {PATIENCE:?}"));
+        }
         let end = match &receipt {
             Some(receipt) if receipt["status"] == "ok" => End::Done,
             Some(receipt) => {

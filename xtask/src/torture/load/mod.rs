@@ -13,7 +13,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -54,6 +54,11 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn connect(home: &Path) -> std::io::Result<Wire> {
         Ok(Wire { reader: BufReader::new(UnixStream::connect(home.join("run/aosd.sock"))?) })
+    }
+
+    /// From here on, no answer within that time counts as none at all.
+    pub(crate) fn give_up_after(&self, patience: Duration) -> std::io::Result<()> {
+        self.reader.get_ref().set_read_timeout(Some(patience))
     }
 
     /// The result of a method; `None` when the daemon ended before its answer was whole.
