@@ -28,6 +28,7 @@ pub fn cases() -> Vec<Case> {
         Case { id: "OWN-OPEN-INTENTS", needs: TRACED, run: moments::two_open_intents },
         case("JRNL-02", damage::cut_off),
         case("OWN-EMPTY-JOURNAL", damage::emptied),
+        case("OWN-WAL-BEGUN", damage::begun_log),
         case("JRNL-03", damage::flipped),
         case("OWN-WAL-FLIP", damage::flipped_log),
         Case { id: "JRNL-05", needs: &[Need::Root], run: space::full_disk },
