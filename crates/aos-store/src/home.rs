@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use aos_model::receipt::Durability;
 use rustix::fs::{FlockOperation, OFlags};
@@ -34,6 +35,9 @@ pub struct Home {
 pub struct StateLock {
     _file: OwnedFd,
 }
+
+/// How long a lock is asked for before its holder counts as a daemon.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Home {
     /// Opens the home, making what is missing.
@@ -101,12 +105,20 @@ impl Home {
         Ok(Bank::new(disk::make_dir(&self.state, "overlays")?))
     }
 
-    /// Takes the daemon's lock, or says that another daemon has it.
+    /// Takes the daemon's lock, or says that another daemon has it. One that was killed just when it started a process
+    /// leaves the lock to that process until it has become another program: a moment later nobody has it.
     pub fn lock(&self) -> Result<StateLock, Fault> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.run, "aosd.lock", flags, disk::PRIVATE_FILE)
             .map_err(|why| Fault::io("cannot open run/aosd.lock", why))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let take = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let mut taken = take();
+        let patience = Instant::now() + LOCK_PATIENCE;
+        while taken == Err(Errno::WOULDBLOCK) && Instant::now() < patience {
+            std::thread::sleep(LOCK_PATIENCE / 100);
+            taken = take();
+        }
+        match taken {
             Ok(()) => Ok(StateLock { _file: file }),
             Err(Errno::WOULDBLOCK) => Err(Fault::Refused(format!(
                 "another daemon already serves {}; stop it with `aos daemon stop` or choose another AOS_HOME",

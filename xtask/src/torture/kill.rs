@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::load::{Journal, Random, Stopped, Tally, Taste, Wire, Writer};
+use super::pulse::{self, Pulse};
 
 /// The programs under test.
 #[derive(Debug, Clone)]
@@ -186,6 +187,13 @@ impl Daemon {
         self.pid
     }
 
+    /// What the kernel tells of its memory: `VmRSS:` what it holds, `VmHWM:` the most that it ever held.
+    pub(crate) fn memory_bytes(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with(field));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    }
+
     /// Kill -9, also from behind a wrapper.
     pub(crate) fn kill(self) {
         drop(self);
@@ -233,8 +241,28 @@ impl Drop for Daemon {
     }
 }
 
-/// Lets all writers work while `cut` decides when it ends. What an answer did wrong is returned.
-pub(crate) fn under_load(home: &Path, writers: &mut [Writer], cut: impl FnOnce()) -> Vec<String> {
+/// What was heard from the daemon under load: answers that were wrong and when they came, and its pulse.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) strange: Vec<(Instant, String)>,
+    pub(crate) pulse: Pulse,
+}
+
+impl Heard {
+    pub(crate) fn tell(self, tally: &mut Tally) {
+        tally.pulse.add(&self.pulse);
+        self.strange.into_iter().for_each(|(_, why)| tally.fault(why));
+    }
+}
+
+/// Lets all writers work while `cut` decides when it ends.
+pub(crate) fn under_load(home: &Path, writers: &mut [Writer], cut: impl FnOnce()) -> Heard {
+    let session = writers.first().map(|writer| writer.session.clone());
+    let (strange, pulse) = pulse::beside(home, session.as_deref(), || all_at_work(home, writers, cut));
+    Heard { strange, pulse }
+}
+
+fn all_at_work(home: &Path, writers: &mut [Writer], cut: impl FnOnce()) -> Vec<(Instant, String)> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -243,8 +271,8 @@ pub(crate) fn under_load(home: &Path, writers: &mut [Writer], cut: impl FnOnce()
         stop.store(true, Ordering::Relaxed);
         let strange = |thread: std::thread::ScopedJoinHandle<'_, Stopped>| match thread.join() {
             Ok(Stopped::Quietly) => None,
-            Ok(Stopped::Strangely(why)) => Some(why),
-            Err(_) => Some("a writer panicked".to_owned()),
+            Ok(Stopped::Strangely { at, why }) => Some((at, why)),
+            Err(_) => Some((Instant::now(), "a writer panicked".to_owned())),
         };
         threads.into_iter().filter_map(strange).collect()
     })
@@ -310,11 +338,11 @@ fn die_at_a_moment(
     tally: &mut Tally,
 ) {
     let moment = Duration::from_micros(random.below(60_000) as u64);
-    let strange = under_load(&bench.home, writers, || {
+    let heard = under_load(&bench.home, writers, || {
         std::thread::sleep(moment);
         daemon.kill();
     });
-    strange.into_iter().for_each(|why| tally.fault(why));
+    heard.tell(tally);
 }
 
 /// A life under strace, which kills it on entering some call for the Nth time. It may well be one of its recovery.
@@ -325,8 +353,7 @@ fn die_at_a_call(bench: &Bench, writers: &mut [Writer], random: &mut Random, tal
     let wrapper = strace(&format!("inject={call}:signal=KILL:when={count}"), call);
     match bench.start(&wrapper, &[]) {
         Ok(daemon) => {
-            let strange = under_load(&bench.home, writers, || daemon.await_death(CALL_PATIENCE));
-            strange.into_iter().for_each(|why| tally.fault(why));
+            under_load(&bench.home, writers, || daemon.await_death(CALL_PATIENCE)).tell(tally);
         }
         Err(NotUp::Killed) => {}
         // strace ends as its child did; a message is only there when aosd had one.

@@ -5,11 +5,21 @@
 //! its options and how it reports, stands below `commands`.
 
 mod commands;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod crowd;
+pub(crate) mod errors;
 pub(crate) mod exec;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod kill;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod load;
+pub(crate) mod power;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod pulse;
+#[allow(dead_code, unused_imports, reason = "the attack cases share it and use the rest")]
+pub(crate) mod replay;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod tracer;
 pub(crate) mod undo;
 
 use std::os::unix::fs::MetadataExt as _;
@@ -32,6 +42,12 @@ pub(crate) enum Torture {
     Exec(commands::exec::Options),
     /// Walk random histories of all file mutations with rollback, redo and restore, and hold the tree against copies
     Undo(commands::undo::Options),
+    /// Cut the power of a disk under load, and hold what comes back against what was promised at `power`
+    Power(commands::power::Options),
+    /// Record random histories of all requests and replay each three times in other surroundings, under strace
+    Replay(commands::replay::Options),
+    /// Let many sessions with many clients work at once, and see how they fare
+    Crowd(commands::crowd::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -39,6 +55,9 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Kill(options) => commands::kill::run(options),
         Torture::Exec(options) => commands::exec::run(options),
         Torture::Undo(options) => commands::undo::run(options),
+        Torture::Power(options) => commands::power::run(options),
+        Torture::Replay(options) => commands::replay::run(options),
+        Torture::Crowd(options) => commands::crowd::run(options),
     }
 }
 

@@ -211,7 +211,10 @@ impl<'a> Work<'a> {
         match rustix::fs::openat(self.dir(at), at.name.as_slice(), flags, Mode::empty()) {
             Ok(file) => Ok(Some(file)),
             Err(Errno::ACCESS | Errno::PERM) => Ok(None),
-            Err(why) => Err(changed_meanwhile(at, &why.to_string())),
+            Err(why @ (Errno::NOENT | Errno::LOOP | Errno::NXIO)) => {
+                Err(changed_meanwhile(at, &why.to_string()))
+            }
+            Err(why) => Err(fault::refusal(&format!("cannot open {}", at.shown), why)),
         }
     }
 
@@ -230,19 +233,24 @@ impl<'a> Work<'a> {
                 why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
             },
         )?;
-        let displaced = Meta::at(dir, temporary).ok().flatten();
+        let displaced = Meta::at(dir, temporary);
         // What was taken out of a folder before changed the folder, too.
         let is_same = |now: &Meta| match before.kind {
             Kind::Dir => Seen::from(*before).is(now),
             _ => now.same_version(before),
         };
         let as_planned = |now: &Meta| now.kind == before.kind && (is_same(now) || !put.built_on_before);
-        if let Some(displaced) = displaced.filter(as_planned) {
+        if let Ok(Some(displaced)) = displaced
+            && as_planned(&displaced)
+        {
             return Ok(displaced);
         }
         self.give_back(put, temporary, new)
             .map_err(|why| fault::refusal(&format!("cannot put {} back", put.at.shown), why))?;
-        Err(changed_meanwhile(&put.at, "somebody else wrote it"))
+        Err(match displaced {
+            Ok(_) => changed_meanwhile(&put.at, "somebody else wrote it"),
+            Err(why) => fault::refusal(&format!("cannot look at the old {}", put.at.shown), why),
+        })
     }
 
     /// Takes our file out again, so that everything is as if it had never been there. A neighbour who renames all the
@@ -305,8 +313,11 @@ impl<'a> Work<'a> {
         rustix::fs::renameat_with(dir, at.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
             .map_err(|why| fault::refusal(&format!("cannot remove {}", at.shown), why))?;
         self.begun = true;
-        let displaced = Meta::at(dir, temporary).ok().flatten().filter(|now| Seen::from(*before).is(now));
-        let Some(meta) = displaced else { return Err(changed_meanwhile(at, "it was replaced")) };
+        let displaced = Meta::at(dir, temporary)
+            .map_err(|why| fault::refusal(&format!("cannot look at {}", at.shown), why))?;
+        let Some(meta) = displaced.filter(|now| Seen::from(*before).is(now)) else {
+            return Err(changed_meanwhile(at, "it was replaced"));
+        };
         let object = Object { dir, name: temporary, meta, open: None };
         bank::deposit(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(at, why))?;
         self.touch(at)

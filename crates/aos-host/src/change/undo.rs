@@ -135,7 +135,8 @@ fn undo(
         Mark::MakeDir { .. } => {
             let Some(site) = at else { return Ok(true) };
             match rustix::fs::unlinkat(&site.dir, site.name.as_slice(), AtFlags::REMOVEDIR) {
-                Ok(()) | Err(Errno::NOENT) => Ok(true),
+                // Gone already may mean: by an earlier attempt, which did not get to make that last.
+                Ok(()) | Err(Errno::NOENT) => lasting(&site.dir, sync),
                 // Somebody put something in it, or made it a file: theirs now.
                 Err(Errno::NOTEMPTY | Errno::NOTDIR) => Ok(false),
                 Err(why) => Err(why),
@@ -152,15 +153,24 @@ fn undo(
                 wear(&dir, before)?;
             }
             rustix::fs::fchmod(&dir, Mode::from_raw_mode(*before))?;
-            Ok(true)
+            lasting(&dir, sync)
         }
         Mark::Rename { temporary, bank: kept, before, replaced, .. } => {
             let Some(from) = at else { return Ok(false) };
             let Some(to) = to else { return from.unrenamed(before) };
             let undone = from.unrename(&to, temporary, bank, kept, before, replaced.as_ref(), sync);
+            lasting(&to.dir, sync)?;
             from.settle(temporary, replaced.as_ref(), undone, sync)
         }
     }
+}
+
+/// What was taken back stays so: the receipt that says so may outlive a power cut on another disk than this one.
+fn lasting(folder: &OwnedFd, sync: bool) -> Result<bool, Errno> {
+    if sync {
+        rustix::fs::fsync(folder)?;
+    }
+    Ok(true)
 }
 
 /// A folder opened again without links, and the name in it.
@@ -421,9 +431,7 @@ impl Site {
             bank::remove(&self.dir, temporary.as_bytes(), &waiting)?;
         }
         bank::remove_any(&self.dir, format!("{temporary}.part").as_bytes())?;
-        if sync {
-            rustix::fs::fsync(&self.dir)?;
-        }
+        lasting(&self.dir, sync)?;
         Ok(undone)
     }
 }

@@ -13,6 +13,10 @@
     reason = "a test program is nobody's interface, and not every area uses all of the world"
 )]
 
+#[path = "../../../../xtask/src/torture/crowd/mod.rs"]
+mod crowd;
+#[path = "../../../../xtask/src/torture/errors/mod.rs"]
+mod errors;
 mod exec;
 // The zoo is the torturer's too.
 #[path = "../../../../xtask/src/torture/exec/mod.rs"]
@@ -27,11 +31,19 @@ mod load;
 mod patch;
 mod path;
 mod policy_capability;
+#[path = "../../../../xtask/src/torture/power/mod.rs"]
+mod power;
+#[path = "../../../../xtask/src/torture/pulse.rs"]
+mod pulse;
 mod replay;
+#[path = "../../../../xtask/src/torture/replay/mod.rs"]
+mod replay_torture;
 mod rpc_surface;
 mod shell_undo;
 mod snapshot_restore;
 mod special_files;
+#[path = "../../../../xtask/src/torture/tracer.rs"]
+mod tracer;
 #[path = "../../../../xtask/src/torture/undo/mod.rs"]
 mod undo;
 mod vfs;

@@ -11,6 +11,7 @@ use crate::Need;
 use crate::journal_crash::{bench, figure};
 use crate::kill::Bench;
 use crate::load::{Random, Taste, Wire, Writer};
+use crate::replay_torture::{self, Plan};
 use crate::world::{Start, World, check, expect, rand};
 use crate::{Case, Outcome};
 
@@ -29,6 +30,7 @@ pub fn cases() -> Vec<Case> {
         case("OWN-BLOB-GET-CORRUPTED", blobs::fetched_corrupted),
         case("RPLY-08", random_histories),
         case("RPLY-09", blobs::swept),
+        Case { id: "OWN-TORTURE-REPLAY", needs: &[Need::Strace], run: tortured },
     ]
 }
 
@@ -206,4 +208,14 @@ fn close_one(world: &World) -> Outcome {
     expect("a write", &client.effect("host.fs.write_file", write), &["ok"])?;
     let close: Value = json!({ "session_id": session, "signal": "kill" });
     expect("a close", &client.effect("host.session.signal", close), &["signaled"])
+}
+
+/// The torturer's histories, a few of them: all requests, in local, virtual and staged sessions.
+fn tortured() -> Outcome {
+    let world = World::asleep(Start::default());
+    let plan = Plan { seed: rand(), histories: figure(12, 200), steps: 15, strace: true };
+    let tally = replay_torture::torture(&bench(&world), &plan);
+    println!("OWN-TORTURE-REPLAY: seed {}: {tally}", plan.seed);
+    check(tally.is_clean(), || format!("seed {}: {tally}\n{}", plan.seed, tally.complaints.join("\n")))?;
+    world.finish()
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+pub(crate) use crate::tracer::Tracer;
 use crate::{Need, Outcome};
 
 pub const AOS: &str = env!("CARGO_BIN_EXE_aos");
@@ -959,43 +960,4 @@ pub fn run_bounded(home: &Path, words: &[&str], limit: Duration) -> Ran {
     let _ = child.kill();
     let code = child.wait().unwrap().code();
     Ran { code, said: String::from_utf8_lossy(&std::fs::read(said.path()).unwrap()).into_owned() }
-}
-
-/// strace, attached to a running daemon. Its counters are per thread, so a connection made after it starts at one.
-pub struct Tracer {
-    child: Child,
-    // Kept open: strace goes on talking, and a closed pipe would end it.
-    _said: BufReader<std::process::ChildStderr>,
-}
-
-impl Tracer {
-    pub fn attach(pid: i32, arguments: &[&str]) -> Result<Tracer, String> {
-        let mut child = Command::new("strace")
-            .args(["-f", "-p", &pid.to_string()])
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|why| why.to_string())?;
-        let mut said = BufReader::new(child.stderr.take().expect("asked for above"));
-        let mut line = String::new();
-        let _ = said.read_line(&mut line);
-        let tracer = Tracer { child, _said: said };
-        if line.contains("attached") { Ok(tracer) } else { Err(format!("strace: {line}")) }
-    }
-
-    /// Lets the daemon go on untraced; the trace is whole afterwards.
-    pub fn detach(mut self) {
-        signal(self.child.id() as i32, rustix::process::Signal::TERM);
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Tracer {
-    /// Asked to stop politely, strace would wait for ever for threads of a daemon that was killed.
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

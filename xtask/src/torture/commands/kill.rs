@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::kill::{self, Plan};
+use crate::torture::errors;
+use crate::torture::kill::{self, Plan, Programs};
 use crate::torture::load::{Random, Tally, Taste};
 use crate::torture::{Common, Found, Ground, progress, report};
 
@@ -15,6 +16,9 @@ pub(crate) struct Options {
     common: Common,
     #[arg(long, default_value_t = 500)]
     kills: u64,
+    /// How many EIO and ENOSPC at the steps of five-file patches and restores, after the kills
+    #[arg(long, default_value_t = 0)]
+    errors: u64,
     /// Clients that work at the same time
     #[arg(long, default_value_t = 8)]
     writers: usize,
@@ -49,12 +53,67 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         total.add(tally);
     }
     bar.finish_and_clear();
-    report("kill", seed, begun, &total)
+    report("kill", seed, begun, &total)?;
+    if options.errors > 0 { run_errors(options, &programs, until) } else { Ok(()) }
+}
+
+/// Every way in which pre-images are kept and things are synced: each in a home of its own, again and again.
+fn run_errors(options: &Options, programs: &Programs, until: Option<Instant>) -> anyhow::Result<()> {
+    let (seed, begun) = (options.common.seed(), Instant::now());
+    println!("torture kill --errors: seed {seed}, {} errors", options.errors);
+    let bar = progress(options.errors, "errors, this home: ");
+    let mut random = Random::new(seed);
+    let mut total = errors::Tally::default();
+    for round in 0.. {
+        let over = total.errors >= options.errors || !total.is_clean();
+        if over || until.is_some_and(|until| Instant::now() > until) {
+            break;
+        }
+        let mut ground = Ground::new(programs)?;
+        // The last root lies on another file system than the home, where there is one.
+        let last = ground.bench.roots.len() - 1;
+        ground.bench.roots.swap(0, if round % 2 == 0 { 0 } else { last });
+        let (power, linked) = (round / 2 % 2 == 1, round / 4 % 2 == 1);
+        let left = options.errors - total.errors;
+        let plan = errors::Plan { seed: random.number(), errors: left, power, linked, stride: 1, until };
+        let mut tally = match round % 4 {
+            3 if rustix::process::geteuid().is_root() => full_disks(&ground, &plan)?,
+            _ => errors::Tally::default(),
+        };
+        tally.add(errors::torture(&ground.bench, &plan, &mut |tally| {
+            bar.set_position(total.errors + tally.errors);
+            bar.set_message(tally.to_string());
+        }));
+        if !tally.is_clean() {
+            println!("kept for a look: {}", ground.keep().display());
+        }
+        total.add(tally);
+    }
+    bar.finish_and_clear();
+    report("kill --errors", seed, begun, &total)
+}
+
+fn full_disks(ground: &Ground, plan: &errors::Plan) -> anyhow::Result<errors::Tally> {
+    let mut total = errors::Tally::default();
+    for small in [errors::Small::Home, errors::Small::Root, errors::Small::Both] {
+        total.add(errors::full(&ground.bench, small, plan).map_err(anyhow::Error::msg)?);
+    }
+    Ok(total)
+}
+
+impl Found for errors::Tally {
+    fn is_clean(&self) -> bool {
+        self.is_clean() && self.pulse.is_well()
+    }
+
+    fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
 }
 
 impl Found for Tally {
     fn is_clean(&self) -> bool {
-        self.is_clean()
+        self.is_clean() && self.pulse.is_well()
     }
 
     fn complaints(&self) -> &[String] {

@@ -1,5 +1,8 @@
 //! The suites as commands: what each takes, what it runs, what it says at the end.
 
+pub(super) mod crowd;
 pub(super) mod exec;
 pub(super) mod kill;
+pub(super) mod power;
+pub(super) mod replay;
 pub(super) mod undo;

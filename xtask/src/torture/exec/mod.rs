@@ -180,7 +180,7 @@ pub(crate) fn torture(bench: &Bench, plan: &Plan, progress: &mut (dyn FnMut(u64)
     });
     let mut tally = tally.into_inner().expect("nobody panics with it");
     nothing_left(&daemon, kept, &mut tally);
-    tally.resident_bytes = resident_bytes_peak(daemon.pid());
+    tally.resident_bytes = daemon.memory_bytes("VmHWM:");
     let (code, out, err) = bench.aos(&["verify"]);
     if code != 0 {
         tally.fault(format!("aos verify: exit {code}: {out}{err}"));
@@ -302,13 +302,6 @@ fn children(of: i32) -> Vec<(i32, char)> {
     pids().into_iter().filter_map(child).collect()
 }
 
-/// The most memory that a process ever held.
-fn resident_bytes_peak(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0) * 1024
-}
-
 /// Output without end, and a line without end: the most memory that the daemon held meanwhile.
 pub(crate) fn floods(bench: &Bench) -> Result<u64, String> {
     let daemon = bench.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
@@ -328,7 +321,7 @@ pub(crate) fn floods(bench: &Bench) -> Result<u64, String> {
             return Err(format!("{argv}: {receipt}"));
         }
     }
-    let peak = resident_bytes_peak(daemon.pid());
+    let peak = daemon.memory_bytes("VmHWM:");
     daemon.kill();
     Ok(peak)
 }

@@ -13,7 +13,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -54,6 +54,11 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn connect(home: &Path) -> std::io::Result<Wire> {
         Ok(Wire { reader: BufReader::new(UnixStream::connect(home.join("run/aosd.sock"))?) })
+    }
+
+    /// From here on, no answer within that time counts as none at all.
+    pub(crate) fn give_up_after(&self, patience: Duration) -> std::io::Result<()> {
+        self.reader.get_ref().set_read_timeout(Some(patience))
     }
 
     /// The result of a method; `None` when the daemon ended before its answer was whole.
@@ -167,14 +172,14 @@ pub(crate) enum Stopped {
     /// It was told to, or the daemon went away.
     Quietly,
     /// The answer was not the one that its model of the tree demands.
-    Strangely(String),
+    Strangely { at: Instant, why: String },
 }
 
 /// One client with its own folder.
 #[derive(Debug)]
 pub(crate) struct Writer {
     name: String,
-    session: String,
+    pub(crate) session: String,
     folder: PathBuf,
     taste: Taste,
     random: Random,
@@ -230,7 +235,7 @@ impl Writer {
             match self.step(&mut wire) {
                 Ok(true) => {}
                 Ok(false) => return Stopped::Quietly,
-                Err(why) => return Stopped::Strangely(why),
+                Err(why) => return Stopped::Strangely { at: Instant::now(), why },
             }
         }
         Stopped::Quietly

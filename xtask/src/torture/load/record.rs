@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
+use super::super::pulse::Pulse;
 use super::Acked;
 
 /// The journal as `aos log --json` tells it.
@@ -69,6 +70,11 @@ impl Journal {
         self.lines.iter().filter(|line| line.rolled_back()).count()
     }
 
+    /// `status` or `status / error_code` of each entry of a call.
+    pub(crate) fn verdicts(&self, tool_call: &str) -> Vec<String> {
+        self.of(tool_call).into_iter().map(|line| line.receipt.verdict()).collect()
+    }
+
     pub(super) fn of(&self, tool_call: &str) -> Vec<&Line> {
         let places = self.by_call.get(tool_call).map_or(&[][..], Vec::as_slice);
         places.iter().map(|place| &self.lines[*place]).collect()
@@ -110,6 +116,7 @@ pub(crate) struct Tally {
     pub(crate) unanswered: u64,
     /// Anything else that must not be: a daemon that does not start, a strange answer, a damaged record.
     pub(crate) faults: u64,
+    pub(crate) pulse: Pulse,
     pub(crate) complaints: Vec<String>,
 }
 
@@ -132,6 +139,7 @@ impl Tally {
         self.rolled_back += other.rolled_back;
         self.unanswered += other.unanswered;
         self.faults += other.faults;
+        self.pulse.add(&other.pulse);
         self.complaints.extend(other.complaints);
     }
 }
@@ -140,7 +148,7 @@ impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} kills, {} acknowledged, {} lost, {} doubled, {} mixed, {} rolled back, {} done unanswered, {} other faults",
+            "{} kills, {} acknowledged, {} lost, {} doubled, {} mixed, {} rolled back, {} done unanswered, {} other faults; {}",
             self.kills,
             self.acked,
             self.lost,
@@ -148,7 +156,8 @@ impl std::fmt::Display for Tally {
             self.mixed,
             self.rolled_back,
             self.unanswered,
-            self.faults
+            self.faults,
+            self.pulse
         )
     }
 }

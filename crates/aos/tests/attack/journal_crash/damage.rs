@@ -299,6 +299,20 @@ pub fn emptied() -> Outcome {
     check(wrong.is_empty(), || wrong.join("; "))
 }
 
+/// A log whose header had its place on the disk but never got there: the power went before anything was committed to it.
+pub fn begun_log() -> Outcome {
+    let mut recorded = Recorded::checkpointed()?;
+    recorded.damaged("journal.db-wal", |bytes| *bytes = vec![0; 32])?;
+    let received = recorded.receive()?;
+    check(received.started.is_ok() && received.verify.0 == 0, || {
+        format!("{:?}: {}", received.started, received.verify.1)
+    })?;
+    let found = log_lines(&recorded.world);
+    check(found == recorded.log, || format!("{} of {RECORDS} records are there", found.len()))?;
+    recorded.discard();
+    Ok(())
+}
+
 /// JRNL-03: in the database file, where all records are once the log has been moved into it.
 pub fn flipped() -> Outcome {
     let mut recorded = Recorded::checkpointed()?;

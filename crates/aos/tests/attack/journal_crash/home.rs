@@ -67,6 +67,23 @@ fn refused_second(world: &World) -> Outcome {
     check(said.contains("another daemon") && !said.contains("panicked"), || format!("unclear: `{said}`"))
 }
 
+/// A daemon that dies while it starts a process leaves its lock to that process for a moment. Whoever starts another
+/// just then waits for that moment.
+pub fn lock_let_go_late() -> Outcome {
+    let mut world = World::new();
+    world.kill9();
+    let held = io(std::fs::File::options().write(true).open(world.home.join("run/aosd.lock")))?;
+    io(held.lock())?;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            drop(held);
+        });
+        world.try_start_daemon()
+    })?;
+    world.finish()
+}
+
 /// What dead daemons of other makes may have left in `run/`.
 fn stale_leftovers(world: &mut World) -> Outcome {
     world.kill9();

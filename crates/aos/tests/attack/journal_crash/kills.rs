@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{bench, clean, figure};
 use crate::Outcome;
+use crate::errors::{self, Small};
 use crate::kill::{self, Plan};
 use crate::load::{Random, Tally, Taste};
 use crate::world::{Start, World, check, expect, rand, signal, text};
@@ -55,6 +56,47 @@ pub fn at_chosen_calls() -> Outcome {
     world.finish()
 }
 
+/// EIO and ENOSPC at some steps of five-file patches and restores; at each of them in the long form.
+pub fn errors_at_steps() -> Outcome {
+    for power in [false, true] {
+        let world = World::asleep(Start::default());
+        let plan = errors_plan(power, figure(8, 1));
+        let tally = errors::torture(&bench(&world), &plan, &mut |_| ());
+        told("OWN-TORTURE-ERRORS", &plan, &tally)?;
+        check(tally.errors > 20, || format!("only {} errors", tally.errors))?;
+        world.finish()?;
+    }
+    Ok(())
+}
+
+/// The same on disks that are really full but for some pages.
+pub fn full_disks() -> Outcome {
+    for small in [Small::Home, Small::Root, Small::Both] {
+        let world = World::asleep(Start::default());
+        let plan = errors_plan(false, figure(3, 1));
+        let tally = errors::full(&bench(&world), small, &plan)?;
+        told("OWN-TORTURE-FULL", &plan, &tally)?;
+        check(tally.errors > 2, || format!("{small:?}: only {} errors", tally.errors))?;
+    }
+    Ok(())
+}
+
+fn errors_plan(power: bool, stride: usize) -> errors::Plan {
+    errors::Plan {
+        seed: rand(),
+        errors: figure(60, 2_000) as u64,
+        power,
+        linked: rand() % 2 == 0,
+        stride,
+        until: None,
+    }
+}
+
+fn told(id: &str, plan: &errors::Plan, tally: &errors::Tally) -> Outcome {
+    println!("{id}: seed {}: {tally}", plan.seed);
+    check(tally.is_clean(), || format!("{plan:?}: {tally}\n{}", tally.complaints.join("\n")))
+}
+
 /// JRNL-16.
 pub fn asked_to_stop() -> Outcome {
     for twice in [false, true] {
@@ -92,13 +134,13 @@ fn under_load_asked(twice: bool) -> Outcome {
         let pid = world.daemon_pid();
         let moment = Duration::from_millis(random.below(100) as u64);
         let mut asked = Instant::now();
-        let strange = kill::under_load(&bench.home, &mut writers, || {
+        let heard = kill::under_load(&bench.home, &mut writers, || {
             std::thread::sleep(moment);
             asked = terminate(pid, twice);
             world.reap();
         });
         stopped_in_time(asked)?;
-        strange.into_iter().for_each(|why| tally.fault(why));
+        heard.tell(&mut tally);
         world.start_daemon();
         kill::judge(&bench, &mut writers, &mut tally)?;
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{bench, figure};
 use crate::Outcome;
+use crate::crowd::{self, Plan};
 use crate::load::Random;
 use crate::world::{Client, Start, World, check, rand, text};
 
@@ -127,6 +128,23 @@ pub fn sixty_four_clients() -> Outcome {
     whole_log(&world, &sessions, &all).map_err(|why| format!("seed {seed}: {why}"))?;
     orders_hold(&all).map_err(|why| format!("seed {seed}: {why}"))?;
     world.restart(Start::default());
+    world.finish()
+}
+
+/// The torturer's crowd, a smaller one for a moment: every answer is exact, and nobody is left waiting.
+pub fn a_crowd() -> Outcome {
+    let world = World::asleep(Start::default());
+    let seconds = |short, full| Duration::from_secs(figure(short, full) as u64);
+    let plan = Plan {
+        seed: rand(),
+        sessions: figure(8, 64),
+        clients: figure(4, 8),
+        time: seconds(3, 600),
+        fairness: seconds(2, 60),
+    };
+    let tally = crowd::torture(&bench(&world), &plan);
+    println!("OWN-TORTURE-CROWD: seed {}: {tally}", plan.seed);
+    check(tally.is_clean(), || format!("seed {}: {}", plan.seed, tally.complaints.join("\n")))?;
     world.finish()
 }
 

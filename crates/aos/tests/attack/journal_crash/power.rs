@@ -1,102 +1,12 @@
 //! JRNL-07, JRNL-08: the power goes, on an ext4 of our own over a loop device.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 
 use super::{bench, clean, figure};
 use crate::Outcome;
-use crate::kill::{self, Bench, Daemon};
-use crate::load::{Random, Tally, Taste, Writer};
-use crate::world::{Start, World, check, expect, rand};
-
-/// An ext4 on a loop device whose power can be cut. Unmounted and detached again whatever happens.
-struct Disk {
-    dir: tempfile::TempDir,
-    device: String,
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).output().map_err(|why| format!("{program}: {why}"))?;
-    check(output.status.success(), || {
-        format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr))
-    })?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-impl Disk {
-    /// The image lies in memory: what reached the device is what counts, not how long a real one takes.
-    fn new() -> Result<Disk, String> {
-        let builder = || tempfile::Builder::new().prefix("aos-attack-").to_owned();
-        let dir = builder()
-            .tempdir_in("/dev/shm")
-            .or_else(|_| builder().tempdir())
-            .map_err(|why| why.to_string())?;
-        let image = dir.path().join("image");
-        let file = std::fs::File::create(&image).map_err(|why| why.to_string())?;
-        file.set_len(256 << 20).map_err(|why| why.to_string())?;
-        run("mkfs.ext4", &["-q", "-F", &image.display().to_string()])?;
-        std::fs::create_dir(dir.path().join("mnt")).map_err(|why| why.to_string())?;
-        let device = run("losetup", &["-f", "--show", &image.display().to_string()])?;
-        let disk = Disk { dir, device };
-        disk.mount()?;
-        Ok(disk)
-    }
-
-    fn at(&self) -> PathBuf {
-        self.dir.path().join("mnt")
-    }
-
-    fn mount(&self) -> Outcome {
-        run("mount", &[&self.device, &self.at().display().to_string()]).map(drop)
-    }
-
-    /// What is not on the device by now never gets there.
-    #[expect(unsafe_code, reason = "rustix has no FS_IOC_SHUTDOWN; the call takes a descriptor and a flag")]
-    fn cut_power(&self) -> Outcome {
-        use std::os::fd::AsRawFd as _;
-        const FS_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
-        const WITHOUT_FLUSHING_THE_LOG: u32 = 2;
-        let root = std::fs::File::open(self.at()).map_err(|why| why.to_string())?;
-        // SAFETY: the descriptor is open and the flag outlives the call.
-        let done = unsafe { libc::ioctl(root.as_raw_fd(), FS_IOC_SHUTDOWN, &WITHOUT_FLUSHING_THE_LOG) };
-        check(done == 0, || format!("cannot cut the power: {}", std::io::Error::last_os_error()))
-    }
-
-    /// The power comes back. Nobody may hold a file of the old mount any more; a command that is just being started
-    /// somewhere on the machine may hold a copy of the mount itself for a moment, and then the dead one comes back.
-    fn restore_power(&self) -> Outcome {
-        for _ in 0..100 {
-            self.unmount()?;
-            self.mount()?;
-            let probe = self.at().join(".probe");
-            if std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe)).is_ok() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Err("the power does not come back: the old mount is still in use".to_owned())
-    }
-
-    fn unmount(&self) -> Outcome {
-        let at = self.at().display().to_string();
-        run("umount", &[&at]).or_else(|_| run("umount", &["-l", &at])).map(drop)
-    }
-
-    fn sync(&self) -> Outcome {
-        let root = std::fs::File::open(self.at()).map_err(|why| why.to_string())?;
-        rustix::fs::syncfs(root).map_err(|why| why.to_string())
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = self.unmount();
-        let _ = run("losetup", &["-d", &self.device]);
-    }
-}
+use crate::load::Taste;
+use crate::power::{self, Disk, Plan};
+use crate::world::{Start, Tracer, World, check, expect, rand, tree};
 
 /// A world whose home is on one disk and whose root is on one, the same or another.
 fn world_on(home: &Disk, root: &Disk) -> Result<World, String> {
@@ -105,10 +15,6 @@ fn world_on(home: &Disk, root: &Disk) -> Result<World, String> {
     world.root = root.at().join("ws");
     std::fs::create_dir(&world.root).map_err(|why| why.to_string())?;
     Ok(world)
-}
-
-fn start(bench: &Bench) -> Result<Daemon, String> {
-    bench.start(&[], &["--durability", "power"]).map_err(|why| format!("the daemon does not start: {why:?}"))
 }
 
 /// JRNL-07.
@@ -127,59 +33,61 @@ pub fn cut_two_disks() -> Outcome {
     cuts("OWN-POWER-TWO-DISKS", &[Disk::new()?, Disk::new()?], figure(20, 200), Taste::Patches)
 }
 
+/// One disk loses its power, the other kept all that it was given: the home's, then the root's.
+pub fn cut_one_of_two() -> Outcome {
+    for (number, what) in ["the home", "the root"].into_iter().enumerate() {
+        let disks = [Disk::new()?, Disk::new()?];
+        let world = world_on(&disks[0], &disks[1])?;
+        let plan = plan(figure(6, 200), Taste::Patches, false);
+        let tally = power::torture(&bench(&world), &[&disks[number]], &plan, &mut |_| ());
+        clean("OWN-POWER-ONE-KEEPS", plan.seed, &tally).map_err(|why| format!("{what}: {why}"))?;
+        world.finish()?;
+    }
+    Ok(())
+}
+
+fn plan(cuts: usize, taste: Taste, one_disk: bool) -> Plan {
+    Plan { seed: rand(), cuts: cuts as u64, writers: 4, taste, one_disk, verify_every: 1, until: None }
+}
+
 /// The home is on the first disk, the root on the last.
 fn cuts(id: &str, disks: &[Disk], rounds: usize, taste: Taste) -> Outcome {
-    let seed = rand();
-    let mut random = Random::new(seed);
     let world = world_on(&disks[0], &disks[disks.len() - 1])?;
-    let bench = bench(&world);
-    let mut daemon = start(&bench)?;
-    let mut writers = bench.writers(4, taste, &mut random)?;
-    // What the writers prepared behind the daemon's back is not its to keep.
-    disks.iter().try_for_each(Disk::sync)?;
-    let mut tally = Tally::default();
-    for _ in 0..rounds {
-        cut_once(disks, &bench, daemon, &mut writers, &mut random)?;
-        tally.kills += 1;
-        daemon = start(&bench)?;
-        kill::judge(&bench, &mut writers, &mut tally)?;
-        bench.prove(false, &mut tally);
-        clean_so_far(seed, &tally)?;
-    }
-    bench.prove(true, &mut tally);
-    daemon.kill();
-    clean(id, seed, &tally)?;
+    let plan = plan(rounds, taste, disks.len() == 1);
+    let cut: Vec<&Disk> = disks.iter().collect();
+    let tally = power::torture(&bench(&world), &cut, &plan, &mut |_| ());
+    clean(id, plan.seed, &tally)?;
     world.finish()
 }
 
-fn clean_so_far(seed: u64, tally: &Tally) -> Outcome {
-    check(tally.is_clean(), || format!("seed {seed}: {tally}\n{}", tally.complaints.join("\n")))
-}
-
-/// Once the power is gone any answer is in order: whoever would read it has no power either.
-fn cut_once(
-    disks: &[Disk],
-    bench: &Bench,
-    daemon: Daemon,
-    writers: &mut [Writer],
-    random: &mut Random,
-) -> Outcome {
-    let moment = Duration::from_micros(random.below(150_000) as u64);
-    let (mut cut, mut at) = (Ok(()), Instant::now());
-    kill::under_load(&bench.home, writers, || {
-        std::thread::sleep(moment);
-        at = Instant::now();
-        if disks.len() > 1 {
-            // Two disks cannot be cut in one moment; nothing new begins between the two cuts.
-            daemon.hold_still();
-        }
-        cut = disks.iter().try_for_each(Disk::cut_power);
-        daemon.kill();
-    });
-    cut?;
-    // A sync that was under way when the shutdown came may return without an error, and without having synced.
-    writers.iter_mut().for_each(|writer| writer.doubt_since(at));
-    disks.iter().try_for_each(Disk::restore_power)
+/// Folders that an interrupted request made are taken away at the next start, and the journal says so. That it says so
+/// outlives a cut; so must it on the disk of the root.
+pub fn taken_back_for_good() -> Outcome {
+    let disks = [Disk::new()?, Disk::new()?];
+    let mut world = world_on(&disks[0], &disks[1])?;
+    world.start_daemon();
+    let session = world.open(json!({}));
+    let before = tree(&world.root);
+    let inject = "inject=mkdirat:signal=KILL:when=2";
+    let tracer =
+        Tracer::attach(world.daemon_pid(), &["-o", "/dev/null", "-e", "trace=mkdirat", "-e", inject])?;
+    let params = json!({ "session_id": session, "path": "made/below", "parents": true });
+    let receipt = world.client().effect("host.fs.make_dir", params);
+    check(receipt.is_null(), || format!("the daemon lived: {receipt}"))?;
+    drop(tracer);
+    world.reap();
+    check(world.root.join("made").exists(), || "nothing was begun".into())?;
+    disks.iter().try_for_each(Disk::sync)?;
+    world.start_daemon();
+    check(tree(&world.root) == before, || "it was not taken back".into())?;
+    disks.iter().try_for_each(Disk::cut_power)?;
+    world.kill9();
+    disks.iter().try_for_each(Disk::restore_power)?;
+    world.start_daemon();
+    check(tree(&world.root) == before, || {
+        format!("what was taken back is there again: {:?}", tree(&world.root))
+    })?;
+    world.finish()
 }
 
 /// Every blob that an answered receipt names is whole after a cut: read files, listings, and what the operator put.

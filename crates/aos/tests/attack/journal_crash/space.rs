@@ -1,62 +1,13 @@
 //! JRNL-05: the disk under the journal is full.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::figure;
 use crate::Outcome;
+use crate::errors::SmallDisk;
 use crate::world::{Client, Start, World, check, expect, text, tree};
-
-/// A small file system in memory, gone again whatever happens.
-struct SmallDisk {
-    at: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn mount(kilobytes: usize) -> Result<SmallDisk, String> {
-        let at = tempfile::Builder::new().prefix("aos-attack-").tempdir().map_err(|why| why.to_string())?;
-        let options = format!("size={kilobytes}k,mode=0755");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(at.path());
-        let mounted = mount.status().is_ok_and(|status| status.success());
-        check(mounted, || "cannot mount a tmpfs".into())?;
-        Ok(SmallDisk { at })
-    }
-
-    /// Takes all space but `pages` of it.
-    fn fill(&self, pages: usize) -> Outcome {
-        use std::io::Write as _;
-        let mut filler = std::fs::File::create(self.filler()).map_err(|why| why.to_string())?;
-        let page = [b'x'; 4096];
-        while filler.write_all(&page).is_ok() {}
-        let length = filler.metadata().map_err(|why| why.to_string())?.len() / 4096 * 4096;
-        let left = length.saturating_sub(pages as u64 * 4096);
-        filler.set_len(left).map_err(|why| why.to_string())
-    }
-
-    fn free(&self) -> Outcome {
-        std::fs::remove_file(self.filler()).map_err(|why| why.to_string())
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.at.path().join("filler")
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let unmount = |flag: &[&str]| {
-            Command::new("umount")
-                .args(flag)
-                .arg(self.at.path())
-                .status()
-                .is_ok_and(|status| status.success())
-        };
-        let _ = unmount(&[]) || unmount(&["-l"]);
-    }
-}
 
 /// A world whose home lies on a small disk, with a session and some files.
 struct Scene {
@@ -70,7 +21,7 @@ impl Scene {
     fn new() -> Result<Scene, String> {
         let mut world = World::asleep(Start::default());
         let disk = SmallDisk::mount(2_048)?;
-        world.home = disk.at.path().join("home");
+        world.home = disk.at().join("home");
         world.start_daemon();
         for n in 0..5 {
             world.write(&format!("p{n}"), format!("old {n}\n"));

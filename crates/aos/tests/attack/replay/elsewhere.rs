@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::Recorded;
 use crate::Outcome;
+use crate::replay_torture;
 use crate::world::{AOS, check, is_root, tree};
 
 const OTHER_UID: u32 = 65_534;
@@ -170,8 +171,8 @@ fn close_all(home: &Path) -> Outcome {
 pub fn watched() -> Outcome {
     in_each_state(|recorded, what| {
         let calls = trace(recorded, what)?;
-        let reaching: Vec<&String> =
-            calls.iter().filter(|call| reaches_out(recorded, call)).take(5).collect();
+        let out = |call: &&String| replay_torture::reaches_out(call, &recorded.world.home);
+        let reaching: Vec<&String> = calls.iter().filter(out).take(5).collect();
         check(reaching.is_empty(), || format!("{what}: {reaching:?}"))?;
         let programs = calls.iter().filter(|call| call.contains("execve(")).count();
         check(programs == 1, || format!("{what}: {programs} programs were started"))
@@ -182,7 +183,8 @@ pub fn watched() -> Outcome {
 pub fn watched_at_home() -> Outcome {
     in_each_state(|recorded, what| {
         let calls = trace(recorded, what)?;
-        let writing: Vec<&String> = calls.iter().filter(|call| opens_to_write(call)).take(5).collect();
+        let writing: Vec<&String> =
+            calls.iter().filter(|call| replay_torture::opens_to_write(call)).take(5).collect();
         check(writing.is_empty(), || format!("{what}: {writing:?}"))
     })
 }
@@ -209,47 +211,10 @@ fn trace(recorded: &Recorded, what: &str) -> Result<Vec<String>, String> {
         last == before
     })?;
     let mut command = Command::new("strace");
-    command.args(["-f", "-s", "4096", "-o"]).arg(&trace);
-    command.args(["-e", "trace=%file,%process,%network,ftruncate,fchmod,fallocate,pwrite64,sendfile"]);
+    command.args(["-f", "-s", "4096", "-e", replay_torture::WATCH, "-o"]).arg(&trace);
     command.arg(AOS).args(["replay", "--verify"]).env("AOS_HOME", &recorded.world.home);
     let output = io(command.stdin(Stdio::null()).output())?;
     check(output.stdout == b"MATCH\n", || format!("{what}: {}", String::from_utf8_lossy(&output.stderr)))?;
     check(tree(&recorded.world.home) == before, || format!("{what}: the replay changed the home"))?;
-    let calls = io(std::fs::read_to_string(&trace))?;
-    // The pid comes first, then the call.
-    let call = |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().to_owned();
-    Ok(calls.lines().map(call).collect())
-}
-
-fn opens_to_write(call: &str) -> bool {
-    call.starts_with("open")
-        && ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"].iter().any(|flag| call.contains(flag))
-}
-
-/// Calls that change something, in whatever variant: `rename` is also `renameat2`, `chmod` also `fchmod`.
-const CHANGES: [&str; 15] = [
-    "connect",
-    "socket",
-    "bind",
-    "fork",
-    "rename",
-    "unlink",
-    "mkdir",
-    "link",
-    "symlink",
-    "chmod",
-    "truncate",
-    "utimens",
-    "mknod",
-    "creat",
-    "fallocate",
-];
-
-fn reaches_out(recorded: &Recorded, call: &str) -> bool {
-    let name = call.split('(').next().unwrap_or_default();
-    let rest = name.get(1..).unwrap_or_default();
-    let changes = CHANGES.iter().any(|change| name.starts_with(change) || rest.starts_with(change));
-    let names = |path: &Path| call.contains(&format!("\"{}", path.display()));
-    let host_path = names(&recorded.world.root) || names(&recorded.world.outside);
-    changes || host_path || (opens_to_write(call) && !names(&recorded.world.home))
+    Ok(replay_torture::calls(&io(std::fs::read_to_string(&trace))?))
 }

@@ -1,0 +1,137 @@
+//! `cargo xtask torture power`.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::ensure;
+use clap::Args;
+
+use crate::torture::kill::{Bench, Programs};
+use crate::torture::load::{Random, Tally, Taste};
+use crate::torture::power::{self, Disk, Plan};
+use crate::torture::{Common, Found, progress, report};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long, default_value_t = 2_000)]
+    cuts: u64,
+    /// Clients that work at the same time
+    #[arg(long, default_value_t = 4)]
+    writers: usize,
+}
+
+/// A home serves for so many cuts, then a fresh one on the same disk: reading a long journal after each would take all
+/// the time.
+const CUTS_PER_HOME: u64 = 25;
+
+/// Where home and roots lie, and what is cut.
+#[derive(Debug, Clone, Copy)]
+enum Layout {
+    OneDisk,
+    TwoDisks,
+    /// The roots lie on a disk that keeps all it was given.
+    HomeAlone,
+    /// The same the other way round.
+    RootsAlone,
+}
+
+const LAYOUTS: [Layout; 4] = [Layout::OneDisk, Layout::TwoDisks, Layout::HomeAlone, Layout::RootsAlone];
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "a disk of our own needs root");
+    let programs = options.common.programs()?;
+    let (seed, until) = (options.common.seed(), options.common.until());
+    println!("torture power: seed {seed}, {} cuts, {} writers", options.cuts, options.writers);
+    let bar = progress(options.cuts, "cuts, this home: ");
+    let mut random = Random::new(seed);
+    let disk = || Disk::new().map_err(anyhow::Error::msg);
+    let disks = [disk()?, disk()?];
+    let kept = tempfile::Builder::new().prefix("aos-power-kept-").tempdir_in("/dev/shm")?;
+    let (mut total, begun, mut homes) = (Tally::default(), Instant::now(), 0);
+    while total.kills < options.cuts && until.is_none_or(|until| Instant::now() < until) && total.is_clean() {
+        let layout = LAYOUTS[homes % LAYOUTS.len()];
+        let taste = if homes / LAYOUTS.len() % 2 == 0 { Taste::Mixed } else { Taste::Patches };
+        homes += 1;
+        let plan = Plan {
+            seed: random.number(),
+            cuts: CUTS_PER_HOME.min(options.cuts - total.kills),
+            writers: options.writers,
+            taste,
+            one_disk: matches!(layout, Layout::OneDisk),
+            verify_every: 5,
+            until,
+        };
+        let (bench, cut) = lay_out(layout, &disks, kept.path(), &programs)?;
+        let tally = power::torture(&bench, &cut, &plan, &mut |tally| {
+            bar.set_position(total.kills + tally.kills);
+            bar.set_message(tally.to_string());
+        });
+        if !tally.is_clean() {
+            println!("{layout:?}, {taste:?}, seed of this home {}", plan.seed);
+            look(&bench);
+        }
+        total.add(tally);
+    }
+    bar.finish_and_clear();
+    report("power", seed, begun, &Cuts(total))
+}
+
+/// The counts of the kills, where each was a cut.
+struct Cuts(Tally);
+
+impl std::fmt::Display for Cuts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.to_string().replacen("kills", "cuts", 1))
+    }
+}
+
+impl Found for Cuts {
+    fn is_clean(&self) -> bool {
+        Found::is_clean(&self.0)
+    }
+
+    fn complaints(&self) -> &[String] {
+        self.0.complaints()
+    }
+}
+
+/// A fresh home and two fresh roots; and the disks that are cut.
+fn lay_out<'a>(
+    layout: Layout,
+    disks: &'a [Disk; 2],
+    kept: &Path,
+    programs: &Programs,
+) -> anyhow::Result<(Bench, Vec<&'a Disk>)> {
+    let [first, second] = disks;
+    let (home, roots, cut) = match layout {
+        Layout::OneDisk => (first.at(), first.at(), vec![first]),
+        Layout::TwoDisks => (first.at(), second.at(), vec![first, second]),
+        Layout::HomeAlone => (first.at(), kept.to_owned(), vec![first]),
+        Layout::RootsAlone => (kept.to_owned(), second.at(), vec![second]),
+    };
+    for folder in [&home, &roots] {
+        empty(folder)?;
+    }
+    let roots = ["ws0", "ws1"].map(|name| roots.join(name)).to_vec();
+    roots.iter().try_for_each(std::fs::create_dir)?;
+    Ok((Bench { programs: programs.clone(), home: home.join("home"), roots }, cut))
+}
+
+fn empty(folder: &Path) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { std::fs::remove_dir_all(path)? } else { std::fs::remove_file(path)? }
+    }
+    Ok(())
+}
+
+/// The disks go with this run: what a look may want to see is copied away first.
+fn look(bench: &Bench) {
+    let Ok(dir) = tempfile::Builder::new().prefix("aos-power-look-").tempdir() else { return };
+    let dir = dir.keep();
+    let from = [&bench.home].into_iter().chain(&bench.roots);
+    let _ = std::process::Command::new("cp").arg("-a").args(from).arg(&dir).status();
+    println!("kept for a look: {}", dir.display());
+}

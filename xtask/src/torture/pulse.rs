@@ -1,0 +1,104 @@
+//! A question each 100 ms beside whatever else is done to the daemon: it always answers, and soon.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::load::Wire;
+
+/// An answer of the daemon may take so long, whatever it has to do besides.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// What the questions told.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Pulse {
+    pub(crate) answers: u64,
+    /// Answers that took longer than [`ANSWER_MAX`], or never came though the daemon had that long.
+    pub(crate) late: u64,
+    /// Answers that were no `ok`.
+    pub(crate) refused: u64,
+    pub(crate) slowest: Duration,
+    /// The daemon hung up: right where it is killed, wrong anywhere else.
+    pub(crate) gone: bool,
+}
+
+impl Pulse {
+    pub(crate) fn add(&mut self, other: &Pulse) {
+        self.answers += other.answers;
+        self.late += other.late;
+        self.refused += other.refused;
+        self.slowest = self.slowest.max(other.slowest);
+        self.gone |= other.gone;
+    }
+
+    pub(crate) fn is_well(&self) -> bool {
+        self.late + self.refused == 0
+    }
+
+    fn answered(&mut self, took: Duration, well: bool) {
+        self.answers += 1;
+        self.slowest = self.slowest.max(took);
+        self.late += u64::from(took > ANSWER_MAX);
+        self.refused += u64::from(!well);
+    }
+
+    fn hung_up(&mut self, took: Duration) {
+        self.gone = true;
+        self.late += u64::from(took > ANSWER_MAX);
+    }
+}
+
+impl std::fmt::Display for Pulse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (answers, late, refused) = (self.answers, self.late, self.refused);
+        write!(
+            f,
+            "{answers} pings, {late} too late, {refused} refused, slowest {} ms",
+            self.slowest.as_millis()
+        )
+    }
+}
+
+/// Does `work` while the daemon of `home` is asked about the root of `session`, or where that would disturb for its
+/// status alone, from the beginning to the end of it or until the daemon is gone.
+pub(crate) fn beside<T>(home: &Path, session: Option<&str>, work: impl FnOnce() -> T) -> (T, Pulse) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(home, session, &stop));
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        asking.thread().unpark();
+        (done, asking.join().unwrap_or_default())
+    })
+}
+
+fn ask(home: &Path, session: Option<&str>, stop: &AtomicBool) -> Pulse {
+    let mut pulse = Pulse::default();
+    let Ok(mut wire) = Wire::connect(home) else {
+        return Pulse { gone: true, ..pulse };
+    };
+    while !stop.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        match question(&mut wire, session) {
+            Some(well) => pulse.answered(asked.elapsed(), well),
+            None => {
+                pulse.hung_up(asked.elapsed());
+                break;
+            }
+        }
+        std::thread::park_timeout(INTERVAL.saturating_sub(asked.elapsed()));
+    }
+    pulse
+}
+
+/// Whether the answer was well; `None` when there is none.
+fn question(wire: &mut Wire, session: Option<&str>) -> Option<bool> {
+    let Some(session) = session else {
+        return wire.call("daemon.status", &json!({})).map(|status| status["pid"].is_number());
+    };
+    let params = json!({ "session_id": session, "path": "." });
+    wire.effect("host.fs.stat", &params, "ping").map(|receipt| receipt["status"] == "ok")
+}
