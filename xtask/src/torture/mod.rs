@@ -5,12 +5,17 @@
 //! its options and how it reports, stands below `commands`.
 
 mod commands;
+pub(crate) mod corrupt;
 pub(crate) mod exec;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod kill;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod load;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod path;
 pub(crate) mod undo;
+#[allow(dead_code, reason = "not every suite has seen all of it yet")]
+pub(crate) mod watch;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -32,6 +37,10 @@ pub(crate) enum Torture {
     Exec(commands::exec::Options),
     /// Walk random histories of all file mutations with rollback, redo and restore, and hold the tree against copies
     Undo(commands::undo::Options),
+    /// Ask for fuzzed paths by every way while neighbours swap links, folders and files, and look for what got out
+    Path(commands::path::Options),
+    /// Turn each byte of a small home, and cut, swap and double its pages: all is seen, or nothing reads otherwise
+    Corrupt(commands::corrupt::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -39,6 +48,8 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Kill(options) => commands::kill::run(options),
         Torture::Exec(options) => commands::exec::run(options),
         Torture::Undo(options) => commands::undo::run(options),
+        Torture::Path(options) => commands::path::run(options),
+        Torture::Corrupt(options) => commands::corrupt::run(options),
     }
 }
 

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::upper::Changes;
 use crate::change::{Content, DirAt, Put, Spot, Step, names_in, open_dir};
 use crate::jail::Meta;
+use crate::operation::is_too_deep;
 
 pub(super) fn diff(changes: &Changes) -> String {
     let mut shown = String::new();
@@ -85,7 +86,7 @@ fn removed(dir: impl std::os::fd::AsFd, name: &[u8], kind: Kind, path: &str, sho
     let mut names = names_in(&inner).unwrap_or_default();
     names.sort_unstable();
     for name in names {
-        if shown.len() > DIFF_BYTES_MAX {
+        if shown.len() > DIFF_BYTES_MAX || is_too_deep(path.as_bytes()) {
             return;
         }
         if let Ok(Some(meta)) = Meta::at(&inner, &name) {

@@ -13,6 +13,7 @@
     reason = "a test program is nobody's interface, and not every area uses all of the world"
 )]
 
+mod deep;
 mod exec;
 // The zoo is the torturer's too.
 #[path = "../../../../xtask/src/torture/exec/mod.rs"]
@@ -26,15 +27,20 @@ mod kill;
 mod load;
 mod patch;
 mod path;
+#[path = "../../../../xtask/src/torture/path/mod.rs"]
+mod path_torture;
 mod policy_capability;
 mod replay;
 mod rpc_surface;
 mod shell_undo;
 mod snapshot_restore;
 mod special_files;
+mod torture;
 #[path = "../../../../xtask/src/torture/undo/mod.rs"]
 mod undo;
 mod vfs;
+#[path = "../../../../xtask/src/torture/watch.rs"]
+mod watch;
 mod world;
 mod write_edit;
 
@@ -89,6 +95,8 @@ fn areas() -> Vec<Case> {
         snapshot_restore::cases(),
         shell_undo::cases(),
         vfs::cases(),
+        torture::cases(),
+        deep::cases(),
     ]
     .into_iter()
     .flatten()

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use clap::Args;
 
-use crate::torture::{Common, Found, Ground, exec, progress, report};
+use crate::torture::{Common, Found, Ground, exec, progress, report, watch};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if !options.no_floods {
         let peak = exec::floods(&ground.bench).map_err(anyhow::Error::msg)?;
         println!("torture exec: floods of output: {} MB resident at most (reach: 200)", peak >> 20);
-        ensure!(peak < exec::RESIDENT_BYTES_MAX, "the daemon held too much memory");
+        ensure!(peak < watch::RESIDENT_BYTES_MAX, "the daemon held too much memory");
     }
     Ok(())
 }

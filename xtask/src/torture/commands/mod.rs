@@ -1,5 +1,7 @@
 //! The suites as commands: what each takes, what it runs, what it says at the end.
 
+pub(super) mod corrupt;
 pub(super) mod exec;
 pub(super) mod kill;
+pub(super) mod path;
 pub(super) mod undo;
