@@ -11,7 +11,7 @@ use std::time::Duration;
 use aos_model::receipt::Durability;
 use aos_model::state::Change;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
-use rustix::fs::{Access, AtFlags, OFlags};
+use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::Checkpoints;
@@ -92,7 +92,7 @@ impl SqliteJournal {
             disk::check_private(home.state(), name)?;
         }
         check_length(&home.journal_path())?;
-        check_not_lost(home)?;
+        check_not_lost(&home.journal_path())?;
         wal::check(&home.journal_path())?;
         // Made here, so that it is private whatever the umask is; SQLite gives its other files the same mode.
         make_private(home, "journal.db")?;
@@ -321,12 +321,13 @@ fn empty_log(connection: &Connection) -> bool {
 /// Stands beside the journal from the first day, so that an empty journal is known to be a lost one.
 const MADE: &str = "journal.made";
 
-fn check_not_lost(home: &Home) -> Result<(), Fault> {
-    let is_empty = rustix::fs::stat(home.journal_path()).map_or(true, |stat| stat.st_size == 0);
-    if is_empty && rustix::fs::accessat(home.state(), MADE, Access::EXISTS, AtFlags::empty()).is_ok() {
+/// Looked at before SQLite is: it throws away the log of an empty journal, and all that is left with it.
+pub(crate) fn check_not_lost(journal: &Path) -> Result<(), Fault> {
+    let is_empty = rustix::fs::stat(journal).map_or(true, |stat| stat.st_size == 0);
+    if is_empty && rustix::fs::lstat(&journal.with_file_name(MADE)).is_ok() {
         return Err(Fault::Refused(format!(
             "the journal is lost: {} is missing or empty in a home that was used; restore it from a copy, or choose another AOS_HOME",
-            home.journal_path().display()
+            journal.display()
         )));
     }
     Ok(())

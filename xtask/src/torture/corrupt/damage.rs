@@ -2,8 +2,8 @@
 
 use super::super::load::Random;
 
-/// Of SQLite's database, which is most of a home.
-const PAGE: usize = 4096;
+/// Of the journal, which is most of a home.
+pub(crate) const PAGE: usize = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Damage {

@@ -23,14 +23,30 @@ pub(crate) enum Ended {
     Killed,
 }
 
-/// Lets a daemon write the home of `bench`, and ends it.
+/// Lets a daemon write the home of `bench`, and another one end as wanted: what the first left in the log is in the
+/// database by then, so the log is short.
 pub(crate) fn write(bench: &Bench, ended: Ended) -> Result<Files, String> {
+    let root = &bench.roots[0];
+    live(bench, Ended::Stopped, |wire| {
+        local(wire, root)?;
+        in_the_record(wire, json!({ "vfs": {} }))?;
+        in_the_record(wire, json!({ "staged": { "workdir": root } }))
+    })?;
+    live(bench, ended, |wire| match ended {
+        Ended::Stopped => Ok(()),
+        Ended::Killed => in_the_record(wire, json!({ "vfs": {} })),
+    })?;
+    files(&bench.home).map_err(|why| format!("cannot read the home: {why}"))
+}
+
+fn live(
+    bench: &Bench,
+    ended: Ended,
+    work: impl FnOnce(&mut Wire) -> Result<(), String>,
+) -> Result<(), String> {
     let daemon = bench.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
     let mut wire = Wire::connect(&bench.home).map_err(|why| why.to_string())?;
-    let root = &bench.roots[0];
-    local(&mut wire, root)?;
-    in_the_record(&mut wire, json!({ "vfs": {} }))?;
-    in_the_record(&mut wire, json!({ "staged": { "workdir": root } }))?;
+    work(&mut wire)?;
     settled(&bench.home)?;
     match ended {
         Ended::Killed => daemon.kill(),
@@ -39,7 +55,7 @@ pub(crate) fn write(bench: &Bench, ended: Ended) -> Result<Files, String> {
             daemon.await_death(Duration::from_secs(20));
         }
     }
-    files(&bench.home).map_err(|why| format!("cannot read the home: {why}"))
+    Ok(())
 }
 
 /// Each effect that leaves something behind, in a session that stays open, and one that is closed.

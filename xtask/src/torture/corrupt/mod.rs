@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::kill::{Bench, NotUp};
 use super::load::Random;
+use damage::PAGE;
 pub(crate) use damage::{Damage, last_commit};
 use home::{Ended, Files, lay_out};
 use judge::{Reading, Verdict, judge};
@@ -135,7 +136,9 @@ fn one_home(
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Tally, String> {
     let parent = tempfile::Builder::new().prefix("aos-corrupt-").tempdir().map_err(|why| why.to_string())?;
-    let origin = Bench { home: parent.path().join("origin"), ..bench.clone() };
+    let root = bench.roots[0].join(format!("{ended:?}"));
+    std::fs::create_dir_all(&root).map_err(|why| why.to_string())?;
+    let origin = Bench { home: parent.path().join("origin"), roots: vec![root], ..bench.clone() };
     let files = home::write(&origin, ended)?;
     let case = Case::new(origin, files, plan)?;
     let (next, tally, progress) = (AtomicUsize::new(0), Mutex::new(Tally::default()), Mutex::new(progress));
@@ -243,8 +246,8 @@ impl Case<'_> {
             Damage::Cut { .. } => true,
             Damage::Flip { at, .. } => at >= begin,
             // A frame is a little longer than a page: what is written over may reach into the last commit.
-            Damage::Zeroed { page } | Damage::Doubled { to: page, .. } => (page + 1) * 4096 > begin,
-            Damage::Swapped { one, other } => (one.max(other) + 1) * 4096 > begin,
+            Damage::Zeroed { page } | Damage::Doubled { to: page, .. } => (page + 1) * PAGE > begin,
+            Damage::Swapped { one, other } => (one.max(other) + 1) * PAGE > begin,
             Damage::Longer => false,
         }
     }

@@ -287,8 +287,12 @@ pub fn emptied() -> Outcome {
         if !keep_file {
             let _ = std::fs::remove_file(state.join("journal.db"));
         }
+        let log = std::fs::read(state.join("journal.db-wal")).ok();
         let received = recorded.receive()?;
         let records = log_lines(&recorded.world).len();
+        if std::fs::read(state.join("journal.db-wal")).ok() != log {
+            wrong.push(format!("journal.db {what}: its log, which is all that is left, was touched"));
+        }
         if received.started.is_ok() && received.verify.0 == 0 && records < RECORDS {
             wrong.push(format!(
                 "journal.db {what}: {records} of {RECORDS} records are left and nobody says so"
