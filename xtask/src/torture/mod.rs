@@ -12,10 +12,14 @@ pub(crate) mod kill;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod load;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod memory;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod path;
 pub(crate) mod undo;
 #[allow(dead_code, reason = "not every suite has seen all of it yet")]
 pub(crate) mod watch;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod ways;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -41,6 +45,8 @@ pub(crate) enum Torture {
     Path(commands::path::Options),
     /// Turn each byte of a small home, and cut, swap and double its pages: all is seen, or nothing reads otherwise
     Corrupt(commands::corrupt::Options),
+    /// Give the daemon far too much of everything, and watch its memory
+    Memory(commands::memory::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -50,6 +56,7 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Undo(options) => commands::undo::run(options),
         Torture::Path(options) => commands::path::run(options),
         Torture::Corrupt(options) => commands::corrupt::run(options),
+        Torture::Memory(options) => commands::memory::run(options),
     }
 }
 

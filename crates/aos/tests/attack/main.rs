@@ -13,6 +13,8 @@
     reason = "a test program is nobody's interface, and not every area uses all of the world"
 )]
 
+#[path = "../../../../xtask/src/torture/corrupt/mod.rs"]
+mod corrupt_torture;
 mod deep;
 mod exec;
 // The zoo is the torturer's too.
@@ -25,6 +27,8 @@ mod journal_crash;
 mod kill;
 #[path = "../../../../xtask/src/torture/load/mod.rs"]
 mod load;
+#[path = "../../../../xtask/src/torture/memory/mod.rs"]
+mod memory_torture;
 mod patch;
 mod path;
 #[path = "../../../../xtask/src/torture/path/mod.rs"]
@@ -41,6 +45,8 @@ mod undo;
 mod vfs;
 #[path = "../../../../xtask/src/torture/watch.rs"]
 mod watch;
+#[path = "../../../../xtask/src/torture/ways.rs"]
+mod ways;
 mod world;
 mod write_edit;
 

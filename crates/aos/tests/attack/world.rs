@@ -507,7 +507,7 @@ pub fn full_figure(full: usize, short: usize) -> usize {
 }
 
 /// Every way to name a path, as `Agent::way` takes them.
-pub(crate) use crate::path_torture::ways::{WAYS, patch_of, request, text};
+pub(crate) use crate::ways::{WAYS, patch_of, request, text};
 
 /// Those of them that look at the last name itself where it is a link.
 pub const WAYS_TO_A_LINK: &[&str] =

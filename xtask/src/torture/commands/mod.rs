@@ -3,5 +3,6 @@
 pub(super) mod corrupt;
 pub(super) mod exec;
 pub(super) mod kill;
+pub(super) mod memory;
 pub(super) mod path;
 pub(super) mod undo;

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::kill::{Bench, Daemon};
 use super::load::{Random, Wire};
@@ -294,28 +294,4 @@ fn children(of: i32) -> Vec<(i32, char)> {
         (parent == of).then_some((pid, state))
     };
     pids().into_iter().filter_map(child).collect()
-}
-
-/// Output without end, and a line without end: the most memory that the daemon held meanwhile.
-pub(crate) fn floods(bench: &Bench) -> Result<u64, String> {
-    let daemon = bench.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
-    let mut wire = Wire::connect(&bench.home).map_err(|why| why.to_string())?;
-    let session = wire.open(&bench.roots[0])?;
-    for (argv, written) in [
-        (json!(["yes"]), None),
-        (json!(["cat", "/dev/zero"]), None),
-        (json!(["sh", "-c", "yes & yes >&2"]), None),
-        (json!(["sh", "-c", "head -c 1000000000 /dev/zero | tr '\\0' x"]), Some(1_000_000_000_u64)),
-    ] {
-        let timeout = if written.is_some() { 120_000_000_000_u64 } else { 5_000_000_000 };
-        let params = json!({ "session_id": session, "argv": argv, "timeout_ns": timeout });
-        let receipt: Value = wire.effect("host.exec", &params, "flood").ok_or("the daemon hung up")?;
-        let whole = written.is_none_or(|written| receipt["stdout_bytes"] == written);
-        if !whole || !["ok", "timeout"].contains(&receipt["status"].as_str().unwrap_or_default()) {
-            return Err(format!("{argv}: {receipt}"));
-        }
-    }
-    let peak = resident_bytes_peak(daemon.pid());
-    daemon.kill();
-    Ok(peak)
 }

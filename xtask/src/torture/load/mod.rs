@@ -72,6 +72,16 @@ impl Wire {
         }
     }
 
+    /// Sends a line as it is. The whole answer, or `None` when there was none.
+    pub(crate) fn raw(&mut self, line: &str) -> Option<Value> {
+        // The daemon may stop reading before the end; its answer says why.
+        let _ = self.reader.get_ref().write_all(line.as_bytes());
+        let _ = self.reader.get_ref().write_all(b"\n");
+        let mut answer = String::new();
+        self.reader.read_line(&mut answer).ok()?;
+        serde_json::from_str(&answer).ok()
+    }
+
     /// Sends several requests before it reads the first answer. Each answer as it came and its result, in the order
     /// of the requests.
     pub(crate) fn batch(&mut self, method: &str, all_params: &[Value]) -> Option<Vec<(String, Value)>> {

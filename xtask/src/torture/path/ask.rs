@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::load::Random;
+use super::super::ways::request;
 use super::maze::NAMES;
-use super::ways::request;
 
 /// One request with the path that it names.
 #[derive(Debug)]

@@ -4,7 +4,6 @@
 mod ask;
 mod beyond;
 mod maze;
-pub(crate) mod ways;
 
 use std::collections::BTreeMap;
 use std::path::Path;
