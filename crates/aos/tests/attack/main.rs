@@ -45,14 +45,14 @@ mod undo;
 mod vfs;
 #[path = "../../../../xtask/src/torture/watch.rs"]
 mod watch;
-#[path = "../../../../xtask/src/torture/ways.rs"]
-mod ways;
 mod world;
 mod write_edit;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+
+use world::ways;
 
 /// One case: its id in `attack_cases.json`, what it needs, and what is done.
 pub struct Case {

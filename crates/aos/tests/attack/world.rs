@@ -1,5 +1,8 @@
 //! The world of a case: a root `$R`, a sibling `$O` with a secret, a home `$D` and a daemon of its own.
 
+#[path = "../../../../xtask/src/torture/ways.rs"]
+pub mod ways;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -507,7 +510,7 @@ pub fn full_figure(full: usize, short: usize) -> usize {
 }
 
 /// Every way to name a path, as `Agent::way` takes them.
-pub(crate) use crate::ways::{WAYS, patch_of, request, text};
+pub(crate) use ways::{WAYS, patch_of, request, text};
 
 /// Those of them that look at the last name itself where it is a link.
 pub const WAYS_TO_A_LINK: &[&str] =
