@@ -15,6 +15,7 @@ pub(crate) mod load;
 pub(crate) mod memory;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod path;
+pub(crate) mod policy;
 pub(crate) mod undo;
 #[allow(dead_code, reason = "not every suite has seen all of it yet")]
 pub(crate) mod watch;
@@ -47,6 +48,8 @@ pub(crate) enum Torture {
     Corrupt(commands::corrupt::Options),
     /// Give the daemon far too much of everything, and watch its memory
     Memory(commands::memory::Options),
+    /// Hold what policy says of random operations against what they do, by every door
+    Policy(commands::policy::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -57,6 +60,7 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Path(options) => commands::path::run(options),
         Torture::Corrupt(options) => commands::corrupt::run(options),
         Torture::Memory(options) => commands::memory::run(options),
+        Torture::Policy(options) => commands::policy::run(options),
     }
 }
 

@@ -46,7 +46,7 @@ fn put_diff(put: &Put) -> String {
         Content::Link(target) => Some([b"-> ".as_slice(), target, b"\n"].concat()),
         Content::Moved(moved) => moved.open().and_then(|file| read(&file)).ok(),
         Content::Bytes(bytes) => Some(bytes.clone()),
-        Content::File { file, .. } => read(file).ok(),
+        Content::Blob(blob) => blob.open().and_then(|file| read(&file)).ok(),
     };
     let mode = match put.before {
         Some(before) if before.kind == Kind::File && before.mode != put.mode => {

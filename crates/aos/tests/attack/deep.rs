@@ -1,4 +1,4 @@
-//! Folders within folders, far more than anything could walk: whatever is asked of them, the daemon goes on.
+//! Far more folders within folders, or files, than a daemon may hold at a time: it does what it can, and goes on.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -6,12 +6,16 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde_json::{Value, json};
 
-use crate::world::{World, check, expect};
+use crate::world::{Start, World, check, expect, tree};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
     let case = |id, run| Case { id, needs: &[], run };
-    vec![case("OWN-DEEP-TREE", as_a_whole as fn() -> Outcome), case("OWN-DEEP-COMMAND", by_a_command)]
+    vec![
+        case("OWN-DEEP-TREE", as_a_whole as fn() -> Outcome),
+        case("OWN-DEEP-COMMAND", by_a_command),
+        case("OWN-MANY-BACK", more_than_can_be_open),
+    ]
 }
 
 /// So deep that a call for each level would not fit on any stack.
@@ -91,5 +95,21 @@ fn by_a_command() -> Outcome {
     expect("digging less", &run(json!(["perl", "-e", digging, FINE.to_string()])), &["ok"])?;
     std::fs::remove_file(world.root.join("deep/x")).unwrap();
     fill_in(&world.root, "deep");
+    world.finish()
+}
+
+/// A folder comes back that holds more files than the daemon may have open.
+fn more_than_can_be_open() -> Outcome {
+    let wrapper = vec!["prlimit".to_owned(), "--nofile=2048:2048".to_owned()];
+    let mut world = World::asleep(Start { wrapper, ..Start::default() });
+    for number in 0..2_200 {
+        world.write(&format!("many/{number}"), format!("file {number}\n"));
+    }
+    world.start_daemon();
+    let before = tree(&world.root);
+    let mut agent = world.agent(json!({}));
+    expect("remove", &agent.fs("remove", json!({ "path": "many", "recursive": true })), &["ok"])?;
+    expect("rollback", &agent.fs("rollback", json!({})), &["ok"])?;
+    check(tree(&world.root) == before, || "not everything came back".into())?;
     world.finish()
 }

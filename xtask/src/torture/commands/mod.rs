@@ -5,4 +5,5 @@ pub(super) mod exec;
 pub(super) mod kill;
 pub(super) mod memory;
 pub(super) mod path;
+pub(super) mod policy;
 pub(super) mod undo;
