@@ -15,6 +15,7 @@ pub(crate) mod load;
 pub(crate) mod memory;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod path;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod policy;
 pub(crate) mod undo;
 #[allow(dead_code, reason = "not every suite has seen all of it yet")]

@@ -34,6 +34,8 @@ mod path;
 #[path = "../../../../xtask/src/torture/path/mod.rs"]
 mod path_torture;
 mod policy_capability;
+#[path = "../../../../xtask/src/torture/policy/mod.rs"]
+mod policy_torture;
 mod replay;
 mod rpc_surface;
 mod shell_undo;

@@ -87,7 +87,7 @@ pub(crate) fn capability(root: &Path, random: &mut Random) -> Value {
     if random.one_in(2) {
         capability["fs_roots"] = json!([root, root.with_file_name("second")]);
     }
-    if random.one_in(4) {
+    if random.one_in(8) {
         let ops = ["read", "write", "edit", "patch", "search", "list", "stat"];
         capability["allowed_fs_ops"] = json!(some(random, &ops, 7));
     }
@@ -136,6 +136,11 @@ impl Act {
         };
         let tool = tool_of(kind, &path);
         Act { kind, params, op, paths: vec![path], tool }
+    }
+
+    /// Whether more is judged on the way than the paths it names.
+    pub(crate) fn looks_below(&self) -> bool {
+        ["host.fs.remove", "host.fs.move", "host.fs.grep", "host.fs.glob"].contains(&self.kind)
     }
 
     fn several(kind: &'static str, params: Value, op: &'static str, paths: [String; 2]) -> Act {

@@ -16,7 +16,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::kill::Bench;
-use super::load::{Random, Wire};
+use super::load::{Random, Wire, on_disk};
 use super::watch::{Pulse, watched};
 use chance::Act;
 use doors::Mcp;
@@ -73,6 +73,11 @@ impl Tally {
         self.pulse.add(&other.pulse);
         self.complaints.append(&mut other.complaints);
         self.complaints.append(&mut other.pulse.complaints);
+    }
+
+    /// Whether enough of everything happened for the rest to mean something.
+    pub(crate) fn has_teeth(&self) -> bool {
+        [self.denied, self.walled, self.done, self.warned, self.by_reference].iter().all(|count| *count > 20)
     }
 
     fn disagree(&mut self, why: String) {
@@ -248,10 +253,12 @@ impl<'a> Trial<'a> {
         let mut act = Act::new(self.root, random);
         act.params["session_id"] = json!(self.session);
         let said = self.said(&act)?;
+        // What lies below a folder counts too, so this is found out before the operation takes it away.
+        let decision = self.by_reference(&act).map(str::to_owned);
         if let (Some(mcp), Some((tool, arguments))) = (&mut self.mcp, &act.tool) {
             let answer = mcp.tool(tool, arguments)?;
             tally.mcp += 1;
-            if let Err(why) = said.holds_for_a_tool(&answer) {
+            if let Err(why) = said.holds_for_a_tool(&answer, act.looks_below()) {
                 tally.disagree(self.tell(&act, &said, &why));
             }
             plant(self.root).map_err(|why| why.to_string())?;
@@ -265,12 +272,12 @@ impl<'a> Trial<'a> {
             tally.socket += 1;
             self.wire.effect(act.kind, &act.params, "pair").ok_or("the daemon hung up")?
         };
-        if let Err(why) = said.holds(&receipt) {
+        if let Err(why) = said.holds(&receipt, act.looks_below()) {
             tally.disagree(self.tell(&act, &said, &format!("{why}: {receipt}")));
         }
-        if let Some(decision) = self.by_reference(&act) {
+        if let Some(decision) = decision {
             tally.by_reference += 1;
-            if let Err(why) = agrees(decision, &receipt, &said) {
+            if let Err(why) = agrees(&decision, &receipt, &said) {
                 tally.disagree(self.tell(&act, &said, &format!("{why}: {receipt}")));
             }
         }
@@ -297,8 +304,13 @@ impl<'a> Trial<'a> {
         let receipt = self.wire.effect("host.exec", &act.params, "command").ok_or("the daemon hung up")?;
         tally.commands += 1;
         tally.socket += 1;
-        if let Err(why) = said.holds(&receipt) {
+        if let Err(why) = said.holds(&receipt, false) {
             tally.disagree(self.tell(&act, &said, &format!("{why}: {receipt}")));
+        }
+        if let Some(seq) = receipt["seq"].as_u64().filter(|_| random.one_in(self.plan.cli_every)) {
+            tally.explained += 1;
+            let explained = doors::explain(self.bench, seq)?;
+            self.explained_as_evaluated(&explained, &said, &act, tally);
         }
         count(&receipt, tally);
         Ok(())
@@ -306,7 +318,9 @@ impl<'a> Trial<'a> {
 
     fn said(&mut self, act: &Act) -> Result<Said, String> {
         let mut dispositions = BTreeSet::new();
-        for path in &act.paths {
+        // An evaluation follows a link at the end, which these do not.
+        let on_the_link = ["host.fs.remove", "host.fs.move"].contains(&act.kind);
+        for path in act.paths.iter().filter(|path| !on_the_link || chance::is_plain(path)) {
             let question = json!({ "session_id": self.session, "path": path });
             let answer = self.wire.call("policy.evaluate", &question).ok_or("the daemon hung up")?;
             dispositions.insert(answer["disposition"].as_str().unwrap_or("none").to_owned());
@@ -332,8 +346,9 @@ impl<'a> Trial<'a> {
     /// An explanation gives the disposition that was told before, and the code of the answer.
     fn explained_as_evaluated(&self, explained: &Value, said: &Said, act: &Act, tally: &mut Tally) {
         let told = explained["disposition"].as_str().unwrap_or("none");
-        let is_path = act.kind != "host.fs.apply_patch";
-        if is_path && !said.dispositions.contains(told) {
+        // The paths of a patch are in its text, which an explanation does not read.
+        let is_known = act.kind != "host.fs.apply_patch" && !said.dispositions.is_empty();
+        if is_known && !said.dispositions.contains(told) {
             tally.disagree(self.tell(act, said, &format!("explained as {explained}")));
         }
     }
@@ -343,9 +358,24 @@ impl<'a> Trial<'a> {
         if act.paths.is_empty() || !act.paths.iter().all(|path| chance::is_plain(path)) {
             return None;
         }
-        let decisions = act.paths.iter().map(|path| reference::decision(&self.policy, act.op, path));
+        let judged = act.paths.iter().flat_map(|path| {
+            let below = if act.looks_below() { self.below(act, path) } else { Vec::new() };
+            [vec![(act.op, path.clone())], below].concat()
+        });
+        let decisions = judged.map(|(op, path)| reference::decision(&self.policy, op, &path));
         // In the order of their strength.
         decisions.max_by_key(|decision| ["allow", "warn", "deny"].iter().position(|one| one == decision))
+    }
+
+    /// What else is judged on the way: the content of a file that is searched, and all in a folder that goes, under
+    /// its old name and its new one.
+    fn below(&self, act: &Act, path: &str) -> Vec<(&'static str, String)> {
+        if act.op == "search" {
+            let is_read = act.kind == "host.fs.grep" && self.root.join(path).is_file();
+            return if is_read { vec![("read", path.to_owned())] } else { Vec::new() };
+        }
+        let first = self.root.join(&act.paths[0]);
+        on_disk(&first).into_keys().map(|name| (act.op, format!("{path}/{name}"))).collect()
     }
 
     fn tell(&self, act: &Act, said: &Said, why: &str) -> String {
@@ -366,9 +396,10 @@ const WALLS: &[&str] =
     &["policy_denied", "protected_path", "op_not_allowed", "exec_not_allowed", "program_not_allowed"];
 
 impl Said {
-    fn holds(&self, receipt: &Value) -> Result<(), &'static str> {
+    /// `looks_below`: more is judged on the way than the paths that were named.
+    fn holds(&self, receipt: &Value, looks_below: bool) -> Result<(), &'static str> {
         let (foreseen, found) = (code(&self.foreseen), code(receipt));
-        if self.foreseen["status"] == "ok" && WALLS.contains(&found) {
+        if self.foreseen["status"] == "ok" && WALLS.contains(&found) && !looks_below {
             return Err("not foreseen");
         }
         if WALLS.contains(&foreseen) && found != foreseen {
@@ -382,21 +413,23 @@ impl Said {
             let codes = all.filter_map(|warning| warning["code"].as_str());
             codes.filter(|code| is_of_policy(code)).map(str::to_owned).collect()
         };
-        if receipt["status"] == "ok" && warnings(&self.foreseen) != warnings(receipt) {
+        let (before, after) = (warnings(&self.foreseen), warnings(receipt));
+        let as_foreseen = if looks_below { before.is_subset(&after) } else { before == after };
+        if receipt["status"] == "ok" && !as_foreseen {
             return Err("other warnings than foreseen");
         }
         Ok(())
     }
 
     /// A tool's answer is a text; that it failed is marked.
-    fn holds_for_a_tool(&self, answer: &Value) -> Result<(), String> {
+    fn holds_for_a_tool(&self, answer: &Value, looks_below: bool) -> Result<(), String> {
         let failed = answer["isError"] == true;
         let refused = WALLS.contains(&code(&self.foreseen)) || self.dispositions.contains("deny");
         if refused && !failed {
             return Err(format!("refused beforehand, and yet the tool answers {answer}"));
         }
         let found = answer["structuredContent"]["error_code"].as_str().unwrap_or_default();
-        if self.foreseen["status"] == "ok" && WALLS.contains(&found) {
+        if self.foreseen["status"] == "ok" && WALLS.contains(&found) && !looks_below {
             return Err(format!("not foreseen, and yet the tool answers {answer}"));
         }
         Ok(())
