@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::world::{
-    Bench, Client, Dice, Findings, LATER_EXEC, LATER_SEARCH, LATER_TOOL, Start, World, check, expect,
-    is_full, patch_params, text, tree, verdict, warning_codes,
+    Bench, Client, Findings, LATER_EXEC, LATER_SEARCH, LATER_TOOL, Start, World, check, expect, is_full,
+    patch_params, rand, text, tree, verdict, warning_codes,
 };
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, policy_torture};
 
 pub fn cases() -> Vec<Case> {
     let plain = |id, run| Case { id, needs: &[], run };
@@ -309,7 +309,7 @@ fn said_and_done() -> Outcome {
         cli_every: 50,
         until: None,
     };
-    let tally = policy_torture::torture(&bench(&world), &plan, &mut |_| ());
+    let tally = policy_torture::torture(&crate::journal_crash::bench(&world), &plan, &mut |_| ());
     println!("POL-02: seed {}: {tally}", plan.seed);
     let mut findings = Findings::default();
     // A run in which nothing was denied or nothing was done proves nothing.

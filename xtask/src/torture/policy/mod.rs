@@ -277,7 +277,7 @@ impl<'a> Trial<'a> {
         }
         if let Some(decision) = decision {
             tally.by_reference += 1;
-            if let Err(why) = agrees(&decision, &receipt, &said) {
+            if let Err(why) = agrees(&decision, &receipt, &said, act.looks_below()) {
                 tally.disagree(self.tell(&act, &said, &format!("{why}: {receipt}")));
             }
         }
@@ -442,8 +442,10 @@ fn is_of_policy(code: &str) -> bool {
 }
 
 /// Whether the answer is what the rules alone would make of it.
-fn agrees(decision: &str, receipt: &Value, said: &Said) -> Result<(), &'static str> {
-    if decision == "deny" && receipt["status"] != "forbidden" {
+fn agrees(decision: &str, receipt: &Value, said: &Said, looks_below: bool) -> Result<(), &'static str> {
+    // What lies below is not judged where something else stands in the way first.
+    let is_refused = receipt["status"] == "forbidden" || looks_below && receipt["status"] != "ok";
+    if decision == "deny" && !is_refused {
         return Err("the reference denies it");
     }
     if decision != "deny" && code(receipt) == "policy_denied" && !said.dispositions.contains("deny") {
