@@ -342,15 +342,27 @@ fn make_private(home: &Home, name: &str) -> Result<(), Fault> {
 
 /// SQLite reads pages past a torn end from the log when it can, so a cut file may look whole. We look first.
 pub(crate) fn check_length(path: &Path) -> Result<(), Fault> {
-    let Ok(stat) = rustix::fs::stat(path) else { return Ok(()) };
-    if stat.st_size % PAGE_BYTES != 0 {
-        return Err(Fault::Refused(format!(
-            "the journal is damaged: {} is {} bytes long, which is no whole number of pages; restore it from a copy",
-            path.display(),
-            stat.st_size
-        )));
+    let length = || rustix::fs::stat(path).map_or(0, |stat| stat.st_size);
+    let Some(bytes) = torn_length(length, || std::thread::sleep(LENGTH_PAUSE)) else { return Ok(()) };
+    Err(Fault::Refused(format!(
+        "the journal is damaged: {} is {bytes} bytes long, which is no whole number of pages; restore it from a copy",
+        path.display(),
+    )))
+}
+
+/// A page that a daemon is just writing makes the file longer piece by piece: who reads beside it looks again.
+const LENGTH_TRIES: usize = 50;
+const LENGTH_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// A length that is no whole number of pages, and stays so.
+fn torn_length(length: impl Fn() -> i64, mut pause: impl FnMut()) -> Option<i64> {
+    for _ in 0..LENGTH_TRIES {
+        if length() % PAGE_BYTES == 0 {
+            return None;
+        }
+        pause();
     }
-    Ok(())
+    Some(length())
 }
 
 fn configure(connection: &Connection, durability: Durability) -> Result<(), Fault> {
@@ -420,5 +432,21 @@ fn stop_if_unsynced(fault: &Fault) {
             "aosd: the journal could not be synced ({fault}); stopping so that nothing is acknowledged that may be lost"
         );
         std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::{PAGE_BYTES, torn_length};
+
+    /// A daemon beside the reader adds a page in two pieces; a file that was cut stays as it is.
+    #[test]
+    fn a_page_that_is_being_written_is_no_damage() {
+        let length = Cell::new(3 * PAGE_BYTES - PAGE_BYTES / 2);
+        assert_eq!(torn_length(|| length.get(), || length.set(3 * PAGE_BYTES)), None);
+        length.set(PAGE_BYTES + 1);
+        assert_eq!(torn_length(|| length.get(), || ()), Some(PAGE_BYTES + 1));
     }
 }
