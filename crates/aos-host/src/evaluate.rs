@@ -73,16 +73,15 @@ pub fn evaluate(asked: &Evaluate) -> Result<Evaluation, Refusal> {
     run(&policy, &cwd, &workspaces, asked)
 }
 
-/// Evaluates a path under the policy of a session that the record knows, open or not.
-pub fn evaluate_recorded(record: &SessionRecord, path: &str) -> Result<Evaluation, Refusal> {
+/// Evaluates a path or a command under the policy of a session that the record knows, open or not.
+pub fn evaluate_recorded(record: &SessionRecord, asked: &Evaluate) -> Result<Evaluation, Refusal> {
     let policy = compile(&record.policy)?;
-    if let Ok(TargetSpec::Vfs(_)) = serde_json::from_str(record.target.get()) {
+    if let (Some(path), Ok(TargetSpec::Vfs(_))) = (&asked.path, serde_json::from_str(record.target.get())) {
         let roots = record.capability.fs_roots.iter().flatten().map(String::as_str).collect::<Vec<_>>();
         return in_virtual_tree(&policy, &roots, path);
     }
     let roots: Vec<&str> = record.roots.iter().map(|root| root.path.as_str()).collect();
-    let asked = Evaluate { path: Some(path.to_owned()), ..Evaluate::default() };
-    run(&policy, &record.workdir.path, &roots, &asked)
+    run(&policy, &record.workdir.path, &roots, asked)
 }
 
 fn compile(spec: &PolicySpec) -> Result<Policy, Refusal> {

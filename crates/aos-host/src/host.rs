@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aos_model::entry::{Draft, Fact};
+use aos_model::limits::WALK_STACK_BYTES;
 use aos_model::receipt::{Body, Durability, Receipt};
 use aos_model::refusal::{Refusal, Status};
 use aos_model::state::{Effects, SessionRecord, SessionState, decode_session, session_key};
@@ -86,6 +87,7 @@ impl Host {
         let (settler, weak) = (host.settler.clone(), Arc::downgrade(&host));
         std::thread::Builder::new()
             .name("settle".into())
+            .stack_size(WALK_STACK_BYTES)
             .spawn(move || Settler::run(&settler, &weak))
             .map_err(|why| Fault::Refused(format!("cannot start a thread: {why}")))?;
         host.sessions.each(|live| host.settler.wake(live));

@@ -75,6 +75,10 @@ pub const ROOTS_MAX: usize = 64;
 /// The longest name and path the system takes.
 pub const NAME_BYTES_MAX: usize = 255;
 pub const PATH_BYTES_MAX: usize = 4_095;
+/// Folders within folders, counted from the top of the machine, that a mutation takes as a whole.
+pub const FOLDERS_DEEP_MAX: usize = 500;
+/// The stack of a thread that walks folders: one as deep as that fits.
+pub const WALK_STACK_BYTES: usize = 8 << 20;
 /// Links followed while one path is resolved, as the kernel's own limit.
 pub const LINKS_MAX: usize = 40;
 /// Pre-images kept for a session when it does not say otherwise.

@@ -1,9 +1,9 @@
 //! A bank: a folder a session. One holds what mutations displaced, under names that the journal gives; another the
 //! private rooms of commands. A third has a folder a running command instead, for what it changes.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::{Fault, disk};
@@ -28,11 +28,7 @@ impl Bank {
     /// Forgets all that a session had here.
     pub fn drop_session(&self, session_id: &str) -> Result<(), Fault> {
         check_name(session_id)?;
-        match disk::open_dir(&self.dir, session_id) {
-            Ok(_) => remove_tree(&self.dir, session_id),
-            Err(Fault::Io { source: Errno::NOENT, .. }) => Ok(()),
-            Err(fault) => Err(fault),
-        }
+        drop_folder(&self.dir, session_id)
     }
 
     /// The sessions that have a folder here.
@@ -68,11 +64,13 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
 }
 
 pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Fault> {
+    names_of(dir).map_err(|why| Fault::io("cannot list a folder of the store", why))
+}
+
+fn names_of(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
-    for entry in
-        rustix::fs::Dir::read_from(dir).map_err(|why| Fault::io("cannot list a folder of the store", why))?
-    {
-        let entry = entry.map_err(|why| Fault::io("cannot list a folder of the store", why))?;
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
             names.push(name.to_vec());
@@ -81,32 +79,67 @@ pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Fault> {
     Ok(names)
 }
 
-/// Removes a folder and all below it, never through a link. Pre-images may be whole trees of the user's.
-pub(crate) fn remove_tree(parent: &OwnedFd, name: &str) -> Result<(), Fault> {
-    let dir = disk::open_dir(parent, name)?;
-    empty_dir(&dir)?;
-    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
-        .map_err(|why| Fault::io(format!("cannot remove {name}/"), why))
+/// Removes a folder of the store, if it is there.
+pub(crate) fn drop_folder(parent: &OwnedFd, name: &str) -> Result<(), Fault> {
+    match remove_tree(parent, name.as_bytes()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(why) => Err(Fault::io(format!("cannot remove {name}/"), why)),
+    }
 }
 
-fn empty_dir(dir: &OwnedFd) -> Result<(), Fault> {
-    for name in names_in(dir)? {
-        match rustix::fs::unlinkat(dir, name.as_slice(), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => continue,
-            Err(Errno::ISDIR | Errno::PERM) => {}
-            Err(why) => return Err(Fault::io("cannot remove a pre-image", why)),
+/// Removes a folder and all below it, never through a link. Pre-images and overlays may be whole trees of the user's,
+/// as deep as somebody liked to make them: what lies deeper is brought up first, so that neither the stack nor the
+/// number of open folders grows with it.
+pub fn remove_tree(parent: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+    let top = open_up(&parent, name)?;
+    let mut brought_up = 0_u64;
+    loop {
+        let names = names_of(&top)?;
+        if names.is_empty() {
+            return rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
         }
-        let flags = rustix::fs::OFlags::RDONLY
-            | rustix::fs::OFlags::DIRECTORY
-            | rustix::fs::OFlags::NOFOLLOW
-            | rustix::fs::OFlags::CLOEXEC;
-        // A folder that its owner closed to himself is opened up first: it is ours to throw away.
-        let _ = rustix::fs::chmodat(dir, name.as_slice(), disk::PRIVATE_DIR, AtFlags::empty());
-        let inner = rustix::fs::openat(dir, name.as_slice(), flags, rustix::fs::Mode::empty())
-            .map_err(|why| Fault::io("cannot open a pre-image's folder", why))?;
-        empty_dir(&inner)?;
-        rustix::fs::unlinkat(dir, name.as_slice(), AtFlags::REMOVEDIR)
-            .map_err(|why| Fault::io("cannot remove a pre-image's folder", why))?;
+        for name in names.iter().filter_map(|name| folder_left(&top, name).transpose()) {
+            let name = name?;
+            let inner = open_up(&top, name)?;
+            for below in names_of(&inner)? {
+                if folder_left(&inner, &below)?.is_some() {
+                    drop(open_up(&inner, &below)?);
+                    brought_up += 1;
+                    bring_up(&inner, &below, &top, brought_up)?;
+                }
+            }
+            rustix::fs::unlinkat(&top, name, AtFlags::REMOVEDIR)?;
+        }
     }
-    Ok(())
+}
+
+/// Removes a name, unless it is a folder: then it is returned.
+fn folder_left<'n>(dir: &OwnedFd, name: &'n [u8]) -> Result<Option<&'n [u8]>, Errno> {
+    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(None),
+        Err(Errno::ISDIR | Errno::PERM) => Ok(Some(name)),
+        Err(why) => Err(why),
+    }
+}
+
+/// A folder that its owner closed to himself is opened up first: it is ours to throw away.
+fn open_up(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat(&dir, name, flags, Mode::empty());
+    let opened = open().or_else(|_| {
+        let _ = rustix::fs::chmodat(&dir, name, disk::PRIVATE_DIR, AtFlags::empty());
+        open()
+    })?;
+    let _ = rustix::fs::fchmod(&opened, disk::PRIVATE_DIR);
+    Ok(opened)
+}
+
+fn bring_up(from: &OwnedFd, name: &[u8], to: &OwnedFd, number: u64) -> Result<(), Errno> {
+    let mut free = format!(".{number}");
+    loop {
+        match rustix::fs::renameat_with(from, name, to, free.as_str(), RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => free.push('.'),
+            outcome => return outcome,
+        }
+    }
 }

@@ -21,7 +21,7 @@ mod verify;
 mod verify_snapshots;
 mod wal;
 
-pub use bank::{Bank, is_bank_name};
+pub use bank::{Bank, is_bank_name, remove_tree};
 pub use blobs::{BlobWriter, Blobs};
 pub use fault::Fault;
 pub use gc::Swept;

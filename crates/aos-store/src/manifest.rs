@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 
 use aos_model::request::content_hash;
 use aos_model::state::Attributes;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::bank::{names_in, remove_tree};
+use crate::bank::{drop_folder, names_in};
 use crate::{Fault, disk};
 
 /// The pre-images of one tool call.
@@ -205,7 +205,7 @@ impl Manifests {
     pub fn drop_snapshot(&self, session_id: &str, snapshot_id: &str) -> Result<(), Fault> {
         check_names(&[session_id, snapshot_id])?;
         match disk::open_dir(&self.dir, session_id) {
-            Ok(session) => drop_below(&session, snapshot_id),
+            Ok(session) => drop_folder(&session, snapshot_id),
             Err(Fault::Io { source: Errno::NOENT, .. }) => Ok(()),
             Err(fault) => Err(fault),
         }
@@ -213,7 +213,7 @@ impl Manifests {
 
     pub fn drop_session(&self, session_id: &str) -> Result<(), Fault> {
         check_names(&[session_id])?;
-        drop_below(&self.dir, session_id)
+        drop_folder(&self.dir, session_id)
     }
 
     /// The sessions that have manifests here.
@@ -250,12 +250,4 @@ fn check_names(ids: &[&str]) -> Result<(), Fault> {
 fn names(dir: &OwnedFd) -> Result<Vec<String>, Fault> {
     let names = names_in(dir)?.into_iter().filter_map(|name| String::from_utf8(name).ok());
     Ok(names.filter(|name| crate::bank::is_plain_name(name)).collect())
-}
-
-fn drop_below(dir: &OwnedFd, name: &str) -> Result<(), Fault> {
-    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(_) => remove_tree(dir, name),
-        Err(Errno::NOENT) => Ok(()),
-        Err(why) => Err(Fault::io(format!("cannot look at {name}"), why)),
-    }
 }

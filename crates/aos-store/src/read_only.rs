@@ -7,8 +7,9 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
 use rusqlite::ffi::{
-    SQLITE_ERROR, SQLITE_OK, SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_OPEN_READWRITE, sqlite3_file,
-    sqlite3_filename, sqlite3_vfs, sqlite3_vfs_find, sqlite3_vfs_register,
+    SQLITE_ERROR, SQLITE_IOERR_DELETE, SQLITE_OK, SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY,
+    SQLITE_OPEN_READWRITE, sqlite3_file, sqlite3_filename, sqlite3_vfs, sqlite3_vfs_find,
+    sqlite3_vfs_register,
 };
 
 pub(crate) const NAME: &CStr = c"aos-read-only";
@@ -35,6 +36,12 @@ unsafe extern "C" fn open(
     unsafe { default_open(vfs, name, file, flags, out) }
 }
 
+/// SQLite deletes the log of a journal that is empty, whatever it was opened for.
+#[expect(unsafe_code, reason = "a function of a file layer is called by C")]
+unsafe extern "C" fn delete(_: *mut sqlite3_vfs, _: *const c_char, _: c_int) -> c_int {
+    SQLITE_IOERR_DELETE
+}
+
 /// Registers the layer, once. False when SQLite has no default layer to copy.
 #[expect(
     unsafe_code,
@@ -58,6 +65,7 @@ pub(crate) fn register() -> bool {
                 zName: NAME.as_ptr(),
                 pNext: std::ptr::null_mut(),
                 xOpen: Some(open),
+                xDelete: Some(delete),
                 ..*default
             }))
         };

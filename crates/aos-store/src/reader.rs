@@ -33,7 +33,8 @@ impl Row {
 impl Reader {
     pub fn open(home: &Path) -> Result<Reader, Fault> {
         let path = crate::home::journal_path(home);
-        if rustix::fs::lstat(&path).is_err() {
+        sqlite::check_not_lost(&path)?;
+        if rustix::fs::stat(&path).map_or(true, |stat| stat.st_size == 0) {
             return Err(Fault::Refused(format!(
                 "{} holds no journal yet; open a session first",
                 home.display()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use aos_model::receipt::Durability;
 use aos_model::state::Change;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
-use rustix::fs::{Access, AtFlags, OFlags};
+use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::Checkpoints;
@@ -100,7 +100,7 @@ impl SqliteJournal {
             disk::check_private(home.state(), name)?;
         }
         check_length(&home.journal_path())?;
-        check_not_lost(home)?;
+        check_not_lost(&home.journal_path())?;
         wal::check(&home.journal_path())?;
         // Made here, so that it is private whatever the umask is; SQLite gives its other files the same mode.
         make_private(home, "journal.db")?;
@@ -350,12 +350,13 @@ fn empty_log(connection: &Connection) -> bool {
 /// Stands beside the journal from the first day, so that an empty journal is known to be a lost one.
 const MADE: &str = "journal.made";
 
-fn check_not_lost(home: &Home) -> Result<(), Fault> {
-    let is_empty = rustix::fs::stat(home.journal_path()).map_or(true, |stat| stat.st_size == 0);
-    if is_empty && rustix::fs::accessat(home.state(), MADE, Access::EXISTS, AtFlags::empty()).is_ok() {
+/// Looked at before SQLite is: it throws away the log of an empty journal, and all that is left with it.
+pub(crate) fn check_not_lost(journal: &Path) -> Result<(), Fault> {
+    let is_empty = rustix::fs::stat(journal).map_or(true, |stat| stat.st_size == 0);
+    if is_empty && rustix::fs::lstat(&journal.with_file_name(MADE)).is_ok() {
         return Err(Fault::Refused(format!(
             "the journal is lost: {} is missing or empty in a home that was used; restore it from a copy, or choose another AOS_HOME",
-            home.journal_path().display()
+            journal.display()
         )));
     }
     Ok(())
@@ -370,15 +371,27 @@ fn make_private(home: &Home, name: &str) -> Result<(), Fault> {
 
 /// SQLite reads pages past a torn end from the log when it can, so a cut file may look whole. We look first.
 pub(crate) fn check_length(path: &Path) -> Result<(), Fault> {
-    let Ok(stat) = rustix::fs::stat(path) else { return Ok(()) };
-    if stat.st_size % PAGE_BYTES != 0 {
-        return Err(Fault::Refused(format!(
-            "the journal is damaged: {} is {} bytes long, which is no whole number of pages; restore it from a copy",
-            path.display(),
-            stat.st_size
-        )));
+    let length = || rustix::fs::stat(path).map_or(0, |stat| stat.st_size);
+    let Some(bytes) = torn_length(length, || std::thread::sleep(LENGTH_PAUSE)) else { return Ok(()) };
+    Err(Fault::Refused(format!(
+        "the journal is damaged: {} is {bytes} bytes long, which is no whole number of pages; restore it from a copy",
+        path.display(),
+    )))
+}
+
+/// A page that a daemon is just writing makes the file longer piece by piece: who reads beside it looks again.
+const LENGTH_TRIES: usize = 50;
+const LENGTH_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// A length that is no whole number of pages, and stays so.
+fn torn_length(length: impl Fn() -> i64, mut pause: impl FnMut()) -> Option<i64> {
+    for _ in 0..LENGTH_TRIES {
+        if length() % PAGE_BYTES == 0 {
+            return None;
+        }
+        pause();
     }
-    Ok(())
+    Some(length())
 }
 
 fn configure(connection: &Connection, durability: Durability) -> Result<(), Fault> {
@@ -453,6 +466,8 @@ fn stop_if_unsynced(fault: &Fault) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use aos_model::state::Effects;
 
     use super::*;
@@ -488,5 +503,14 @@ mod tests {
         journal.abandon(abandoned);
         let last = journal.intend(b"last".to_vec()).unwrap();
         assert_eq!(open(), [(last, b"last".to_vec())]);
+    }
+
+    /// A daemon beside the reader adds a page in two pieces; a file that was cut stays as it is.
+    #[test]
+    fn a_page_that_is_being_written_is_no_damage() {
+        let length = Cell::new(3 * PAGE_BYTES - PAGE_BYTES / 2);
+        assert_eq!(torn_length(|| length.get(), || length.set(3 * PAGE_BYTES)), None);
+        length.set(PAGE_BYTES + 1);
+        assert_eq!(torn_length(|| length.get(), || ()), Some(PAGE_BYTES + 1));
     }
 }

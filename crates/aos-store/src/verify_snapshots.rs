@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use aos_model::limits::FOLDERS_DEEP_MAX;
 use aos_model::request::hash_name;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -81,20 +82,22 @@ impl Bodies {
         if let Some(bank) = &self.bank
             && let Ok(session) = disk::open_dir(bank, session_id)
         {
-            hash_below(&session, &mut found)?;
+            hash_below(&session, FOLDERS_DEEP_MAX, &mut found)?;
         }
         Ok(found)
     }
 }
 
-fn hash_below(dir: &OwnedFd, found: &mut HashSet<String>) -> Result<(), Fault> {
+/// `levels`: how deep it may still go. What is deeper no snapshot took.
+fn hash_below(dir: &OwnedFd, levels: usize, found: &mut HashSet<String>) -> Result<(), Fault> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     for name in names_in(dir)? {
+        let Some(levels) = levels.checked_sub(1) else { continue };
         // What is gone, a link, or closed to us is no body that we could vouch for.
         let Ok(file) = rustix::fs::openat(dir, name.as_slice(), flags, Mode::empty()) else { continue };
         let kind = rustix::fs::fstat(&file).map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode));
         match kind {
-            Ok(rustix::fs::FileType::Directory) => hash_below(&file, found)?,
+            Ok(rustix::fs::FileType::Directory) => hash_below(&file, levels, found)?,
             Ok(rustix::fs::FileType::RegularFile) => {
                 found.insert(hash_name(&copy_hashing(&file, |_| Ok(()))?));
             }

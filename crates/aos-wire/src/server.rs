@@ -13,6 +13,7 @@ use std::time::Duration;
 use aos_host::{Answer, Call, Evaluate, Host, Job, Watcher};
 use aos_model::limits::{
     CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_FREE, FRAME_BYTES_MAX, FRAMES_BYTES_MAX,
+    WALK_STACK_BYTES,
 };
 use aos_model::refusal::Refusal;
 use aos_model::strict;
@@ -94,7 +95,8 @@ impl Server {
             }
             self.connections.fetch_add(1, Ordering::Relaxed);
             let server = self.clone();
-            let spawned = std::thread::Builder::new().name("connection".into()).spawn(move || {
+            let thread = std::thread::Builder::new().name("connection".into()).stack_size(WALK_STACK_BYTES);
+            let spawned = thread.spawn(move || {
                 let _ = Connection::new(&server, stream).run();
                 server.connections.fetch_sub(1, Ordering::Relaxed);
             });
@@ -235,6 +237,7 @@ impl Connection {
         let take = |slot: &Mutex<Option<_>>| slot.lock().expect("BUG: taken once").take();
         let spawned = std::thread::Builder::new()
             .name("request".into())
+            .stack_size(WALK_STACK_BYTES)
             .spawn(move || take(&theirs).map(|finish| finish()));
         if spawned.is_err()
             && let Some(finish) = take(&shared)

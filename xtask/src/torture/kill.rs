@@ -219,7 +219,7 @@ impl Daemon {
     }
 
     /// Waits until it is dead by itself; kills it when it takes too long.
-    fn await_death(mut self, patience: Duration) {
+    pub(crate) fn await_death(mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             if matches!(self.child.try_wait(), Ok(Some(_))) {

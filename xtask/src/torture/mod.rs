@@ -5,6 +5,7 @@
 //! its options and how it reports, stands below `commands`.
 
 mod commands;
+pub(crate) mod corrupt;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod crowd;
 pub(crate) mod errors;
@@ -13,6 +14,12 @@ pub(crate) mod exec;
 pub(crate) mod kill;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod load;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod memory;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod path;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod policy;
 pub(crate) mod power;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod pulse;
@@ -21,6 +28,10 @@ pub(crate) mod replay;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod tracer;
 pub(crate) mod undo;
+#[allow(dead_code, reason = "not every suite has seen all of it yet")]
+pub(crate) mod watch;
+#[allow(dead_code, reason = "the attack cases share it and use the rest")]
+pub(crate) mod ways;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -48,6 +59,14 @@ pub(crate) enum Torture {
     Replay(commands::replay::Options),
     /// Let many sessions with many clients work at once, and see how they fare
     Crowd(commands::crowd::Options),
+    /// Ask for fuzzed paths by every way while neighbours swap links, folders and files, and look for what got out
+    Path(commands::path::Options),
+    /// Turn each byte of a small home, and cut, swap and double its pages: all is seen, or nothing reads otherwise
+    Corrupt(commands::corrupt::Options),
+    /// Give the daemon far too much of everything, and watch its memory
+    Memory(commands::memory::Options),
+    /// Hold what policy says of random operations against what they do, by every door
+    Policy(commands::policy::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -58,6 +77,10 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Power(options) => commands::power::run(options),
         Torture::Replay(options) => commands::replay::run(options),
         Torture::Crowd(options) => commands::crowd::run(options),
+        Torture::Path(options) => commands::path::run(options),
+        Torture::Corrupt(options) => commands::corrupt::run(options),
+        Torture::Memory(options) => commands::memory::run(options),
+        Torture::Policy(options) => commands::policy::run(options),
     }
 }
 

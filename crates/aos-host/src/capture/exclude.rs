@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 use crate::change::names_in;
 use crate::exec::Sight;
 use crate::jail::{Meta, is_below, open_beneath};
+use crate::operation::is_too_deep;
 use crate::session::Live;
 
 /// The folders below the roots that the session's globs name. They are relative to the workdir, as those of rules are.
@@ -93,7 +94,7 @@ impl Walk<'_> {
                 continue;
             }
             let below = [absolute, b"/", &name].concat();
-            if self.live.jail.is_hidden(&below) {
+            if is_too_deep(&below) || self.live.jail.is_hidden(&below) {
                 continue;
             }
             self.left -= 1;

@@ -18,6 +18,7 @@ use crate::change::{names_in, open_dir};
 use crate::exec::Ran;
 use crate::host::Host;
 use crate::jail::{Meta, open_beneath};
+use crate::operation::is_too_deep;
 use crate::session::Live;
 use crate::spine::{Done, Ids};
 
@@ -44,6 +45,9 @@ impl Scan {
             let Ok(Some(meta)) = Meta::at(dir, &name) else { continue };
             if live.jail.is_hidden(&below) || meta.mount != mount {
                 continue;
+            }
+            if is_too_deep(&below) {
+                return None;
             }
             if meta.kind == Kind::Dir
                 && let Ok(inner) = open_dir(dir, &name)

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::upper::Changes;
 use crate::change::{Content, DirAt, Put, Spot, Step, names_in, open_dir};
 use crate::jail::Meta;
+use crate::operation::is_too_deep;
 
 pub(super) fn diff(changes: &Changes) -> String {
     let mut shown = String::new();
@@ -45,7 +46,7 @@ fn put_diff(put: &Put) -> String {
         Content::Link(target) => Some([b"-> ".as_slice(), target, b"\n"].concat()),
         Content::Moved(moved) => moved.open().and_then(|file| read(&file)).ok(),
         Content::Bytes(bytes) => Some(bytes.clone()),
-        Content::File { file, .. } => read(file).ok(),
+        Content::Blob(blob) => blob.open().and_then(|file| read(&file)).ok(),
     };
     let mode = match put.before {
         Some(before) if before.kind == Kind::File && before.mode != put.mode => {
@@ -85,7 +86,7 @@ fn removed(dir: impl std::os::fd::AsFd, name: &[u8], kind: Kind, path: &str, sho
     let mut names = names_in(&inner).unwrap_or_default();
     names.sort_unstable();
     for name in names {
-        if shown.len() > DIFF_BYTES_MAX {
+        if shown.len() > DIFF_BYTES_MAX || is_too_deep(path.as_bytes()) {
             return;
         }
         if let Ok(Some(meta)) = Meta::at(&inner, &name) {

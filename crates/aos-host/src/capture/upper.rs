@@ -181,6 +181,7 @@ impl Reader<'_> {
             if self.live.jail.is_hidden(&absolute) {
                 continue;
             }
+            operation::check_depth(self.live, &absolute)?;
             let Some(upper) = Meta::at(site.upper, name).map_err(fail)? else { continue };
             let lower = match &site.lower {
                 Lower::There(dir) => Meta::at(dir, name).map_err(fail)?,

@@ -190,7 +190,7 @@ impl<'a> Work<'a> {
         self.begun = true;
         match &put.content {
             Content::Bytes(bytes) => write_all(&file, bytes)?,
-            Content::File { file: from, .. } => bank::copy_content(from, &file)?,
+            Content::Blob(blob) => bank::copy_content(&blob.open()?, &file)?,
             Content::Link(_) | Content::Moved(_) => unreachable!("BUG: made above"),
         }
         let worn = match (&put.dress, &put.before) {

@@ -250,17 +250,7 @@ pub(super) fn remove(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<(), Err
     if meta.kind != Kind::Dir {
         return rustix::fs::unlinkat(dir, name, AtFlags::empty());
     }
-    if meta.mode & 0o700 != 0o700 {
-        // It goes, whoever it was closed to.
-        let _ = rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(0o700), AtFlags::empty());
-    }
-    let inner = open_dir(&dir, name)?;
-    for name in names_in(&inner)? {
-        if let Some(meta) = Meta::at(&inner, &name)? {
-            remove(&inner, &name, &meta)?;
-        }
-    }
-    rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
+    aos_store::remove_tree(dir, name)
 }
 
 pub(crate) fn remove_any(dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {

@@ -23,13 +23,15 @@ mod undo;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::fd::OwnedFd;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use aos_model::entry::Fact;
 use aos_model::receipt::{Body, Kind, Warning};
 use aos_model::refusal::Code;
 use aos_model::request::content_hash;
 use aos_model::state::Attributes;
+use aos_store::{Blobs, Fault};
+use rustix::io::Errno;
 
 use crate::jail::{Dir, Found, Meta, Place};
 
@@ -116,12 +118,8 @@ pub(crate) struct Put {
 #[derive(Debug)]
 pub(crate) enum Content {
     Bytes(Vec<u8>),
-    /// All of an open file that nobody changes.
-    File {
-        file: OwnedFd,
-        size: u64,
-        hash: String,
-    },
+    /// A blob. It is opened when it is put: there may be more of them than files can be open at a time.
+    Blob(Blob),
     /// A link that leads there.
     Link(Vec<u8>),
     /// A file that is finished elsewhere, with all that it wears and its time of change. It is moved where it can be.
@@ -129,9 +127,37 @@ pub(crate) enum Content {
 }
 
 #[derive(Debug)]
+pub(crate) struct Blob {
+    blobs: Arc<Blobs>,
+    size: u64,
+    hash: String,
+}
+
+impl Blob {
+    /// One that is there, and is what its name says; `None` when there is none.
+    pub(crate) fn checked(blobs: &Arc<Blobs>, hash: &str, size: u64) -> Result<Option<Blob>, Fault> {
+        let found = blobs.open_checked(hash)?;
+        Ok(found.map(|_| Blob { blobs: blobs.clone(), size, hash: hash.to_owned() }))
+    }
+
+    pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
+        match self.blobs.open_blob(&self.hash) {
+            Ok(Some(file)) => Ok(file),
+            Ok(None) => Err(Errno::NOENT),
+            Err(Fault::Io { source, .. }) => Err(source),
+            Err(_) => Err(Errno::IO),
+        }
+    }
+
+    pub(crate) fn into_hash_and_size(self) -> (String, u64) {
+        (self.hash, self.size)
+    }
+}
+
+#[derive(Debug)]
 pub(crate) struct Moved {
     /// A folder of ours, and the file's path in it.
-    pub(crate) from: std::sync::Arc<OwnedFd>,
+    pub(crate) from: Arc<OwnedFd>,
     pub(crate) path: Vec<u8>,
     pub(crate) size: u64,
     pub(crate) hash: String,
@@ -141,7 +167,7 @@ pub(crate) struct Moved {
 impl Content {
     fn kind(&self) -> Kind {
         match self {
-            Content::Bytes(_) | Content::File { .. } | Content::Moved(_) => Kind::File,
+            Content::Bytes(_) | Content::Blob(_) | Content::Moved(_) => Kind::File,
             Content::Link(_) => Kind::Symlink,
         }
     }
@@ -149,14 +175,14 @@ impl Content {
     fn size(&self) -> u64 {
         match self {
             Content::Bytes(bytes) | Content::Link(bytes) => bytes.len() as u64,
-            Content::File { size, .. } | Content::Moved(Moved { size, .. }) => *size,
+            Content::Blob(Blob { size, .. }) | Content::Moved(Moved { size, .. }) => *size,
         }
     }
 
     fn hash(&self) -> String {
         match self {
             Content::Bytes(bytes) | Content::Link(bytes) => content_hash(bytes),
-            Content::File { hash, .. } | Content::Moved(Moved { hash, .. }) => hash.clone(),
+            Content::Blob(Blob { hash, .. }) | Content::Moved(Moved { hash, .. }) => hash.clone(),
         }
     }
 }

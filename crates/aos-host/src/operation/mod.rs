@@ -21,6 +21,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use aos_model::capability::{FsOp, ProtectedPaths, protected_name};
+use aos_model::limits::FOLDERS_DEEP_MAX;
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
@@ -235,6 +236,24 @@ pub(crate) fn protect(live: &Live, absolute: &[u8], warnings: &mut Vec<Warning>)
         warnings.push(warning);
     }
     Ok(())
+}
+
+/// A tree that is nested too deep is not taken as a whole: somebody can make one that walking would not come to the
+/// end of.
+pub(crate) fn check_depth(live: &Live, absolute: &[u8]) -> Result<(), Refusal> {
+    if is_too_deep(absolute) { Err(too_deep(&live.jail.shown(absolute))) } else { Ok(()) }
+}
+
+pub(crate) fn too_deep(shown: &str) -> Refusal {
+    let begins = shown.chars().take(100).collect::<String>();
+    Refusal::new(
+        Code::LimitExceeded,
+        format!("{begins}: more than {FOLDERS_DEEP_MAX} folders deep; take what lies deepest first"),
+    )
+}
+
+pub(crate) fn is_too_deep(path: &[u8]) -> bool {
+    path.iter().filter(|b| **b == b'/').count() > FOLDERS_DEEP_MAX
 }
 
 /// The part of a path that the session can shape. What lies above its roots is the operator's choice.

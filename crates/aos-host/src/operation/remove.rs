@@ -8,7 +8,7 @@ use aos_model::receipt::{Body, Kind, Warning};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Remove;
 
-use super::{Operation, Planned, Scene, Target, protect};
+use super::{Operation, Planned, Scene, Target, check_depth, protect};
 use crate::change::{Ending, Plan, Spot, Step, names_in, open_dir};
 use crate::jail::{Last, Meta, Place};
 use crate::rule::judge_path;
@@ -121,6 +121,7 @@ impl Walk<'_> {
         for name in names {
             let Some(meta) = Meta::at(&dir, &name).map_err(fail)? else { continue };
             let below = [absolute, b"/", &name].concat();
+            check_depth(self.live, &below)?;
             self.judge(&below, &meta)?;
             self.count(&meta, &shown)?;
             if meta.kind == Kind::Dir {

@@ -16,7 +16,7 @@ use aos_store::{Kept, KeptKind};
 
 use super::judge::{Sets, worn};
 use super::restore::{Aim, Restoration, Task, damaged, standing};
-use crate::change::{Content, DirAt, Dress, Put, Spot, Step, TEMPORARY_PREFIX};
+use crate::change::{Blob, Content, DirAt, Dress, Put, Spot, Step, TEMPORARY_PREFIX};
 use crate::host::Host;
 use crate::jail::{Dir, Found, Last, Meta, Place, resolve};
 use crate::session::Live;
@@ -354,14 +354,9 @@ impl<'a> Builder<'a> {
         }
         let lost = || damaged(&format!("the pre-image of {path} is missing"));
         let hash = kept.body_hash.clone().ok_or_else(lost)?;
-        let file = self
-            .host
-            .blobs
-            .open_checked(&hash)
-            .map_err(|fault| damaged(&format!("the pre-image of {path}: {fault}")))?
-            .ok_or_else(lost)?;
-        let size = kept.size_bytes.unwrap_or_default();
-        Ok(Content::File { file, size, hash })
+        let blob = Blob::checked(&self.host.blobs, &hash, kept.size_bytes.unwrap_or_default())
+            .map_err(|fault| damaged(&format!("the pre-image of {path}: {fault}")))?;
+        Ok(Content::Blob(blob.ok_or_else(lost)?))
     }
 
     /// The lists for people: what came back, and what is gone. A folder is named where no file below it is.

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use aos_model::limits::FOLDERS_DEEP_MAX;
 use aos_model::receipt::{Durability, Kind};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{Image, PathRecord};
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 use crate::change::{copy, names_in, open_dir};
 use crate::host::Host;
 use crate::jail::{Found, Meta};
+use crate::operation::too_deep;
 use crate::session::Live;
 
 /// Copies what was found, folders with all below them. Returns the records, and how many paths they hold.
@@ -71,7 +73,10 @@ impl Taken<'_> {
             self.absent(shown);
             return Ok(());
         };
-        let (paths, bytes) = measure(dir, name, &meta).map_err(fail)?;
+        let (paths, bytes) = measure(dir, name, &meta, FOLDERS_DEEP_MAX).map_err(|why| match why {
+            Errno::NAMETOOLONG => too_deep(shown),
+            why => fail(why),
+        })?;
         self.paths += paths;
         self.bytes += bytes;
         if self.bytes > self.live.snapshot_bytes_max {
@@ -101,8 +106,9 @@ impl Taken<'_> {
     }
 }
 
-/// How many paths there are from here down, and how many bytes.
-fn measure(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<(u64, u64), Errno> {
+/// How many paths there are from here down, and how many bytes. `levels`: how deep it may still go.
+fn measure(dir: impl AsFd, name: &[u8], meta: &Meta, levels: usize) -> Result<(u64, u64), Errno> {
+    let levels = levels.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
     if meta.kind != Kind::Dir {
         return Ok((1, meta.size));
     }
@@ -110,7 +116,7 @@ fn measure(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<(u64, u64), Errno
     let (mut paths, mut bytes) = (1, 0);
     for name in names_in(&inner)? {
         let Some(meta) = Meta::at(&inner, &name)? else { continue };
-        let (more, size) = measure(&inner, &name, &meta)?;
+        let (more, size) = measure(&inner, &name, &meta, levels)?;
         (paths, bytes) = (paths + more, bytes + size);
     }
     Ok((paths, bytes))

@@ -21,6 +21,7 @@ use super::{book, look, touches};
 use crate::change::{attributes, hash_open, names_in, open_dir, remove_any};
 use crate::host::Host;
 use crate::jail::Meta;
+use crate::operation::is_too_deep;
 use crate::session::Live;
 
 /// Whoever works without a pause of this length is left alone meanwhile: settling costs the disk as much as a change.
@@ -281,6 +282,9 @@ fn examine(
     suffix: &str,
     piece: &mut BTreeMap<String, Kept>,
 ) -> Result<(), Fault> {
+    if is_too_deep(suffix.as_bytes()) {
+        return Err(failed(Errno::NAMETOOLONG));
+    }
     let dir = dir.as_fd();
     let Some(meta) = Meta::at(dir, name).map_err(failed)? else { return Ok(()) };
     let owner = Kept { mode: Some(meta.mode), uid: Some(meta.uid), gid: Some(meta.gid), ..Kept::absent() };

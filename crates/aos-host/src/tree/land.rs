@@ -227,7 +227,10 @@ impl<'a> Work<'a> {
                 }
                 What::File(self.view.layer().contents.put(bytes)?)
             }
-            Content::File { size, hash, .. } => What::File(Body::whole(hash, size)),
+            Content::Blob(blob) => {
+                let (hash, size) = blob.into_hash_and_size();
+                What::File(Body::whole(hash, size))
+            }
             Content::Link(target) => What::Link { target: aos_model::path::show(&target) },
             Content::Moved(_) => unreachable!("BUG: commands do not run in a tree"),
         };

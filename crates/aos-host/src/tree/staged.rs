@@ -13,7 +13,7 @@ use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
 use super::land::{base_at, next_version};
 use super::unwind::{contents_of, is_there, uncover};
 use super::{View, no_tree};
-use crate::change::{Content, Parents, Put, Spot, Step};
+use crate::change::{Blob, Content, Parents, Put, Spot, Step};
 use crate::host::Host;
 use crate::jail::{Found, Last, Place};
 use crate::operation::{Target, protect};
@@ -302,8 +302,8 @@ impl Commit<'_> {
             What::File(body) => {
                 let lost =
                     || Refusal::new(Code::IoError, format!("{path}: its content is missing from the store"));
-                let file = self.host.blobs.open_checked(&body.blob_ref)?.ok_or_else(lost)?;
-                Content::File { file, size: body.size_bytes, hash: body.blob_ref.clone() }
+                let blob = Blob::checked(&self.host.blobs, &body.blob_ref, body.size_bytes)?;
+                Content::Blob(blob.ok_or_else(lost)?)
             }
             What::Link { target } => {
                 let target = aos_model::path::Spelled::parse(target)

@@ -60,6 +60,18 @@ fn absolute(dir: &str) -> anyhow::Result<String> {
     Ok(path.to_str().context("the folder's name is no UTF-8")?.to_owned())
 }
 
+/// What an entry asked for: a command by its words, else each path that it names.
+fn questions(params: &Value) -> Vec<Evaluate> {
+    let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
+    if let Some(argv) = params.get("argv").and_then(Value::as_array) {
+        let argv = argv.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        return vec![Evaluate { argv: Some(argv), command_cwd: text("cwd"), ..Evaluate::default() }];
+    }
+    let named: Vec<String> = ["path", "from", "to"].into_iter().filter_map(text).collect();
+    let paths = if named.is_empty() { vec![".".to_owned()] } else { named };
+    paths.into_iter().map(|path| Evaluate { path: Some(path), ..Evaluate::default() }).collect()
+}
+
 /// Evaluates again what an entry asked for, with the policy that its session has.
 fn explain(seq: u64) -> anyhow::Result<Value> {
     let home = crate::home::path()?;
@@ -75,9 +87,12 @@ fn explain(seq: u64) -> anyhow::Result<Value> {
         .state(&aos_model::state::session_key(session))?
         .and_then(|bytes| aos_model::state::decode_session(&bytes));
     let record = record.with_context(|| format!("the session of entry {seq} is not known"))?;
-    let path = params.get("path").or(params.get("from")).and_then(Value::as_str).unwrap_or(".");
-    let evaluation = aos_host::evaluate_recorded(&record, path).map_err(anyhow::Error::new)?;
-    let mut shown = serde_json::to_value(evaluation)?;
+    let evaluations =
+        questions(&params).into_iter().map(|asked| aos_host::evaluate_recorded(&record, &asked));
+    let evaluations = evaluations.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::new)?;
+    // Of two paths the one that weighs more; of equals the first.
+    let weighed = evaluations.into_iter().rev().max_by_key(|evaluation| evaluation.disposition);
+    let mut shown = serde_json::to_value(weighed.context("BUG: there is always a question")?)?;
     let receipt: Value = serde_json::from_str(entry.receipt.get())?;
     shown["seq"] = json!(seq);
     for field in ["status", "error_code", "error_message"] {

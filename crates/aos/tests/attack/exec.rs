@@ -119,6 +119,7 @@ fn own() -> Vec<Own> {
         ("OWN-EXEC-MOUNTS", limits::mounts),
         ("OWN-EXEC-RULES", policy::rules_on_programs),
         ("OWN-EXEC-SAID-AND-DONE", policy::said_and_done),
+        ("OWN-EXPLAIN", policy::explained),
         ("OWN-EXEC-STATE", view::process_state),
         ("OWN-EXEC-DESCRIPTORS", view::no_descriptors),
         ("OWN-EXEC-DEV", view::devices),

@@ -13,8 +13,11 @@
     reason = "a test program is nobody's interface, and not every area uses all of the world"
 )]
 
+#[path = "../../../../xtask/src/torture/corrupt/mod.rs"]
+mod corrupt_torture;
 #[path = "../../../../xtask/src/torture/crowd/mod.rs"]
 mod crowd;
+mod deep;
 #[path = "../../../../xtask/src/torture/errors/mod.rs"]
 mod errors;
 mod exec;
@@ -28,9 +31,15 @@ mod journal_crash;
 mod kill;
 #[path = "../../../../xtask/src/torture/load/mod.rs"]
 mod load;
+#[path = "../../../../xtask/src/torture/memory/mod.rs"]
+mod memory_torture;
 mod patch;
 mod path;
+#[path = "../../../../xtask/src/torture/path/mod.rs"]
+mod path_torture;
 mod policy_capability;
+#[path = "../../../../xtask/src/torture/policy/mod.rs"]
+mod policy_torture;
 #[path = "../../../../xtask/src/torture/power/mod.rs"]
 mod power;
 #[path = "../../../../xtask/src/torture/pulse.rs"]
@@ -42,17 +51,22 @@ mod rpc_surface;
 mod shell_undo;
 mod snapshot_restore;
 mod special_files;
+mod torture;
 #[path = "../../../../xtask/src/torture/tracer.rs"]
 mod tracer;
 #[path = "../../../../xtask/src/torture/undo/mod.rs"]
 mod undo;
 mod vfs;
+#[path = "../../../../xtask/src/torture/watch.rs"]
+mod watch;
 mod world;
 mod write_edit;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+
+use world::ways;
 
 /// One case: its id in `attack_cases.json`, what it needs, and what is done.
 pub struct Case {
@@ -101,6 +115,8 @@ fn areas() -> Vec<Case> {
         snapshot_restore::cases(),
         shell_undo::cases(),
         vfs::cases(),
+        torture::cases(),
+        deep::cases(),
     ]
     .into_iter()
     .flatten()

@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::world::{
-    Bench, Client, Dice, Findings, LATER_EXEC, LATER_SEARCH, LATER_TOOL, Start, World, check, expect,
-    is_full, patch_params, text, tree, verdict, warning_codes,
+    Bench, Client, Findings, LATER_EXEC, LATER_SEARCH, LATER_TOOL, Start, World, check, expect, is_full,
+    patch_params, rand, text, tree, verdict, warning_codes,
 };
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, policy_torture};
 
 pub fn cases() -> Vec<Case> {
     let plain = |id, run| Case { id, needs: &[], run };
@@ -299,181 +299,23 @@ fn outside_is_outside(world: &World) -> Outcome {
     Ok(())
 }
 
-const PAIRS: usize = 10_000;
-const PAIRS_SHORT: usize = 500;
-
+/// POL-02, the torturer's random policies.
 fn said_and_done() -> Outcome {
-    let mut dice = Dice::new();
-    let world = World::new();
-    plant_maze(&world);
-    let roots = json!([world.root, world.parent.join("second")]);
-    let session = world.open(json!({
-        "capability": { "fs_roots": roots, "follow_symlinks": "allow" },
-        "policy": { "preset": "strict" },
-    }));
-    let mut client = world.client();
-    let (mut denied, mut done, mut disagreed) = (0, 0, Vec::new());
-    // A link and then `..`: as text that is the link's folder, in truth it is the folder above the link's target.
-    let up_from_links = "up/../f to_second/.. to_second/../f third/.. to_in/../f to_in/../to_second/f out/..";
-    for path in up_from_links.split(' ') {
-        for kind in ["read_file", "stat", "exists", "list_dir"] {
-            let pair = one_pair(&mut client, &session, kind, json!({ "path": path }), &[&path.to_owned()]);
-            disagreed.extend(pair.err());
-        }
-    }
-    for pair in 0..if is_full() { PAIRS } else { PAIRS_SHORT } {
-        plant_maze(&world);
-        let outcome = if pair % 4 == 3 {
-            one_command(&world, &mut client, &session, &mut dice)
-        } else {
-            one_path(&world, &mut client, &session, &mut dice)
-        };
-        match outcome {
-            Ok((true, _)) => denied += 1,
-            Ok((false, true)) => done += 1,
-            Ok((false, false)) => {}
-            Err(why) => disagreed.push(format!("pair {pair}: {why}")),
-        }
-    }
-    println!("POL-02: {denied} denied, {done} allowed and done, {} disagreed", disagreed.len());
+    let world = World::asleep(Start::default());
+    let plan = policy_torture::Plan {
+        seed: rand(),
+        pairs: if is_full() { 10_000 } else { 1_000 },
+        mcp_every: 10,
+        cli_every: 50,
+        until: None,
+    };
+    let tally = policy_torture::torture(&crate::journal_crash::bench(&world), &plan, &mut |_| ());
+    println!("POL-02: seed {}: {tally}", plan.seed);
     let mut findings = Findings::default();
     // A run in which nothing was denied or nothing was done proves nothing.
-    findings.add(check(denied > 20 && done > 20, || format!("{denied} denied, {done} done: too few")));
-    findings.add(check(disagreed.is_empty(), || {
-        let shown = disagreed[..disagreed.len().min(8)].join("\n");
-        format!("AOS_ATTACK_SEED={}: {} disagreements:\n{shown}", dice.seed, disagreed.len())
-    }));
-    findings.add(world.finish());
+    findings.add(check(tally.has_teeth(), || format!("too few were denied or done: {tally}")));
+    findings.add(check(tally.is_clean(), || format!("seed {}: {}", plan.seed, tally.complaints.join("\n"))));
     findings.outcome()
-}
-
-/// Links to everywhere, put back where an operation took one away.
-fn plant_maze(world: &World) {
-    plant_three(world);
-    let links: [(&str, &str); 7] = [
-        ("in", "to_in"),
-        ("..", "up"),
-        ("../outside", "out"),
-        ("../outside/secret", "out_file"),
-        ("../second", "to_second"),
-        ("in/f", "to_f"),
-        ("../ws/in", "there_and_back"),
-    ];
-    for (target, name) in links {
-        if world.root.join(name).symlink_metadata().is_err() {
-            world.link(target, name);
-        }
-    }
-}
-
-const PARTS: &str = "in f to_in up out out_file to_second to_f there_and_back third ws second outside secret .. .. . new \
-                     \\x2e\\x2e \\x66 ~ IN";
-
-fn fuzzed_path(world: &World, dice: &mut Dice) -> String {
-    let (root, outside) = (shown(&world.root), shown(&world.outside));
-    let (second, parent) = (shown(&world.parent.join("second")), shown(&world.parent));
-    let heads: [&str; 8] = ["", "", "", "./", &root, &outside, &second, &parent];
-    let parts: Vec<&str> = PARTS.split(' ').chain(["", " "]).collect();
-    let mut path = dice.pick(&heads).to_owned();
-    for _ in 0..dice.roll(4) + 1 {
-        if !path.is_empty() && !path.ends_with('/') {
-            path.push('/');
-        }
-        path.push_str(dice.pick(&parts));
-    }
-    path
-}
-
-/// Whether policy denied it, and whether it was done. An error is a disagreement.
-fn one_path(
-    world: &World,
-    client: &mut Client,
-    session: &str,
-    dice: &mut Dice,
-) -> Result<(bool, bool), String> {
-    let (path, other) = (fuzzed_path(world, dice), fuzzed_path(world, dice));
-    let (kind, params, paths) = match dice.roll(9) {
-        0 => ("read_file", json!({ "path": path }), vec![&path]),
-        1 => (
-            "write_file",
-            json!({ "path": path, "content": text("one\n"), "create_parents": true }),
-            vec![&path],
-        ),
-        2 => ("edit_file", json!({ "path": path, "old_string": "one", "new_string": "one" }), vec![&path]),
-        3 => ("stat", json!({ "path": path }), vec![&path]),
-        4 => ("exists", json!({ "path": path }), vec![&path]),
-        5 => ("list_dir", json!({ "path": path }), vec![&path]),
-        6 => ("apply_patch", patch_params(&format!("*** Add File: {path}\n+one\n")), vec![&path]),
-        7 => (
-            "apply_patch",
-            patch_params(&format!("*** Update File: {path}\n*** Move to: {other}\n")),
-            vec![&path, &other],
-        ),
-        _ => ("make_dir", json!({ "path": path }), vec![&path]),
-    };
-    one_pair(client, session, kind, params, &paths)
-}
-
-/// Evaluates the paths of one request, then makes it.
-fn one_pair(
-    client: &mut Client,
-    session: &str,
-    kind: &str,
-    params: Value,
-    paths: &[&String],
-) -> Result<(bool, bool), String> {
-    let mut dispositions = BTreeSet::new();
-    for path in paths {
-        let said = client.rpc("policy.evaluate", json!({ "session_id": session, "path": path }));
-        dispositions.insert(said["result"]["disposition"].as_str().unwrap_or("none").to_owned());
-    }
-    let receipt = client.fs(session, kind, params.clone());
-    let (denied, done) = (dispositions.contains("deny"), receipt["status"] == "ok");
-    check(!receipt.is_null(), || format!("{kind} {params}: no answer"))?;
-    check(!(denied && done), || format!("{kind} {params}: evaluate said deny, and yet {receipt}"))?;
-    check(denied || verdict(&receipt) != "forbidden / policy_denied", || {
-        format!("{kind} {params}: evaluate said {dispositions:?}, and yet {receipt}")
-    })?;
-    Ok((denied, done))
-}
-
-fn one_command(
-    world: &World,
-    client: &mut Client,
-    session: &str,
-    dice: &mut Dice,
-) -> Result<(bool, bool), String> {
-    let mut argv = vec![dice.pick(&["cat", "sh", "/bin/ls", "ls", "sed", "tar", "git"]).to_owned()];
-    for _ in 0..dice.roll(4) {
-        let path = fuzzed_path(world, dice);
-        argv.push(match dice.roll(8) {
-            0 => format!("--file={path}"),
-            1 => format!("-o{path}"),
-            2 => format!("@{path}"),
-            3 => format!(">{path}"),
-            4 => format!("-c 'cat {path}'"),
-            5 => format!("$HOME/{path}"),
-            6 => format!("file:{path}"),
-            _ => path,
-        });
-    }
-    let cwd = fuzzed_path(world, dice);
-    let question = json!({ "session_id": session, "argv": argv, "command_cwd": cwd });
-    let said = client.rpc("policy.evaluate", question.clone());
-    let disposition = said["result"]["disposition"].as_str().unwrap_or_default().to_owned();
-    check(["allow", "warn", "deny"].contains(&disposition.as_str()), || format!("{question}: {said}"))?;
-    let denied = disposition == "deny";
-    if !LATER_EXEC {
-        return Ok((denied, false));
-    }
-    let params = json!({ "session_id": session, "argv": argv, "cwd": cwd, "timeout_ns": 5_000_000_000_u64 });
-    let receipt = client.effect("host.exec", params);
-    let done = ["ok", "timeout", "signaled"].contains(&receipt["status"].as_str().unwrap_or_default());
-    check(!(denied && done), || format!("{question}: evaluate said deny, and yet {receipt}"))?;
-    check(denied || verdict(&receipt) != "forbidden / policy_denied", || {
-        format!("{question}: evaluate said {disposition}, and yet {receipt}")
-    })?;
-    Ok((denied, done))
 }
 
 fn reads_are_cut() -> Outcome {

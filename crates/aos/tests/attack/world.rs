@@ -1,5 +1,8 @@
 //! The world of a case: a root `$R`, a sibling `$O` with a secret, a home `$D` and a daemon of its own.
 
+#[path = "../../../../xtask/src/torture/ways.rs"]
+pub mod ways;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -492,11 +495,6 @@ impl Client {
     }
 }
 
-/// A text value for `content` and `patch`.
-pub fn text(text: impl Into<String>) -> Value {
-    json!({ "inline_text": { "text": text.into() } })
-}
-
 /// What later parts of the product bring. Each is turned on with its part; nothing else has to change.
 pub const LATER_SEARCH: bool = true; // part B: host.fs.grep and host.fs.glob
 pub const LATER_EXEC: bool = true; // part B: host.exec
@@ -513,26 +511,7 @@ pub fn full_figure(full: usize, short: usize) -> usize {
 }
 
 /// Every way to name a path, as `Agent::way` takes them.
-pub const WAYS: &[&str] = &[
-    "read_file",
-    "write_file",
-    "create_parents",
-    "create_new",
-    "append",
-    "edit_file",
-    "patch_add",
-    "patch_update",
-    "patch_delete",
-    "patch_move_to",
-    "stat",
-    "no_follow",
-    "exists",
-    "list_dir",
-    "remove",
-    "move_from",
-    "move_to",
-    "make_dir",
-];
+pub(crate) use ways::{WAYS, patch_of, request, text};
 
 /// Those of them that look at the last name itself where it is a link.
 pub const WAYS_TO_A_LINK: &[&str] =
@@ -547,44 +526,6 @@ pub fn ways() -> Vec<&'static str> {
 /// The ways that follow a link in the last name.
 pub fn following_ways() -> Vec<&'static str> {
     ways().into_iter().filter(|way| !WAYS_TO_A_LINK.contains(way)).collect()
-}
-
-/// The effect and the params of a way. Edits and patches replace `OLD`; moves and patches need a file `donor`.
-fn request(way: &str, path: &str) -> (&'static str, Value) {
-    let write = |mode: &str| json!({ "path": path, "content": text("PWN"), "mode": mode });
-    let patch = |body: String| json!({ "patch": text(patch_of(&body)) });
-    match way {
-        "read_file" => ("read_file", json!({ "path": path })),
-        "write_file" => ("write_file", write("overwrite")),
-        "create_parents" => {
-            ("write_file", json!({ "path": path, "content": text("PWN"), "create_parents": true }))
-        }
-        "create_new" => ("write_file", write("create_new")),
-        "append" => ("write_file", write("append")),
-        "edit_file" => ("edit_file", json!({ "path": path, "old_string": "OLD", "new_string": "PWN" })),
-        "patch_add" => ("apply_patch", patch(format!("*** Add File: {path}\n+PWN\n"))),
-        "patch_update" => ("apply_patch", patch(format!("*** Update File: {path}\n@@\n-OLD\n+PWN\n"))),
-        "patch_delete" => ("apply_patch", patch(format!("*** Delete File: {path}\n"))),
-        "patch_move_to" => {
-            ("apply_patch", patch(format!("*** Update File: donor\n*** Move to: {path}\n@@\n-OLD\n+PWN\n")))
-        }
-        "stat" => ("stat", json!({ "path": path })),
-        "no_follow" => ("stat", json!({ "path": path, "no_follow": true })),
-        "exists" => ("exists", json!({ "path": path })),
-        "list_dir" => ("list_dir", json!({ "path": path })),
-        "remove" => ("remove", json!({ "path": path, "recursive": true })),
-        "move_from" => ("move", json!({ "from": path, "to": "moved" })),
-        "move_to" => ("move", json!({ "from": "donor", "to": path, "overwrite": true })),
-        "make_dir" => ("make_dir", json!({ "path": path, "parents": true })),
-        "grep" => ("grep", json!({ "pattern": ".", "path": path })),
-        "glob" => ("glob", json!({ "pattern": "**", "path": path })),
-        other => unreachable!("no way is called {other}"),
-    }
-}
-
-/// A whole patch around these file sections.
-pub fn patch_of(sections: &str) -> String {
-    format!("*** Begin Patch\n{sections}*** End Patch\n")
 }
 
 /// The statuses that the contract gives to each file effect.

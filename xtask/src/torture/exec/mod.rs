@@ -12,10 +12,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::kill::{Bench, Daemon};
 use super::load::{Random, Wire};
+use super::watch::{resident_bytes_peak, watch};
 pub(crate) use tally::Tally;
 use zoo::{ANIMALS, Animal};
 
@@ -31,12 +32,8 @@ pub(crate) struct Plan {
 
 /// What a command may take after the moment at which it had to end.
 const GRACE: Duration = Duration::from_secs(2);
-/// An answer of the daemon may take so long, whatever runs.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// A child of the daemon may be dead and not waited for as long as this.
 const ZOMBIE_MAX: Duration = Duration::from_secs(2);
-/// The most memory that a daemon may ever hold.
-pub(crate) const RESIDENT_BYTES_MAX: u64 = 200 << 20;
 
 /// How a command is ended; its own time limit holds in any case.
 #[derive(Debug, Clone, Copy)]
@@ -158,7 +155,10 @@ pub(crate) fn torture(bench: &Bench, plan: &Plan, progress: &mut (dyn FnMut(u64)
     let kept = children(daemon.pid()).len();
     let (next, stop, progress) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::new(progress));
     std::thread::scope(|scope| {
-        let watch = scope.spawn(|| watch(bench, &daemon, &stop, &tally));
+        let pulse = scope.spawn(|| {
+            let mut zombies = Zombies::default();
+            watch(&bench.home, &bench.roots[0], &stop, &mut || zombies.look(&daemon, &tally))
+        });
         let visitors: Vec<_> = (0..plan.at_once)
             .map(|number| {
                 let (root, tally, next, progress) =
@@ -176,7 +176,7 @@ pub(crate) fn torture(bench: &Bench, plan: &Plan, progress: &mut (dyn FnMut(u64)
             }
         }
         stop.store(true, Ordering::Relaxed);
-        let _ = watch.join();
+        tally.lock().expect("nobody panics with it").answered(pulse.join().unwrap_or_default());
     });
     let mut tally = tally.into_inner().expect("nobody panics with it");
     nothing_left(&daemon, kept, &mut tally);
@@ -209,33 +209,27 @@ fn visitor(
     }
 }
 
-/// Asks the daemon each 100 ms, and looks for children that it does not wait for.
-fn watch(bench: &Bench, daemon: &Daemon, stop: &AtomicBool, tally: &Mutex<Tally>) {
-    let mut dead: Vec<(i32, Instant)> = Vec::new();
-    let Ok(mut wire) = Wire::connect(&bench.home) else { return };
-    let Ok(session) = open(&mut wire, &bench.roots[0]) else { return };
-    let params = json!({ "session_id": session, "path": "." });
-    while !stop.load(Ordering::Relaxed) {
-        let asked = Instant::now();
-        let answer = wire.effect("host.fs.stat", &params, "ping");
-        let took = asked.elapsed();
+/// Dead children of the daemon that it does not wait for, seen at one look after the other.
+#[derive(Default)]
+struct Zombies {
+    since: Vec<(i32, Instant)>,
+}
+
+impl Zombies {
+    fn look(&mut self, daemon: &Daemon, tally: &Mutex<Tally>) {
         let zombies: Vec<i32> = children(daemon.pid())
             .into_iter()
             .filter(|(_, state)| *state == 'Z')
             .map(|(pid, _)| pid)
             .collect();
-        dead.retain(|(pid, _)| zombies.contains(pid));
+        self.since.retain(|(pid, _)| zombies.contains(pid));
         for pid in zombies {
-            if !dead.iter().any(|(known, _)| *known == pid) {
-                dead.push((pid, asked));
+            if !self.since.iter().any(|(known, _)| *known == pid) {
+                self.since.push((pid, Instant::now()));
             }
         }
-        let mut tally = tally.lock().expect("nobody panics with it");
-        tally.answered(answer.is_some_and(|answer| answer["status"] == "ok"), took, took > ANSWER_MAX);
-        let old = dead.iter().filter(|(_, since)| since.elapsed() > ZOMBIE_MAX).map(|(pid, _)| *pid);
-        tally.unburied(old);
-        drop(tally);
-        std::thread::sleep(Duration::from_millis(100));
+        let old = self.since.iter().filter(|(_, since)| since.elapsed() > ZOMBIE_MAX).map(|(pid, _)| *pid);
+        tally.lock().expect("nobody panics with it").unburied(old);
     }
 }
 
@@ -300,28 +294,4 @@ fn children(of: i32) -> Vec<(i32, char)> {
         (parent == of).then_some((pid, state))
     };
     pids().into_iter().filter_map(child).collect()
-}
-
-/// Output without end, and a line without end: the most memory that the daemon held meanwhile.
-pub(crate) fn floods(bench: &Bench) -> Result<u64, String> {
-    let daemon = bench.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
-    let mut wire = Wire::connect(&bench.home).map_err(|why| why.to_string())?;
-    let session = wire.open(&bench.roots[0])?;
-    for (argv, written) in [
-        (json!(["yes"]), None),
-        (json!(["cat", "/dev/zero"]), None),
-        (json!(["sh", "-c", "yes & yes >&2"]), None),
-        (json!(["sh", "-c", "head -c 1000000000 /dev/zero | tr '\\0' x"]), Some(1_000_000_000_u64)),
-    ] {
-        let timeout = if written.is_some() { 120_000_000_000_u64 } else { 5_000_000_000 };
-        let params = json!({ "session_id": session, "argv": argv, "timeout_ns": timeout });
-        let receipt: Value = wire.effect("host.exec", &params, "flood").ok_or("the daemon hung up")?;
-        let whole = written.is_none_or(|written| receipt["stdout_bytes"] == written);
-        if !whole || !["ok", "timeout"].contains(&receipt["status"].as_str().unwrap_or_default()) {
-            return Err(format!("{argv}: {receipt}"));
-        }
-    }
-    let peak = daemon.memory_bytes("VmHWM:");
-    daemon.kill();
-    Ok(peak)
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::super::watch::Pulse;
+
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) runs: u64,
     late: u64,
     survivors: u64,
     zombies: u64,
-    unanswered: u64,
     statuses: BTreeMap<String, u64>,
     latest: Duration,
-    slowest_answer: Duration,
-    answers: u64,
+    pulse: Pulse,
     pub(crate) resident_bytes: u64,
     /// Dead children that were complained of already.
     known_dead: Vec<i32>,
@@ -58,13 +58,9 @@ impl Tally {
         }
     }
 
-    pub(super) fn answered(&mut self, well: bool, took: Duration, too_slow: bool) {
-        self.answers += 1;
-        self.slowest_answer = self.slowest_answer.max(took);
-        if !well || too_slow {
-            self.unanswered += 1;
-            self.fault(format!("the daemon took {took:?} to answer, well: {well}"));
-        }
+    pub(super) fn answered(&mut self, mut pulse: Pulse) {
+        self.complaints.append(&mut pulse.complaints);
+        self.pulse = pulse;
     }
 
     pub(super) fn unburied(&mut self, dead: impl Iterator<Item = i32>) {
@@ -84,17 +80,15 @@ impl std::fmt::Display for Tally {
             self.statuses.iter().map(|(status, count)| format!("{count} {status}")).collect();
         write!(
             to,
-            "{} process trees ({}): {} late (latest {} ms after its time), {} survivors, {} zombies; {} answers, {} too slow \
-             (slowest {} ms); {} MB resident at most",
+            "{} process trees ({}): {} late (latest {} ms after its time), {} survivors, {} zombies; {}; {} MB \
+             resident at most",
             self.runs,
             statuses.join(", "),
             self.late,
             self.latest.as_millis(),
             self.survivors,
             self.zombies,
-            self.answers,
-            self.unanswered,
-            self.slowest_answer.as_millis(),
+            self.pulse,
             self.resident_bytes >> 20,
         )
     }

@@ -77,6 +77,40 @@ impl Wire {
         }
     }
 
+    /// Sends a line as it is. The whole answer, or `None` when there was none.
+    pub(crate) fn raw(&mut self, line: &str) -> Option<Value> {
+        // The daemon may stop reading before the end; its answer says why.
+        let _ = self.reader.get_ref().write_all(line.as_bytes());
+        let _ = self.reader.get_ref().write_all(b"\n");
+        let mut answer = String::new();
+        self.reader.read_line(&mut answer).ok()?;
+        serde_json::from_str(&answer).ok()
+    }
+
+    /// Sends several requests before it reads the first answer. Each answer as it came and its result, in the order
+    /// of the requests.
+    pub(crate) fn batch(&mut self, method: &str, all_params: &[Value]) -> Option<Vec<(String, Value)>> {
+        let mut lines = String::new();
+        for (id, params) in all_params.iter().enumerate() {
+            let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+            lines.push_str(&line.to_string());
+            lines.push('\n');
+        }
+        self.reader.get_ref().write_all(lines.as_bytes()).ok()?;
+        let mut answers = vec![(String::new(), Value::Null); all_params.len()];
+        let mut missing = all_params.len();
+        while missing > 0 {
+            let mut line = String::new();
+            self.reader.read_line(&mut line).ok()?;
+            let mut answer: Value = serde_json::from_str(line.strip_suffix('\n')?).ok()?;
+            if let Some(id) = answer["id"].as_u64() {
+                answers[id as usize] = (line, answer["result"].take());
+                missing -= 1;
+            }
+        }
+        Some(answers)
+    }
+
     pub(crate) fn effect(&mut self, kind: &str, params: &Value, tool_call: &str) -> Option<Value> {
         self.call("effect.call", &json!({ "kind": kind, "params": params, "tool_call_id": tool_call }))
     }

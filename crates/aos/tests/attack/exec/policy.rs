@@ -185,3 +185,26 @@ pub fn rules_on_programs() -> Outcome {
     check(message.contains("no-curl"), || format!("the refusal names no rule: {message}"))?;
     room.finish()
 }
+
+/// An entry is explained by what it asked for: a command by its words, a move by both its ends.
+pub fn explained() -> Outcome {
+    let room = Room::open(json!({ "policy": { "preset": "strict" } }));
+    let second = room.world.outside.join("secret").display().to_string();
+    let receipt = room.exec(json!({ "argv": ["cat", second] }));
+    expect("a path outside", &receipt, &["forbidden / policy_denied"])?;
+    let explain = |receipt: &Value| {
+        let (code, out, err) = room.world.aos(&["policy", "explain", &receipt["seq"].to_string()]);
+        check(code == 0, || format!("explain: {code}: {err}"))?;
+        serde_json::from_str::<Value>(&out).map_err(|why| format!("{why}: {out}"))
+    };
+    let told = explain(&receipt)?;
+    check(told["disposition"] == "deny" && told["should_deny"] == true, || format!("explained as {told}"))?;
+    check(told["risk_codes"][0] == "command_references_external_paths", || format!("explained as {told}"))?;
+    room.world.write("f", "x");
+    let moved = json!({ "session_id": room.session, "from": "f", "to": room.world.root.join("g") });
+    let receipt = room.world.client().effect("host.fs.move", moved);
+    expect("a move", &receipt, &["ok"])?;
+    let told = explain(&receipt)?;
+    check(told["risk_codes"][0] == "absolute_path", || format!("explained as {told}"))?;
+    room.finish()
+}

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::figure;
 use crate::Outcome;
+use crate::corrupt_torture::last_commit;
 use crate::load::Random;
 use crate::world::{Client, Start, World, check, expect, rand, text};
 
@@ -135,23 +136,6 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Where the last commit of a write-ahead log begins and ends: frames of the log's own salt, up to the last that ends
-/// a transaction. What follows is left over from an older round.
-fn last_commit(wal: &[u8]) -> (usize, usize) {
-    const HEADER: usize = 32;
-    let number = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap_or_default());
-    let frame = 24 + number(8) as usize;
-    let (mut begin, mut end) = (HEADER, HEADER);
-    let mut at = HEADER;
-    while at + frame <= wal.len() && wal[at + 8..at + 16] == wal[16..24] {
-        if number(at + 4) != 0 {
-            (begin, end) = (end, at + frame);
-        }
-        at += frame;
-    }
-    (begin, end)
 }
 
 /// JRNL-02.
@@ -287,8 +271,12 @@ pub fn emptied() -> Outcome {
         if !keep_file {
             let _ = std::fs::remove_file(state.join("journal.db"));
         }
+        let log = std::fs::read(state.join("journal.db-wal")).ok();
         let received = recorded.receive()?;
         let records = log_lines(&recorded.world).len();
+        if std::fs::read(state.join("journal.db-wal")).ok() != log {
+            wrong.push(format!("journal.db {what}: its log, which is all that is left, was touched"));
+        }
         if received.started.is_ok() && received.verify.0 == 0 && records < RECORDS {
             wrong.push(format!(
                 "journal.db {what}: {records} of {RECORDS} records are left and nobody says so"

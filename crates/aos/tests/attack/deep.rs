@@ -1,0 +1,115 @@
+//! Far more folders within folders, or files, than a daemon may hold at a time: it does what it can, and goes on.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use serde_json::{Value, json};
+
+use crate::world::{Start, World, check, expect, tree};
+use crate::{Case, Outcome};
+
+pub fn cases() -> Vec<Case> {
+    let case = |id, run| Case { id, needs: &[], run };
+    vec![
+        case("OWN-DEEP-TREE", as_a_whole as fn() -> Outcome),
+        case("OWN-DEEP-COMMAND", by_a_command),
+        case("OWN-MANY-BACK", more_than_can_be_open),
+    ]
+}
+
+/// So deep that a call for each level would not fit on any stack.
+const LEVELS: usize = 4_000;
+/// As deep as is taken.
+const FINE: usize = 400;
+
+fn dig(root: &Path, name: &str, levels: usize) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let enter = |dir: OwnedFd, name: &str| {
+        rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755)).unwrap();
+        rustix::fs::openat(&dir, name, flags, Mode::empty()).unwrap()
+    };
+    let top = enter(rustix::fs::openat(CWD, root, flags, Mode::empty()).unwrap(), name);
+    (1..levels).fold(top, |dir, _| enter(dir, "a"));
+}
+
+/// Takes a tree away from above, since nothing else here could either.
+fn fill_in(root: &Path, name: &str) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = rustix::fs::openat(CWD, root.join(name), flags, Mode::empty()).unwrap();
+    while let Ok(below) = rustix::fs::openat(&top, "a", flags, Mode::empty()) {
+        let moved = rustix::fs::renameat(&below, "a", &top, "b");
+        rustix::fs::unlinkat(&top, "a", AtFlags::REMOVEDIR).unwrap();
+        if moved.is_ok() {
+            rustix::fs::renameat(&top, "b", &top, "a").unwrap();
+        }
+    }
+    std::fs::remove_dir(root.join(name)).unwrap();
+}
+
+fn as_a_whole() -> Outcome {
+    let world = World::new();
+    dig(&world.root, "deep", LEVELS);
+    dig(&world.root, "fine", FINE);
+    let mut agent = world.agent(json!({ "policy": { "preset": "permissive" } }));
+    let too_deep: &[&str] = &["forbidden / limit_exceeded"];
+    for (op, params, allowed) in [
+        ("stat", json!({ "path": "deep" }), &["ok"][..]),
+        ("list_dir", json!({ "path": "deep" }), &["ok"]),
+        ("glob", json!({ "pattern": "**" }), &["ok"]),
+        ("grep", json!({ "pattern": "needle" }), &["ok"]),
+        ("snapshot", json!({ "scope_id": "s", "paths": ["deep"] }), too_deep),
+        ("move", json!({ "from": "deep", "to": "moved" }), too_deep),
+        ("remove", json!({ "path": "deep", "recursive": true }), too_deep),
+        ("snapshot", json!({ "scope_id": "s", "paths": ["fine"] }), &["ok"]),
+        ("move", json!({ "from": "fine", "to": "moved" }), &["ok"]),
+        ("remove", json!({ "path": "moved", "recursive": true }), &["ok"]),
+        ("rollback", json!({ "turns": 2 }), &["ok"]),
+    ] {
+        expect(&format!("{op} {params}"), &agent.fs(op, params), allowed)?;
+    }
+    check(world.root.join("deep/a/a").is_dir(), || "the deep tree was touched".into())?;
+    check(world.root.join("fine").join(["a"; FINE - 1].join("/")).is_dir(), || {
+        "the other did not come back".into()
+    })?;
+    fill_in(&world.root, "deep");
+    world.finish()
+}
+
+/// What a command digs is refused as one, and thrown away; what it takes away of such a tree stays.
+fn by_a_command() -> Outcome {
+    let world = World::new();
+    dig(&world.root, "deep", 600);
+    let mut agent = world.agent(json!({ "policy": { "preset": "permissive" } }));
+    let digging = "my $n = shift; mkdir 'made'; chdir 'made'; for (1..$n) { mkdir 'a'; chdir 'a' }";
+    let mut run = |argv: Value| {
+        let params = json!({ "session_id": agent.session, "argv": argv });
+        agent.client.effect("host.exec", params)
+    };
+    let too_deep: &[&str] = &["forbidden / limit_exceeded"];
+    expect("digging", &run(json!(["perl", "-e", digging, "2000"])), too_deep)?;
+    check(!world.root.join("made").exists(), || "something landed".into())?;
+    expect("rm -r", &run(json!(["rm", "-rf", "deep"])), too_deep)?;
+    check(world.root.join("deep/a/a").is_dir(), || "something went".into())?;
+    expect("beside it", &run(json!(["touch", "deep/x"])), &["ok"])?;
+    expect("digging less", &run(json!(["perl", "-e", digging, FINE.to_string()])), &["ok"])?;
+    std::fs::remove_file(world.root.join("deep/x")).unwrap();
+    fill_in(&world.root, "deep");
+    world.finish()
+}
+
+/// A folder comes back that holds more files than the daemon may have open.
+fn more_than_can_be_open() -> Outcome {
+    let wrapper = vec!["prlimit".to_owned(), "--nofile=2048:2048".to_owned()];
+    let mut world = World::asleep(Start { wrapper, ..Start::default() });
+    for number in 0..2_200 {
+        world.write(&format!("many/{number}"), format!("file {number}\n"));
+    }
+    world.start_daemon();
+    let before = tree(&world.root);
+    let mut agent = world.agent(json!({}));
+    expect("remove", &agent.fs("remove", json!({ "path": "many", "recursive": true })), &["ok"])?;
+    expect("rollback", &agent.fs("rollback", json!({})), &["ok"])?;
+    check(tree(&world.root) == before, || "not everything came back".into())?;
+    world.finish()
+}

@@ -1,0 +1,59 @@
+//! Short runs of the torturer's suites, where no case of another area is one already.
+
+use crate::journal_crash::bench;
+use crate::world::{Start, World, check, full_figure, is_full, rand};
+use crate::{Case, Outcome, corrupt_torture, memory_torture, path_torture};
+
+pub fn cases() -> Vec<Case> {
+    let case = |id, run| Case { id, needs: &[], run };
+    vec![
+        case("OWN-TORTURE-PATH", paths as fn() -> Outcome),
+        case("OWN-TORTURE-CORRUPT", corruption),
+        case("OWN-TORTURE-MEMORY", memory),
+    ]
+}
+
+/// Fails with the seed and all complaints unless everything that was promised held.
+fn clean(id: &str, seed: u64, tally: &dyn std::fmt::Display, complaints: &[String]) -> Outcome {
+    println!("{id}: seed {seed}: {tally}");
+    check(complaints.is_empty(), || format!("seed {seed}: {tally}\n{}", complaints.join("\n")))
+}
+
+fn paths() -> Outcome {
+    let world = World::asleep(Start::default());
+    let plan = path_torture::Plan {
+        seed: rand(),
+        resolutions: full_figure(1_000_000, 5_000) as u64,
+        writes: full_figure(100_000, 500) as u64,
+        clients: 4,
+        neighbours: 2,
+        until: None,
+    };
+    let tally = path_torture::torture(&bench(&world), &plan, &mut |_| ());
+    clean("OWN-TORTURE-PATH", plan.seed, &tally, &tally.complaints)?;
+    world.finish()
+}
+
+fn corruption() -> Outcome {
+    let world = World::asleep(Start::default());
+    let plan = corrupt_torture::Plan {
+        seed: rand(),
+        every: full_figure(1, 1_500),
+        patterns: full_figure(3, 1),
+        starts: full_figure(1_000, 5),
+        workers: 2,
+        until: None,
+    };
+    let tally = corrupt_torture::torture(&bench(&world), &plan, &mut |_, _| ());
+    clean("OWN-TORTURE-CORRUPT", plan.seed, &tally, &tally.complaints)?;
+    world.finish()
+}
+
+fn memory() -> Outcome {
+    let world = World::asleep(Start::default());
+    let scale = if is_full() { memory_torture::FULL } else { memory_torture::SHORT };
+    let plan = memory_torture::Plan { scale, only: "", until: None };
+    let tally = memory_torture::torture(&bench(&world), &plan, &mut |_| ());
+    clean("OWN-TORTURE-MEMORY", 0, &tally, &tally.complaints)?;
+    world.finish()
+}

@@ -1,0 +1,43 @@
+//! `cargo xtask torture memory`.
+
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::torture::{Common, Found, Ground, memory, progress, report};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// The steps whose name holds this
+    #[arg(long, default_value = "")]
+    only: String,
+    /// The size that the tests use
+    #[arg(long)]
+    short: bool,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let programs = options.common.programs()?;
+    // Nothing here is random; the seed stands in every report.
+    let (seed, until) = (options.common.seed(), options.common.until());
+    println!("torture memory: every step below 200 MB; files go to {}", std::env::temp_dir().display());
+    let bar = progress(0, "");
+    let (ground, begun) = (Ground::new(&programs)?, Instant::now());
+    let scale = if options.short { memory::SHORT } else { memory::FULL };
+    let plan = memory::Plan { scale, only: &options.only, until };
+    let tally = memory::torture(&ground.bench, &plan, &mut |step| bar.println(format!("now: {step}")));
+    bar.finish_and_clear();
+    report("memory", seed, begun, &tally)
+}
+
+impl Found for memory::Tally {
+    fn is_clean(&self) -> bool {
+        self.is_clean()
+    }
+
+    fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+}

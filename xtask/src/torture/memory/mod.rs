@@ -1,0 +1,158 @@
+//! Far too much of everything, one after the other: the daemon's memory stays bounded, and it answers meanwhile.
+
+mod steps;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::kill::Bench;
+use super::load::Wire;
+use super::watch::{RESIDENT_BYTES_MAX, resident_bytes_peak, watched};
+use steps::STEPS;
+
+/// How much is too much.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    line_bytes: u64,
+    entries: usize,
+    /// Files of one patch.
+    pieces: usize,
+    levels: usize,
+    /// Files that one command makes.
+    made: usize,
+    sessions: usize,
+    connections: usize,
+    flood_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan<'a> {
+    pub(crate) scale: Scale,
+    /// The steps whose name holds this.
+    pub(crate) only: &'a str,
+    pub(crate) until: Option<Instant>,
+}
+
+/// Where a step is done.
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    bench: &'a Bench,
+    root: PathBuf,
+    wire: Wire,
+    session: String,
+    scale: Scale,
+}
+
+/// What one step came to.
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    took: Duration,
+    peak_bytes: u64,
+    slowest_ping: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    rows: Vec<Row>,
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn is_clean(&self) -> bool {
+        self.complaints.is_empty()
+    }
+
+    fn fault(&mut self, step: &str, why: &str) {
+        self.complaints.push(format!("{step}: {why}"));
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for row in &self.rows {
+            writeln!(
+                to,
+                "\n  {:42} {:6.1} s {:5} MB resident, slowest answer {:4} ms",
+                row.name,
+                row.took.as_secs_f64(),
+                row.peak_bytes >> 20,
+                row.slowest_ping.as_millis()
+            )?;
+        }
+        let peak = self.rows.iter().map(|row| row.peak_bytes).max().unwrap_or(0);
+        let slowest = self.rows.iter().map(|row| row.slowest_ping).max().unwrap_or_default();
+        write!(
+            to,
+            "{} steps: {} MB resident at most, slowest answer {} ms",
+            self.rows.len(),
+            peak >> 20,
+            slowest.as_millis()
+        )
+    }
+}
+
+/// All steps, each with a daemon of its own on the same home: what one held does not hide what the next holds.
+pub(crate) fn torture(bench: &Bench, plan: &Plan<'_>, progress: &mut dyn FnMut(&str)) -> Tally {
+    let mut tally = Tally::default();
+    for (name, step) in STEPS.iter().filter(|(name, _)| name.contains(plan.only)) {
+        if plan.until.is_some_and(|until| Instant::now() > until) {
+            tally.fault(name, "not done, the time was over");
+            continue;
+        }
+        progress(name);
+        match one_step(bench, plan.scale, name, *step, &mut tally) {
+            Ok(row) if row.peak_bytes >= RESIDENT_BYTES_MAX => {
+                tally.fault(name, &format!("{} MB resident", row.peak_bytes >> 20));
+                tally.rows.push(row);
+            }
+            Ok(row) => tally.rows.push(row),
+            Err(why) => tally.fault(name, &why),
+        }
+    }
+    let (code, out, err) = bench.aos(&["verify"]);
+    if code != 0 {
+        tally.fault("aos verify", &format!("exit {code}: {out}{err}"));
+    }
+    tally
+}
+
+fn one_step(
+    bench: &Bench,
+    scale: Scale,
+    name: &'static str,
+    step: fn(&mut Stage<'_>) -> Result<(), String>,
+    tally: &mut Tally,
+) -> Result<Row, String> {
+    let daemon = bench.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
+    let mut wire = Wire::connect(&bench.home).map_err(|why| why.to_string())?;
+    let root = bench.roots[0].clone();
+    let session = open(&mut wire, &root)?;
+    let mut stage = Stage { bench, root, wire, session, scale };
+    let begun = Instant::now();
+    let (outcome, pulse) = watched(&bench.home, &bench.roots[0], || step(&mut stage));
+    let (took, peak_bytes) = (begun.elapsed(), resident_bytes_peak(daemon.pid()));
+    if let Err(why) = outcome {
+        tally.fault(name, &why);
+    }
+    pulse.complaints.iter().for_each(|why| tally.fault(name, why));
+    let close = json!({ "session_id": stage.session, "signal": "kill" });
+    let _ = stage.wire.effect("host.session.signal", &close, "end");
+    daemon.kill();
+    Ok(Row { name, took, peak_bytes, slowest_ping: pulse.slowest })
+}
+
+fn open(wire: &mut Wire, root: &std::path::Path) -> Result<String, String> {
+    let params = json!({
+        "target": { "local": { "workdir": root } },
+        "policy": { "preset": "permissive" },
+        "capability": { "exec": { "max_output_bytes": 16 << 20 } },
+    });
+    let receipt = wire.effect("host.session.open", &params, "open").unwrap_or_default();
+    receipt["session_id"].as_str().map(str::to_owned).ok_or_else(|| format!("no session: {receipt}"))
+}
+
+pub(crate) const FULL: Scale = Scale::FULL;
+pub(crate) const SHORT: Scale = Scale::SHORT;
