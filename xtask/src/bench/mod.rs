@@ -2,7 +2,7 @@
 
 mod apply_patch;
 mod commands;
-mod daemon;
+pub(crate) mod daemon;
 mod in_process;
 mod mcp;
 pub(crate) mod mini_host;

@@ -32,6 +32,8 @@ pub(crate) enum Torture {
     Exec(commands::exec::Options),
     /// Walk random histories of all file mutations with rollback, redo and restore, and hold the tree against copies
     Undo(commands::undo::Options),
+    /// Run each parser over inputs that nobody thought of, and hold what comes out against its laws
+    Fuzz(commands::fuzz::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -39,6 +41,7 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Kill(options) => commands::kill::run(options),
         Torture::Exec(options) => commands::exec::run(options),
         Torture::Undo(options) => commands::undo::run(options),
+        Torture::Fuzz(options) => commands::fuzz::run(options),
     }
 }
 
