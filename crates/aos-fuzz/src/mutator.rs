@@ -3,7 +3,7 @@
 use crate::random::Random;
 
 /// Longer inputs only cost time: the parsers meet nothing new in them.
-const INPUT_BYTES_MAX: usize = 4_096;
+const INPUT_BYTES_MAX: usize = 2_048;
 const CHANGES_MAX: usize = 6;
 
 /// Bytes and numbers at which parsers stumble, whatever they parse.

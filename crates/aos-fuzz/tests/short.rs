@@ -4,7 +4,7 @@ use aos_fuzz::corpus::{self, hex};
 use aos_fuzz::{Plan, find, run, targets};
 
 /// By count, not by time: what is found here is found on every machine.
-const RUNS: u64 = 5_000;
+const RUNS: u64 = 3_000;
 const SEED: u64 = 1;
 
 fn short(name: &str) {
