@@ -43,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 new: "",
             },
         ],
-        caught_by: &[attack("PATH-05"), attack("PATH-28")],
+        caught_by: &[attack("PATH-04"), attack("PATH-05")],
     },
     Mutant {
         name: "prefix-without-slash",
@@ -314,7 +314,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             Edit {
                 file: "crates/aos-host/src/exec/init.rs",
                 old: "Some(Ask::Kill) | None if !self.alone => return,",
-                new: "Some(Ask::Kill) if !self.alone => {\n                        let _ = rustix::process::kill_process_group(self.command, Signal::KILL);\n                    }\n                    None if !self.alone => return,",
+                new: "Some(Ask::Kill) | None if !self.alone => {\n                        let _ = rustix::process::kill_process_group(self.command, Signal::KILL);\n                    }",
             },
         ],
         caught_by: &[attack("EXEC-02")],

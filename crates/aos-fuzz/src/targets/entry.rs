@@ -35,7 +35,7 @@ fn run(data: &[u8]) -> Shape {
         let entry: Entry<'_> = match serde_json::from_slice(line) {
             Ok(entry) => entry,
             Err(why) => {
-                shape = shape.with(why.classify() as u8);
+                shape = shape.mark(why.classify() as u8);
                 continue;
             }
         };
@@ -43,9 +43,9 @@ fn run(data: &[u8]) -> Shape {
         let again: Entry<'_> = serde_json::from_slice(&bytes)
             .unwrap_or_else(|why| panic!("{why}: written as {}", String::from_utf8_lossy(&bytes)));
         assert_eq!(written(&again), bytes, "an entry changes by being read");
-        shape = shape.with((entry.session_id.is_some(), entry.turn_id.is_some())).about(entry.blobs.len());
+        shape = shape.mark((entry.session_id.is_some(), entry.turn_id.is_some(), entry.blobs.len().min(3)));
         for fact in &entry.facts {
-            shape = shape.with(std::mem::discriminant(fact));
+            shape = shape.mark(std::mem::discriminant(fact));
         }
         let (effects, same) = (Effects::from(entry), Effects::from(again));
         assert_eq!(effects, same);

@@ -53,7 +53,7 @@ fn run(data: &[u8]) -> Shape {
     manifest.entries.values().take(8).fold(shape, |shape, kept| {
         let has =
             (kept.body_hash.is_some(), kept.mode.is_some(), kept.target.is_some(), kept.moved_to.is_some());
-        shape.with(kept.kind as u8).with(has).about(kept.xattrs.len())
+        shape.mark((kept.kind as u8, has, kept.xattrs.len().min(2)))
     })
 }
 

@@ -1,10 +1,11 @@
 //! Lines of the socket: each message is answered by one line of JSON under its own id, and a request that is taken in
 //! is recorded as what it is.
 
+use std::collections::BTreeMap;
+
 use aos_model::request::{Request, Unparsed};
 use aos_model::strict;
 use aos_wire::rpc::{self, EffectCall, Line, Message, Wrong};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Target;
@@ -60,15 +61,13 @@ fn told(message: Result<Message<'_>, Wrong>, shape: Shape) -> Shape {
     let message = match message {
         Ok(message) => message,
         Err(wrong) => {
-            let answer = one_line(&rpc::error(None, &wrong));
-            assert_eq!(answer["error"]["code"], wrong.code.number());
+            let answer = rpc::error(None, &wrong);
+            assert_eq!(one_line(&answer)["id"], "null");
             return shape.with(wrong.code.number()).message(&wrong.message);
         }
     };
     if let Some(id) = message.id {
-        let answer = one_line(&rpc::result(id, "{}"));
-        let given: Value = serde_json::from_str(id.get()).unwrap_or_default();
-        assert_eq!(answer["id"], given, "another id than was given");
+        assert_eq!(one_line(&rpc::result(id, "{}"))["id"], id.get(), "another id than was given");
     }
     let call: EffectCall<'_> = match strict::parse(message.params) {
         Ok(call) => call,
@@ -81,9 +80,12 @@ fn told(message: Result<Message<'_>, Wrong>, shape: Shape) -> Shape {
     }
 }
 
-fn one_line(answer: &str) -> Value {
+/// The parts of an answer, each as it stands there.
+fn one_line(answer: &str) -> BTreeMap<&str, &str> {
     assert!(!answer.contains('\n'), "an answer of two lines: {answer:?}");
-    serde_json::from_str(answer).unwrap_or_else(|why| panic!("{why}: {answer:?}"))
+    let parts: BTreeMap<&str, &RawValue> =
+        serde_json::from_str(answer).unwrap_or_else(|why| panic!("{why}: {answer:?}"));
+    parts.into_iter().map(|(name, part)| (name, part.get())).collect()
 }
 
 /// The record of a request is a request of the same record.
