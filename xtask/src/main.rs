@@ -5,6 +5,7 @@
 )]
 
 mod bench;
+mod mutants;
 mod setup;
 mod test;
 mod torture;
@@ -33,6 +34,8 @@ enum Command {
         #[command(flatten)]
         manner: bench::mini_host::Manner,
     },
+    /// Plant known bugs, one at a time, and see that the tests named for each turn red
+    Mutants(mutants::Options),
     /// Long runs of what the tests do shortly; each prints its seed and its counts
     #[command(subcommand)]
     Torture(torture::Torture),
@@ -45,6 +48,7 @@ fn main() -> anyhow::Result<()> {
         Command::MiniHost { socket, root, bank, manner } => {
             bench::mini_host::run(&socket, &root, &bank, manner)
         }
+        Command::Mutants(options) => mutants::run(&options),
         Command::Torture(torture) => torture::run(&torture),
     }
 }

@@ -134,6 +134,23 @@ impl Manifest {
         all.filter_map(|kept| kept.body_hash.as_deref())
     }
 
+    /// As it lies on the disk, with its checksum.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let summed = Manifest { checksum: self.sum(), ..self.clone() };
+        let mut bytes = serde_json::to_vec_pretty(&summed).expect("BUG: a manifest is plain data");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Undoes [`Manifest::to_bytes`]. The error says what is damaged.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Manifest, String> {
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
+        if manifest.checksum != manifest.sum() {
+            return Err("it does not match its checksum".into());
+        }
+        Ok(manifest)
+    }
+
     fn sum(&self) -> String {
         let bare = Manifest { checksum: String::new(), ..self.clone() };
         content_hash(&serde_json::to_vec(&bare).expect("BUG: a manifest is plain data"))
@@ -160,12 +177,9 @@ impl Manifests {
         let fail = |why| Fault::io(format!("cannot write the manifest of {}", manifest.snapshot_id), why);
         let session = disk::make_dir(&self.dir, &manifest.session_id)?;
         let dir = disk::make_dir(&session, &manifest.snapshot_id)?;
-        let summed = Manifest { checksum: manifest.sum(), ..manifest.clone() };
-        let mut bytes = serde_json::to_vec_pretty(&summed).expect("BUG: a manifest is plain data");
-        bytes.push(b'\n');
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&dir, "manifest.json.new", flags, disk::PRIVATE_FILE).map_err(fail)?;
-        disk::write_all(&file, &bytes).map_err(fail)?;
+        disk::write_all(&file, &manifest.to_bytes()).map_err(fail)?;
         if self.sync {
             rustix::fs::fsync(&file).map_err(fail)?;
         }
@@ -195,11 +209,7 @@ impl Manifests {
         })?;
         let damaged =
             |why: String| Fault::Refused(format!("the manifest of {snapshot_id} is damaged: {why}"));
-        let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|why| damaged(why.to_string()))?;
-        if manifest.checksum != manifest.sum() {
-            return Err(damaged("it does not match its checksum".into()));
-        }
-        Ok(Some(manifest))
+        Manifest::from_bytes(&bytes).map(Some).map_err(damaged)
     }
 
     pub fn drop_snapshot(&self, session_id: &str, snapshot_id: &str) -> Result<(), Fault> {

@@ -5,7 +5,7 @@ pub mod mcp;
 mod out;
 mod peer;
 mod questions;
-mod rpc;
+pub mod rpc;
 mod server;
 mod socket;
 pub mod tools;

@@ -28,18 +28,18 @@ impl ErrorCode {
 
 /// What is wrong with the envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wrong {
-    pub(crate) code: ErrorCode,
-    pub(crate) message: String,
+pub struct Wrong {
+    pub code: ErrorCode,
+    pub message: String,
 }
 
 impl Wrong {
-    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Wrong {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Wrong {
         Wrong { code, message: message.into() }
     }
 
     /// Params that do not fit their method; broken JSON inside them breaks the whole message.
-    pub(crate) fn params(invalid: Invalid) -> Wrong {
+    pub fn params(invalid: Invalid) -> Wrong {
         match invalid {
             Invalid::Syntax(why) => Wrong::new(ErrorCode::ParseError, why),
             Invalid::Shape(why) => Wrong::new(ErrorCode::InvalidParams, why),
@@ -49,21 +49,21 @@ impl Wrong {
 
 /// One message, its parts untouched.
 #[derive(Debug)]
-pub(crate) struct Message<'a> {
+pub struct Message<'a> {
     /// As it came; `None` is a notification, which gets no answer.
-    pub(crate) id: Option<&'a RawValue>,
-    pub(crate) method: Cow<'a, str>,
-    pub(crate) params: &'a str,
+    pub id: Option<&'a RawValue>,
+    pub method: Cow<'a, str>,
+    pub params: &'a str,
 }
 
 /// A line: one message or a batch of them, each good or wrong by itself.
 #[derive(Debug)]
-pub(crate) enum Line<'a> {
+pub enum Line<'a> {
     One(Result<Message<'a>, Wrong>),
     Batch(Vec<Result<Message<'a>, Wrong>>),
 }
 
-pub(crate) fn parse_line(line: &[u8]) -> Line<'_> {
+pub fn parse_line(line: &[u8]) -> Line<'_> {
     let broken = |why: String| Line::One(Err(Wrong::new(ErrorCode::ParseError, why)));
     let text = match std::str::from_utf8(line) {
         Ok(text) => text.trim_matches([' ', '\t', '\r', '\n']),
@@ -112,7 +112,7 @@ fn parse_message(text: &str) -> Result<Message<'_>, Wrong> {
 }
 
 /// An answer with a result that is JSON already.
-pub(crate) fn result(id: &RawValue, result: &str) -> String {
+pub fn result(id: &RawValue, result: &str) -> String {
     let mut out = String::with_capacity(result.len() + id.get().len() + 40);
     out.push_str("{\"jsonrpc\":\"2.0\",\"id\":");
     out.push_str(id.get());
@@ -122,7 +122,7 @@ pub(crate) fn result(id: &RawValue, result: &str) -> String {
     out
 }
 
-pub(crate) fn error(id: Option<&RawValue>, wrong: &Wrong) -> String {
+pub fn error(id: Option<&RawValue>, wrong: &Wrong) -> String {
     let message = serde_json::to_string(&wrong.message).expect("BUG: a string is JSON");
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{{\"code\":{},\"message\":{message}}}}}",
@@ -134,15 +134,15 @@ pub(crate) fn error(id: Option<&RawValue>, wrong: &Wrong) -> String {
 /// The params of `effect.call`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct EffectCall<'a> {
+pub struct EffectCall<'a> {
     #[serde(borrow)]
-    pub(crate) kind: Cow<'a, str>,
+    pub kind: Cow<'a, str>,
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(crate) params: Option<&'a RawValue>,
+    pub params: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(crate) tool_call_id: Option<Cow<'a, str>>,
+    pub tool_call_id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(crate) turn_id: Option<Cow<'a, str>>,
+    pub turn_id: Option<Cow<'a, str>>,
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 mod apply_patch;
 mod commands;
 mod committed;
-mod daemon;
+pub(crate) mod daemon;
 mod in_process;
 mod mcp;
 pub(crate) mod mini_host;

@@ -67,6 +67,8 @@ pub(crate) enum Torture {
     Memory(commands::memory::Options),
     /// Hold what policy says of random operations against what they do, by every door
     Policy(commands::policy::Options),
+    /// Run each parser over inputs that nobody thought of, and hold what comes out against its laws
+    Fuzz(commands::fuzz::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -81,6 +83,7 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Corrupt(options) => commands::corrupt::run(options),
         Torture::Memory(options) => commands::memory::run(options),
         Torture::Policy(options) => commands::policy::run(options),
+        Torture::Fuzz(options) => commands::fuzz::run(options),
     }
 }
 

@@ -28,6 +28,7 @@ pub fn cases() -> Vec<Case> {
         plain("RPC-02", deep_and_wide),
         plain("RPC-03", a_line_without_end),
         plain("OWN-RPC-FLOOD", a_flood_of_half_lines),
+        plain("OWN-RPC-BESIDE", a_command_holds_up_nobody),
         plain("RPC-04", slow_senders),
         plain("RPC-06", ids_and_batches),
         plain("RPC-07", text_that_is_none),
@@ -40,6 +41,28 @@ pub fn cases() -> Vec<Case> {
         plain("RPC-21", a_hostile_home),
     ]);
     cases
+}
+
+/// While a command runs, others are answered on the very connection that asked for it. It ends only after they were.
+fn a_command_holds_up_nobody() -> Outcome {
+    let world = World::new();
+    world.write("f", "x");
+    let session = world.open(json!({}));
+    let mut client = world.client();
+    let script = "while [ ! -e go ]; do sleep 0.05; done";
+    let command = json!({ "session_id": session, "argv": ["sh", "-c", script], "capture": "none", "timeout_ns": 20_000_000_000_u64 });
+    let read = json!({ "session_id": session, "path": "f" }).to_string();
+    client.send(format!("{}\n", call("\"command\"", "host.exec", &command.to_string())).as_bytes()).unwrap();
+    for (id, kind, params) in
+        [("list", "host.session.list", "{}"), ("read", "host.fs.read_file", read.as_str())]
+    {
+        let answer = ask(&mut client, call(&format!("\"{id}\""), kind, params));
+        check(answer["id"] == id && answer["result"]["status"] == "ok", || format!("{id}: {answer}"))?;
+    }
+    world.write("go", "");
+    let answer: Value = serde_json::from_str(&client.line().unwrap_or_default()).unwrap_or_default();
+    expect("the command", &answer["result"], &["ok"])?;
+    world.finish()
 }
 
 fn shown(path: &Path) -> String {

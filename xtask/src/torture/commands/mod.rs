@@ -3,6 +3,7 @@
 pub(super) mod corrupt;
 pub(super) mod crowd;
 pub(super) mod exec;
+pub(super) mod fuzz;
 pub(super) mod kill;
 pub(super) mod memory;
 pub(super) mod path;

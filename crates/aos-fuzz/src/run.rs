@@ -1,0 +1,95 @@
+//! Running a target over many inputs: those of the corpus first, then mutated ones, new shapes kept to go on from.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use crate::mutator::Mutator;
+use crate::random::Random;
+use crate::targets::Target;
+
+/// Inputs that are kept to be mutated further; later ones take the place of earlier ones.
+const KEPT_MAX: usize = 4_096;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    pub seed: u64,
+    pub runs: u64,
+    /// Stop then, however much is done.
+    pub until: Option<Instant>,
+}
+
+/// What a run without a crash came to.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub runs: u64,
+    /// How many different shapes there were.
+    pub shapes: usize,
+    /// By the processor's time.
+    pub slowest: Duration,
+    pub slowest_input: Vec<u8>,
+}
+
+/// An input for which a law did not hold.
+#[derive(Debug)]
+pub struct Crash {
+    pub run: u64,
+    pub input: Vec<u8>,
+    pub message: String,
+}
+
+/// Runs a target. Before each input `note` hears its number and its bytes: who watches from outside knows then what
+/// took the process down.
+pub fn run(
+    target: &Target,
+    corpus: &[Vec<u8>],
+    plan: Plan,
+    note: &mut dyn FnMut(u64, &[u8]),
+) -> Result<Report, Crash> {
+    let mut kept: Vec<Vec<u8>> = corpus.to_vec();
+    if kept.is_empty() {
+        kept.push(Vec::new());
+    }
+    let mut mutator = Mutator { random: Random::new(plan.seed), dictionary: target.dictionary };
+    let (mut seen, mut report) = (HashSet::new(), Report::default());
+    while report.runs < plan.runs {
+        // Asking the clock each time would cost more than many an input.
+        if report.runs.is_multiple_of(1_024) && plan.until.is_some_and(|until| Instant::now() >= until) {
+            break;
+        }
+        let input = match corpus.get(report.runs as usize) {
+            Some(input) => input.clone(),
+            None => mutator.mutate(&kept),
+        };
+        note(report.runs, &input);
+        let begun = own_time();
+        let shape = catch_unwind(AssertUnwindSafe(|| (target.run)(&input).number()))
+            .map_err(|panic| Crash { run: report.runs, input: input.clone(), message: message(&*panic) })?;
+        let took = own_time().saturating_sub(begun);
+        report.runs += 1;
+        if took > report.slowest {
+            (report.slowest, report.slowest_input) = (took, input.clone());
+        }
+        if seen.insert(shape) {
+            if kept.len() < KEPT_MAX {
+                kept.push(input);
+            } else {
+                let place = corpus.len() + mutator.random.below(KEPT_MAX - corpus.len());
+                kept[place] = input;
+            }
+        }
+    }
+    report.shapes = seen.len();
+    Ok(report)
+}
+
+/// What this thread has computed for so far: a busy machine does not make an input slow.
+fn own_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
+}

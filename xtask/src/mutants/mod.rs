@@ -1,0 +1,207 @@
+//! `cargo xtask mutants`: plants known bugs, one at a time, and sees that the tests named for each turn red.
+//!
+//! A suite that stays green over a planted bug has no teeth there. The bugs stand in `list`; this says what came of
+//! each, and `scratch` is the copy of the repository in which they are planted.
+
+mod list;
+mod scratch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use anyhow::{bail, ensure};
+use clap::Args;
+
+use list::MUTANTS;
+use scratch::{Scratch, Seen};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The planted bugs to try; left out: all
+    names: Vec<String>,
+    /// Say what there is and plant nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// One planted bug.
+#[derive(Debug)]
+struct Mutant {
+    name: &'static str,
+    /// Which promise of the security rules it breaks, and how.
+    promise: u8,
+    breaks: &'static str,
+    edits: &'static [Edit],
+    /// Each of these must turn red.
+    caught_by: &'static [Test],
+}
+
+/// A text that stands in a file exactly once, and what is planted in its place.
+#[derive(Debug)]
+struct Edit {
+    file: &'static str,
+    old: &'static str,
+    new: &'static str,
+}
+
+/// One test by its whole name.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Test {
+    program: &'static str,
+    name: &'static str,
+}
+
+/// What came of a planted bug.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    Caught,
+    NotCaught(String),
+    /// Its text is not there exactly once any more.
+    DoesNotApply(String),
+    /// Its tests prove nothing here.
+    NoTeeth(String),
+    DoesNotBuild,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let mut chosen = choose(&options.names)?;
+    if options.list {
+        chosen.iter().for_each(|mutant| println!("{mutant}"));
+        return Ok(());
+    }
+    // Neighbours share what has to be built.
+    chosen.sort_by_key(|mutant| mutant.edits[0].file);
+    let scratch = Scratch::prepare()?;
+    let begun = Instant::now();
+    let blunt = without_any(&scratch, &chosen)?;
+    let mut caught = 0;
+    for mutant in &chosen {
+        let begun = Instant::now();
+        let verdict = match mutant.caught_by.iter().find_map(|test| blunt.get(test)) {
+            Some(why) => Verdict::NoTeeth(why.clone()),
+            None => plant(&scratch, mutant)?,
+        };
+        println!("{:>12}  {mutant} ({:.0} s)", verdict.told(), begun.elapsed().as_secs_f64());
+        match verdict {
+            Verdict::Caught => caught += 1,
+            Verdict::NotCaught(why) | Verdict::DoesNotApply(why) | Verdict::NoTeeth(why) => {
+                println!("              {why}")
+            }
+            Verdict::DoesNotBuild => {}
+        }
+    }
+    let (all, seconds) = (chosen.len(), begun.elapsed().as_secs_f64());
+    println!("mutants: {caught} of {all} planted bugs caught at {} ({seconds:.0} s)", scratch.commit);
+    ensure!(caught == all, "a planted bug was not caught: the tests have a hole there");
+    Ok(())
+}
+
+fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Mutant>> {
+    if let Some(unknown) = names.iter().find(|name| !MUTANTS.iter().any(|mutant| mutant.name == **name)) {
+        bail!("there is no planted bug `{unknown}`; `cargo xtask mutants --list` names them");
+    }
+    let is_chosen = |mutant: &&Mutant| names.is_empty() || names.iter().any(|name| name == mutant.name);
+    Ok(MUTANTS.iter().filter(is_chosen).collect())
+}
+
+/// A test that is red anyway proves nothing, and neither does one that is not run. Returns those, and why.
+fn without_any(
+    scratch: &Scratch,
+    chosen: &[&'static Mutant],
+) -> anyhow::Result<BTreeMap<&'static Test, String>> {
+    let tests: BTreeSet<&Test> = chosen.iter().flat_map(|mutant| mutant.caught_by).collect();
+    let mut blunt = BTreeMap::new();
+    for test in &tests {
+        let why = match scratch.run(test)? {
+            Seen::Green => continue,
+            Seen::Red => format!("{} is red without any planted bug", test.name),
+            Seen::NotRun => {
+                format!("{} was not run: there is none of that name, or it is skipped here", test.name)
+            }
+            Seen::NotBuilt => bail!("the tests do not build without any planted bug"),
+        };
+        blunt.insert(*test, why);
+    }
+    println!("without any planted bug: {} of {} tests green", tests.len() - blunt.len(), tests.len());
+    Ok(blunt)
+}
+
+fn plant(scratch: &Scratch, mutant: &Mutant) -> anyhow::Result<Verdict> {
+    let _planted = match scratch.plant(mutant.edits)? {
+        Ok(planted) => planted,
+        Err(why) => return Ok(Verdict::DoesNotApply(why)),
+    };
+    for test in mutant.caught_by {
+        match scratch.run(test)? {
+            Seen::Red => {}
+            Seen::Green | Seen::NotRun => {
+                return Ok(Verdict::NotCaught(format!("{} stayed green", test.name)));
+            }
+            Seen::NotBuilt => return Ok(Verdict::DoesNotBuild),
+        }
+    }
+    Ok(Verdict::Caught)
+}
+
+impl Verdict {
+    fn told(&self) -> &'static str {
+        match self {
+            Verdict::Caught => "caught",
+            Verdict::NotCaught(_) => "NOT CAUGHT",
+            Verdict::DoesNotApply(_) => "DOES NOT FIT",
+            Verdict::NoTeeth(_) => "NO TEETH",
+            Verdict::DoesNotBuild => "NOT BUILT",
+        }
+    }
+}
+
+impl std::fmt::Display for Mutant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tests: Vec<&str> = self.caught_by.iter().map(|test| test.name).collect();
+        write!(f, "{} (promise {}): {}; {}", self.name, self.promise, self.breaks, tests.join(", "))
+    }
+}
+
+impl Edit {
+    /// The file's text with the bug in it, or why it cannot be planted.
+    fn apply(&self, text: &str) -> Result<String, String> {
+        match text.matches(self.old).count() {
+            1 => Ok(text.replacen(self.old, self.new, 1)),
+            found => {
+                Err(format!("{}: the text to replace stands there {found} times:\n{}", self.file, self.old))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn repository() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    }
+
+    #[test]
+    fn every_planted_bug_still_applies() {
+        for mutant in MUTANTS {
+            for edit in mutant.edits {
+                let text = std::fs::read_to_string(repository().join(edit.file))
+                    .unwrap_or_else(|why| panic!("{}: {}: {why}", mutant.name, edit.file));
+                let planted = edit.apply(&text).unwrap_or_else(|why| panic!("{}: {why}", mutant.name));
+                assert_ne!(planted, text, "{} changes nothing", mutant.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_promise_has_a_planted_bug_and_every_bug_a_test() {
+        let names: BTreeSet<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
+        assert_eq!(names.len(), MUTANTS.len(), "two planted bugs of one name");
+        assert!(MUTANTS.iter().all(|mutant| !mutant.edits.is_empty() && !mutant.caught_by.is_empty()));
+        let broken: BTreeSet<u8> = MUTANTS.iter().map(|mutant| mutant.promise).collect();
+        assert_eq!(broken, (1..=12).collect());
+    }
+}
