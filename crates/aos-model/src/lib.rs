@@ -3,6 +3,7 @@
 //!
 //! Nothing here looks at a disk, a clock or a process: what the outside world has to say comes in as an argument.
 
+pub mod acl;
 pub mod capability;
 pub mod edit;
 pub mod entry;

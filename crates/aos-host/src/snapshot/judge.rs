@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use aos_model::acl;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Conflict, Refusal};
 use aos_model::state::{Attributes, Image, PathRecord};
@@ -253,7 +254,7 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
     let fail = |why| place.fault("look at", why);
     let same_mode = kept.mode.is_none_or(|mode| mode == now.mode);
     Ok(match (kept.kind, now.kind) {
-        (KeptKind::Dir, Kind::Dir) => same_mode && wears(place, Kind::Dir, &kept.xattrs)?,
+        (KeptKind::Dir, Kind::Dir) => same_mode && wears(place, now, &kept.xattrs)?,
         (KeptKind::Symlink, Kind::Symlink) => {
             let target =
                 rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
@@ -264,7 +265,7 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
                 return Ok(false);
             }
             let hash = hash_at(place, Kind::File)?;
-            hash.is_some() && hash == kept.body_hash && wears(place, Kind::File, &kept.xattrs)?
+            hash.is_some() && hash == kept.body_hash && wears(place, now, &kept.xattrs)?
         }
         _ => false,
     })
@@ -274,12 +275,12 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
 fn looks(found: &Found, now: Option<Meta>, look: Option<&Look>) -> Result<bool, Refusal> {
     let (Found::Here(place), Some(now), Some(look)) = (found, now, look) else { return Ok(true) };
     let worn = look.xattrs.as_ref();
-    Ok(now.mode == look.mode && worn.map_or(Ok(true), |worn| wears(place, Kind::Dir, worn))?)
+    Ok(now.mode == look.mode && worn.map_or(Ok(true), |worn| wears(place, &now, worn))?)
 }
 
-/// Whether a file or a folder has exactly these attributes.
-fn wears(place: &Place, kind: Kind, kept: &Attributes) -> Result<bool, Refusal> {
-    Ok(worn(place, kind)? == *kept)
+/// Whether a file or a folder has exactly these attributes, as they look under its mode.
+fn wears(place: &Place, now: &Meta, kept: &Attributes) -> Result<bool, Refusal> {
+    Ok(worn(place, now.kind)? == acl::under_mode(kept, now.mode))
 }
 
 pub(super) fn worn(place: &Place, kind: Kind) -> Result<Attributes, Refusal> {

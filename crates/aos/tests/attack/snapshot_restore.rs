@@ -3,7 +3,7 @@
 mod bounds;
 mod damage;
 mod judged;
-mod kept;
+pub mod kept;
 mod killed;
 mod listed;
 mod turns;

@@ -34,7 +34,7 @@ fn set(path: &Path, name: &str, value: &[u8]) -> bool {
 }
 
 /// One stranger may read, beside the owner.
-fn acl() -> Vec<u8> {
+pub(crate) fn acl() -> Vec<u8> {
     let entry = |tag: u16, perm: u16, id: u32| {
         [tag.to_le_bytes().as_slice(), &perm.to_le_bytes(), &id.to_le_bytes()].concat()
     };
