@@ -302,6 +302,7 @@ pub fn emptied() -> Outcome {
 /// A log whose header had its place on the disk but never got there: the power went before anything was committed to it.
 pub fn begun_log() -> Outcome {
     let mut recorded = Recorded::checkpointed()?;
+    std::fs::write(recorded.whole.join("state/journal.db-wal"), "").map_err(|why| why.to_string())?;
     recorded.damaged("journal.db-wal", |bytes| *bytes = vec![0; 32])?;
     let received = recorded.receive()?;
     check(received.started.is_ok() && received.verify.0 == 0, || {
