@@ -10,9 +10,9 @@ mod watched;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::kill::{Bench, Daemon};
 use super::load::{Random, Wire};

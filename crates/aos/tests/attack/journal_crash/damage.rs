@@ -1,5 +1,6 @@
 //! JRNL-02, JRNL-03: a journal that was cut off or in which a bit has turned.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use aos_model::receipt::Durability;
@@ -290,6 +291,10 @@ pub fn emptied() -> Outcome {
 /// A log whose header had its place on the disk but never got there: the power went before anything was committed to it.
 pub fn begun_log() -> Outcome {
     let mut recorded = Recorded::checkpointed()?;
+    let log = recorded.whole.join("state/journal.db-wal");
+    let private = std::fs::Permissions::from_mode(0o600);
+    let made = std::fs::write(&log, "").and_then(|()| std::fs::set_permissions(&log, private));
+    made.map_err(|why| why.to_string())?;
     recorded.damaged("journal.db-wal", |bytes| *bytes = vec![0; 32])?;
     let received = recorded.receive()?;
     check(received.started.is_ok() && received.verify.0 == 0, || {
