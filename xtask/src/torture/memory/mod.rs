@@ -25,6 +25,8 @@ pub(crate) struct Scale {
     sessions: usize,
     connections: usize,
     flood_ns: u64,
+    /// Searches run to their deadline.
+    is_patient: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
