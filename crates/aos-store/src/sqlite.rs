@@ -353,7 +353,7 @@ const MADE: &str = "journal.made";
 /// Looked at before SQLite is: it throws away the log of an empty journal, and all that is left with it.
 pub(crate) fn check_not_lost(journal: &Path) -> Result<(), Fault> {
     let is_empty = rustix::fs::stat(journal).map_or(true, |stat| stat.st_size == 0);
-    if is_empty && rustix::fs::lstat(&journal.with_file_name(MADE)).is_ok() {
+    if is_empty && rustix::fs::lstat(journal.with_file_name(MADE)).is_ok() {
         return Err(Fault::Refused(format!(
             "the journal is lost: {} is missing or empty in a home that was used; restore it from a copy, or choose another AOS_HOME",
             journal.display()

@@ -29,12 +29,12 @@ pub(crate) fn write(bench: &Bench, ended: Ended) -> Result<Files, String> {
     let root = &bench.roots[0];
     live(bench, Ended::Stopped, |wire| {
         local(wire, root)?;
-        in_the_record(wire, json!({ "vfs": {} }))?;
-        in_the_record(wire, json!({ "staged": { "workdir": root } }))
+        in_the_record(wire, &json!({ "vfs": {} }))?;
+        in_the_record(wire, &json!({ "staged": { "workdir": root } }))
     })?;
     live(bench, ended, |wire| match ended {
         Ended::Stopped => Ok(()),
-        Ended::Killed => in_the_record(wire, json!({ "vfs": {} })),
+        Ended::Killed => in_the_record(wire, &json!({ "vfs": {} })),
     })?;
     files(&bench.home).map_err(|why| format!("cannot read the home: {why}"))
 }
@@ -65,7 +65,8 @@ fn local(wire: &mut Wire, root: &Path) -> Result<(), String> {
     let patch =
         "*** Begin Patch\n*** Add File: p\n+patched\n*** Update File: a\n@@\n-old\n+new\n*** End Patch\n";
     // So low that a few words are a blob.
-    let session = open(wire, json!({ "local": { "workdir": root } }), json!({ "max_inline_bytes": 64 }))?;
+    let target = json!({ "local": { "workdir": root } });
+    let session = wire.open_with(&json!({ "target": target, "capability": { "max_inline_bytes": 64 } }))?;
     let mut must = |kind: &str, mut params: Value, tool_call: &str| {
         params["session_id"] = json!(session);
         let receipt = wire.effect(kind, &params, tool_call).ok_or("the daemon hung up")?;
@@ -84,13 +85,13 @@ fn local(wire: &mut Wire, root: &Path) -> Result<(), String> {
     must("host.fs.remove", json!({ "path": "d", "recursive": true }), "t10")?;
     must("host.fs.rollback", json!({}), "t11")?;
     must("host.fs.write_file", json!({ "path": "e", "content": content("e\n".into()) }), "t12")?;
-    let closed = open(wire, json!({ "local": { "workdir": root } }), json!({}))?;
+    let closed = wire.open(root)?;
     let close = json!({ "session_id": closed, "signal": "kill" });
     wire.effect("host.session.signal", &close, "t13").map(drop).ok_or_else(|| "the daemon hung up".into())
 }
 
-fn in_the_record(wire: &mut Wire, target: Value) -> Result<(), String> {
-    let session = open(wire, target, json!({}))?;
+fn in_the_record(wire: &mut Wire, target: &Value) -> Result<(), String> {
+    let session = wire.open_with(&json!({ "target": target }))?;
     for (path, text) in [("v", "one"), ("w/x", "two"), ("v", "three")] {
         let content = json!({ "inline_text": { "text": text } });
         let params =
@@ -101,12 +102,6 @@ fn in_the_record(wire: &mut Wire, target: Value) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn open(wire: &mut Wire, target: Value, capability: Value) -> Result<String, String> {
-    let params = json!({ "target": target, "capability": capability });
-    let receipt = wire.effect("host.session.open", &params, "open").unwrap_or_default();
-    receipt["session_id"].as_str().map(str::to_owned).ok_or_else(|| format!("no session: {receipt}"))
 }
 
 /// Waits until no pre-image stands in the bank any more: beside the work they become blobs and manifests.

@@ -130,9 +130,7 @@ fn open(wire: &mut Wire, root: &Path) -> Result<String, String> {
         // The words of the zoo are not what is tried here.
         "policy": { "preset": "permissive" },
     });
-    let receipt = wire.effect("host.session.open", &params, "zoo").unwrap_or_default();
-    let id = receipt["session_id"].as_str().ok_or_else(|| format!("no session: {receipt}"))?;
-    Ok(id.to_owned())
+    wire.open_with(&params)
 }
 
 /// Visits the zoo with one daemon until the plan is done. `progress` sees how many are.

@@ -117,8 +117,11 @@ impl Wire {
 
     /// Opens a session on `root`.
     pub(crate) fn open(&mut self, root: &Path) -> Result<String, String> {
-        let params = json!({ "target": { "local": { "workdir": root } } });
-        let receipt = self.effect("host.session.open", &params, "open").unwrap_or_default();
+        self.open_with(&json!({ "target": { "local": { "workdir": root } } }))
+    }
+
+    pub(crate) fn open_with(&mut self, params: &Value) -> Result<String, String> {
+        let receipt = self.effect("host.session.open", params, "open").unwrap_or_default();
         let id = receipt["session_id"].as_str().ok_or_else(|| format!("no session: {receipt}"))?;
         Ok(id.to_owned())
     }

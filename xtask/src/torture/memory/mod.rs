@@ -10,7 +10,7 @@ use serde_json::json;
 use super::kill::Bench;
 use super::load::Wire;
 use super::watch::{RESIDENT_BYTES_MAX, resident_bytes_peak, watched};
-use steps::STEPS;
+use steps::{Outcome, STEPS};
 
 /// How much is too much.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +25,8 @@ pub(crate) struct Scale {
     sessions: usize,
     connections: usize,
     flood_ns: u64,
+    /// Searches run to their deadline.
+    is_patient: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -123,7 +125,7 @@ fn one_step(
     bench: &Bench,
     scale: Scale,
     name: &'static str,
-    step: fn(&mut Stage<'_>) -> Result<(), String>,
+    step: fn(&mut Stage<'_>) -> Outcome,
     tally: &mut Tally,
 ) -> Result<Row, String> {
     let daemon = bench.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
@@ -135,7 +137,7 @@ fn one_step(
     let (outcome, pulse) = watched(&bench.home, &bench.roots[0], || step(&mut stage));
     let (took, peak_bytes) = (begun.elapsed(), resident_bytes_peak(daemon.pid()));
     if let Err(why) = outcome {
-        tally.fault(name, &why);
+        tally.fault(name, &why.to_string());
     }
     pulse.complaints.iter().for_each(|why| tally.fault(name, why));
     let close = json!({ "session_id": stage.session, "signal": "kill" });
@@ -150,8 +152,7 @@ fn open(wire: &mut Wire, root: &std::path::Path) -> Result<String, String> {
         "policy": { "preset": "permissive" },
         "capability": { "exec": { "max_output_bytes": 16 << 20 } },
     });
-    let receipt = wire.effect("host.session.open", &params, "open").unwrap_or_default();
-    receipt["session_id"].as_str().map(str::to_owned).ok_or_else(|| format!("no session: {receipt}"))
+    wire.open_with(&params)
 }
 
 pub(crate) const FULL: Scale = Scale::FULL;

@@ -251,8 +251,7 @@ fn open(wire: &mut Wire, root: &Path, follow: &str) -> Result<String, String> {
         // Pre-images of a hundred thousand writes would only fill the disk.
         "snapshot_bytes_max": 1 << 20,
     });
-    let receipt = wire.effect("host.session.open", &params, "open").unwrap_or_default();
-    receipt["session_id"].as_str().map(str::to_owned).ok_or_else(|| format!("no session: {receipt}"))
+    wire.open_with(&params)
 }
 
 fn names_in(folder: &Path) -> BTreeMap<std::ffi::OsString, bool> {

@@ -144,7 +144,7 @@ impl Act {
     }
 
     fn several(kind: &'static str, params: Value, op: &'static str, paths: [String; 2]) -> Act {
-        Act { kind, params, op, paths: paths.to_vec(), tool: None }
+        Act { kind, params, op, paths: paths.into(), tool: None }
     }
 }
 

@@ -374,6 +374,10 @@ impl<'a> Trial<'a> {
             let is_read = act.kind == "host.fs.grep" && self.root.join(path).is_file();
             return if is_read { vec![("read", path.to_owned())] } else { Vec::new() };
         }
+        // A move onto itself moves nothing.
+        if act.paths.len() == 2 && act.paths[0] == act.paths[1] {
+            return Vec::new();
+        }
         let first = self.root.join(&act.paths[0]);
         on_disk(&first).into_keys().map(|name| (act.op, format!("{path}/{name}"))).collect()
     }
