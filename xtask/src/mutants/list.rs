@@ -387,7 +387,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             old: "if manifest.checksum != manifest.sum() {",
             new: "if manifest.checksum.len() != manifest.sum().len() {",
         }],
-        caught_by: &[attack("OWN-UNDO-DAMAGE")],
+        caught_by: &[attack("OWN-UNDO-MANIFEST-EDITED")],
     },
     Mutant {
         name: "terminal-unescaped",
