@@ -1,10 +1,10 @@
 //! The planted bugs, in the order of the promises that they break. A text that no longer fits is a red test.
 
-use super::{Edit, Mutant, Test};
+use super::{Edit, Mutant, Program, Test};
 
 /// A case of the attack suite.
 const fn attack(name: &'static str) -> Test {
-    Test { program: "attack", name }
+    Test { program: Program::Attack, name }
 }
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -43,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 new: "",
             },
         ],
-        caught_by: &[attack("PATH-04"), attack("PATH-05")],
+        caught_by: &[attack("PATH-05")],
     },
     Mutant {
         name: "prefix-without-slash",
@@ -298,7 +298,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             old: "turn_id: ids.turn.clone(), blobs, facts };",
             new: "turn_id: None, blobs, facts };",
         }],
-        caught_by: &[attack("RPLY-01")],
+        caught_by: &[attack("OWN-REPLAY-LIVE")],
     },
     // 8: no hung command
     Mutant {
@@ -353,7 +353,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             old: "Some((cut, _)) => format!(\"`{}…`\", &line[..cut]),",
             new: "Some(_) => format!(\"`{}…`\", &line[..CHARS_MAX]),",
         }],
-        caught_by: &[Test { program: "short", name: "patch" }],
+        caught_by: &[Test { program: Program::Fuzz, name: "patch" }],
     },
     // 12: corruption is seen
     Mutant {
@@ -387,7 +387,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             old: "if manifest.checksum != manifest.sum() {",
             new: "if manifest.checksum.len() != manifest.sum().len() {",
         }],
-        caught_by: &[attack("OWN-UNDO-DAMAGE")],
+        caught_by: &[attack("OWN-UNDO-MANIFEST-EDITED")],
     },
     Mutant {
         name: "terminal-unescaped",

@@ -47,8 +47,17 @@ struct Edit {
 /// One test by its whole name.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Test {
-    program: &'static str,
+    program: Program,
     name: &'static str,
+}
+
+/// The programs of tests that bugs are planted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Program {
+    /// Drives the product from outside. It is built once, without any bug: only what it drives has one.
+    Attack,
+    /// Has the parsers in it.
+    Fuzz,
 }
 
 /// What came of a planted bug.
@@ -85,7 +94,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         match verdict {
             Verdict::Caught => caught += 1,
             Verdict::NotCaught(why) | Verdict::DoesNotApply(why) | Verdict::NoTeeth(why) => {
-                println!("              {why}")
+                println!("              {why}");
             }
             Verdict::DoesNotBuild => {}
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use super::{Edit, Test};
+use super::{Edit, Program, Test};
 use crate::bench::daemon::target_dir;
 
 /// A test that takes longer has hung, which is as good as red.
@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub(super) struct Scratch {
     tree: PathBuf,
     build: PathBuf,
+    /// The attack suite's program.
+    attack: PathBuf,
     /// What is tested.
     pub(super) commit: String,
 }
@@ -42,9 +44,10 @@ impl Scratch {
         // What a planted bug leaves running comes to us, and is ended by us.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let target = target_dir()?;
-        let scratch = Scratch {
+        let mut scratch = Scratch {
             tree: target.join("mutants/tree"),
             build: target.join("mutants/build"),
+            attack: PathBuf::new(),
             commit: git(Path::new("."), &["rev-parse", "--short", "HEAD"])?,
         };
         if !git(Path::new("."), &["status", "--porcelain"])?.is_empty() {
@@ -60,6 +63,7 @@ impl Scratch {
                 &["worktree", "add", "--quiet", "--force", "--detach", &tree, &scratch.commit],
             )?;
         }
+        scratch.attack = scratch.build_attack()?;
         Ok(scratch)
     }
 
@@ -78,14 +82,21 @@ impl Scratch {
     }
 
     pub(super) fn run(&self, test: &Test) -> anyhow::Result<Seen> {
-        let built = self.cargo(test).arg("--no-run").output().context("cannot run cargo")?;
+        let mut building = match test.program {
+            Program::Attack => self.cargo(&["build", "--bin", "aos", "--bin", "aosd"]),
+            Program::Fuzz => self.cargo(&["test", "--test", "short", "--no-run"]),
+        };
+        let built = building.output().context("cannot run cargo")?;
         if !built.status.success() {
             println!("{}", String::from_utf8_lossy(&built.stderr));
             return Ok(Seen::NotBuilt);
         }
-        let mut running = self.cargo(test);
-        running.args(["--", "--exact", test.name]).stdout(Stdio::piped()).stderr(Stdio::null());
-        let child = running.process_group(0).spawn().context("cannot run cargo")?;
+        let mut running = match test.program {
+            Program::Attack => Command::new(&self.attack),
+            Program::Fuzz => self.cargo(&["test", "--test", "short", "--"]),
+        };
+        running.args(["--exact", test.name]).stdout(Stdio::piped()).stderr(Stdio::null());
+        let child = running.process_group(0).spawn().context("cannot run the test")?;
         let ended = wait(child);
         end_descendants();
         Ok(match ended? {
@@ -96,18 +107,22 @@ impl Scratch {
         })
     }
 
-    fn cargo(&self, test: &Test) -> Command {
+    /// Builds the attack suite; the path of its program.
+    fn build_attack(&self) -> anyhow::Result<PathBuf> {
+        let arguments = ["test", "--test", "attack", "--no-run", "--message-format", "json"];
+        let built = self.cargo(&arguments).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+        let told = String::from_utf8_lossy(&built.stdout);
+        let messages = told.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let mut programs = messages.filter(|message| message["target"]["name"] == "attack");
+        let program = programs.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+        program.context("the attack suite does not build without any planted bug")
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
         let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-        // Of the whole workspace, whichever package the program belongs to: the dependencies are then built once.
-        cargo.current_dir(&self.tree).args([
-            "test",
-            "--quiet",
-            "--locked",
-            "--workspace",
-            "--test",
-            test.program,
-        ]);
-        cargo.env("CARGO_TARGET_DIR", &self.build);
+        cargo.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.build).arg(arguments[0]);
+        // Of the whole workspace, whichever package it is about: the dependencies are then built once.
+        cargo.args(["--quiet", "--locked", "--workspace"]).args(&arguments[1..]);
         cargo
     }
 }

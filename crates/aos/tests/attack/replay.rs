@@ -19,6 +19,7 @@ pub fn cases() -> Vec<Case> {
     let case = |id, run| Case { id, needs: &[], run };
     vec![
         case("RPLY-01", match_and_teeth as fn() -> Outcome),
+        case("OWN-REPLAY-LIVE", the_daemons_own_sum),
         case("RPLY-02", elsewhere::other_surroundings),
         case("OWN-READ-ONLY-COPY", elsewhere::read_only_copies),
         Case { id: "RPLY-03", needs: &[Need::Strace], run: elsewhere::watched },
@@ -118,6 +119,36 @@ fn match_and_teeth() -> Outcome {
     recorded.matches("after a kill")?;
     differs_when_it_should(&recorded)?;
     recorded.world.finish()
+}
+
+/// The daemon adds each entry up as it writes it, and lays its sum down every two thousand entries. That sum, made
+/// from what it holds in memory, is what the entries add up to when they are read.
+fn the_daemons_own_sum() -> Outcome {
+    const ENTRIES: usize = 2_200;
+    let world = World::new();
+    let session = world.open(json!({}));
+    let mut client = world.client();
+    for n in 0..ENTRIES {
+        let path = format!("f{}", n % 7);
+        let (kind, params) = match n % 20 {
+            0 => {
+                ("host.fs.write_file", json!({ "path": path, "content": crate::world::text(n.to_string()) }))
+            }
+            7 => ("host.fs.rollback", json!({})),
+            11 if n % 40 == 11 => ("host.fs.redo", json!({})),
+            _ => ("host.fs.exists", json!({ "path": path })),
+        };
+        let mut params = params;
+        params["session_id"] = json!(session);
+        let turn = format!("turn-{}", n / 60);
+        let call =
+            json!({ "kind": kind, "params": params, "tool_call_id": format!("call-{n}"), "turn_id": turn });
+        let receipt = &client.rpc("effect.call", call)["result"];
+        expect(kind, receipt, &["ok", "nothing_to_roll_back", "nothing_to_redo"])?;
+    }
+    let (code, out, err) = world.aos(&["replay", "--verify"]);
+    check((code, out.as_str()) == (0, "MATCH\n"), || format!("{code}: {out}{err}"))?;
+    world.finish()
 }
 
 /// One digit of the live state turned: the fold says something else, and replay says so.

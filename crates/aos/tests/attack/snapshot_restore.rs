@@ -55,6 +55,7 @@ pub fn cases() -> Vec<Case> {
         case("OWN-UNDO-DROP", bounds::dropped),
         case("OWN-UNDO-GC", bounds::shared_and_young_bodies),
         case("OWN-UNDO-DAMAGE", damage::manifests_and_bodies),
+        case("OWN-UNDO-MANIFEST-EDITED", damage::well_formed_and_wrong),
         case("OWN-UNDO-VERIFY", damage::verify_sees_it),
         case("OWN-UNDO-POLICY", judged::policy_and_capability),
         case("OWN-UNDO-LINK-SWAP", judged::links_in_the_way),

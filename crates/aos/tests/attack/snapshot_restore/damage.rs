@@ -129,6 +129,43 @@ pub fn manifests_and_bodies() -> Outcome {
     stage.finish()
 }
 
+/// A manifest that can be read and says something else than was written: another mode, another file's body, another
+/// name, another kind. It is not believed.
+pub fn well_formed_and_wrong() -> Outcome {
+    let mut stage = Stage::new();
+    let receipt = three_files(&mut stage)?;
+    let folder = stage.store().join(receipt["snapshot_id"].as_str().unwrap_or_default());
+    let path = folder.join("manifest.json");
+    wait_for("the manifest", || path.exists())?;
+    let whole = std::fs::read(&path).unwrap();
+    let before = stage.tree();
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change); 4] = [
+        ("mode", |manifest| manifest["entries"]["a"]["mode"] = json!(0o777)),
+        ("body", |manifest| {
+            manifest["entries"]["a"]["body_hash"] = manifest["entries"]["b"]["body_hash"].clone()
+        }),
+        ("name", |manifest| manifest["entries"]["d"] = manifest["entries"]["a"].take()),
+        ("kind", |manifest| manifest["entries"]["a"] = json!({ "kind": "absent" })),
+    ];
+    for (what, change) in changes {
+        let mut manifest: Value = serde_json::from_slice(&whole).map_err(|why| why.to_string())?;
+        change(&mut manifest);
+        if let Some(entries) = manifest["entries"].as_object_mut() {
+            entries.retain(|_, kept| !kept.is_null());
+        }
+        std::fs::write(&path, manifest.to_string()).unwrap();
+        let receipt = stage.fs("restore", json!({ "scope_id": "tc1" }));
+        let (verified, ..) = stage.world().aos(&["verify"]);
+        std::fs::write(&path, &whole).unwrap();
+        expect(&format!("another {what}"), &receipt, &["error / preimage_damaged"])?;
+        stage.is(&before, &format!("after a restore with another {what}"))?;
+        check(verified != 0, || format!("aos verify does not see another {what}"))?;
+    }
+    stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
+    stage.finish()
+}
+
 /// `aos verify` looks at manifests and the bodies they name.
 pub fn verify_sees_it() -> Outcome {
     let mut stage = Stage::new();
