@@ -7,6 +7,7 @@ mod blobs;
 mod checkpoint;
 mod disk;
 mod fault;
+mod file;
 mod gc;
 mod group;
 mod home;

@@ -6,7 +6,7 @@ use aos_model::entry::Entry;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use crate::state_table::Recent;
-use crate::{Fault, read_only, sqlite};
+use crate::{Fault, file, read_only};
 
 /// A read-only view of a journal, beside a running daemon or without one.
 #[derive(Debug)]
@@ -33,14 +33,14 @@ impl Row {
 impl Reader {
     pub fn open(home: &Path) -> Result<Reader, Fault> {
         let path = crate::home::journal_path(home);
-        sqlite::check_not_lost(&path)?;
+        file::check_not_lost(&path)?;
         if rustix::fs::stat(&path).map_or(true, |stat| stat.st_size == 0) {
             return Err(Fault::Refused(format!(
                 "{} holds no journal yet; open a session first",
                 home.display()
             )));
         }
-        sqlite::check_length(&path)?;
+        file::check_length(&path)?;
         let connection = open_read_only(&path)?;
         connection.busy_timeout(std::time::Duration::from_secs(10))?;
         connection.set_prepared_statement_cache_capacity(16);

@@ -7,7 +7,8 @@ use aos_model::request::hash_name;
 use aos_model::state::{Effects, State};
 
 use crate::blobs::{Blobs, copy_hashing};
-use crate::sqlite::{GENESIS, check_schema, link};
+use crate::file::check_schema;
+use crate::sqlite::{GENESIS, link};
 use crate::{Fault, Reader, disk};
 
 /// One thing that is wrong, in a sentence that names it.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::load::{Journal, Random, Stopped, Tally, Taste, Wire, Writer};
-use super::pulse::{self, Pulse};
+use super::pulse::{self, About, Pulse};
 
 /// The programs under test.
 #[derive(Debug, Clone)]
@@ -258,7 +258,10 @@ impl Heard {
 /// Lets all writers work while `cut` decides when it ends.
 pub(crate) fn under_load(home: &Path, writers: &mut [Writer], cut: impl FnOnce()) -> Heard {
     let session = writers.first().map(|writer| writer.session.clone());
-    let (strange, pulse) = pulse::beside(home, session.as_deref(), || all_at_work(home, writers, cut));
+    let (strange, pulse) =
+        pulse::beside(home, session.as_deref().map_or(About::Status, About::Session), || {
+            all_at_work(home, writers, cut)
+        });
     Heard { strange, pulse }
 }
 

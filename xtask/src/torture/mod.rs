@@ -28,8 +28,6 @@ pub(crate) mod replay;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod tracer;
 pub(crate) mod undo;
-#[allow(dead_code, reason = "not every suite has seen all of it yet")]
-pub(crate) mod watch;
 #[allow(dead_code, reason = "the attack cases share it and use the rest")]
 pub(crate) mod ways;
 

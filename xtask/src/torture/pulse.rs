@@ -38,6 +38,12 @@ impl Pulse {
         self.late + self.refused == 0
     }
 
+    /// What is wrong with it where nobody kills the daemon.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let gone = if self.gone { ", then the daemon was gone" } else { "" };
+        (!self.is_well() || self.gone).then(|| format!("it did not always answer: {self}{gone}"))
+    }
+
     fn answered(&mut self, took: Duration, well: bool) {
         self.answers += 1;
         self.slowest = self.slowest.max(took);
@@ -62,12 +68,21 @@ impl std::fmt::Display for Pulse {
     }
 }
 
-/// Does `work` while the daemon of `home` is asked about the root of `session`, or where that would disturb for its
-/// status alone, from the beginning to the end of it or until the daemon is gone.
-pub(crate) fn beside<T>(home: &Path, session: Option<&str>, work: impl FnOnce() -> T) -> (T, Pulse) {
+/// What the daemon is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum About<'a> {
+    /// Itself: where anything in a session would disturb.
+    Status,
+    Session(&'a str),
+    /// A session that is opened on this folder for it.
+    Root(&'a Path),
+}
+
+/// Does `work` while the daemon of `home` is asked, from the beginning to the end of it or until the daemon is gone.
+pub(crate) fn beside<T>(home: &Path, about: About<'_>, work: impl FnOnce() -> T) -> (T, Pulse) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| ask(home, session, &stop));
+        let asking = scope.spawn(|| feel(home, about, &stop, &mut || ()));
         let done = work();
         stop.store(true, Ordering::Relaxed);
         asking.thread().unpark();
@@ -75,23 +90,35 @@ pub(crate) fn beside<T>(home: &Path, session: Option<&str>, work: impl FnOnce() 
     })
 }
 
-fn ask(home: &Path, session: Option<&str>, stop: &AtomicBool) -> Pulse {
+/// Asks until it is told to stop or the daemon is gone, and lets `each` look at what else there is to see.
+pub(crate) fn feel(home: &Path, about: About<'_>, stop: &AtomicBool, each: &mut dyn FnMut()) -> Pulse {
     let mut pulse = Pulse::default();
-    let Ok(mut wire) = Wire::connect(home) else {
+    let Some((mut wire, session)) = connect(home, about) else {
         return Pulse { gone: true, ..pulse };
     };
     while !stop.load(Ordering::Relaxed) {
         let asked = Instant::now();
-        match question(&mut wire, session) {
+        match question(&mut wire, session.as_deref()) {
             Some(well) => pulse.answered(asked.elapsed(), well),
             None => {
                 pulse.hung_up(asked.elapsed());
                 break;
             }
         }
+        each();
         std::thread::park_timeout(INTERVAL.saturating_sub(asked.elapsed()));
     }
     pulse
+}
+
+fn connect(home: &Path, about: About<'_>) -> Option<(Wire, Option<String>)> {
+    let mut wire = Wire::connect(home).ok()?;
+    let session = match about {
+        About::Status => None,
+        About::Session(session) => Some(session.to_owned()),
+        About::Root(root) => Some(wire.open(root).ok()?),
+    };
+    Some((wire, session))
 }
 
 /// Whether the answer was well; `None` when there is none.

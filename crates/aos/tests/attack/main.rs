@@ -52,19 +52,16 @@ mod shell_undo;
 mod snapshot_restore;
 mod special_files;
 mod torture;
-#[path = "../../../../xtask/src/torture/tracer.rs"]
-mod tracer;
 #[path = "../../../../xtask/src/torture/undo/mod.rs"]
 mod undo;
 mod vfs;
-#[path = "../../../../xtask/src/torture/watch.rs"]
-mod watch;
 mod world;
 mod write_edit;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use world::tracer;
 
 use world::ways;
 

@@ -3,6 +3,10 @@
 #[path = "../../../../xtask/src/torture/ways.rs"]
 pub mod ways;
 
+// The torturer's too.
+#[path = "../../../../xtask/src/torture/tracer.rs"]
+pub(crate) mod tracer;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -14,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-pub(crate) use crate::tracer::Tracer;
 use crate::{Need, Outcome};
+#[allow(unused_imports, reason = "not every test program traces")]
+pub(crate) use tracer::Tracer;
 
 pub const AOS: &str = env!("CARGO_BIN_EXE_aos");
 pub const AOSD: &str = env!("CARGO_BIN_EXE_aosd");

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::kill::{Bench, Daemon};
 use super::load::{Random, Wire};
-use super::pulse::{self, Pulse};
+use super::pulse::{self, About, Pulse};
 use client::Client;
 pub(crate) use fairness::Fairness;
 pub(crate) use figures::{Samples, Times};
@@ -89,8 +89,9 @@ fn evening(bench: &Bench, plan: &Plan, tally: &mut Tally) -> Result<(), String> 
     let daemon = bench.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
     let mut random = Random::new(plan.seed);
     let (mut clients, ping) = invite(bench, plan, &mut random)?;
-    let (outcome, pulse) =
-        pulse::beside(&bench.home, Some(&ping), || crowd(bench, plan, &daemon, &mut clients, tally));
+    let (outcome, pulse) = pulse::beside(&bench.home, About::Session(&ping), || {
+        crowd(bench, plan, &daemon, &mut clients, tally)
+    });
     tally.pulse = pulse;
     outcome?;
     for client in &mut clients {

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use super::kill::Bench;
 use super::load::Random;
-use super::pulse::{self, Pulse};
+use super::pulse::{self, About, Pulse};
 use super::tracer::Tracer;
 pub(crate) use full::SmallDisk;
 use scene::{End, Scene};
@@ -182,7 +182,7 @@ fn fail_at(
     let (log_name, trace) = (log.display().to_string(), format!("trace={call}"));
     let words = ["-o", &log_name, "-e", &trace, "-e", inject];
     let told = tally.complaints.len();
-    let (met, mut pulse) = pulse::beside(&bench.home, None, || {
+    let (met, mut pulse) = pulse::beside(&bench.home, About::Status, || {
         let tracer = Tracer::attach(scene.pid(), &words)?;
         let (mut met, mut ended) = (0, false);
         for _ in 0..2 {
@@ -255,7 +255,7 @@ pub(crate) fn full(bench: &Bench, small: Small, plan: &Plan) -> Result<Tally, St
     let mut scene = Scene::new(&bench, plan.power, plan.linked)?;
     for pages in (0..PAGES_MAX).step_by(plan.stride) {
         let refused = tally.refused;
-        let (outcome, pulse) = pulse::beside(&bench.home, None, || -> Result<(), String> {
+        let (outcome, pulse) = pulse::beside(&bench.home, About::Status, || -> Result<(), String> {
             for _ in 0..2 {
                 disk.fill(pages)?;
                 let mut wire = scene.wire()?;

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::kill::{Bench, Daemon};
 use super::load::{Random, Wire};
-use super::watch::{resident_bytes_peak, watch};
+use super::pulse::{About, feel};
 pub(crate) use tally::Tally;
 use zoo::{ANIMALS, Animal};
 
@@ -155,7 +155,7 @@ pub(crate) fn torture(bench: &Bench, plan: &Plan, progress: &mut (dyn FnMut(u64)
     std::thread::scope(|scope| {
         let pulse = scope.spawn(|| {
             let mut zombies = Zombies::default();
-            watch(&bench.home, &bench.roots[0], &stop, &mut || zombies.look(&daemon, &tally))
+            feel(&bench.home, About::Root(&bench.roots[0]), &stop, &mut || zombies.look(&daemon, &tally))
         });
         let visitors: Vec<_> = (0..plan.at_once)
             .map(|number| {

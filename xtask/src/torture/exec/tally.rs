@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::watch::Pulse;
+use super::super::pulse::Pulse;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -58,8 +58,8 @@ impl Tally {
         }
     }
 
-    pub(super) fn answered(&mut self, mut pulse: Pulse) {
-        self.complaints.append(&mut pulse.complaints);
+    pub(super) fn answered(&mut self, pulse: Pulse) {
+        self.complaints.extend(pulse.complaint());
         self.pulse = pulse;
     }
 

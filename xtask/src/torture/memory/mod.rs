@@ -9,8 +9,11 @@ use serde_json::json;
 
 use super::kill::Bench;
 use super::load::Wire;
-use super::watch::{RESIDENT_BYTES_MAX, resident_bytes_peak, watched};
+use super::pulse::{About, beside};
 use steps::{Outcome, STEPS};
+
+/// The most memory that a daemon may ever hold.
+const RESIDENT_BYTES_MAX: u64 = 200 << 20;
 
 /// How much is too much.
 #[derive(Debug, Clone, Copy)]
@@ -134,12 +137,12 @@ fn one_step(
     let session = open(&mut wire, &root)?;
     let mut stage = Stage { bench, root, wire, session, scale };
     let begun = Instant::now();
-    let (outcome, pulse) = watched(&bench.home, &bench.roots[0], || step(&mut stage));
-    let (took, peak_bytes) = (begun.elapsed(), resident_bytes_peak(daemon.pid()));
+    let (outcome, pulse) = beside(&bench.home, About::Root(&bench.roots[0]), || step(&mut stage));
+    let (took, peak_bytes) = (begun.elapsed(), daemon.memory_bytes("VmHWM:"));
     if let Err(why) = outcome {
         tally.fault(name, &why.to_string());
     }
-    pulse.complaints.iter().for_each(|why| tally.fault(name, why));
+    pulse.complaint().iter().for_each(|why| tally.fault(name, why));
     let close = json!({ "session_id": stage.session, "signal": "kill" });
     let _ = stage.wire.effect("host.session.signal", &close, "end");
     daemon.kill();

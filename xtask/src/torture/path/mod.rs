@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::kill::Bench;
 use super::load::{Random, Wire};
-use super::watch::{Pulse, watch};
+use super::pulse::{About, Pulse, feel};
 use ask::Ask;
 use beyond::Beyond;
 use maze::Neighbour;
@@ -73,7 +73,7 @@ impl Tally {
         self.escapes += other.escapes;
         self.pulse.add(&other.pulse);
         self.complaints.append(&mut other.complaints);
-        self.complaints.append(&mut other.pulse.complaints);
+        self.complaints.extend(other.pulse.complaint());
     }
 
     /// One answer. Only what got as far as looking at the disk counts as a resolution.
@@ -225,7 +225,7 @@ impl Attack<'_> {
 
     fn watch(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Pulse {
         let mut looked = Instant::now();
-        watch(&self.bench.home, &self.bench.roots[0], &self.stop, &mut || {
+        feel(&self.bench.home, About::Root(&self.bench.roots[0]), &self.stop, &mut || {
             progress(self.tally().resolutions);
             if looked.elapsed() > LOOK {
                 self.look();

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::kill::Bench;
 use super::load::{Random, Wire, on_disk};
-use super::watch::{Pulse, watched};
+use super::pulse::{About, Pulse, beside};
 use chance::Act;
 use doors::Mcp;
 
@@ -72,7 +72,7 @@ impl Tally {
         self.disagreements += other.disagreements;
         self.pulse.add(&other.pulse);
         self.complaints.append(&mut other.complaints);
-        self.complaints.append(&mut other.pulse.complaints);
+        self.complaints.extend(other.pulse.complaint());
     }
 
     /// Whether enough of everything happened for the rest to mean something.
@@ -122,7 +122,7 @@ pub(crate) fn torture(bench: &Bench, plan: &Plan, progress: &mut dyn FnMut(u64))
     };
     let mut tally = Tally::default();
     let (outcome, pulse) =
-        watched(&bench.home, &bench.roots[0], || policies(bench, plan, &mut tally, progress));
+        beside(&bench.home, About::Root(&bench.roots[0]), || policies(bench, plan, &mut tally, progress));
     tally.complaints.extend(outcome.err());
     tally.add(Tally { pulse, ..Tally::default() });
     daemon.kill();

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::kill::{Bench, Daemon};
 use super::load::{Random, Wire};
-use super::pulse::{self, Pulse};
+use super::pulse::{self, About, Pulse};
 use acts::{Known, Target};
 pub(crate) use watched::{WATCH, calls, opens_to_write, reaches_out};
 
@@ -159,8 +159,9 @@ fn home(bench: &Bench, plan: &Plan, tally: &Mutex<Tally>) -> Result<(), String> 
     loop {
         let until_kill = if random.one_in(2) { left } else { random.below(left + 1) };
         let session = walkers[0].session.clone();
-        let (walked, pulse) =
-            pulse::beside(&bench.home, Some(&session), || walk(&mut walkers, &mut random, bench, until_kill));
+        let (walked, pulse) = pulse::beside(&bench.home, About::Session(&session), || {
+            walk(&mut walkers, &mut random, bench, until_kill)
+        });
         walked?;
         left -= until_kill;
         let mut tally = tally.lock().expect("nobody panics with it");

@@ -86,7 +86,7 @@ fn errors_plan(power: bool, stride: usize) -> errors::Plan {
         seed: rand(),
         errors: figure(60, 2_000) as u64,
         power,
-        linked: rand() % 2 == 0,
+        linked: rand().is_multiple_of(2),
         stride,
         until: None,
     }
