@@ -39,10 +39,10 @@ impl Sweeper {
         Sweeper { bank: Arc::new(bank), due: Mutex::new(None) }
     }
 
-    /// Throws away what commands of an earlier daemon had changed and nobody committed.
+    /// Throws away what commands of an earlier daemon had changed and nobody committed. It may be a million files, and
+    /// no start waits for that. What cannot go now (a process that is just dying holds it, say) goes at the next start.
     pub(crate) fn sweep_all(&self) -> Result<(), Fault> {
-        // What cannot go now (a process that is just dying holds it, say) goes at the next start.
-        self.bank.sessions()?.iter().for_each(|change_id| drop(self.bank.drop_session(change_id)));
+        self.bank.sessions()?.iter().for_each(|change_id| self.sweep(change_id));
         Ok(())
     }
 
