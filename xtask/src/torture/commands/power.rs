@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let (mut total, begun, mut homes) = (Tally::default(), Instant::now(), 0);
     while total.kills < options.cuts && until.is_none_or(|until| Instant::now() < until) && total.is_clean() {
         let layout = LAYOUTS[homes % LAYOUTS.len()];
-        let taste = if homes / LAYOUTS.len() % 2 == 0 { Taste::Mixed } else { Taste::Patches };
+        let taste = if (homes / LAYOUTS.len()).is_multiple_of(2) { Taste::Mixed } else { Taste::Patches };
         homes += 1;
         let plan = Plan {
             seed: random.number(),

@@ -60,7 +60,7 @@ fn lives(
         tally.kills += 1;
         daemon = up(bench)?;
         kill::judge(bench, &mut writers, tally)?;
-        if tally.kills % plan.verify_every == 0 {
+        if tally.kills.is_multiple_of(plan.verify_every) {
             bench.prove(false, tally);
         }
         progress(tally);
