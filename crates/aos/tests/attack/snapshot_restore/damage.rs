@@ -143,7 +143,7 @@ pub fn well_formed_and_wrong() -> Outcome {
     let changes: [(&str, Change); 4] = [
         ("mode", |manifest| manifest["entries"]["a"]["mode"] = json!(0o777)),
         ("body", |manifest| {
-            manifest["entries"]["a"]["body_hash"] = manifest["entries"]["b"]["body_hash"].clone()
+            manifest["entries"]["a"]["body_hash"] = manifest["entries"]["b"]["body_hash"].clone();
         }),
         ("name", |manifest| manifest["entries"]["d"] = manifest["entries"]["a"].take()),
         ("kind", |manifest| manifest["entries"]["a"] = json!({ "kind": "absent" })),
