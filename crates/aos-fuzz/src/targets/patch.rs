@@ -53,7 +53,9 @@ fn run(data: &[u8]) -> Shape {
             Ok(plan) => check(&plan, &patch, shape),
             Err(errors) => errors.iter().fold(shape, |shape, error| match error {
                 PlanError::Missing { .. } => shape.with("missing"),
-                PlanError::Context { message, .. } => shape.message(message),
+                PlanError::Context { path, message } => {
+                    shape.message(message.trim_start_matches(path.as_str()))
+                }
                 PlanError::Exhausted { .. } => shape.with("exhausted"),
                 PlanError::Read { source, .. } => match *source {},
             }),
