@@ -96,7 +96,7 @@ impl Goals {
         let leaving = leaving(&unwound);
         let mut goals = Vec::new();
         for path in paths.into_iter().filter(|path| wanted(path)) {
-            let Some(aim) = manifests.aim(&unwound, &path)? else { continue };
+            let Some(aim) = manifests.aim(&unwound, &leaving, &path)? else { continue };
             let reached = now_at(&unwound, &leaving, &path);
             let is_new = reached.is_none();
             let now_at = reached.unwrap_or_else(|| path.clone());
@@ -231,13 +231,21 @@ fn left(unwound: &Unwound, path: &str) -> Option<Expected> {
     unwound.expected.get(path).or_else(above).cloned()
 }
 
-/// Paths as they are now whose object was elsewhere.
+/// Paths as they are now whose object was elsewhere. What lies in a folder that leaves does not stay where it is, even
+/// if its path does: that is found once the folder is.
 fn leaving(unwound: &Unwound) -> BTreeSet<&str> {
-    let moved = unwound.before.iter().filter_map(|(path, node)| match node {
-        Node::Current { path: from, .. } if !stays(unwound, path, from) => Some(from.as_str()),
-        Node::Current { .. } | Node::Kept { .. } | Node::Absent => None,
-    });
-    moved.collect()
+    let mut leaving = BTreeSet::new();
+    loop {
+        let moved = unwound.before.iter().filter_map(|(path, node)| match node {
+            Node::Current { path: from, .. } if !stays(unwound, &leaving, path, from) => Some(from.as_str()),
+            Node::Current { .. } | Node::Kept { .. } | Node::Absent => None,
+        });
+        let more: Vec<&str> = moved.filter(|from| !leaving.contains(from)).collect();
+        if more.is_empty() {
+            return leaving;
+        }
+        leaving.extend(more);
+    }
 }
 
 /// Where a path of before is reached at this moment: below a folder that moved, that is where the folder is now.
@@ -261,8 +269,8 @@ fn now_at(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str) -> Option<Str
 }
 
 /// Whether what is at `from` now is at `path` already, once the folders above are in their places.
-fn stays(unwound: &Unwound, path: &str, from: &str) -> bool {
-    now_at(unwound, &BTreeSet::new(), path).is_some_and(|now_at| now_at == from)
+fn stays(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str, from: &str) -> bool {
+    now_at(unwound, leaving, path).is_some_and(|now_at| now_at == from)
 }
 
 /// A path of the request as receipts show it.
@@ -311,11 +319,16 @@ impl Manifests<'_> {
     }
 
     /// What must be done to a path; `None` where nothing must, or where it only has to be empty.
-    fn aim(&mut self, unwound: &Unwound, path: &str) -> Result<Option<Aim>, Refusal> {
+    fn aim(
+        &mut self,
+        unwound: &Unwound,
+        leaving: &BTreeSet<&str>,
+        path: &str,
+    ) -> Result<Option<Aim>, Refusal> {
         Ok(match unwound.at(path) {
             Node::Absent => None,
             Node::Kept { piece, look } => self.kept(&piece, look)?.map(Aim::Kept),
-            Node::Current { path: from, look } if stays(unwound, path, &from) => look.map(Aim::Look),
+            Node::Current { path: from, look } if stays(unwound, leaving, path, &from) => look.map(Aim::Look),
             // What lies below a folder that moves goes with it.
             Node::Current { .. } if !unwound.before.contains_key(path) => None,
             Node::Current { path, look } => Some(Aim::From { path, look }),

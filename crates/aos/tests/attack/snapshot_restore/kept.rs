@@ -219,6 +219,19 @@ pub fn moves() -> Outcome {
     stage.is(&after, "after the redo")?;
     stage.must("rollback", json!({}), "ok")?;
     stage.is(&before, "after the rollback of the redo")?;
+    // A folder is brought back to its path inside another folder than the one that it left; then all of it back and
+    // forth at once, with the outer folders moving too.
+    stage.ok("inner", "move", mv("d/sub", "e/sub"))?;
+    stage.ok("outer", "move", mv("d", "e/d"))?;
+    stage.ok("new", "make_dir", json!({ "path": "d" }))?;
+    stage.must("restore", json!({ "scope_id": "inner" }), "ok")?;
+    let after = stage.tree();
+    stage.must("rollback", json!({ "turns": 4 }), "ok")?;
+    stage.is(&before, "after the rollback of four turns")?;
+    stage.must("redo", json!({ "turns": 4 }), "ok")?;
+    stage.is(&after, "after their redo")?;
+    stage.must("rollback", json!({ "turns": 4 }), "ok")?;
+    stage.is(&before, "after their second rollback")?;
     // By patch, onto others too.
     stage.ok("patch", "apply_patch", patch_params("*** Update File: a\n*** Move to: n/m/a\n@@\n-A\n+AA\n*** Update File: d/x\n*** Move to: b\n@@\n-x\n+XX\n"))?;
     stage.taken_back("patch", &before)?;
