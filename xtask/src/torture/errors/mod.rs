@@ -89,7 +89,8 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// The steps of a patch, of its pre-images and of the journal. What only answers the client is left out.
+/// The steps of a patch, of its pre-images and of the journal. What only answers the client is left out, and so are
+/// locks (`fcntl`), which do not fail for want of a disk: one that cannot be let go holds SQLite up for its patience.
 const CALLS: &[&str] = &[
     "renameat2",
     "openat",
@@ -103,7 +104,6 @@ const CALLS: &[&str] = &[
     "fchmod",
     "fchown",
     "fsetxattr",
-    "fcntl",
     "copy_file_range",
     "ftruncate",
     "fallocate",

@@ -213,6 +213,8 @@ fn trace(recorded: &Recorded, what: &str) -> Result<Vec<String>, String> {
     let mut command = Command::new("strace");
     command.args(["-f", "-s", "4096", "-e", replay_torture::WATCH, "-o"]).arg(&trace);
     command.arg(AOS).args(["replay", "--verify"]).env("AOS_HOME", &recorded.world.home);
+    // Cargo's own: the loader would look for every library there first.
+    command.env_remove("LD_LIBRARY_PATH");
     let output = io(command.stdin(Stdio::null()).output())?;
     check(output.stdout == b"MATCH\n", || format!("{what}: {}", String::from_utf8_lossy(&output.stderr)))?;
     check(tree(&recorded.world.home) == before, || format!("{what}: the replay changed the home"))?;
