@@ -132,9 +132,8 @@ impl Host {
             ));
         }
         let mut out = String::new();
-        let touches = snapshot::touches(self, seqs)?;
-        settle(self, &live, &Which::Of(&touches))?;
-        for touch in touches {
+        settle(self, &live, &Which::Of(&seqs))?;
+        for touch in snapshot::touches(self, seqs)? {
             let manifest = self.manifests.read(&live.id, &touch.snapshot_id)?;
             for record in &touch.paths {
                 if let Some(to) = &record.moved_to {

@@ -12,6 +12,7 @@ use aos_store::{Append, Bank, Blobs, Fault, Home, Journal, Manifests, Reader, Sq
 use crate::change::{self, PathLocks};
 use crate::exec::Executor;
 use crate::machine::Machine;
+use crate::memory::Memory;
 use crate::session::{self, Sessions};
 use crate::snapshot::Settler;
 use crate::tree::Contents;
@@ -27,6 +28,7 @@ pub struct Host {
     pub(crate) bank: Arc<Bank>,
     pub(crate) manifests: Arc<Manifests>,
     pub(crate) settler: Arc<Settler>,
+    pub(crate) memory: Memory,
     pub(crate) sessions: Sessions,
     pub(crate) sessions_max: usize,
     pub(crate) locks: PathLocks,
@@ -63,6 +65,7 @@ impl Host {
             bank,
             manifests,
             settler: Arc::default(),
+            memory: Memory::default(),
             sessions: Sessions::default(),
             sessions_max: session::sessions_max(),
             locks: PathLocks::default(),
@@ -136,8 +139,12 @@ impl Host {
         };
         let body = draft.to_bytes();
         // A full disk keeps the note out; the session stays ended in memory and the next start says it again.
-        let effects =
-            Effects { session_id: Some(session_id.to_owned()), turn_id: None, blobs: Vec::new(), facts };
+        let effects = Effects {
+            session_id: Some(session_id.to_owned()),
+            turn_id: None,
+            blobs: Vec::new(),
+            facts: facts.into(),
+        };
         let _ = self.journal.append(Append { body, effects, closes: None });
     }
 
@@ -160,7 +167,7 @@ impl Host {
             facts: &facts,
         };
         let body = draft.to_bytes();
-        let effects = Effects { session_id: None, turn_id: None, blobs: Vec::new(), facts };
+        let effects = Effects { session_id: None, turn_id: None, blobs: Vec::new(), facts: facts.into() };
         self.journal.append(Append { body, effects, closes: None })
     }
 

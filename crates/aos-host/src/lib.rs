@@ -15,6 +15,7 @@ mod host;
 mod jail;
 mod lane;
 mod machine;
+mod memory;
 mod operation;
 mod output;
 mod readback;

@@ -18,6 +18,8 @@ pub(crate) struct Ruled {
     pub(crate) live: Arc<Live>,
     pub(crate) operation: Box<dyn Operation>,
     pub(crate) found: Vec<Found>,
+    /// Whether it wants to change any of them.
+    pub(crate) changes: bool,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) blob_only: bool,
 }
@@ -28,9 +30,11 @@ pub(crate) const WARNINGS_MAX: usize = 100;
 pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
     let Capped { live, operation, targets, mut warnings } = capped;
     let mut blob_only = false;
+    let mut changes = false;
     let mut found = Vec::with_capacity(targets.len());
     for (target, resolved) in targets {
         let absolute = resolved.found.absolute();
+        changes |= target.changes();
         blob_only |= match operation.words() {
             Some(words) => judge_command(&live, words, absolute, &mut warnings)?,
             None => judge_path(&live, target.op, target.text(), &resolved.literal, absolute, &mut warnings)?,
@@ -38,7 +42,7 @@ pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
         found.push(resolved.found);
     }
     warnings.truncate(WARNINGS_MAX);
-    Ok(Ruled { live, operation, found, warnings, blob_only })
+    Ok(Ruled { live, operation, found, changes, warnings, blob_only })
 }
 
 /// Judges one path. `text` is as the request spelled it; the other two are absolute. Returns whether its content may

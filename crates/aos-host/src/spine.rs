@@ -140,6 +140,7 @@ impl Host {
         };
         let about = About { session: session.as_deref(), live: live.as_ref() };
         let answer = self.record(&job, &ids, about, ended, intent);
+        self.memory.give_back();
         Answer { turn: ticket.map(|ticket| Turn { _ticket: ticket }), ..answer }
     }
 
@@ -258,7 +259,8 @@ impl Host {
         };
         let body = draft.to_bytes();
         let blobs = blobs.into_iter().map(str::to_owned).collect();
-        let noted = if about.live.is_some() { facts.clone() } else { Vec::new() };
+        let facts = Arc::new(facts);
+        let noted = facts.clone();
         let effects =
             Effects { session_id: session.map(str::to_owned), turn_id: ids.turn.clone(), blobs, facts };
         match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })

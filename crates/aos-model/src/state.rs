@@ -5,6 +5,7 @@
 //! for byte. What is large stays in its entry: the map then holds the entry's number.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -150,8 +151,8 @@ pub struct Image {
 }
 
 impl Image {
-    pub fn in_bank(mut self, name: &str) -> Image {
-        self.bank = Some(name.to_owned());
+    pub fn in_bank(mut self, name: String) -> Image {
+        self.bank = Some(name);
         self
     }
 }
@@ -260,7 +261,8 @@ pub struct Effects {
     pub session_id: Option<String>,
     pub turn_id: Option<String>,
     pub blobs: Vec<String>,
-    pub facts: Vec<Fact>,
+    /// Shared: one change may have very many paths.
+    pub facts: Arc<Vec<Fact>>,
 }
 
 impl Effects {
@@ -292,7 +294,7 @@ impl From<Entry<'_>> for Effects {
             session_id: entry.session_id.map(Into::into),
             turn_id: entry.turn_id.map(Into::into),
             blobs: entry.blobs.into_iter().map(Into::into).collect(),
-            facts: entry.facts,
+            facts: Arc::new(entry.facts),
         }
     }
 }
@@ -305,7 +307,7 @@ pub fn fold(before: &impl Before, seq: u64, effects: &Effects) -> Vec<Change> {
     for blob_ref in &effects.blobs {
         changes.push(put(blob_key(session_id, blob_ref), Vec::new()));
     }
-    for fact in &effects.facts {
+    for fact in effects.facts.iter() {
         match fact {
             Fact::SessionOpened(record) => changes.push(put(session_key(&record.session_id), encode(record))),
             Fact::SessionEnded { session_id, state } => end_session(before, session_id, *state, &mut changes),

@@ -5,17 +5,18 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use aos_model::request::content_hash;
+use aos_model::request::hash_name;
 use aos_model::state::Attributes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::bank::{drop_folder, names_in};
 use crate::{Fault, disk};
 
 /// The pre-images of one tool call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     pub snapshot_id: String,
@@ -34,6 +35,36 @@ pub struct Manifest {
     /// Of the manifest without it: a flipped bit is seen before anything is restored from it.
     #[serde(default)]
     checksum: String,
+}
+
+/// A manifest as it is written, borrowed: one may list a hundred thousand paths.
+#[derive(Serialize)]
+struct Written<'a> {
+    snapshot_id: &'a str,
+    session_id: &'a str,
+    scope_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn_id: Option<&'a str>,
+    captured_at_ns: u64,
+    workspace_root: &'a str,
+    entries: &'a BTreeMap<String, Kept>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pieces: &'a BTreeMap<String, BTreeMap<String, Kept>>,
+    checksum: &'a str,
+}
+
+/// Hashes what is written to it.
+struct Hashed(Sha256);
+
+impl std::io::Write for Hashed {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What stood at one path.
@@ -136,8 +167,8 @@ impl Manifest {
 
     /// As it lies on the disk, with its checksum.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let summed = Manifest { checksum: self.sum(), ..self.clone() };
-        let mut bytes = serde_json::to_vec_pretty(&summed).expect("BUG: a manifest is plain data");
+        let mut bytes = serde_json::to_vec_pretty(&self.with_checksum(&self.sum()))
+            .expect("BUG: a manifest is plain data");
         bytes.push(b'\n');
         bytes
     }
@@ -152,8 +183,23 @@ impl Manifest {
     }
 
     fn sum(&self) -> String {
-        let bare = Manifest { checksum: String::new(), ..self.clone() };
-        content_hash(&serde_json::to_vec(&bare).expect("BUG: a manifest is plain data"))
+        let mut hash = Hashed(Sha256::new());
+        serde_json::to_writer(&mut hash, &self.with_checksum("")).expect("BUG: a manifest is plain data");
+        hash_name(&hash.0.finalize().into())
+    }
+
+    fn with_checksum<'a>(&'a self, checksum: &'a str) -> Written<'a> {
+        Written {
+            snapshot_id: &self.snapshot_id,
+            session_id: &self.session_id,
+            scope_id: &self.scope_id,
+            turn_id: self.turn_id.as_deref(),
+            captured_at_ns: self.captured_at_ns,
+            workspace_root: &self.workspace_root,
+            entries: &self.entries,
+            pieces: &self.pieces,
+            checksum,
+        }
     }
 }
 

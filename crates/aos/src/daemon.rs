@@ -75,6 +75,7 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .context("cannot become undumpable")?;
     raise_descriptor_limit();
+    keep_little_memory();
     let home = Home::open(&home::path()?)?;
     let lock = home.lock()?;
     let log = Arc::new(LogFile::open(home.run()).context("cannot open run/aosd.log")?);
@@ -158,6 +159,24 @@ fn raise_descriptor_limit() {
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
 }
+
+/// What a large request needed goes back to the machine with its answer: left alone, the C library learns to keep
+/// pieces of up to 32 MB, and does so for each thread.
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "the C library is told by its own function")]
+fn keep_little_memory() {
+    const PIECE_BYTES_MAX: i32 = 1 << 20;
+    const ARENAS_MAX: i32 = 4;
+    // SAFETY: sets numbers of the allocator, while there is one thread.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, PIECE_BYTES_MAX);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, PIECE_BYTES_MAX);
+        libc::mallopt(libc::M_ARENA_MAX, ARENAS_MAX);
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn keep_little_memory() {}
 
 /// The daemon's answers about itself.
 struct Steering {

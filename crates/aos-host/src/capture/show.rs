@@ -45,7 +45,7 @@ fn put_diff(put: &Put) -> String {
     let after = match &put.content {
         Content::Link(target) => Some([b"-> ".as_slice(), target, b"\n"].concat()),
         Content::Moved(moved) => moved.open().and_then(|file| read(&file)).ok(),
-        Content::Bytes(bytes) => Some(bytes.clone()),
+        Content::Bytes(fresh) => Some(fresh.bytes.clone()),
         Content::Blob(blob) => blob.open().and_then(|file| read(&file)).ok(),
     };
     let mode = match put.before {

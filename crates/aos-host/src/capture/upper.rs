@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use aos_model::capability::within;
+use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
 use aos_model::policy::Op;
 use aos_model::receipt::{Kind, Warning};
@@ -24,6 +25,7 @@ use rustix::io::Errno;
 use super::Overlay;
 use crate::change::{
     Content, DirAt, Dress, Moved, Put, Spot, Step, attributes, hash_of, names_in, open_dir, times_of,
+    too_many_paths,
 };
 use crate::fault;
 use crate::jail::{Dir, Meta, open_beneath};
@@ -222,6 +224,9 @@ impl Reader<'_> {
             self.concurrent.push(entry.shown.clone());
         }
         self.out.paths.push(entry.shown.clone());
+        if self.out.paths.len() > CHANGED_PATHS_MAX {
+            return Err(too_many_paths());
+        }
         if !entry.site.in_new_git {
             operation::protect(self.live, &entry.absolute, &mut self.out.warnings)?;
         }

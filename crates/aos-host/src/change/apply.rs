@@ -1,5 +1,7 @@
 //! Applying the steps of an armed plan, in order; a step that fails takes all before it back.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -38,13 +40,13 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
         bank: live.bank_dir()?,
         sync: host.machine.durability == Durability::Power,
         begun: false,
-        touched: Vec::new(),
+        touched: BTreeMap::new(),
         warnings: ending.warnings,
         after: Vec::with_capacity(armed.steps.len()),
     };
-    for (index, (step, mark)) in armed.steps.iter().zip(&armed.marks).enumerate() {
+    for (index, step) in armed.steps.iter().enumerate() {
         work.begun = false;
-        if let Err(mut refusal) = work.step(index, step, mark) {
+        if let Err(mut refusal) = work.step(index, step, &armed.mark(index)) {
             if matches!(refusal.code, Code::StaleBase | Code::FileExists) {
                 refusal.code = ending.raced;
             }
@@ -56,7 +58,7 @@ pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<
     }
     if let Err(why) = work.close_folders().and_then(|()| work.sync_folders()) {
         let mut refusal = fault::refusal("cannot finish the changed folders", why);
-        refusal.detail.not_rolled_back = undo::take_back_first(host, armed, armed.marks.len());
+        refusal.detail.not_rolled_back = undo::take_back_first(host, armed, armed.steps.len());
         return Err(refusal);
     }
     let outcome =
@@ -85,8 +87,8 @@ struct Work<'a> {
     sync: bool,
     /// Whether the step under way has touched the disk.
     begun: bool,
-    /// Folders to sync at `power`.
-    touched: Vec<OwnedFd>,
+    /// Folders to sync at `power`, each once, by what they are.
+    touched: BTreeMap<(u64, u64), OwnedFd>,
     warnings: Vec<Warning>,
     after: Vec<Option<Meta>>,
 }
@@ -96,7 +98,7 @@ impl<'a> Work<'a> {
         self.armed.dir(spot).expect("BUG: folders are made before what lies in them")
     }
 
-    fn step(&mut self, index: usize, step: &'a Step, mark: &'a Mark) -> Result<(), Refusal> {
+    fn step(&mut self, index: usize, step: &'a Step, mark: &Mark) -> Result<(), Refusal> {
         let after = match (step, mark) {
             (Step::Put(put), Mark::Put { temporary, bank, .. }) => {
                 Some(self.put(put, temporary.as_bytes(), bank)?)
@@ -120,7 +122,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    fn put(&mut self, put: &'a Put, temporary: &'a [u8], bank_name: &str) -> Result<Meta, Refusal> {
+    fn put(&mut self, put: &'a Put, temporary: &[u8], bank_name: &str) -> Result<Meta, Refusal> {
         let fail = |why| match why {
             Errno::NOENT => Refusal::new(
                 Code::ParentNotFound,
@@ -189,7 +191,7 @@ impl<'a> Work<'a> {
         let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600))?;
         self.begun = true;
         match &put.content {
-            Content::Bytes(bytes) => write_all(&file, bytes)?,
+            Content::Bytes(fresh) => write_all(&file, &fresh.bytes)?,
             Content::Blob(blob) => bank::copy_content(&blob.open()?, &file)?,
             Content::Link(_) | Content::Moved(_) => unreachable!("BUG: made above"),
         }
@@ -306,7 +308,7 @@ impl<'a> Work<'a> {
         &mut self,
         at: &'a Spot,
         before: &Meta,
-        temporary: &'a [u8],
+        temporary: &[u8],
         bank_name: &str,
     ) -> Result<(), Refusal> {
         let dir = self.dir(at);
@@ -392,7 +394,7 @@ impl<'a> Work<'a> {
         before: &Meta,
         to: &'a Spot,
         replaced: Option<Meta>,
-        temporary: &'a [u8],
+        temporary: &[u8],
         bank_name: &str,
     ) -> Result<Meta, Refusal> {
         let fail = |why| match why {
@@ -435,9 +437,12 @@ impl<'a> Work<'a> {
 
     fn touch(&mut self, at: &'a Spot) -> Result<(), Refusal> {
         if self.sync {
-            let dir = bank::open_dir(self.dir(at), b".")
-                .map_err(|why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why))?;
-            self.touched.push(dir);
+            let fail = |why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why);
+            let dir = self.dir(at);
+            let stat = rustix::fs::fstat(dir).map_err(fail)?;
+            if let Entry::Vacant(unknown) = self.touched.entry((stat.st_dev, stat.st_ino)) {
+                unknown.insert(bank::open_dir(dir, b".").map_err(fail)?);
+            }
         }
         Ok(())
     }
@@ -446,7 +451,7 @@ impl<'a> Work<'a> {
         if !self.sync {
             return Ok(());
         }
-        for dir in &self.touched {
+        for dir in self.touched.values() {
             rustix::fs::fsync(dir)?;
         }
         rustix::fs::fsync(self.bank)

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use aos_model::id;
+use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
 use aos_model::refusal::{Code, Refusal};
 
@@ -25,7 +26,6 @@ pub(crate) struct Armed<'a> {
     pub(super) snapshot_id: Option<String>,
     pub(super) own_snapshot: bool,
     pub(super) live: Arc<Live>,
-    pub(super) marks: Vec<Mark>,
     pub(super) steps: Vec<Step>,
     /// Folders that steps made, by the step's index.
     pub(super) made: Vec<OnceLock<OwnedFd>>,
@@ -34,6 +34,11 @@ pub(crate) struct Armed<'a> {
 }
 
 impl Armed<'_> {
+    /// What the intent says of a step. Made anew for each use: a plan may have very many.
+    pub(super) fn mark(&self, index: usize) -> Mark {
+        mark(&self.steps[index], index, &self.change_id)
+    }
+
     /// The folder of a spot; `None` while the step that makes it has not been carried out.
     pub(super) fn dir<'s>(&'s self, spot: &'s Spot) -> Option<BorrowedFd<'s>> {
         match &spot.dir {
@@ -47,8 +52,8 @@ impl Armed<'_> {
 pub(crate) fn forget_displaced(armed: &Armed<'_>) {
     let Ok(bank) = armed.live.bank_dir() else { return };
     if armed.snapshot_id.is_none() {
-        for name in armed.marks.iter().filter_map(Mark::bank) {
-            let _ = super::remove_any(bank, name.as_bytes());
+        for (index, _) in armed.steps.iter().enumerate().filter(|(_, step)| step.displaces()) {
+            let _ = super::remove_any(bank, bank_name(&armed.change_id, index).as_bytes());
         }
     }
 }
@@ -96,12 +101,11 @@ fn prepare<'a>(
     (kind, params): (&str, &str),
     instead_of: Option<u64>,
 ) -> Result<Armed<'a>, Refusal> {
-    if plan.steps.len() > aos_model::limits::CHANGED_PATHS_MAX {
-        return Err(Refusal::new(
-            Code::LimitExceeded,
-            "more paths would change than one effect may touch; split the work",
-        ));
+    // What was changed can be taken back, however many calls it took.
+    if plan.steps.len() > CHANGED_PATHS_MAX && !plan.ending.own_snapshot {
+        return Err(too_many_paths());
     }
+    host.memory.needed_for(plan.steps.len());
     // Opened now: when the bank cannot be had, nothing has moved yet.
     live.bank_dir()?;
     let scope = ids.tool_call.as_deref().expect("BUG: completed above");
@@ -111,8 +115,6 @@ fn prepare<'a>(
         Ok(()) => snapshot::choose(host, live, scope, &change_id, &displaced(&plan.steps))?,
         Err(_) => None,
     };
-    let marks: Vec<Mark> =
-        plan.steps.iter().enumerate().map(|(index, step)| mark(step, index, &change_id)).collect();
     let intent = Intent {
         at_ns,
         kind: kind.to_owned(),
@@ -121,7 +123,7 @@ fn prepare<'a>(
         turn_id: ids.turn.clone().expect("BUG: completed above"),
         change_id: change_id.clone(),
         params: params.to_owned(),
-        marks,
+        marks: MarksOf { steps: &plan.steps, change_id: &change_id },
     };
     let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
     let number = match instead_of {
@@ -135,12 +137,20 @@ fn prepare<'a>(
         snapshot_id,
         own_snapshot: plan.ending.own_snapshot,
         live: live.clone(),
-        marks: intent.marks,
         made: plan.steps.iter().map(|_| OnceLock::new()).collect(),
         steps: plan.steps,
         ending: Mutex::new(Some(plan.ending)),
         _locks: locks,
     })
+}
+
+pub(crate) fn too_many_paths() -> Refusal {
+    Refusal::new(
+        Code::LimitExceeded,
+        format!(
+            "more than {CHANGED_PATHS_MAX} paths would change; nothing was changed. Split the work, or have the operator open the session with `capture_exclude` for folders of that size"
+        ),
+    )
 }
 
 /// Says on disk that a command is about to run, with a net below it or without. There is nothing to take back yet.
@@ -161,7 +171,6 @@ pub(crate) fn announce(
         snapshot_id: None,
         own_snapshot: false,
         live: live.clone(),
-        marks: Vec::new(),
         made: Vec::new(),
         steps: Vec::new(),
         ending: Mutex::new(None),
@@ -187,7 +196,7 @@ impl Armed<'_> {
             turn_id: self.ids.turn.clone().expect("BUG: completed before"),
             change_id: self.change_id.clone(),
             params: params.to_owned(),
-            marks: Vec::new(),
+            marks: Vec::<Mark>::new(),
         };
         serde_json::to_vec(&intent).expect("BUG: an intent is plain data")
     }
@@ -207,9 +216,26 @@ fn displaced(steps: &[Step]) -> Vec<(&str, u64)> {
     displaced
 }
 
+/// The marks of a plan, one after the other.
+struct MarksOf<'a> {
+    steps: &'a [Step],
+    change_id: &'a str,
+}
+
+impl serde::Serialize for MarksOf<'_> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.steps.iter().enumerate().map(|(index, step)| mark(step, index, self.change_id)))
+    }
+}
+
+/// Under which name the bank keeps what a step displaces.
+pub(super) fn bank_name(change_id: &str, index: usize) -> String {
+    format!("{change_id}.{index}")
+}
+
 fn mark(step: &Step, index: usize, change_id: &str) -> Mark {
     let temporary = format!(".aos-tmp-{}-{index}", &change_id[id::SNAPSHOT.len()..]);
-    let bank = format!("{change_id}.{index}");
+    let bank = bank_name(change_id, index);
     match step {
         Step::Put(put) => Mark::Put {
             at: at(&put.at),

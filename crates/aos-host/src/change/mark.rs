@@ -120,14 +120,6 @@ impl Mark {
         std::iter::once(first).chain(second)
     }
 
-    /// The name in the bank of what the step displaces.
-    pub(crate) fn bank(&self) -> Option<&str> {
-        match self {
-            Mark::Put { bank, .. } | Mark::Remove { bank, .. } | Mark::Rename { bank, .. } => Some(bank),
-            Mark::MakeDir { .. } | Mark::SetMode { .. } => None,
-        }
-    }
-
     /// Whether the temporary name and the name in the bank are such as a change of this id gives.
     pub(crate) fn names_are_ours(&self, change_id: &str) -> bool {
         let (temporary, bank) = match self {
@@ -150,7 +142,7 @@ pub(crate) const TEMPORARY_PREFIX: &[u8] = b".aos-tmp-";
 
 /// What the intent row holds: the request, and the marks in order.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Intent {
+pub(crate) struct Intent<Marks = Vec<Mark>> {
     pub(crate) at_ns: u64,
     pub(crate) kind: String,
     pub(crate) session_id: String,
@@ -161,5 +153,5 @@ pub(crate) struct Intent {
     pub(crate) change_id: String,
     /// As the record will keep it: JSON, here inside a string.
     pub(crate) params: String,
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) marks: Marks,
 }

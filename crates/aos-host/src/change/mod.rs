@@ -23,7 +23,7 @@ mod undo;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use aos_model::entry::Fact;
 use aos_model::receipt::{Body, Kind, Warning};
@@ -36,7 +36,7 @@ use rustix::io::Errno;
 use crate::jail::{Dir, Found, Meta, Place};
 
 pub(crate) use apply::apply;
-pub(crate) use arm::{Armed, announce, arm, arm_announced, forget_displaced};
+pub(crate) use arm::{Armed, announce, arm, arm_announced, forget_displaced, too_many_paths};
 pub(crate) use bank::{copy, names_in, open_dir, remove_any, times_of};
 pub(crate) use dress::attributes;
 pub(crate) use mark::TEMPORARY_PREFIX;
@@ -101,6 +101,13 @@ pub(crate) enum Step {
     Rename { from: Spot, before: Meta, to: Spot, replaced: Option<Meta> },
 }
 
+impl Step {
+    /// Whether something goes to the bank by it, or may.
+    fn displaces(&self) -> bool {
+        matches!(self, Step::Put(_) | Step::Remove { .. } | Step::Rename { .. })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Put {
     pub(crate) at: Spot,
@@ -117,13 +124,26 @@ pub(crate) struct Put {
 /// What is put.
 #[derive(Debug)]
 pub(crate) enum Content {
-    Bytes(Vec<u8>),
+    Bytes(Fresh),
     /// A blob. It is opened when it is put: there may be more of them than files can be open at a time.
     Blob(Blob),
     /// A link that leads there.
     Link(Vec<u8>),
     /// A file that is finished elsewhere, with all that it wears and its time of change. It is moved where it can be.
     Moved(Moved),
+}
+
+/// Bytes that were made for this change. They are hashed once, when somebody first asks.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) bytes: Vec<u8>,
+    hash: OnceLock<String>,
+}
+
+impl From<Vec<u8>> for Fresh {
+    fn from(bytes: Vec<u8>) -> Fresh {
+        Fresh { bytes, hash: OnceLock::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -174,14 +194,15 @@ impl Content {
 
     fn size(&self) -> u64 {
         match self {
-            Content::Bytes(bytes) | Content::Link(bytes) => bytes.len() as u64,
+            Content::Bytes(Fresh { bytes, .. }) | Content::Link(bytes) => bytes.len() as u64,
             Content::Blob(Blob { size, .. }) | Content::Moved(Moved { size, .. }) => *size,
         }
     }
 
     fn hash(&self) -> String {
         match self {
-            Content::Bytes(bytes) | Content::Link(bytes) => content_hash(bytes),
+            Content::Bytes(fresh) => fresh.hash.get_or_init(|| content_hash(&fresh.bytes)).clone(),
+            Content::Link(target) => content_hash(target),
             Content::Blob(Blob { hash, .. }) | Content::Moved(Moved { hash, .. }) => hash.clone(),
         }
     }

@@ -3,37 +3,37 @@
 use aos_model::state::{Identity, Image, PathRecord};
 
 use super::Step;
-use super::arm::Armed;
-use super::mark::Mark;
+use super::arm::{Armed, bank_name};
 use crate::jail::Meta;
 
 /// A record for each path that the steps touched, in their order. A move is two: where it went, then where it was.
 pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecord> {
     let mut paths = Vec::with_capacity(armed.steps.len());
-    for ((step, mark), after) in armed.steps.iter().zip(&armed.marks).zip(after) {
-        match (step, mark) {
-            (Step::Put(put), Mark::Put { bank, after: content, .. }) => paths.push(PathRecord {
+    for (index, (step, after)) in armed.steps.iter().zip(after).enumerate() {
+        let in_bank = |meta: &Meta| image(meta).in_bank(bank_name(&armed.change_id, index));
+        match step {
+            Step::Put(put) => paths.push(PathRecord {
                 path: put.at.shown.clone(),
-                before: put.before.as_ref().map(|meta| image(meta).in_bank(bank)),
-                after: after.as_ref().map(|meta| Image { hash: Some(content.hash.clone()), ..image(meta) }),
+                before: put.before.as_ref().map(in_bank),
+                after: after.as_ref().map(|meta| Image { hash: Some(put.content.hash()), ..image(meta) }),
                 moved_to: None,
                 mode_only: false,
             }),
-            (Step::Remove { at, before, bytes }, Mark::Remove { bank, .. }) => paths.push(PathRecord {
+            Step::Remove { at, before, bytes } => paths.push(PathRecord {
                 path: at.shown.clone(),
-                before: Some(Image { size_bytes: *bytes, ..image(before).in_bank(bank) }),
+                before: Some(Image { size_bytes: *bytes, ..in_bank(before) }),
                 after: None,
                 moved_to: None,
                 mode_only: false,
             }),
-            (Step::MakeDir { at, .. }, _) => paths.push(PathRecord {
+            Step::MakeDir { at, .. } => paths.push(PathRecord {
                 path: at.shown.clone(),
                 before: None,
                 after: after.as_ref().map(image),
                 moved_to: None,
                 mode_only: false,
             }),
-            (Step::SetMode { at, before, xattrs, .. }, _) => paths.push(PathRecord {
+            Step::SetMode { at, before, xattrs, .. } => paths.push(PathRecord {
                 path: at.shown.clone(),
                 before: Some(Image {
                     xattrs: xattrs.as_ref().map(|(before, _)| before.clone()),
@@ -46,10 +46,10 @@ pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecor
                 moved_to: None,
                 mode_only: true,
             }),
-            (Step::Rename { from, before, to, replaced }, Mark::Rename { bank, .. }) => {
+            Step::Rename { from, before, to, replaced } => {
                 paths.push(PathRecord {
                     path: to.shown.clone(),
-                    before: replaced.as_ref().map(|meta| image(meta).in_bank(bank)),
+                    before: replaced.as_ref().map(in_bank),
                     after: after.as_ref().map(image),
                     moved_to: None,
                     mode_only: false,
@@ -62,7 +62,6 @@ pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecor
                     mode_only: false,
                 });
             }
-            _ => unreachable!("BUG: marks are made from the steps, in order"),
         }
     }
     paths

@@ -2,6 +2,7 @@
 //!
 //! A path is put back only while it is as our step left it. Otherwise it stays, and its name is returned.
 
+use std::borrow::Borrow;
 use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::path::Spelled;
@@ -20,14 +21,14 @@ use crate::jail::Meta;
 
 /// Takes back all steps of an armed plan. Returns the paths that had to stay as they are.
 pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
-    take_back_first(host, armed, armed.marks.len())
+    take_back_first(host, armed, armed.steps.len())
 }
 
 /// Takes back the first `count` steps, the last of them first, in the folders that are still open.
 pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> Vec<String> {
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
     let Ok(bank) = armed.live.bank_dir() else {
-        return armed.marks[..count].iter().map(|mark| mark.shown().to_owned()).collect();
+        return what_stayed((0..count).map(|index| (armed.mark(index), Ok(false))));
     };
     let undone = (0..count).rev().map(|index| {
         let site = |spot: &Spot, at: &At| -> Result<Option<Site>, Errno> {
@@ -38,8 +39,8 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
             }
             Ok(Some(Site { dir: bank::open_dir(dir, b".")?, name: spot.name.clone() }))
         };
-        let mark = &armed.marks[index];
-        let sites = match (&armed.steps[index], mark) {
+        let mark = armed.mark(index);
+        let sites = match (&armed.steps[index], &mark) {
             (Step::Put(Put { at: spot, .. }), Mark::Put { at, .. })
             | (Step::Remove { at: spot, .. }, Mark::Remove { at, .. })
             | (Step::MakeDir { at: spot, .. }, Mark::MakeDir { at })
@@ -51,7 +52,8 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
             }
             _ => unreachable!("BUG: marks are made from the steps, in order"),
         };
-        (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
+        let undone = sites.and_then(|sites| undo(&mark, sites, bank, sync));
+        (mark, undone)
     });
     what_stayed(undone)
 }
@@ -88,9 +90,11 @@ fn begun(marks: &[Mark]) -> &[Mark] {
     &marks[..last.map_or(marks.len(), |last| last + 1)]
 }
 
-fn what_stayed<'m>(undone: impl Iterator<Item = (&'m Mark, Result<bool, Errno>)>) -> Vec<String> {
-    let mut stayed: Vec<String> =
-        undone.filter(|(_, undone)| *undone != Ok(true)).map(|(mark, _)| mark.shown().to_owned()).collect();
+fn what_stayed(undone: impl Iterator<Item = (impl Borrow<Mark>, Result<bool, Errno>)>) -> Vec<String> {
+    let mut stayed: Vec<String> = undone
+        .filter(|(_, undone)| *undone != Ok(true))
+        .map(|(mark, _)| mark.borrow().shown().to_owned())
+        .collect();
     stayed.sort();
     stayed.dedup();
     stayed.truncate(aos_model::limits::RECEIPT_PATHS_MAX);

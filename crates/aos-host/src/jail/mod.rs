@@ -20,7 +20,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 pub(crate) use meta::Meta;
-pub(crate) use place::{Dir, Found, Place};
+pub(crate) use place::{Dir, Folders, Found, Place};
 pub(crate) use resolve::{Last, Resolved, follow_text, link_refused, outside, resolve};
 pub(crate) use source::{Held, Source};
 

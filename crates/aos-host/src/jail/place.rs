@@ -1,5 +1,6 @@
 //! A place: a pinned folder and one plain name in it. All that touches files does it through one of these.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -115,6 +116,33 @@ impl Found {
             Found::Below { base, .. } if base.meta.is_none() => Ok(()),
             Found::Below { .. } | Found::Nowhere { .. } => self.with_parent().map(drop),
         }
+    }
+}
+
+/// The folders that the paths of one request lead to, each held open once: a request may name more paths than files
+/// can be open.
+#[derive(Debug, Default)]
+pub(crate) struct Folders {
+    looked_up: usize,
+    opened: HashMap<(u64, u64, u64), Dir>,
+}
+
+/// So many paths may hold a folder each; that is cheaper than finding out whether it is the same.
+const FOLDERS_UNSHARED_MAX: usize = 16;
+
+impl Folders {
+    /// Lets go of the folder of what was found for one that is open already, if that is the same.
+    pub(crate) fn share(&mut self, found: &mut Found) -> Result<(), Refusal> {
+        self.looked_up += 1;
+        let (Found::Here(place) | Found::Below { base: place, .. }) = found else { return Ok(()) };
+        if self.looked_up > FOLDERS_UNSHARED_MAX
+            && let Dir::Opened(dir) = &place.dir
+        {
+            let meta = Meta::of(dir).map_err(|why| place.fault("look at the folder of", why))?;
+            let known = self.opened.entry((meta.dev, meta.ino, meta.mount));
+            place.dir = known.or_insert_with(|| place.dir.clone()).clone();
+        }
+        Ok(())
     }
 }
 

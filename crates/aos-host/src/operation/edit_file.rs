@@ -107,7 +107,7 @@ impl Operation for Checked {
         }
         let put = Put {
             at: Spot::of(place),
-            content: Content::Bytes(edited.text.into_bytes()),
+            content: Content::Bytes(edited.text.into_bytes().into()),
             mode: new_mode(Some(meta), None, scene.host.machine.umask),
             before: Some(meta),
             dress: None,

@@ -32,7 +32,7 @@ use aos_model::vfs::Delta;
 use crate::change::{Ending, Locked, Plan};
 use crate::exec::Command;
 use crate::host::Host;
-use crate::jail::{Found, Jail, Last, Meta, Place, Resolved, Source, resolve};
+use crate::jail::{Folders, Found, Jail, Last, Meta, Place, Resolved, Source, resolve};
 use crate::output::Form;
 use crate::rule::Ruled;
 use crate::session::Live;
@@ -96,7 +96,7 @@ impl Target {
         Target { protected: false, ..self }
     }
 
-    fn changes(&self) -> bool {
+    pub(crate) fn changes(&self) -> bool {
         match self.op {
             Op::Write | Op::Edit | Op::Patch | Op::Remove => true,
             Op::Read | Op::Search | Op::List | Op::Stat | Op::Exec => false,
@@ -206,8 +206,12 @@ pub(crate) fn cap(host: &Host, live: &Arc<Live>, request: Request) -> Result<Cap
     let operation = operation(host, live, request)?;
     let mut warnings = Vec::new();
     let mut targets = Vec::new();
-    for target in operation.targets() {
-        let resolved = target.resolve(live)?;
+    let mut folders = Folders::default();
+    let wanted = operation.targets();
+    host.memory.needed_for(wanted.len());
+    for target in wanted {
+        let mut resolved = target.resolve(live)?;
+        folders.share(&mut resolved.found)?;
         if target.changes() && target.protected {
             protect(live, &resolved.literal, &mut warnings)?;
             protect(live, resolved.found.absolute(), &mut warnings)?;
@@ -267,10 +271,9 @@ fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
 
 /// Lets the tool read and compute. A mutation holds its paths from here until its receipt is written.
 pub(crate) fn plan(host: &Host, ruled: Ruled) -> Result<(Planned, Locked<'_>), Refusal> {
-    let Ruled { live, operation, mut found, warnings, blob_only } = ruled;
-    let mutates = operation.targets().iter().any(Target::changes);
-    let locks = host.locks.hold(found.iter().filter(|_| mutates).map(Found::absolute));
-    if mutates {
+    let Ruled { live, operation, mut found, changes, warnings, blob_only } = ruled;
+    let locks = host.locks.hold(found.iter().filter(|_| changes).map(Found::absolute));
+    if changes {
         found.iter_mut().try_for_each(look_again)?;
     }
     let planned = operation.plan(Scene { host, live: &live, found, warnings, blob_only })?;

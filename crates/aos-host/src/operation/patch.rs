@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use aos_model::capability::within;
 use aos_model::limits::{
-    DIFF_BYTES_MAX, EDIT_FILE_BYTES_MAX, PATCH_ERRORS_MAX, RECEIPT_PATHS_MAX, VFS_CONTENT_CHARACTERS_MAX,
+    CHANGED_PATHS_MAX, DIFF_BYTES_MAX, EDIT_FILE_BYTES_MAX, PATCH_ERRORS_MAX, RECEIPT_PATHS_MAX,
+    VFS_CONTENT_CHARACTERS_MAX,
 };
 use aos_model::patch::{self, FileOp, HunkLine, ParseError, Patch, PlanError, Role};
 use aos_model::policy::Op;
@@ -45,6 +46,15 @@ pub(super) fn parse(host: &Host, live: &Live, request: ApplyPatch) -> Result<Par
                 .with(Detail { errors, ..Detail::default() })
         }
     })?;
+    if patch.files.len() > CHANGED_PATHS_MAX {
+        return Err(Refusal::new(
+            Code::LimitExceeded,
+            format!(
+                "the patch names {} files, and one may change {CHANGED_PATHS_MAX}; nothing was changed. Split it",
+                patch.files.len()
+            ),
+        ));
+    }
     Ok(Parsed { request, patch })
 }
 
@@ -239,7 +249,7 @@ impl Tree {
             let bytes = change.after.expect("BUG: puts have content");
             steps.push(Step::Put(Put {
                 at,
-                content: Content::Bytes(bytes),
+                content: Content::Bytes(bytes.into()),
                 mode: new_mode(dressed_as, None, umask),
                 before,
                 dress: None,

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use aos_model::limits::CHANGED_PATHS_MAX;
+use aos_model::limits::{CHANGED_PATHS_MAX, MOVED_PATHS_MAX};
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Kind, Warning};
 use aos_model::refusal::{Code, Refusal};
@@ -98,10 +98,14 @@ impl Walk<'_> {
 
     fn count(&mut self, meta: &Meta, shown: &str) -> Result<(), Refusal> {
         self.entries += 1;
-        if self.entries > CHANGED_PATHS_MAX {
+        let (most, what) =
+            if self.onto.is_some() { (MOVED_PATHS_MAX, "move") } else { (CHANGED_PATHS_MAX, "remove") };
+        if self.entries > most {
             return Err(Refusal::new(
                 Code::LimitExceeded,
-                format!("{shown} holds more than {CHANGED_PATHS_MAX} paths; remove its parts one by one"),
+                format!(
+                    "{shown} holds more than {most} paths; nothing was changed. Please {what} its parts one by one"
+                ),
             ));
         }
         if meta.kind != Kind::Dir {

@@ -27,7 +27,6 @@ pub(super) struct Bring {
     goals: Mutex<Option<(Goals, Unwound)>>,
     /// How many targets are the goals' on the disk; the rest are the tree's.
     on_disk: usize,
-    targets: Vec<Target>,
     force: bool,
     dry_run: bool,
     /// The turns that are taken back or done again, by their steps and their names.
@@ -45,20 +44,21 @@ impl Bring {
     fn new(
         host: &Host,
         live: &Arc<Live>,
-        touches: &[Touch],
+        seqs: &[u64],
+        is_meant: impl Fn(&Touch) -> bool,
         only: Option<&[String]>,
         (force, dry_run): (Option<bool>, Option<bool>),
     ) -> Result<Bring, Refusal> {
+        snapshot::settle_entries(host, live, seqs)?;
+        let mut touches = snapshot::touches(host, seqs.iter().copied())?;
+        touches.retain(is_meant);
         let seqs: Vec<u64> = touches.iter().map(|touch| touch.seq).collect();
         let unwound = Unwound::read(host, live, &seqs, only)?;
-        let of_files: Vec<Touch> = touches.iter().filter(|touch| !touch.in_tree).cloned().collect();
-        let goals = Goals::read(host, live, &of_files, only.filter(|_| !of_files.is_empty()))?;
-        let mut targets: Vec<Target> = goals.targets().into_iter().map(Target::on_disk).collect();
-        let on_disk = targets.len();
-        targets.extend(unwound.targets());
+        touches.retain(|touch| !touch.in_tree);
+        let only = only.filter(|_| !touches.is_empty());
+        let goals = Goals::read(host, live, touches, only)?;
         Ok(Bring {
-            targets,
-            on_disk,
+            on_disk: goals.targets_count(),
             goals: Mutex::new(Some((goals, unwound))),
             force: force == Some(true),
             dry_run: dry_run == Some(true),
@@ -69,7 +69,11 @@ impl Bring {
 
 impl Operation for Bring {
     fn targets(&self) -> Vec<Target> {
-        self.targets.clone()
+        let goals = self.goals.lock().expect("BUG: asked before it is planned");
+        let (goals, unwound) = goals.as_ref().expect("BUG: asked before it is planned");
+        let mut targets: Vec<Target> = goals.targets().map(Target::on_disk).collect();
+        targets.extend(unwound.targets());
+        targets
     }
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
@@ -81,7 +85,7 @@ impl Operation for Bring {
         conflicts.append(&mut staged.conflicts);
         join(&mut restored, staged.restored);
         join(&mut deleted, staged.deleted);
-        deleted.retain(|path| !restored.contains(path));
+        deleted.retain(|path| restored.binary_search(path).is_err());
         if !conflicts.is_empty() {
             let named: Vec<String> = conflicts
                 .iter()
@@ -162,8 +166,7 @@ pub(super) fn restore(host: &Host, live: &Arc<Live>, request: &Restore) -> Resul
     if seqs.is_empty() {
         return Err(not_found(id));
     }
-    let touches = snapshot::touches(host, seqs)?;
-    Bring::new(host, live, &touches, request.paths.as_deref(), (request.force, request.dry_run))
+    Bring::new(host, live, &seqs, |_| true, request.paths.as_deref(), (request.force, request.dry_run))
 }
 
 fn not_found(id: &str) -> Refusal {
@@ -242,10 +245,8 @@ fn travel(
             ),
         ));
     }
-    let touches: Vec<Touch> =
-        snapshot::touches(host, seqs)?.into_iter().filter(|touch| !touch.explicit).collect();
     let (steps, turns) = chain.into_iter().unzip();
-    let bring = Bring::new(host, live, &touches, None, flags)?;
+    let bring = Bring::new(host, live, &seqs, |touch| !touch.explicit, None, flags)?;
     Ok(Bring { rolled: Some(Rolled { steps, turns, again }), ..bring })
 }
 
@@ -280,9 +281,9 @@ impl Operation for ListSnapshots {
             let paths_count = paths.len() as u64;
             paths.truncate(RECEIPT_PATHS_MAX);
             snapshots.push(ListedSnapshot {
-                snapshot_id: known.id,
-                scope_id: known.scope,
-                turn_id: known.turn,
+                snapshot_id: known.id.to_string(),
+                scope_id: known.scope.to_string(),
+                turn_id: known.turn.as_deref().map(str::to_owned),
                 captured_at_ns: known.at_ns,
                 paths,
                 paths_count,

@@ -64,7 +64,7 @@ impl Operation for WriteFile {
         let built_on_before = reads_old(self);
         steps.push(Step::Put(Put {
             at,
-            content: Content::Bytes(bytes),
+            content: Content::Bytes(bytes.into()),
             mode: new_mode(before, self.executable, umask),
             before,
             dress: None,

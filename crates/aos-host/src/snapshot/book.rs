@@ -1,6 +1,7 @@
 //! The book of a session's snapshots: the index by which each is found without looking at the others.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use aos_model::entry::Fact;
 use aos_model::receipt::Coverage;
@@ -12,25 +13,27 @@ pub(super) struct Book {
     /// By a number that grows: what was captured later has a higher one.
     snapshots: BTreeMap<u64, Snapshot>,
     next: u64,
-    by_id: HashMap<String, u64>,
-    by_scope: HashMap<String, BTreeSet<u64>>,
-    /// The entries that all of them were captured by.
-    seqs: BTreeSet<u64>,
+    /// The one that was captured into last.
+    last: Option<u64>,
+    by_id: HashMap<Arc<str>, u64>,
+    by_scope: HashMap<Arc<str>, Vec<u64>>,
+    /// The entries that all of them were captured by, and which one by each.
+    seqs: BTreeMap<u64, u64>,
     unsettled: BTreeSet<u64>,
     bytes: u64,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
-    pub(crate) id: String,
-    pub(crate) scope: String,
-    pub(crate) turn: Option<String>,
+    pub(crate) id: Arc<str>,
+    pub(crate) scope: Arc<str>,
+    pub(crate) turn: Option<Arc<str>>,
     pub(crate) at_ns: u64,
     pub(crate) seqs: Vec<u64>,
     pub(crate) bytes: u64,
-    /// From which something was taken into it, by the first change of each.
-    pub(super) paths: BTreeSet<String>,
-    last_turn: Option<String>,
+    /// From which something was taken into it since another one was, by the first change of each.
+    pub(super) paths: HashSet<Box<str>>,
+    last_turn: Option<Arc<str>>,
     pub(crate) coverage: Coverage,
     /// Later changes of the same tool call are captured into it.
     open: bool,
@@ -49,16 +52,17 @@ impl Snapshot {
         self.seqs.push(made.seq);
         self.coverage = self.coverage.min(record.coverage);
         if self.turn.is_none() {
-            self.turn = made.turn.map(str::to_owned);
+            self.turn = made.turn.map(Arc::from);
         }
         // In another turn the same path is kept once more.
         if self.last_turn.as_deref() != made.turn {
-            self.last_turn = made.turn.map(str::to_owned);
+            self.last_turn =
+                if self.turn.as_deref() == made.turn { self.turn.clone() } else { made.turn.map(Arc::from) };
             self.paths.clear();
         }
         for path in &record.paths {
             if let Some(before) = path.before.as_ref().filter(|image| image.bank.is_some() || record.in_tree)
-                && self.paths.insert(path.path.clone())
+                && self.paths.insert(path.path.as_str().into())
             {
                 self.bytes += before.size_bytes;
             }
@@ -84,33 +88,38 @@ impl Book {
     }
 
     fn captured(&mut self, made: &Made<'_>, record: &SnapshotRecord) {
-        let number = match self.by_id.get(&record.snapshot_id) {
+        let number = match self.by_id.get(record.snapshot_id.as_str()) {
             Some(number) => *number,
             None => self.begin(made, record),
         };
+        // What another tool call did in between is a way back of its own, for which a path is kept once more.
+        if let Some(other) = self.last.replace(number).filter(|last| *last != number) {
+            self.snapshots.get_mut(&other).into_iter().for_each(|other| other.paths = HashSet::new());
+        }
         let snapshot = self.snapshots.get_mut(&number).expect("BUG: the index names what is there");
         self.bytes -= snapshot.bytes;
         snapshot.add(made, record);
         self.bytes += snapshot.bytes;
-        self.seqs.insert(made.seq);
+        self.seqs.insert(made.seq, number);
         self.unsettled.insert(number);
     }
 
     fn begin(&mut self, made: &Made<'_>, record: &SnapshotRecord) -> u64 {
         let number = self.next;
         self.next += 1;
-        let scope = record.scope_id.as_deref().or(made.tool_call).unwrap_or_default().to_owned();
-        self.by_id.insert(record.snapshot_id.clone(), number);
-        self.by_scope.entry(scope.clone()).or_default().insert(number);
+        let scope: Arc<str> = record.scope_id.as_deref().or(made.tool_call).unwrap_or_default().into();
+        let id: Arc<str> = record.snapshot_id.as_str().into();
+        self.by_id.insert(id.clone(), number);
+        self.by_scope.entry(scope.clone()).or_default().push(number);
         let snapshot = Snapshot {
-            id: record.snapshot_id.clone(),
+            id,
             scope,
             turn: None,
             at_ns: made.at_ns,
             seqs: Vec::new(),
             bytes: 0,
             coverage: record.coverage,
-            paths: BTreeSet::new(),
+            paths: HashSet::new(),
             last_turn: None,
             open: !record.explicit && !record.own,
         };
@@ -122,7 +131,7 @@ impl Book {
         let number = self.by_id.remove(snapshot_id)?;
         let snapshot = self.snapshots.remove(&number)?;
         if let Some(of_scope) = self.by_scope.get_mut(&snapshot.scope) {
-            of_scope.remove(&number);
+            of_scope.retain(|other| *other != number);
             if of_scope.is_empty() {
                 self.by_scope.remove(&snapshot.scope);
             }
@@ -161,7 +170,12 @@ impl Book {
 
     /// The entries from this one on, in order.
     pub(super) fn seqs_from(&self, first: u64) -> impl DoubleEndedIterator<Item = u64> {
-        self.seqs.range(first..).copied()
+        self.seqs.range(first..).map(|(seq, _)| *seq)
+    }
+
+    /// The snapshot that an entry captured something for.
+    pub(super) fn of_entry(&self, seq: u64) -> Option<&Snapshot> {
+        self.snapshots.get(self.seqs.get(&seq)?)
     }
 
     /// Whether anything was captured between two entries.

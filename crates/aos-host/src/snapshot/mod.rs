@@ -75,11 +75,11 @@ fn read_book(host: &Host, live: &Live) -> Result<Book, Fault> {
     Ok(book)
 }
 
-pub(crate) fn with_entry<T>(host: &Host, seq: u64, use_it: impl FnOnce(&Entry<'_>) -> T) -> Result<T, Fault> {
+pub(crate) fn with_entry<T>(host: &Host, seq: u64, use_it: impl FnOnce(Entry<'_>) -> T) -> Result<T, Fault> {
     let damaged = |why: String| Fault::Refused(format!("entry {seq} of the journal is damaged: {why}"));
     let bytes = host.journal.entry(seq)?.ok_or_else(|| damaged("it is missing".into()))?;
     let entry: Entry<'_> = serde_json::from_slice(&bytes).map_err(|why| damaged(why.to_string()))?;
-    Ok(use_it(&entry))
+    Ok(use_it(entry))
 }
 
 /// Which snapshot a change is captured into; `None` where the session keeps none. Without a scope it is one of its
@@ -97,7 +97,7 @@ pub(crate) fn choose(
     let is_new = |path: &str| known.is_none_or(|known| !known.paths.contains(path));
     let bytes: u64 = displaced.iter().filter(|(path, _)| is_new(path)).map(|(_, bytes)| bytes).sum();
     let takes_one = live.auto_snapshot || scope.is_none();
-    let chosen = known.map(|known| known.id.clone()).or_else(|| takes_one.then(|| fresh.to_owned()));
+    let chosen = known.map(|known| known.id.to_string()).or_else(|| takes_one.then(|| fresh.to_owned()));
     if chosen.is_some() && held + bytes > live.snapshot_bytes_max {
         return Err(Refusal::new(
             Code::LimitExceeded,
@@ -131,10 +131,10 @@ pub(crate) fn remember(host: &Host, live: &Arc<Live>, made: &Made<'_>, facts: &[
     book.note(made, facts);
     while book.bytes() > live.snapshot_bytes_max {
         // The one that was just written stays, however old it is.
-        let evictable = book.all().find(|one| !written.contains(&one.id.as_str()));
+        let evictable = book.all().find(|one| !written.contains(&&*one.id));
         let Some(oldest) = evictable.map(|oldest| oldest.id.clone()) else { break };
         let_go(host, live, &oldest, book.forget(&oldest).as_ref());
-        let fact = Fact::SnapshotDropped { snapshot_id: oldest };
+        let fact = Fact::SnapshotDropped { snapshot_id: oldest.to_string() };
         host.note(
             "host.fs.snapshot_evicted",
             &live.id,
@@ -191,16 +191,16 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
     let mut touches = Vec::new();
     for seq in seqs {
         with_entry(host, seq, |entry| {
-            for fact in &entry.facts {
+            for fact in entry.facts {
                 if let Fact::Captured(record) = fact {
-                    check_bank_names(seq, record)?;
+                    check_bank_names(seq, &record)?;
                     touches.push(Touch {
                         seq,
                         turn_id: entry.turn_id.as_deref().map(str::to_owned),
-                        snapshot_id: record.snapshot_id.clone(),
                         explicit: record.explicit,
                         in_tree: record.in_tree,
-                        paths: record.paths.clone(),
+                        snapshot_id: record.snapshot_id,
+                        paths: record.paths,
                     });
                 }
             }
@@ -208,6 +208,13 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
         })??;
     }
     Ok(touches)
+}
+
+/// Settles what these entries displaced, as whoever takes them back needs it.
+pub(crate) fn settle_entries(host: &Host, live: &Live, seqs: &[u64]) -> Result<(), Fault> {
+    let unsettled = settle(host, live, &Which::Of(seqs))?;
+    // A damaged manifest is told by what needs it, and by nothing else.
+    unsettled.into_values().find(|fault| !matches!(fault, Fault::Refused(_))).map_or(Ok(()), Err)
 }
 
 /// A home may come from anywhere: only names that we give are followed into the bank.

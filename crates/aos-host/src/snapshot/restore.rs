@@ -9,11 +9,10 @@ use std::sync::Arc;
 use aos_model::policy::Op;
 use aos_model::refusal::{Code, Conflict, Refusal};
 use aos_model::undo::{Expected, Look, Node, Piece, Touch, Unwound};
-use aos_store::{Fault, Kept, Manifest};
+use aos_store::{Kept, Manifest};
 
 use super::build::Builder;
 use super::judge::Judge;
-use super::{Which, settle};
 use crate::change::Step;
 use crate::host::Host;
 use crate::jail::{Found, Last, Meta};
@@ -51,6 +50,14 @@ pub(super) struct Goal {
     pub(super) expected_there: Option<Expected>,
 }
 
+impl Goal {
+    /// The path that it is about beside the one where it is now: where it comes from, or where it shall be.
+    fn other(&self) -> Option<&str> {
+        let other = if let Aim::From { path, .. } = &self.aim { path } else { &self.path };
+        (*other != self.now_at).then_some(other.as_str())
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Aim {
     Kept(Kept),
@@ -73,20 +80,16 @@ pub(crate) struct Restoration {
 }
 
 impl Goals {
-    /// Reads what is needed to take `touches` back. With `only`, no other paths than those and what is below them.
+    /// Reads what is needed to take `touches`, which are settled, back. With `only`, no other paths than those and what is below them.
     pub(crate) fn read(
         host: &Host,
         live: &Arc<Live>,
-        touches: &[Touch],
+        touches: Vec<Touch>,
         only: Option<&[String]>,
     ) -> Result<Goals, Refusal> {
-        let mut unsettled = settle(host, live, &Which::Of(touches))?;
-        // A damaged manifest is told by what needs it, and by nothing else.
-        let needed = touches.iter().find_map(|touch| unsettled.remove(&touch.snapshot_id));
-        if let Some(fault) = needed.filter(|fault| !matches!(fault, Fault::Refused(_))) {
-            return Err(fault.into());
-        }
-        let unwound = Unwound::of(touches);
+        let unwound = Unwound::of(&touches);
+        let own_repositories = own_repositories(&touches);
+        drop(touches);
         let mut manifests = Manifests { host, live, read: BTreeMap::new() };
         let paths = manifests.paths(&unwound)?;
         let only = only.map(|only| only.iter().map(|path| shown(live, path)).collect::<Result<Vec<_>, _>>());
@@ -114,21 +117,27 @@ impl Goals {
         let gone = gone.filter(|(path, made_at)| wanted(path) || wanted(made_at));
         let gone =
             gone.map(|(path, _)| Gone { path: path.clone(), expected: left(&unwound, path) }).collect();
-        Ok(Goals { gone, paths: goals, own_repositories: own_repositories(touches) })
+        Ok(Goals { gone, paths: goals, own_repositories })
     }
 
     /// The paths of what goes and of each goal, for the jail and the policy.
-    pub(crate) fn targets(&self) -> Vec<Target> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Target> {
         let named = |text: &str, op| match Target::new(text, op, Last::NoLinks) {
             target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.of_its_own(),
             target => target,
         };
-        let mut targets: Vec<Target> = self.gone.iter().map(|gone| named(&gone.path, Op::Remove)).collect();
-        for goal in &self.paths {
-            let other = if let Aim::From { path, .. } = &goal.aim { path } else { &goal.path };
-            targets.extend([&goal.now_at, other].map(|path| named(path, Op::Write)));
-        }
-        targets
+        let gone = self.gone.iter().map(move |gone| named(&gone.path, Op::Remove));
+        let paths = self.paths.iter().flat_map(move |goal| {
+            [Some(goal.now_at.as_str()), goal.other()]
+                .into_iter()
+                .flatten()
+                .map(move |path| named(path, Op::Write))
+        });
+        gone.chain(paths)
+    }
+
+    pub(crate) fn targets_count(&self) -> usize {
+        self.gone.len() + self.paths.iter().map(|goal| 1 + usize::from(goal.other().is_some())).sum::<usize>()
     }
 
     /// Compares with what stands there now and makes the steps. `found` is in the order of the targets.
@@ -140,12 +149,16 @@ impl Goals {
         force: bool,
     ) -> Result<Restoration, Refusal> {
         let (found_gone, found) = found.split_at(self.gone.len());
+        let mut found = found.iter();
         let gone: Vec<(Gone, &Found)> = self.gone.into_iter().zip(found_gone).collect();
         let tasks: Vec<Task<'_>> = self
             .paths
             .into_iter()
-            .zip(found.chunks_exact(2))
-            .map(|(goal, found)| Task { goal, here: &found[0], other: &found[1] })
+            .map(|goal| {
+                let here = found.next().expect("BUG: something was found for each target");
+                let other = goal.other().map_or(here, |_| found.next().expect("BUG: the same"));
+                Task { goal, here, other }
+            })
             .collect();
         let judge = Judge::new(host, live, &gone, &tasks);
         let mut wanted = Vec::new();

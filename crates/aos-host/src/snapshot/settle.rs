@@ -82,6 +82,7 @@ impl Settler {
                 // What fails here (a full disk) is tried again, and told, when somebody needs it.
                 let _ = settle(&host, &live, &Which::All);
             }
+            host.memory.give_back();
         }
     }
 }
@@ -90,19 +91,18 @@ impl Settler {
 #[derive(Debug)]
 pub(crate) enum Which<'a> {
     All,
-    /// What these changes displaced; whatever else waits may wait on.
-    Of(&'a [Touch]),
+    /// What these entries displaced; whatever else waits may wait on.
+    Of(&'a [u64]),
 }
 
 impl Which<'_> {
     /// The next one of a session that waits.
-    fn next(&self, book: &Book, failed: &BTreeMap<String, Fault>) -> Option<Snapshot> {
+    fn next(&self, book: &Book, failed: &BTreeMap<Arc<str>, Fault>) -> Option<Snapshot> {
         let found = match self {
             Which::All => book.unsettled().find(|one| !failed.contains_key(&one.id)),
-            Which::Of(touches) => {
-                let mut ids = touches.iter().map(|touch| touch.snapshot_id.as_str());
-                let id = ids.find(|id| book.is_unsettled(id) && !failed.contains_key(*id));
-                id.and_then(|id| book.get(id))
+            Which::Of(seqs) => {
+                let mut of_entries = seqs.iter().filter_map(|seq| book.of_entry(*seq));
+                of_entries.find(|one| book.is_unsettled(&one.id) && !failed.contains_key(&one.id))
             }
         };
         found.cloned()
@@ -111,7 +111,11 @@ impl Which<'_> {
 
 /// Settles what waits in a session. What could not be settled is returned by its snapshot, and tried again the next
 /// time; every other snapshot has its manifest.
-pub(crate) fn settle(host: &Host, live: &Live, which: &Which<'_>) -> Result<BTreeMap<String, Fault>, Fault> {
+pub(crate) fn settle(
+    host: &Host,
+    live: &Live,
+    which: &Which<'_>,
+) -> Result<BTreeMap<Arc<str>, Fault>, Fault> {
     let mut failed = BTreeMap::new();
     loop {
         // One at a time, and between two anybody who needs one of them now.
@@ -152,8 +156,8 @@ fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault
     let known = host.manifests.read(&live.id, &snapshot.id).map_err(damaged)?;
     let mut manifest = known.clone().unwrap_or_else(|| {
         let mut manifest = Manifest::new(&live.id, &snapshot.id, &live.workdir_shown);
-        manifest.scope_id = snapshot.scope.clone();
-        manifest.turn_id = snapshot.turn.clone();
+        manifest.scope_id = snapshot.scope.to_string();
+        manifest.turn_id = snapshot.turn.as_deref().map(str::to_owned);
         manifest.captured_at_ns = snapshot.at_ns;
         manifest
     });
@@ -167,21 +171,25 @@ fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault
             Some(name) if superseded.contains(name) => remove_any(&bank, name.as_bytes()).map_err(failed)?,
             Some(name) => {
                 // A crash may have left a folder half adopted: what is listed counts, not what still waits.
-                if let Some(listed) = manifest.pieces.get(name) {
-                    waiting.push((name, listed.clone()));
+                if manifest.pieces.contains_key(name) {
+                    waiting.push((name, None));
                 // What waits no longer was settled before, or is lost: restoring it will say so.
                 } else if let Some(piece) = examine_piece(host, &bank, name, record)? {
-                    manifest.keep(name, &record.path, piece.clone());
-                    waiting.push((name, piece));
+                    // What is no folder is one body, and need not be looked up again.
+                    let alone = (piece.len() == 1).then(|| piece.clone());
+                    manifest.keep(name, &record.path, piece);
+                    waiting.push((name, alone));
                 }
             }
         }
     }
+    host.memory.needed_for(manifest.pieces.values().map(BTreeMap::len).sum::<usize>() + touches.len());
     if known.as_ref() != Some(&manifest) {
         host.manifests.write(&manifest)?;
     }
-    for (name, piece) in waiting {
-        adopt(host, &bank, name.as_bytes(), "", &piece)?;
+    for (name, alone) in waiting {
+        let piece = alone.as_ref().unwrap_or_else(|| &manifest.pieces[name]);
+        adopt(host, &bank, name.as_bytes(), "", piece)?;
     }
     Ok(())
 }
@@ -265,7 +273,7 @@ fn examine_piece(
 ) -> Result<Option<BTreeMap<String, Kept>>, Fault> {
     let mut piece = BTreeMap::new();
     examine(host, bank, name.as_bytes(), "", &mut piece)?;
-    // To read it we may have had to open it up.
+    // A kill may have left it opened up.
     if let (Some(kept), Some(before)) = (piece.get_mut(""), &record.before)
         && kept.mode.is_some()
     {
@@ -294,16 +302,20 @@ fn examine(
             Kept { kind: KeptKind::Symlink, target: Some(show(target.as_bytes())), mode: None, ..owner }
         }
         Kind::Dir => {
-            let xattrs = open_own(dir, name, &meta).and_then(|dir| attributes(&dir)).map_err(failed)?;
+            let folder = Own::open(dir, name, &meta).map_err(failed)?;
+            for name in names_in(&folder.file).map_err(failed)? {
+                examine(host, &folder.file, &name, &format!("{suffix}/{}", show(&name)), piece)?;
+            }
+            let xattrs = attributes(&folder.file).map_err(failed)?;
             Kept { kind: KeptKind::Dir, xattrs, ..owner }
         }
         Kind::File => {
-            let file = open_own(dir, name, &meta).map_err(failed)?;
-            let xattrs = attributes(&file).map_err(failed)?;
+            let Own { file, .. } = &Own::open(dir, name, &meta).map_err(failed)?;
+            let xattrs = attributes(file).map_err(failed)?;
             let hash = if has_other_names(&meta) {
-                host.blobs.copy(&file)?
+                host.blobs.copy(file)?
             } else {
-                hash_open(&file).map_err(failed)?
+                hash_open(file).map_err(failed)?
             };
             Kept { kind: KeptKind::File, body_hash: Some(hash), size_bytes: Some(meta.size), xattrs, ..owner }
         }
@@ -311,12 +323,6 @@ fn examine(
         Kind::Other => return Ok(()),
     };
     piece.insert(suffix.to_owned(), kept);
-    if meta.kind == Kind::Dir {
-        let inner = open_dir(dir, name).map_err(failed)?;
-        for name in names_in(&inner).map_err(failed)? {
-            examine(host, &inner, &name, &format!("{suffix}/{}", show(&name)), piece)?;
-        }
-    }
     Ok(())
 }
 
@@ -326,21 +332,37 @@ fn has_other_names(meta: &Meta) -> bool {
     meta.kind == Kind::File && meta.nlink > 1
 }
 
-/// A pre-image is ours: where its mode keeps even us from reading it, or from taking out what is in it, it is opened
-/// up. What its mode was is written down.
-fn open_own(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<OwnedFd, Errno> {
-    let (needed, open) = if meta.kind == Kind::Dir { (0o700, 0o700) } else { (0o400, 0o600) };
-    let chmod = |mode| rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(mode), AtFlags::empty());
-    let closed = meta.mode & needed != needed && meta.uid == rustix::process::geteuid().as_raw();
-    if closed {
-        chmod(open)?;
+/// A pre-image, open. Where its mode keeps even us, its owner, from reading it, it is opened up meanwhile, and no
+/// longer: until it is listed, its mode stands nowhere else.
+struct Own {
+    file: OwnedFd,
+    closes_to: Option<u32>,
+}
+
+impl Own {
+    fn open(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<Own, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(&dir, name, flags, Mode::empty());
+        let is_closed = is_closed(meta, if meta.kind == Kind::Dir { 0o500 } else { 0o400 });
+        if is_closed {
+            rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(meta.mode | 0o500), AtFlags::empty())?;
+        }
+        Ok(Own { file: open()?, closes_to: is_closed.then_some(meta.mode) })
     }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(&dir, name, flags, Mode::empty());
-    if closed && has_other_names(meta) {
-        chmod(meta.mode)?;
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(mode) = self.closes_to {
+            let _ = rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode));
+        }
     }
-    opened
+}
+
+/// Whether a mode keeps us, the owner, from what we need.
+fn is_closed(meta: &Meta, needed: u32) -> bool {
+    let us = rustix::process::geteuid();
+    !us.is_root() && meta.mode & needed != needed && meta.uid == us.as_raw()
 }
 
 /// Moves what a name of the bank holds into the blobs, all below it included, as its piece lists it.
@@ -354,6 +376,10 @@ fn adopt(
     let dir = dir.as_fd();
     let Some(meta) = Meta::at(dir, name).map_err(failed)? else { return Ok(()) };
     if meta.kind == Kind::Dir {
+        // Its mode is listed by now.
+        if is_closed(&meta, 0o700) {
+            rustix::fs::chmodat(dir, name, Mode::from_raw_mode(0o700), AtFlags::empty()).map_err(failed)?;
+        }
         let inner = open_dir(dir, name).map_err(failed)?;
         for name in names_in(&inner).map_err(failed)? {
             adopt(host, &inner, &name, &format!("{suffix}/{}", show(&name)), piece)?;

@@ -13,7 +13,7 @@ use aos_model::state::{Image, PathRecord, SnapshotRecord};
 use aos_model::vfs::{Base, Body, Delta, Kept, Node, Tree, TreeChange, VfsPath, What};
 
 use super::View;
-use crate::change::{self, Content, Ending, Outcome, Plan, Put, Spot, Step};
+use crate::change::{self, Content, Ending, Fresh, Outcome, Plan, Put, Spot, Step};
 use crate::host::Host;
 use crate::jail::{self, Found, Last, Meta, Place};
 use crate::session::Live;
@@ -217,7 +217,7 @@ impl<'a> Work<'a> {
 
     fn put(&mut self, put: Put) -> Result<Meta, Refusal> {
         let what = match put.content {
-            Content::Bytes(bytes) => {
+            Content::Bytes(Fresh { bytes, .. }) => {
                 if self.is_virtual() && std::str::from_utf8(&bytes).is_err() {
                     let why = format!(
                         "{}: a virtual tree holds UTF-8 text only; nothing was changed",

@@ -190,7 +190,7 @@ mod tests {
         let mut state = State::default();
         let mut apply = |seq, fact| {
             let effects =
-                Effects { session_id: Some("hs_1".into()), facts: vec![fact], ..Effects::default() };
+                Effects { session_id: Some("hs_1".into()), facts: vec![fact].into(), ..Effects::default() };
             state.apply(seq, &effects);
             (state.get("tree/hs_1/d"), state.keys_with_prefix(&tree_versions_prefix("hs_1")).len())
         };

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde_json::{Value, json};
 
-use crate::world::{Start, World, check, expect, tree};
+use crate::world::{Start, World, check, expect, patch_params, tree};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -15,6 +15,7 @@ pub fn cases() -> Vec<Case> {
         case("OWN-DEEP-TREE", as_a_whole as fn() -> Outcome),
         case("OWN-DEEP-COMMAND", by_a_command),
         case("OWN-MANY-BACK", more_than_can_be_open),
+        case("OWN-MANY-REFUSED", more_than_one_call_may_change),
     ]
 }
 
@@ -101,7 +102,8 @@ fn by_a_command() -> Outcome {
 /// A folder comes back that holds more files than the daemon may have open.
 fn more_than_can_be_open() -> Outcome {
     let wrapper = vec!["prlimit".to_owned(), "--nofile=2048:2048".to_owned()];
-    let mut world = World::asleep(Start { wrapper, ..Start::default() });
+    // At `power` the changed folders are held until they are synced.
+    let mut world = World::asleep(Start { wrapper, power: true, ..Start::default() });
     for number in 0..2_200 {
         world.write(&format!("many/{number}"), format!("file {number}\n"));
     }
@@ -111,5 +113,37 @@ fn more_than_can_be_open() -> Outcome {
     expect("remove", &agent.fs("remove", json!({ "path": "many", "recursive": true })), &["ok"])?;
     expect("rollback", &agent.fs("rollback", json!({})), &["ok"])?;
     check(tree(&world.root) == before, || "not everything came back".into())?;
+    let new: String = (0..2_200).map(|number| format!("*** Add File: new/{number}\n+text\n")).collect();
+    expect("a patch", &agent.fs("apply_patch", patch_params(&new)), &["ok"])?;
+    let after = tree(&world.root);
+    expect("rollback of the patch", &agent.fs("rollback", json!({})), &["ok"])?;
+    check(tree(&world.root) == before, || "not everything is gone again".into())?;
+    expect("redo", &agent.fs("redo", json!({})), &["ok"])?;
+    check(tree(&world.root) == after, || "not everything was done again".into())?;
+    world.finish()
+}
+
+/// What would hold too much memory is refused, whichever way it comes, and nothing is changed by it.
+fn more_than_one_call_may_change() -> Outcome {
+    const MANY: usize = 100_001;
+    let world = World::new();
+    let mut agent = world.agent(json!({ "policy": { "preset": "permissive" } }));
+    let refused: &[&str] = &["forbidden / limit_exceeded"];
+    let patch: String = (0..MANY).map(|number| format!("*** Add File: {number}\n+\n")).collect();
+    expect("a patch", &agent.fs("apply_patch", patch_params(&patch)), refused)?;
+    let script = "mkdir 'd'; for my $n (1..shift) { open(my $f, '>', \"d/$n\") }";
+    let command = json!({ "session_id": agent.session, "argv": ["perl", "-e", script, MANY.to_string()] });
+    expect("a command", &agent.client.effect("host.exec", command), refused)?;
+    check(!world.root.join("d").exists(), || "the command's files landed".into())?;
+    std::fs::create_dir(world.root.join("d")).unwrap();
+    for number in 0..MANY {
+        std::fs::File::create(world.root.join(format!("d/{number}"))).unwrap();
+    }
+    let remove = agent.fs("remove", json!({ "path": "d", "recursive": true }));
+    expect("a removal", &remove, refused)?;
+    expect("a move", &agent.fs("move", json!({ "from": "d", "to": "e" })), &["ok"])?;
+    expect("rollback", &agent.fs("rollback", json!({})), &["ok"])?;
+    let left = std::fs::read_dir(world.root.join("d")).unwrap().count();
+    check(left == MANY, || format!("{left} of {MANY} files are left"))?;
     world.finish()
 }

@@ -40,6 +40,7 @@ pub fn cases() -> Vec<Case> {
         case("OWN-UNDO-NAMES", kept::odd_names),
         case("OWN-UNDO-HARD-LINK", kept::hard_links),
         Case { id: "OWN-UNDO-CLOSED-FILES", needs: &[Need::Root], run: kept::closed_to_their_owner },
+        Case { id: "OWN-UNDO-LISTED-TWICE", needs: &[Need::Root], run: kept::listed_twice },
         case("OWN-UNDO-OTHERS", kept::nothing_else_is_touched),
         case("OWN-UNDO-PATHS", kept::some_paths_only),
         case("OWN-UNDO-DRY-RUN", kept::dry_runs),

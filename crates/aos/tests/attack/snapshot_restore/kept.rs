@@ -473,3 +473,36 @@ pub fn special_files() -> Outcome {
     stage.must("restore", json!({ "scope_id": "tc2" }), "conflict / changed_since")?;
     stage.finish()
 }
+
+/// What lies closed inside a folder that goes comes back as closed, though it had to be listed twice: the first time
+/// the list could not be written.
+pub fn listed_twice() -> Outcome {
+    let mut stage = Stage::new();
+    let inside = stage.world().root.join("e/a");
+    stage.world().write("e/a/f", "in a closed folder\n");
+    stage.world().write("e/closed", "of nobody but its owner\n");
+    chmod(&stage.world().root.join("e/closed"), 0o200);
+    chmod(&inside, 0o500);
+    let before = stage.tree();
+    let store = stage.store();
+    std::fs::create_dir_all(&store).unwrap();
+    freeze(&store, true);
+    stage.ok("gone", "remove", json!({ "path": "e", "recursive": true }))?;
+    stage.must("rollback", json!({}), "error / permission_denied")?;
+    freeze(&store, false);
+    stage.must("rollback", json!({}), "ok")?;
+    stage.is(&before, "after the second try")?;
+    stage.finish()
+}
+
+/// Nothing can be made in a folder, not even by root.
+fn freeze(folder: &Path, frozen: bool) {
+    let how = if frozen { "+i" } else { "-i" };
+    assert!(
+        std::process::Command::new("chattr")
+            .arg(how)
+            .arg(folder)
+            .status()
+            .is_ok_and(|status| status.success())
+    );
+}
