@@ -1,4 +1,4 @@
-//! A section as a picture: for each task the contenders' bars, the slowest one full.
+//! A section as a picture: for each task the contenders' bars, the longest one full.
 
 use std::fmt::Write as _;
 
@@ -36,8 +36,16 @@ pub(crate) fn svg(section: &Section) -> String {
 /// Draws one race; where the next may begin.
 fn draw(out: &mut String, race: &Race, mut y: f64) -> f64 {
     text(out, 10.0, y, "font-weight=\"bold\"", &race.task);
+    // On our own bar: where it may end at most.
+    let allowed = |contender: &Standing| match contender.reach {
+        Some(Reach::AtMost(limit)) => Some(limit * contender.p50_us),
+        Some(Reach::AtLeast(_)) | None => None,
+    };
+    let most = race.contenders.iter().filter_map(allowed).reduce(f64::min);
     let slowest = race.contenders.iter().map(|contender| contender.p50_us).fold(0.0, f64::max);
-    let length = |micros: f64| (BARS * micros / slowest).clamp(1.0, BARS);
+    let longest = slowest.max(most.unwrap_or(0.0));
+    let length = |micros: f64| (BARS * micros / longest).clamp(1.0, BARS);
+    let mark = most.map(length);
     for (number, contender) in race.contenders.iter().enumerate() {
         y += ROW;
         let color = if number == 0 { OURS } else { THEIRS };
@@ -54,15 +62,11 @@ fn draw(out: &mut String, race: &Race, mut y: f64) -> f64 {
         } else {
             format!("{} ({:.2} of it)", time(contender.p50_us), contender.ratio)
         };
-        text(out, NAMES + width + 6.0, y, "", &figure);
+        let drawn = if number == 0 { width.max(mark.unwrap_or(0.0)) } else { width };
+        text(out, NAMES + drawn + 6.0, y, "", &figure);
     }
-    // On our own bar: where it may end at most.
-    let allowed = |contender: &Standing| match contender.reach {
-        Some(Reach::AtMost(limit)) => Some(limit * contender.p50_us),
-        Some(Reach::AtLeast(_)) | None => None,
-    };
-    if let Some(most) = race.contenders.iter().filter_map(allowed).reduce(f64::min) {
-        let (x, top) = (NAMES + length(most), y - ROW * (race.contenders.len() as f64 - 1.0) - ROW * 0.8);
+    if let Some(mark) = mark {
+        let (x, top) = (NAMES + mark, y - ROW * (race.contenders.len() as f64 - 1.0) - ROW * 0.8);
         let _ = writeln!(
             out,
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{:.1}\" stroke=\"{MARK}\" stroke-width=\"2\"/>",

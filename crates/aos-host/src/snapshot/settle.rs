@@ -183,7 +183,7 @@ fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault
             }
         }
     }
-    host.memory.needed_for(manifest.pieces.values().map(BTreeMap::len).sum::<usize>() + touches.len());
+    host.memory.needed_for(manifest.entries.len());
     if known.as_ref() != Some(&manifest) {
         host.manifests.write(&manifest)?;
     }
