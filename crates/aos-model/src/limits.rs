@@ -55,7 +55,7 @@ pub const SCAN_WARNINGS_MAX: usize = 20;
 pub const RECEIPT_PATHS_MAX: usize = 1_000;
 /// Paths one mutation may change (a recursive removal counts each). Each is held in memory while it is changed, and
 /// again, in more detail, while it is taken back.
-pub const CHANGED_PATHS_MAX: usize = 100_000;
+pub const CHANGED_PATHS_MAX: usize = 80_000;
 /// Paths below a folder that moves in one piece. They are judged and not held.
 pub const MOVED_PATHS_MAX: usize = 1_000_000;
 /// Paths of the roots that are compared before and after a command where it cannot run over an overlay.

@@ -103,8 +103,8 @@ impl<'a> Builder<'a> {
         for (path, going) in going {
             self.let_go(path, going)?;
         }
-        for task in &tasks {
-            self.bring(task)?;
+        for task in tasks {
+            self.bring(&task)?;
         }
         Ok(self.told())
     }

@@ -116,7 +116,7 @@ impl<'a> Judge<'a> {
             return self.newest(blocker, 0, |record| Ok(record.after.is_some())).map(Some);
         }
         if let Aim::From { path: from, .. } = &goal.aim {
-            let coming = self.changed(from, task.other, task.coming(), goal.expected_there.as_ref())?;
+            let coming = self.changed(from, task.other, task.coming(), goal.expected_there.as_deref())?;
             if coming.is_some() {
                 return Ok(coming);
             }
@@ -130,7 +130,7 @@ impl<'a> Judge<'a> {
         if goal.expected.is_none() && (goes || now.is_none_or(|now| now.kind == Kind::Dir)) {
             return Ok(None);
         }
-        let changed = self.changed(&goal.now_at, task.here, now, goal.expected.as_ref())?;
+        let changed = self.changed(&goal.now_at, task.here, now, goal.expected.as_deref())?;
         if changed.is_some() || moves {
             return Ok(changed);
         }
@@ -139,7 +139,8 @@ impl<'a> Judge<'a> {
 
     /// Who gave a folder another look since our change left it. Moving it loses nothing; giving it a look does.
     fn dressed_since(&self, task: &Task<'_>) -> Result<Option<Conflict>, Refusal> {
-        let Some(Expected { image: Some(left), unconditional: false, seq }) = &task.goal.expected else {
+        let Some(Expected { image: Some(left), unconditional: false, seq }) = task.goal.expected.as_deref()
+        else {
             return Ok(None);
         };
         let is_folder = task.now().is_some_and(|now| now.kind == Kind::Dir);

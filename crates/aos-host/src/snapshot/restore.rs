@@ -32,7 +32,7 @@ pub(crate) struct Goals {
 #[derive(Debug)]
 pub(super) struct Gone {
     pub(super) path: String,
-    expected: Option<Expected>,
+    expected: Option<Box<Expected>>,
 }
 
 #[derive(Debug)]
@@ -45,9 +45,9 @@ pub(super) struct Goal {
     pub(super) is_new: bool,
     pub(super) aim: Aim,
     /// How our changes left what stands there now.
-    pub(super) expected: Option<Expected>,
+    pub(super) expected: Option<Box<Expected>>,
     /// And what comes from the other path.
-    pub(super) expected_there: Option<Expected>,
+    pub(super) expected_there: Option<Box<Expected>>,
 }
 
 impl Goal {
@@ -165,7 +165,7 @@ impl Goals {
         let mut conflicts = Vec::new();
         for (gone, found) in gone.iter().filter(|_| !force) {
             if let Some(now) = standing(found, &gone.path) {
-                conflicts.extend(judge.changed(&gone.path, found, Some(now), gone.expected.as_ref())?);
+                conflicts.extend(judge.changed(&gone.path, found, Some(now), gone.expected.as_deref())?);
             }
         }
         for task in tasks {
@@ -236,12 +236,12 @@ pub(super) fn standing(found: &Found, path: &str) -> Option<Meta> {
 }
 
 /// How our changes left a path. What was captured by hand with its folder is put back whatever stands there.
-fn left(unwound: &Unwound, path: &str) -> Option<Expected> {
+fn left(unwound: &Unwound, path: &str) -> Option<Box<Expected>> {
     let above = || {
         let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
         above.find_map(|above| unwound.expected.get(above)).filter(|above| above.unconditional)
     };
-    unwound.expected.get(path).or_else(above).cloned()
+    unwound.expected.get(path).or_else(above).cloned().map(Box::new)
 }
 
 /// Paths as they are now whose object was elsewhere. What lies in a folder that leaves does not stay where it is, even

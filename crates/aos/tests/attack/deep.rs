@@ -125,7 +125,7 @@ fn more_than_can_be_open() -> Outcome {
 
 /// What would hold too much memory is refused, whichever way it comes, and nothing is changed by it.
 fn more_than_one_call_may_change() -> Outcome {
-    const MANY: usize = 100_001;
+    const MANY: usize = 80_001;
     let world = World::new();
     let mut agent = world.agent(json!({ "policy": { "preset": "permissive" } }));
     let refused: &[&str] = &["forbidden / limit_exceeded"];

@@ -20,10 +20,10 @@ const RESIDENT_BYTES_MAX: u64 = 200 << 20;
 pub(crate) struct Scale {
     line_bytes: u64,
     entries: usize,
-    /// Files of one patch.
+    /// Files of one patch, and of a command: almost as many as are taken.
     pieces: usize,
     levels: usize,
-    /// Files that one command makes.
+    /// Files that one command makes, far too many.
     made: usize,
     sessions: usize,
     connections: usize,
