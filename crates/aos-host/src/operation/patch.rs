@@ -16,7 +16,7 @@ use aos_model::text;
 
 use super::write_file::new_mode;
 use super::{Operation, Planned, Scene, Target, content, read_file};
-use crate::change::{Content, Ending, Parents, Plan, Put, Spot, Step};
+use crate::change::{Content, Ending, Parents, Plan, Put, Spot, Step, too_many_paths};
 use crate::host::Host;
 use crate::jail::{Found, Last, Meta};
 use crate::session::Live;
@@ -47,13 +47,7 @@ pub(super) fn parse(host: &Host, live: &Live, request: ApplyPatch) -> Result<Par
         }
     })?;
     if patch.files.len() > CHANGED_PATHS_MAX {
-        return Err(Refusal::new(
-            Code::LimitExceeded,
-            format!(
-                "the patch names {} files, and one may change {CHANGED_PATHS_MAX}; nothing was changed. Split it",
-                patch.files.len()
-            ),
-        ));
+        return Err(too_many_paths());
     }
     Ok(Parsed { request, patch })
 }
