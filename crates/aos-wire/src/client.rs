@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use aos_model::request::Base64;
 use serde::Deserialize;
@@ -12,6 +13,17 @@ use serde_json::value::RawValue;
 pub struct Client {
     reader: BufReader<UnixStream>,
     next_id: u64,
+    /// How long an answer may take; left out: as long as it takes.
+    patience: Option<Duration>,
+    late: Option<Late>,
+}
+
+/// A question whose answer is still to come.
+#[derive(Debug)]
+struct Late {
+    id: u64,
+    method: String,
+    params: String,
 }
 
 /// Why there is no result.
@@ -25,6 +37,8 @@ pub enum ClientError {
     Refused { code: i64, message: String },
     #[error("the daemon answered something else: {0}")]
     Strange(#[from] serde_json::Error),
+    #[error("the daemon has not answered yet")]
+    Late,
 }
 
 /// What a running command wrote, told before the answer comes.
@@ -38,6 +52,8 @@ pub struct Progress {
 
 #[derive(Deserialize)]
 struct Answer {
+    #[serde(default)]
+    id: Option<u64>,
     /// Only a notification has one.
     #[serde(default)]
     method: Option<String>,
@@ -57,14 +73,30 @@ struct Problem {
 
 impl Client {
     pub fn new(stream: UnixStream) -> Client {
-        Client { reader: BufReader::new(stream), next_id: 1 }
+        Client { reader: BufReader::new(stream), next_id: 1, patience: None, late: None }
     }
 
     /// Whether the daemon is still at the other end; it says nothing unasked, so anything to read is its end.
     pub fn is_connected(&self) -> bool {
+        !self.has_something_within(Duration::ZERO)
+    }
+
+    /// With patience a question that takes longer is [`ClientError::Late`]. Asked again, with more patience, it is not
+    /// sent again: its answer is waited for.
+    pub fn set_patience(&mut self, patience: Option<Duration>) {
+        self.patience = patience;
+    }
+
+    /// Whether the last question is still to be answered.
+    pub fn is_late(&self) -> bool {
+        self.late.is_some()
+    }
+
+    fn has_something_within(&self, time: Duration) -> bool {
         let mut fds = [rustix::event::PollFd::new(self.reader.get_ref(), rustix::event::PollFlags::IN)];
-        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        self.reader.buffer().is_empty() && matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(0))
+        let time =
+            rustix::event::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        !self.reader.buffer().is_empty() || !matches!(rustix::event::poll(&mut fds, Some(&time)), Ok(0))
     }
 
     /// Sends `params` (JSON) to `method` and waits for the result (JSON).
@@ -79,16 +111,14 @@ impl Client {
         params: &str,
         each: &mut dyn FnMut(Progress),
     ) -> Result<String, ClientError> {
-        let id = self.next_id;
-        self.next_id += 1;
-        let mut line =
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}");
-        // A message is one line; a newline in the caller's JSON can only be white space between tokens.
-        if line.contains(['\n', '\r']) {
-            line = line.replace(['\n', '\r'], " ");
+        let id = match self.late.take() {
+            Some(late) if late.method == method && late.params == params => late.id,
+            _ => self.send(method, params)?,
+        };
+        if self.patience.is_some_and(|patience| !self.has_something_within(patience)) {
+            self.late = Some(Late { id, method: method.to_owned(), params: params.to_owned() });
+            return Err(ClientError::Late);
         }
-        line.push('\n');
-        self.reader.get_ref().write_all(line.as_bytes())?;
         loop {
             let mut answer = String::new();
             if self.reader.read_line(&mut answer)? == 0 {
@@ -101,6 +131,10 @@ impl Client {
                 }
                 continue;
             }
+            // The answer to a question that nobody waited for in the end.
+            if answer.id.is_some_and(|other| other != id) {
+                continue;
+            }
             return match (answer.result, answer.error) {
                 (Some(result), _) => Ok(result.get().to_owned()),
                 (None, Some(problem)) => {
@@ -109,6 +143,20 @@ impl Client {
                 (None, None) => Err(ClientError::Ended),
             };
         }
+    }
+
+    fn send(&mut self, method: &str, params: &str) -> std::io::Result<u64> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut line =
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}");
+        // A message is one line; a newline in the caller's JSON can only be white space between tokens.
+        if line.contains(['\n', '\r']) {
+            line = line.replace(['\n', '\r'], " ");
+        }
+        line.push('\n');
+        self.reader.get_ref().write_all(line.as_bytes())?;
+        Ok(id)
     }
 
     /// Sends one effect. Ids are plain tokens or are refused by the daemon.

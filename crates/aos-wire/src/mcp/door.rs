@@ -1,10 +1,11 @@
 //! What the door holds: its sessions, its connections to the daemon, and what it remembers between calls.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rmcp::model::RequestId;
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Progress, new_tool_call_id};
@@ -40,6 +41,8 @@ pub(super) struct Shared {
     memory: Memory,
     idle: Mutex<Vec<Client>>,
     running: Mutex<HashSet<(String, String)>>,
+    /// Calls that the quick lane has made and that take longer.
+    asked: Mutex<HashMap<RequestId, (Order, Box<Client>)>>,
     /// Warnings that the person does not want to be asked about again.
     pub(super) accepted: Mutex<HashSet<String>>,
 }
@@ -72,6 +75,7 @@ impl Door {
             memory: Memory::default(),
             idle: Mutex::default(),
             running: Mutex::default(),
+            asked: Mutex::default(),
             accepted: Mutex::default(),
         };
         Door { shared: Arc::new(shared) }
@@ -109,31 +113,61 @@ impl Door {
         Ok(Order { tool, session, tool_call: new_tool_call_id(), arguments })
     }
 
-    /// Calls a tool and waits for it.
+    /// Calls a tool and waits for it, however long that takes.
     pub(super) fn call(&self, order: &Order, watch: &mut dyn FnMut(Progress)) -> Outcome {
+        match self.client() {
+            Ok(client) => self.call_by(client, order, watch),
+            Err(why) => tools::refused("daemon_gone", &why),
+        }
+    }
+
+    /// Calls a quick tool and waits a moment. Where it takes longer, because another call holds the session, say,
+    /// whoever calls it by the connection that comes back waits for the rest.
+    pub(super) fn call_at_once(&self, order: &Order) -> Result<Outcome, Box<Client>> {
+        const MOMENT: Duration = Duration::from_millis(5);
         let mut client = match self.client() {
             Ok(client) => client,
-            Err(why) => return tools::refused("daemon_gone", &why),
+            Err(why) => return Ok(tools::refused("daemon_gone", &why)),
         };
+        client.set_patience(Some(MOMENT));
+        let outcome = self.ask(&mut client, order, &mut |_| {});
+        client.set_patience(None);
+        if client.is_late() {
+            return Err(Box::new(client));
+        }
+        self.put_back(client, &outcome);
+        Ok(outcome)
+    }
+
+    /// Calls a tool by this connection, or waits for the answer that is still to come by it.
+    pub(super) fn call_by(
+        &self,
+        mut client: Client,
+        order: &Order,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Outcome {
         let key = (order.session.clone(), order.tool_call.clone());
         let runs = order.tool.runs_commands();
         if runs {
             self.running().insert(key.clone());
         }
+        let outcome = self.ask(&mut client, order, watch);
+        if runs {
+            self.running().remove(&key);
+        }
+        self.put_back(client, &outcome);
+        outcome
+    }
+
+    fn ask(&self, client: &mut Client, order: &Order, watch: &mut dyn FnMut(Progress)) -> Outcome {
         let mut desk = Desk {
-            client: &mut client,
+            client,
             session: &order.session,
             tool_call: &order.tool_call,
             memory: &self.shared.memory,
             watch,
         };
         let mut outcome = tools::call(&mut desk, &order.tool, order.arguments.clone());
-        if runs {
-            self.running().remove(&key);
-        }
-        if outcome.fields.get("error_code").is_none_or(|code| code != "daemon_gone") {
-            self.put_back(client);
-        }
         outcome.fields.insert("session".into(), json!(order.session));
         outcome
     }
@@ -142,7 +176,7 @@ impl Door {
     pub(super) fn question(&self, method: &str, params: &Value) -> Result<Value, String> {
         let mut client = self.client()?;
         let answer = client.call(method, &params.to_string()).map_err(|why| why.to_string())?;
-        self.put_back(client);
+        self.keep(client);
         serde_json::from_str(&answer).map_err(|why| why.to_string())
     }
 
@@ -155,7 +189,22 @@ impl Door {
         }
     }
 
-    fn put_back(&self, client: Client) {
+    /// Leaves a call that was made, and not answered in a moment, to the protocol's own way of waiting.
+    pub(super) fn leave_asked(&self, id: RequestId, order: Order, client: Box<Client>) {
+        self.shared.asked.lock().expect("BUG: nobody panics here").insert(id, (order, client));
+    }
+
+    pub(super) fn take_asked(&self, id: &RequestId) -> Option<(Order, Box<Client>)> {
+        self.shared.asked.lock().expect("BUG: nobody panics here").remove(id)
+    }
+
+    fn put_back(&self, client: Client, after: &Outcome) {
+        if after.fields.get("error_code").is_none_or(|code| code != "daemon_gone") {
+            self.keep(client);
+        }
+    }
+
+    fn keep(&self, client: Client) {
         let mut idle = self.shared.idle.lock().expect("BUG: nobody panics here");
         if idle.len() < IDLE_MAX {
             idle.push(client);

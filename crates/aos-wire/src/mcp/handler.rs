@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use super::ask::Consent;
 use super::door::{Door, Order};
 use super::resources;
-use crate::client::Progress;
+use crate::client::{Client, Progress};
 use crate::tools::{Outcome, Tool, prompt};
 
 impl ServerHandler for Door {
@@ -43,6 +43,9 @@ impl ServerHandler for Door {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        if let Some((order, client)) = self.take_asked(&context.id) {
+            return Ok(result(self.call_apart(order, Some(client)).await).into());
+        }
         let Some(tool) = self.tools().into_iter().find(|tool| tool.name == request.name) else {
             let name = aos_model::text::escape(&request.name.chars().take(100).collect::<String>());
             return Err(ErrorData::invalid_params(
@@ -59,11 +62,16 @@ impl ServerHandler for Door {
             Consent::Refused(outcome) => return Ok(result(outcome).into()),
             Consent::Asked(question) => return Ok(question.into()),
         }
-        // What is answered in microseconds is not worth waking a thread for, and never waits for others.
-        if order.tool.hints.read_only && order.tool.is_quick() {
-            return Ok(result(self.call(&order, &mut |_| {})).into());
-        }
-        Ok(result(self.call_apart(order, &context).await).into())
+        let outcome = match () {
+            () if order.tool.runs_commands() => self.run_command(order, &context).await,
+            // What is answered in microseconds is not worth waking a thread for.
+            () if order.tool.is_quick() => match self.call_at_once(&order) {
+                Ok(outcome) => outcome,
+                Err(client) => self.call_apart(order, Some(client)).await,
+            },
+            () => self.call_apart(order, None).await,
+        };
+        Ok(result(outcome).into())
     }
 
     async fn list_resources(
@@ -94,8 +102,18 @@ impl ServerHandler for Door {
 }
 
 impl Door {
-    /// Calls a tool on a thread beside: tells progress, and ends the command when the call is cancelled.
-    async fn call_apart(&self, order: Order, context: &RequestContext<RoleServer>) -> Outcome {
+    /// Calls a tool on a thread beside, or waits there for what was asked already.
+    pub(super) async fn call_apart(&self, order: Order, asked: Option<Box<Client>>) -> Outcome {
+        let door = self.clone();
+        let work = tokio::task::spawn_blocking(move || match asked {
+            Some(client) => door.call_by(*client, &order, &mut |_| {}),
+            None => door.call(&order, &mut |_| {}),
+        });
+        work.await.unwrap_or_else(|why| broken(&why))
+    }
+
+    /// Runs a command on a thread beside: tells progress, and ends the command when the call is cancelled.
+    async fn run_command(&self, order: Order, context: &RequestContext<RoleServer>) -> Outcome {
         let order = Arc::new(order);
         let over = Arc::new(AtomicBool::new(false));
         let (tell, told) = mpsc::channel(PROGRESS_WAITING_MAX);
@@ -108,11 +126,11 @@ impl Door {
             done.store(true, Ordering::Release);
             outcome
         });
-        let token = context.meta.get_progress_token().filter(|_| order.tool.runs_commands());
+        let token = context.meta.get_progress_token();
         let telling = tokio::spawn(tell_progress(context.peer.clone(), token, told));
         let joined = tokio::select! {
             joined = &mut work => joined,
-            () = context.ct.cancelled(), if order.tool.runs_commands() => {
+            () = context.ct.cancelled() => {
                 let (door, order) = (self.clone(), order.clone());
                 drop(tokio::task::spawn_blocking(move || door.cancel(&order.session, &order.tool_call, &over)));
                 work.await
@@ -120,8 +138,12 @@ impl Door {
         };
         // What was told last comes before the answer.
         let _ = telling.await;
-        joined.unwrap_or_else(|why| crate::tools::refused("internal", &format!("the call broke: {why}")))
+        joined.unwrap_or_else(|why| broken(&why))
     }
+}
+
+fn broken(why: &tokio::task::JoinError) -> Outcome {
+    crate::tools::refused("internal", &format!("the call broke: {why}"))
 }
 
 /// How often a client hears of a command, and how long it may hear nothing.
@@ -185,7 +207,7 @@ fn described(tool: &Tool) -> Described {
 }
 
 /// The text, and the same beside it for programs: some clients show a model only the one or the other.
-fn result(outcome: Outcome) -> CallToolResult {
+pub(super) fn result(outcome: Outcome) -> CallToolResult {
     let Outcome { text, failed, mut fields, blobs } = outcome;
     fields.insert("text".into(), json!(text));
     let mut content = vec![ContentBlock::text(text)];

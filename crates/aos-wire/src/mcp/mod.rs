@@ -7,6 +7,7 @@ mod ask;
 mod door;
 mod handler;
 mod http;
+mod lane;
 mod resources;
 
 use std::io;
@@ -23,7 +24,8 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
 pub fn serve_stdio(door: &Door) -> io::Result<()> {
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let service = rmcp::serve_server(door.clone(), rmcp::transport::io::stdio_pipes()).await;
+        let (from, to) = rmcp::transport::io::stdio_pipes();
+        let service = rmcp::serve_server(door.clone(), lane::open(door.clone(), from, to)).await;
         match service {
             Ok(service) => service.waiting().await.map(|_| ()).map_err(io::Error::other),
             // A client that goes away before it says hello is no failure.

@@ -65,9 +65,12 @@ impl Tool {
         self.act == Act::Shell
     }
 
-    /// Whether it is answered at once: it waits for no other call and walks no tree.
+    /// Whether it is usually answered at once, and whether it may be asked again when it was not: what only reads, or
+    /// changes with one effect.
     pub fn is_quick(&self) -> bool {
-        matches!(self.act, Act::Read | Act::List | Act::Stat | Act::PlainRead | Act::Ls)
+        use Act::{Edit, List, Ls, Patch, PlainEdit, PlainRead, PlainWrite, Read, Remove, Rm, Stat, Write};
+        let reads = matches!(self.act, Read | List | Stat | PlainRead | Ls);
+        reads || matches!(self.act, Write | Edit | Patch | Remove | PlainWrite | PlainEdit | Rm)
     }
 
     /// As the provider's own interface wants it.
