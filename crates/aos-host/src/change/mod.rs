@@ -20,7 +20,7 @@ mod recover;
 mod take;
 mod undo;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -250,7 +250,8 @@ impl Spot {
 /// The folders that a plan makes on the way, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Parents {
-    made: Vec<(Vec<u8>, usize)>,
+    /// The step that makes each, by its path.
+    made: HashMap<Vec<u8>, usize>,
 }
 
 impl Parents {
@@ -272,8 +273,7 @@ impl Parents {
         let (last, folders) = missing.split_last().expect("BUG: something is missing");
         for name in folders {
             absolute = [absolute.as_slice(), b"/", name].concat();
-            let known = self.made.iter().find(|(made, _)| *made == absolute).map(|(_, step)| *step);
-            let step = known.unwrap_or_else(|| {
+            let step = *self.made.entry(absolute.clone()).or_insert_with(|| {
                 let at = Spot {
                     dir: dir.clone(),
                     name: name.clone(),
@@ -281,7 +281,6 @@ impl Parents {
                     absolute: absolute.clone(),
                 };
                 steps.push(Step::MakeDir { at, mode, dress: None });
-                self.made.push((absolute.clone(), steps.len() - 1));
                 steps.len() - 1
             });
             dir = DirAt::Made(step);
