@@ -53,6 +53,7 @@ fn run(data: &[u8]) -> Shape {
             Ok(plan) => check(&plan, &patch, shape),
             Err(errors) => errors.iter().fold(shape, |shape, error| match error {
                 PlanError::Missing { .. } => shape.with("missing"),
+                PlanError::BelowFile { .. } => shape.with("below a file"),
                 PlanError::Context { path, message } => {
                     shape.message(message.trim_start_matches(path.as_str()))
                 }

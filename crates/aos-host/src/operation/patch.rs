@@ -71,20 +71,18 @@ impl Operation for Parsed {
     /// In the order of the patch. A moved file is named twice: the content may be reached through a link, while what
     /// goes away is the name itself.
     fn targets(&self) -> Vec<Target> {
-        let mut targets = Vec::new();
-        for (index, file) in self.patch.files.iter().enumerate() {
-            let went_before = |path: &String| {
-                self.patch.files[..index]
-                    .iter()
-                    .any(|f| matches!(f, FileOp::Delete { path: gone } if gone == path))
-            };
+        let (mut targets, mut gone) = (Vec::new(), HashSet::new());
+        for file in &self.patch.files {
             match file {
                 // What the patch deleted above was the link itself; a new file of its name has nothing to do with its target.
-                FileOp::Add { path, .. } if went_before(path) => {
+                FileOp::Add { path, .. } if gone.contains(path) => {
                     targets.push(Target::new(path, Op::Patch, Last::Itself));
                 }
                 FileOp::Add { path, .. } => targets.push(Target::new(path, Op::Patch, Last::Follow)),
-                FileOp::Delete { path } => targets.push(Target::new(path, Op::Patch, Last::Itself)),
+                FileOp::Delete { path } => {
+                    targets.push(Target::new(path, Op::Patch, Last::Itself));
+                    gone.insert(path);
+                }
                 FileOp::Update { path, move_to, .. } => {
                     targets.push(Target::new(path, Op::Patch, Last::Follow));
                     if let Some(to) = move_to {
@@ -217,7 +215,7 @@ impl Tree {
         }
     }
 
-    /// Removals first, so that a file may make room for a folder of its name.
+    /// Removals first: what goes makes room for what comes.
     fn steps(&self, changes: Vec<patch::Change>, scene: &Scene<'_>) -> Result<Vec<Step>, Refusal> {
         let (puts, removals): (Vec<_>, Vec<_>) =
             changes.into_iter().partition(|change| change.after.is_some());
@@ -298,6 +296,7 @@ fn refuse(errors: Vec<PlanError<Refusal>>) -> Refusal {
     let code = match first {
         PlanError::Read { source, .. } => source.code,
         PlanError::Missing { .. } => Code::PathNotFound,
+        PlanError::BelowFile { .. } => Code::ParentNotFound,
         PlanError::Context { .. } | PlanError::Exhausted { .. } => Code::PatchContextNotFound,
     };
     Refusal::new(code, message).with(Detail { errors: listed, ..Detail::default() })

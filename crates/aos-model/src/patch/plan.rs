@@ -78,6 +78,12 @@ pub enum PlanError<E> {
          Check the path, or use `*** Add File:` to create it."
     )]
     Missing { path: String },
+    /// A name can be a file or a folder.
+    #[error(
+        "{path}: `{file}` would be a file and a folder at once. Choose another name, or take the file away first, in \
+         a call of its own."
+    )]
+    BelowFile { path: String, file: String },
     #[error("{message}")]
     Context { path: String, message: String },
     /// The hunks of the patch took so long to search for that it was given up.
@@ -248,7 +254,21 @@ impl<'p, B: Before> Planner<'p, '_, B> {
         self.warnings.push(Warning { code: "replaced_existing", message });
     }
 
-    fn finish(self) -> Result<Plan, Vec<PlanError<B::Error>>> {
+    /// Where the patch leaves a file below what it leaves a file, too.
+    fn below_files(&self) -> Vec<PlanError<B::Error>> {
+        let is_there = |path: &str| self.files.get(path).is_some_and(|file| file.now.is_some());
+        let error = |path: &str| {
+            let above = path.match_indices('/').map(|(at, _)| &path[..at]).find(|above| is_there(above))?;
+            Some(PlanError::BelowFile { path: path.to_owned(), file: above.to_owned() })
+        };
+        let there = self.files.iter().filter(|(_, file)| file.now.is_some());
+        there.filter_map(|(path, _)| error(path)).take(REPORTS_MAX).collect()
+    }
+
+    fn finish(mut self) -> Result<Plan, Vec<PlanError<B::Error>>> {
+        if self.errors.is_empty() {
+            self.errors = self.below_files();
+        }
         if !self.errors.is_empty() {
             return Err(self.errors);
         }

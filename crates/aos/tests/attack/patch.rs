@@ -33,6 +33,7 @@ pub fn cases() -> Vec<Case> {
         plain("PATCH-18", only_the_case),
         plain("PATCH-21", another_format),
         plain("PATCH-23", signaled_or_left_alone),
+        plain("OWN-PATCH-BOTH", a_file_and_a_folder_of_one_name),
     ]
 }
 
@@ -49,6 +50,20 @@ fn refused_whole(bench: &mut Bench, patches: &[String], allowed: &[&str]) -> Out
         }
     }
     Ok(())
+}
+
+/// Such a patch was planned, and failed only when the second of the two was put: a dry run promised it, and a kill in
+/// between was told as something that could not be taken back.
+fn a_file_and_a_folder_of_one_name() -> Outcome {
+    let mut bench = Bench::new();
+    bench.world.write("old", "OLD\n");
+    let (file, below) = ("*** Add File: e\n+x\n", "*** Add File: e/f/g\n+x\n");
+    let moved = "*** Update File: old\n*** Move to: e/f\n";
+    let updated = "*** Update File: old\n@@\n-OLD\n+NEW\n*** Add File: old/x\n+x\n";
+    let patches =
+        [[file, below].concat(), [below, file].concat(), [moved, file].concat(), updated.to_owned()];
+    refused_whole(&mut bench, &patches, &["error / parent_not_found"])?;
+    bench.finish()
 }
 
 fn names_in(dir: &Path) -> Vec<std::ffi::OsString> {
