@@ -1,11 +1,12 @@
 //! `cargo xtask torture undo`.
 
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use clap::Args;
 
 use crate::torture::load::Random;
-use crate::torture::{Common, Found, Ground, progress, report, undo};
+use crate::torture::{Common, Found, Ground, Programs, progress, report, undo};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -19,6 +20,9 @@ pub(crate) struct Options {
     /// One history alone, by the seed that a complaint names
     #[arg(long, value_name = "SEED")]
     only: Option<u64>,
+    /// Homes that are worked in at the same time
+    #[arg(long, default_value_t = 1)]
+    at_once: usize,
 }
 
 /// A home serves for so many histories: their sessions are closed, but its journal grows.
@@ -28,29 +32,74 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let programs = options.common.programs()?;
     let (seed, until) = (options.common.seed(), options.common.until());
     println!("torture undo: seed {seed}, {} histories of {} steps", options.histories, options.steps);
-    let bar = progress(options.histories, "histories, this home: ");
-    let mut random = Random::new(seed);
-    let mut total = undo::Tally::default();
+    let run = Run {
+        options,
+        programs,
+        until,
+        homes: Mutex::new(Homes { random: Random::new(seed), left: options.histories }),
+        total: Mutex::default(),
+        bar: progress(options.histories, "histories"),
+    };
     let begun = Instant::now();
-    while total.histories < options.histories
-        && until.is_none_or(|until| Instant::now() < until)
-        && total.is_clean()
-    {
-        let ground = Ground::new(&programs)?;
-        let histories = HISTORIES_PER_HOME.min(options.histories - total.histories);
-        let (seed, steps, only) = (random.number(), options.steps, options.only);
+    std::thread::scope(|scope| {
+        for _ in 0..options.at_once.max(1) {
+            scope.spawn(|| run.work());
+        }
+    });
+    run.bar.finish_and_clear();
+    report("undo", seed, begun, &run.total.into_inner().expect("nobody panics with it"))
+}
+
+struct Run<'a> {
+    options: &'a Options,
+    programs: Programs,
+    until: Option<Instant>,
+    homes: Mutex<Homes>,
+    total: Mutex<undo::Tally>,
+    bar: indicatif::ProgressBar,
+}
+
+/// What is still to be walked; each home has a seed of its own.
+struct Homes {
+    random: Random,
+    left: u64,
+}
+
+impl Run<'_> {
+    /// Takes one home after the other, until all are walked, the time is over or somebody found something.
+    fn work(&self) {
+        while self.until.is_none_or(|until| Instant::now() < until) && self.total().is_clean() {
+            let Some((seed, histories)) = self.next() else { return };
+            let tally = self.walk(seed, histories).unwrap_or_else(|why| undo::Tally {
+                faults: 1,
+                complaints: vec![format!("{why:#}")],
+                ..undo::Tally::default()
+            });
+            self.total().add(tally);
+        }
+    }
+
+    fn next(&self) -> Option<(u64, u64)> {
+        let mut homes = self.homes.lock().expect("nobody panics with it");
+        let histories = HISTORIES_PER_HOME.min(homes.left);
+        homes.left -= histories;
+        (histories > 0).then(|| (homes.random.number(), histories))
+    }
+
+    fn walk(&self, seed: u64, histories: u64) -> anyhow::Result<undo::Tally> {
+        let ground = Ground::new(&self.programs)?;
+        let (steps, only, until) = (self.options.steps, self.options.only, self.until);
         let plan = undo::Plan { seed, histories, steps, only, until };
-        let tally = undo::torture(&ground.bench, &plan, &mut |tally| {
-            bar.set_position(total.histories + tally.histories);
-            bar.set_message(tally.to_string());
-        });
+        let tally = undo::torture(&ground.bench, &plan, &mut |_| self.bar.inc(1));
         if !tally.is_clean() {
             println!("kept for a look: {}", ground.keep().display());
         }
-        total.add(tally);
+        Ok(tally)
     }
-    bar.finish_and_clear();
-    report("undo", seed, begun, &total)
+
+    fn total(&self) -> MutexGuard<'_, undo::Tally> {
+        self.total.lock().expect("nobody panics with it")
+    }
 }
 
 impl Found for undo::Tally {
