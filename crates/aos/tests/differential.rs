@@ -23,17 +23,6 @@ use std::process::Command;
 use serde_json::{Value, json};
 use world::{AOS, Agent, Dice, World};
 
-pub type Outcome = Result<(), String>;
-
-/// What the world of the attack cases asks about; nothing here is skipped by it.
-#[derive(Debug, Clone, Copy)]
-pub enum Need {
-    Root,
-    Strace,
-    Loop,
-    Later(&'static str),
-}
-
 const PATTERNS_PER_TREE: usize = 120;
 const TREE_BYTES_MAX: u64 = 12 << 20;
 const TREE_FILES_MAX: usize = 700;

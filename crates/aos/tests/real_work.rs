@@ -22,18 +22,7 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};
-use world::{Start, World, check, is_root};
-
-pub type Outcome = Result<(), String>;
-
-/// What the world of the attack cases asks about; here a task names its tool.
-#[derive(Debug, Clone, Copy)]
-pub enum Need {
-    Root,
-    Strace,
-    Loop,
-    Later(&'static str),
-}
+use world::{Outcome, Start, World, check, is_root};
 
 /// Files to begin with, commands one after the other, and what the last of them prints.
 struct Task {

@@ -18,17 +18,6 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use world::{AOS, World};
 
-pub type Outcome = Result<(), String>;
-
-/// What the world of the attack cases asks about; nothing here is skipped by it.
-#[derive(Debug, Clone, Copy)]
-pub enum Need {
-    Root,
-    Strace,
-    Loop,
-    Later(&'static str),
-}
-
 /// A world with a session in it.
 struct Model {
     world: World,

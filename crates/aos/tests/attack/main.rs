@@ -65,24 +65,14 @@ use world::tracer;
 
 use world::ways;
 
+pub use world::{Need, Outcome};
+
 /// One case: its id in `attack_cases.json`, what it needs, and what is done.
 pub struct Case {
     pub id: &'static str,
     pub needs: &'static [Need],
     pub run: fn() -> Outcome,
 }
-
-/// What a machine may lack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    Root,
-    Strace,
-    Loop,
-    /// A door or a tool that a later part of the product brings; the text says which.
-    Later(&'static str),
-}
-
-pub type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
     // Some cases need a second process, of another uid or inside a command; this program is its own.

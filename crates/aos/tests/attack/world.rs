@@ -18,12 +18,24 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{Need, Outcome};
 #[allow(unused_imports, reason = "not every test program traces")]
 pub(crate) use tracer::Tracer;
 
 pub const AOS: &str = env!("CARGO_BIN_EXE_aos");
 pub const AOSD: &str = env!("CARGO_BIN_EXE_aosd");
+
+/// What a case comes to: nothing, or what went wrong.
+pub type Outcome = Result<(), String>;
+
+/// What a machine may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    Root,
+    Strace,
+    Loop,
+    /// A door or a tool that a later part of the product brings; the text says which.
+    Later(&'static str),
+}
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

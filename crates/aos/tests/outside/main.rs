@@ -23,18 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use world::{AOS, World, check};
-
-pub type Outcome = Result<(), String>;
-
-/// What the world of the attack cases asks about; here a trial names its software.
-#[derive(Debug, Clone, Copy)]
-pub enum Need {
-    Root,
-    Strace,
-    Loop,
-    Later(&'static str),
-}
+use world::{AOS, Outcome, World, check};
 
 const FIXTURE: &str = "--fixture-server";
 const TOKEN: &str = "a-token-of-the-test";

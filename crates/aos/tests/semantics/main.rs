@@ -23,17 +23,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::{Value, json};
 use world::{Start, World, text, verdict};
 
-pub type Outcome = Result<(), String>;
-
-/// What the world of the attack cases asks about; nothing here is skipped by it.
-#[derive(Debug, Clone, Copy)]
-pub enum Need {
-    Root,
-    Strace,
-    Loop,
-    Later(&'static str),
-}
-
 /// One effect in a new session with `extra` (capability, policy, …).
 fn ask(world: &World, extra: Value, effect: &str, params: Value) -> Value {
     let session = world.open(extra);
