@@ -24,6 +24,23 @@ pub(crate) const WAYS: &[&str] = &[
     "make_dir",
 ];
 
+/// Those of them that change what they name.
+pub(crate) const MUTATIONS: &[&str] = &[
+    "write_file",
+    "create_parents",
+    "create_new",
+    "append",
+    "edit_file",
+    "patch_add",
+    "patch_update",
+    "patch_delete",
+    "patch_move_to",
+    "remove",
+    "move_from",
+    "move_to",
+    "make_dir",
+];
+
 /// The effect and the params of a way. Edits and patches replace `OLD`; moves and patches need a file `donor`.
 pub(crate) fn request(way: &str, path: &str) -> (&'static str, Value) {
     let write = |mode: &str| json!({ "path": path, "content": text("PWN"), "mode": mode });

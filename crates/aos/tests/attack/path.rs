@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::{Value, json};
 
+use crate::world::ways::MUTATIONS;
 use crate::world::{
     Agent, LATER_EXEC, LATER_SEARCH, LATER_UNDO, Start, World, check, expect, following_ways, full_figure,
     is_root, later, rand, text, timed, tree, verdict, ways,
@@ -863,23 +864,6 @@ fn unicode_forms_are_different_names() -> Outcome {
     check(world.read(decomposed) == b"B2\n", || "the other one went too".into())?;
     world.finish()
 }
-
-/// The ways that change what they name.
-const MUTATIONS: &[&str] = &[
-    "write_file",
-    "create_parents",
-    "create_new",
-    "append",
-    "edit_file",
-    "patch_add",
-    "patch_update",
-    "patch_delete",
-    "patch_move_to",
-    "remove",
-    "move_from",
-    "move_to",
-    "make_dir",
-];
 
 const PROTECTED: &[&str] = &["forbidden / protected_path"];
 

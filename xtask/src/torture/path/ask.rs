@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::load::Random;
-use super::super::ways::request;
+use super::super::ways::{MUTATIONS, request};
 use super::maze::NAMES;
 
 /// One request with the path that it names.
@@ -18,22 +18,6 @@ pub(crate) struct Ask {
 }
 
 const LOOKS: &[&str] = &["stat", "no_follow", "exists", "read_file", "list_dir"];
-const WRITES: &[&str] = &[
-    "write_file",
-    "create_parents",
-    "create_new",
-    "append",
-    "edit_file",
-    "patch_add",
-    "patch_update",
-    "patch_delete",
-    "patch_move_to",
-    "remove",
-    "remove_one",
-    "move_from",
-    "move_to",
-    "make_dir",
-];
 
 impl Ask {
     /// Mostly looks, which are cheap; a tenth changes something, a few search or run a command in the folder.
@@ -42,7 +26,7 @@ impl Ask {
         let (way, writes) = match number {
             0..2 => ("exec", false),
             2..60 => (["grep", "glob"][number % 2], false),
-            60..1_160 => (WRITES[random.below(WRITES.len())], true),
+            60..1_160 => (change(random), true),
             _ => (LOOKS[random.below(LOOKS.len())], false),
         };
         let path = fuzzed(root, writes, random);
@@ -56,6 +40,11 @@ impl Ask {
         params["session_id"] = json!(session);
         Ask { kind, params, path, writes }
     }
+}
+
+/// One of the mutations, or the removal of one name, which a folder with something in it refuses.
+fn change(random: &mut Random) -> &'static str {
+    MUTATIONS.get(random.below(MUTATIONS.len() + 1)).copied().unwrap_or("remove_one")
 }
 
 /// A command that tells where it is and what it finds there.
