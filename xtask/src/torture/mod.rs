@@ -165,11 +165,28 @@ fn device(path: &Path) -> Option<u64> {
     path.metadata().map(|meta| meta.dev()).ok()
 }
 
-/// Shown on a terminal only.
+/// A bar on a terminal, elsewhere a line a minute.
 fn progress(count: u64, of: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {of}{{wide_msg}}"))
         .expect("BUG: the template is fixed");
-    ProgressBar::new(count).with_style(style)
+    let bar = ProgressBar::new(count).with_style(style);
+    if bar.is_hidden() {
+        let (bar, of) = (bar.clone(), of.to_owned());
+        std::thread::spawn(move || tell_now_and_then(&bar, &of));
+    }
+    bar
+}
+
+/// A bar is drawn on a terminal alone; who reads a file later wants to know how far it was.
+fn tell_now_and_then(bar: &ProgressBar, of: &str) {
+    const EVERY: Duration = Duration::from_secs(60);
+    loop {
+        std::thread::sleep(EVERY);
+        if bar.is_finished() {
+            return;
+        }
+        eprintln!("{}/{} {of}{}", bar.position(), bar.length().unwrap_or_default(), bar.message());
+    }
 }
 
 /// Builds the product for release; the folder of its programs.
