@@ -6,7 +6,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use rmcp::model::{CallToolResult, RequestId};
 use serde::de::IgnoredAny;
@@ -21,7 +21,7 @@ use crate::tools::Outcome;
 
 /// The two ends of a connection, for rmcp.
 pub(super) fn open<R, W>(door: Door, from: R, to: W) -> (Incoming<R, W>, Outgoing<W>) {
-    let out = Arc::new(Mutex::new(Out { to, waiting: Vec::new(), is_between_lines: true }));
+    let out = Arc::new(Mutex::new(Out::new(to)));
     let incoming = Incoming { door, from, out: out.clone(), is_between_lines: true, client: Client::Unknown };
     (incoming, Outgoing(out))
 }
@@ -53,6 +53,8 @@ struct Out<W> {
     waiting: Vec<u8>,
     /// Whether rmcp's last line was written to its end.
     is_between_lines: bool,
+    /// Of rmcp, when it could not write: the stream forgets it when the lane asks after it.
+    blocked: Option<Waker>,
 }
 
 pub(super) struct Outgoing<W>(Arc<Mutex<Out<W>>>);
@@ -177,6 +179,12 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> AsyncRead for Incoming<R, W> {
     }
 }
 
+impl<W> Out<W> {
+    fn new(to: W) -> Out<W> {
+        Out { to, waiting: Vec::new(), is_between_lines: true, blocked: None }
+    }
+}
+
 impl<W: AsyncWrite + Unpin> Out<W> {
     /// Writes what waits, unless a line of rmcp's is half written: then it follows that line.
     fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -186,6 +194,11 @@ impl<W: AsyncWrite + Unpin> Out<W> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.waiting.drain(..written);
+            if self.waiting.is_empty()
+                && let Some(blocked) = self.blocked.take()
+            {
+                blocked.wake();
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -195,11 +208,15 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Outgoing<W> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut out = lock(&self.0);
         ready!(out.poll_drain(context))?;
-        let written = ready!(Pin::new(&mut out.to).poll_write(context, bytes))?;
-        if written > 0 {
-            out.is_between_lines = bytes[..written].ends_with(b"\n");
+        let outcome = Pin::new(&mut out.to).poll_write(context, bytes);
+        match outcome {
+            Poll::Pending => out.blocked = Some(context.waker().clone()),
+            Poll::Ready(Ok(written)) if written > 0 => {
+                out.is_between_lines = bytes[..written].ends_with(b"\n");
+            }
+            Poll::Ready(_) => {}
         }
-        Poll::Ready(Ok(written))
+        outcome
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -217,4 +234,36 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Outgoing<W> {
 
 fn lock<W>(out: &Mutex<Out<W>>) -> MutexGuard<'_, Out<W>> {
     out.lock().expect("BUG: nobody panics while writing")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// A stream remembers one waker: who asks last is woken, and must wake the other.
+    #[test]
+    fn nobody_is_left_waiting_at_a_full_pipe() {
+        let told = super::super::runtime().expect("a runtime").block_on(async {
+            let (near, mut far) = tokio::io::duplex(4);
+            let out = Arc::new(Mutex::new(Out::new(near)));
+            let mut rmcp = Outgoing(out.clone());
+            rmcp.write_all(b"one\n").await.expect("there is room");
+            let second = tokio::spawn(async move { rmcp.write_all(b"two\n").await });
+            tokio::task::yield_now().await;
+            lock(&out).waiting.extend(b"ours\n");
+            let ours = tokio::spawn(std::future::poll_fn(move |context| lock(&out).poll_drain(context)));
+            tokio::task::yield_now().await;
+            let mut told = [0; 13];
+            let read = tokio::time::timeout(Duration::from_secs(20), far.read_exact(&mut told)).await;
+            read.expect("somebody is left waiting").expect("all was written");
+            second.await.expect("no panic").expect("written");
+            ours.await.expect("no panic").expect("written");
+            told
+        });
+        assert_eq!(told, *b"one\nours\ntwo\n");
+    }
 }
