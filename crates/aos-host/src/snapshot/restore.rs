@@ -213,7 +213,7 @@ impl Task<'_> {
     /// The path of what is no folder, where a folder above the goal should be.
     pub(super) fn blocker(&self) -> Option<&str> {
         let Found::Below { base, missing, .. } = self.here else { return None };
-        base.meta?;
+        base.meta.filter(|_| !self.goal.is_new)?;
         let slashes = self.goal.now_at.rmatch_indices('/').map(|(slash, _)| slash);
         slashes.take(missing.len() - 1).last().map(|slash| &self.goal.now_at[..slash])
     }

@@ -65,6 +65,7 @@ pub fn cases() -> Vec<Case> {
         case("OWN-UNDO-ONE-ID", turns::one_call_id_in_two_turns),
         case("OWN-UNDO-LOST-TURNS", turns::what_was_dropped_is_not_guessed),
         case("OWN-UNDO-UNDO", turns::undo_of_undo),
+        case("OWN-UNDO-OTHER-FOLDER", turns::done_again_in_another_folder),
         case("OWN-UNDO-TURNS-RESTART", turns::across_restarts),
     ]
 }

@@ -217,6 +217,26 @@ pub fn undo_of_undo() -> Outcome {
     Ok(())
 }
 
+/// A folder moved away, and another of its name was filled, with a folder where the first one has a file. After the
+/// rollback that file stands in the way of what is done again, but it goes away with its folder.
+pub fn done_again_in_another_folder() -> Outcome {
+    let mut stage = Stage::new();
+    stage.world().write("a/f", "one\n");
+    stage.world().write("a/g/h", "two\n");
+    let before = stage.tree();
+    stage.turn("t1", "move", json!({ "from": "a", "to": "x" }))?;
+    stage.turn("t2", "write_file", write("a/f/f", "new\n"))?;
+    stage.turn("t3", "write_file", write("a/g/h/i/j", "new\n"))?;
+    let after = stage.tree();
+    stage.must("rollback", json!({ "turns": 3 }), "ok")?;
+    stage.is(&before, "after the rollback")?;
+    stage.must("redo", json!({ "turns": 3 }), "ok")?;
+    stage.is(&after, "after the redo")?;
+    stage.must("rollback", json!({ "turns": 3 }), "ok")?;
+    stage.is(&before, "after another rollback")?;
+    stage.finish()
+}
+
 pub fn across_restarts() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("f", "0\n");
