@@ -44,6 +44,8 @@ fn reach(kind: Kind, name: &str) -> Option<Reach> {
     let limit = match (kind, name) {
         (Kind::Read, name) if name.starts_with(Peer::NODE) => 0.15,
         (Kind::Read, name) if name.starts_with(Peer::RUST) => 0.5,
+        // Nothing may be slower than the nearest peer behind the same transport.
+        (Kind::Write | Kind::Edit, name) if name.starts_with(Peer::RUST) => 1.0,
         _ => return None,
     };
     Some(Reach::AtMost(limit))
