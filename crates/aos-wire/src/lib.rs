@@ -1,5 +1,6 @@
 //! The doors: what programs say to `aos` and what it says back. They translate; they never act by themselves.
 
+mod borrow;
 mod client;
 pub mod mcp;
 mod out;

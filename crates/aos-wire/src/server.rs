@@ -5,6 +5,7 @@
 //! on the same connection never stand behind it.
 
 use std::io::{self, BufRead, BufReader};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -19,10 +20,14 @@ use aos_model::refusal::Refusal;
 use aos_model::strict;
 use serde_json::value::RawValue;
 
+use crate::borrow;
+use crate::mcp::{Offer, Pipe};
 use crate::out::{Out, Spoken};
 use crate::peer::may_speak;
 use crate::questions;
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, Wrong};
+use crate::socket::Ears;
+use crate::tools::Memory;
 
 /// How long a long line waits for others to be answered before it is refused.
 const FRAME_PATIENCE: Duration = Duration::from_secs(1);
@@ -36,7 +41,7 @@ pub trait Control: Send + Sync {
 
 /// The socket door of one host.
 pub struct Server {
-    host: Arc<Host>,
+    pub(crate) host: Arc<Host>,
     control: Arc<dyn Control>,
     connections: AtomicUsize,
     /// Requests that were taken in and are not answered yet.
@@ -119,7 +124,7 @@ impl Server {
     }
 
     /// Counts a request in, unless the daemon is stopping.
-    fn enter(self: &Arc<Server>) -> Option<Entered> {
+    pub(crate) fn enter(self: &Arc<Server>) -> Option<Entered> {
         let mut under_way = self.under_way.lock().expect("BUG: nobody panics counting");
         if self.stopping.load(Ordering::Acquire) {
             return None;
@@ -127,15 +132,27 @@ impl Server {
         *under_way += 1;
         Some(Entered(self.clone()))
     }
+
+    pub(crate) fn admit(&self, params: &str) -> Result<Job, Wrong> {
+        let call: EffectCall<'_> = strict::parse(params).map_err(Wrong::params)?;
+        let params = call.params.map_or("{}", RawValue::get);
+        let call = Call {
+            kind: &call.kind,
+            params,
+            tool_call_id: call.tool_call_id.as_deref(),
+            turn_id: call.turn_id.as_deref(),
+        };
+        self.host.admit(call).map_err(|why| Wrong::new(ErrorCode::ParseError, why))
+    }
 }
 
-struct Entered(Arc<Server>);
+pub(crate) struct Entered(Arc<Server>);
 
 impl Drop for Entered {
     fn drop(&mut self) {
         let mut under_way = self.0.under_way.lock().expect("BUG: nobody panics counting");
         *under_way -= 1;
-        if *under_way == 0 {
+        if *under_way == 0 && self.0.stopping.load(Ordering::Acquire) {
             self.0.all_answered.notify_all();
         }
     }
@@ -144,6 +161,9 @@ impl Drop for Entered {
 struct Connection {
     server: Arc<Server>,
     out: Arc<Out>,
+    /// Descriptors that came with the last message that brought any.
+    handed: Mutex<Vec<OwnedFd>>,
+    memory: Memory,
 }
 
 /// What is to be sent, now or later. Notifications get nothing.
@@ -158,11 +178,12 @@ type Later = Box<dyn FnOnce() -> Option<Spoken> + Send>;
 impl Connection {
     fn new(server: &Arc<Server>, stream: UnixStream) -> Connection {
         let out = Arc::new(Out::new(stream));
-        Connection { server: server.clone(), out }
+        Connection { server: server.clone(), out, handed: Mutex::default(), memory: Memory::default() }
     }
 
     fn run(&self) -> io::Result<()> {
-        let mut reader = BufReader::with_capacity(64 << 10, &self.out.stream);
+        let ears = Ears { stream: &self.out.stream, handed: &self.handed };
+        let mut reader = BufReader::with_capacity(64 << 10, ears);
         let mut line = Vec::new();
         loop {
             let mut held = Held { budget: &self.server.unfinished, bytes: 0 };
@@ -195,6 +216,14 @@ impl Connection {
 
     fn line(&self, line: &[u8], entered: Entered) {
         match rpc::parse_line(line) {
+            Line::One(Ok(message)) if message.method == "mcp.lend" => {
+                // Each call in the pipe is counted by itself; between them the daemon may stop.
+                drop(entered);
+                let outcome = self.borrow(message.params);
+                if let Some(answer) = answered(message.id, outcome) {
+                    self.out.send(answer);
+                }
+            }
             Line::One(message) => match self.reply(message) {
                 Reply::Now(answer) => {
                     if let Some(answer) = answer {
@@ -252,7 +281,7 @@ impl Connection {
             Err(wrong) => return Reply::Now(Some(rpc::error(None, &wrong).into())),
         };
         let outcome = match &*message.method {
-            "effect.call" => match self.admit(message.params) {
+            "effect.call" => match self.server.admit(message.params) {
                 Ok(job) if job.must_wait() => return self.later(job, message.id),
                 Ok(job) => return Reply::Now(spoken(message.id, self.server.host.answer(job, None))),
                 Err(wrong) => Err(wrong),
@@ -275,22 +304,19 @@ impl Connection {
                 Err(Wrong::new(ErrorCode::MethodNotFound, why))
             }
         };
-        Reply::Now(message.id.map(|id| match outcome {
-            Ok(result) => rpc::result(id, &result).into(),
-            Err(wrong) => rpc::error(Some(id), &wrong).into(),
-        }))
+        Reply::Now(answered(message.id, outcome))
     }
 
-    fn admit(&self, params: &str) -> Result<Job, Wrong> {
-        let call: EffectCall<'_> = strict::parse(params).map_err(Wrong::params)?;
-        let params = call.params.map_or("{}", RawValue::get);
-        let call = Call {
-            kind: &call.kind,
-            params,
-            tool_call_id: call.tool_call_id.as_deref(),
-            turn_id: call.turn_id.as_deref(),
-        };
-        self.server.host.admit(call).map_err(|why| Wrong::new(ErrorCode::ParseError, why))
+    /// `mcp.lend`: a client's pipe, to be served until something comes that is not for us.
+    fn borrow(&self, params: &str) -> Result<String, Wrong> {
+        let offer: Offer = strict::parse(params).map_err(Wrong::params)?;
+        let handed = std::mem::take(&mut *self.handed.lock().expect("BUG: nobody panics holding them"));
+        let pipe = Pipe::of_parts(handed).ok_or_else(|| {
+            Wrong::new(ErrorCode::InvalidParams, "descriptors to read and write, and for what is unanswered")
+        })?;
+        // A pipe that breaks goes back too: its owner sees how.
+        let _ = borrow::serve(&self.server, &offer, &pipe, &self.memory, self.out.stream.as_fd());
+        Ok("{\"status\":\"ok\"}".to_owned())
     }
 
     fn later(&self, job: Job, id: Option<&RawValue>) -> Reply {
@@ -356,6 +382,13 @@ impl Connection {
             Err(fault) => refused(fault.into()),
         }
     }
+}
+
+fn answered(id: Option<&RawValue>, outcome: Result<String, Wrong>) -> Option<Spoken> {
+    id.map(|id| match outcome {
+        Ok(result) => rpc::result(id, &result).into(),
+        Err(wrong) => rpc::error(Some(id), &wrong).into(),
+    })
 }
 
 fn spoken(id: Option<&RawValue>, answer: Answer) -> Option<Spoken> {

@@ -72,9 +72,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 1,
         breaks: "an MCP client may name a session that the operator did not give it",
         edits: &[Edit {
-            file: "crates/aos-wire/src/mcp/door.rs",
-            old: "Some(Value::String(named)) if self.shared.places.iter().any(|place| place.session == named) => {",
-            new: "Some(Value::String(named)) => {",
+            file: "crates/aos-wire/src/mcp/offer.rs",
+            old: "Some(Value::String(named)) => self.sessions.contains(&named).then_some(named),",
+            new: "Some(Value::String(named)) => Some(named),",
         }],
         caught_by: &[attack("OWN-MCP-WIDEN")],
     },
@@ -196,6 +196,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
             new: "                .enumerate()\n                .map(|(n, write)| match write {\n                    Write::Entry(_) if n == 1 => Ok(self.seq),\n                    write => self.put(write, &mut fresh),\n                })",
         }],
         caught_by: &[attack("JRNL-14")],
+    },
+    Mutant {
+        name: "lent-call-done-twice",
+        promise: 3,
+        breaks: "a call that a dying daemon had begun is asked again of the next one",
+        edits: &[Edit {
+            file: "crates/aos-wire/src/mcp/lend.rs",
+            old: "            said.drain(..=end);\n",
+            new: "",
+        }],
+        caught_by: &[attack("OWN-MCP-PIPE-DEATH")],
     },
     // 4: no half patch, no half restore
     Mutant {

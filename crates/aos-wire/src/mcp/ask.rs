@@ -10,7 +10,8 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use serde_json::{Value, json};
 
-use super::door::{Door, Order};
+use super::door::Door;
+use super::offer::Order;
 use crate::tools::{self, Outcome};
 
 /// What came of asking.

@@ -1,15 +1,15 @@
 //! What the door holds: its sessions, its connections to the daemon, and what it remembers between calls.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rmcp::model::RequestId;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::client::{Client, Progress, new_tool_call_id};
-use crate::tools::{self, Desk, Memory, Mount, Outcome, Profile, Tool};
+use super::offer::{Offer, Order};
+use crate::client::{Client, Progress};
+use crate::tools::{self, Memory, Mount, Outcome, Profile};
 
 /// What the program behind the door provides: the way to the daemon, and the record for people.
 pub trait Record: Send + Sync {
@@ -37,12 +37,11 @@ pub(super) struct Shared {
     pub(super) record: Box<dyn Record>,
     /// The first is the one that calls mean when they name none.
     pub(super) places: Vec<Place>,
-    pub(super) profile: Profile,
+    pub(super) offer: Offer,
     memory: Memory,
     idle: Mutex<Vec<Client>>,
     running: Mutex<HashSet<(String, String)>>,
-    /// Calls that the quick lane has made and that take longer.
-    asked: Mutex<HashMap<RequestId, (Order, Box<Client>)>>,
+    calls: AtomicUsize,
     /// Warnings that the person does not want to be asked about again.
     pub(super) accepted: Mutex<HashSet<String>>,
 }
@@ -56,26 +55,32 @@ impl std::fmt::Debug for Door {
 /// Connections that wait for the next call.
 const IDLE_MAX: usize = 16;
 
-/// A call that is about to be made.
-pub(super) struct Order {
-    pub(super) tool: Tool,
-    pub(super) session: String,
-    pub(super) tool_call: String,
-    pub(super) arguments: Map<String, Value>,
+/// A call that the protocol has not seen the end of.
+pub(super) struct Busy(Arc<Shared>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Door {
     /// `places` is not empty; the first is the default.
     pub fn new(record: Box<dyn Record>, places: Vec<Place>, profile: Profile) -> Door {
         assert!(!places.is_empty(), "BUG: a door without a session");
+        let offer = Offer {
+            sessions: places.iter().map(|place| place.session.clone()).collect(),
+            profile,
+            staged: places.iter().any(|place| place.staged),
+        };
         let shared = Shared {
             record,
             places,
-            profile,
+            offer,
             memory: Memory::default(),
             idle: Mutex::default(),
             running: Mutex::default(),
-            asked: Mutex::default(),
+            calls: AtomicUsize::new(0),
             accepted: Mutex::default(),
         };
         Door { shared: Arc::new(shared) }
@@ -85,32 +90,18 @@ impl Door {
         &self.shared.places[0]
     }
 
-    pub(super) fn tools(&self) -> Vec<Tool> {
-        let staged = self.shared.places.iter().any(|place| place.staged);
-        tools::tools(self.shared.profile, staged)
+    pub(super) fn offer(&self) -> &Offer {
+        &self.shared.offer
     }
 
-    /// Takes the session handle out of a call. Only sessions that the operator gave this door can be named: a handle
-    /// is no way to somebody else's.
-    pub(super) fn order(&self, tool: Tool, mut arguments: Map<String, Value>) -> Result<Order, Outcome> {
-        let session = match arguments.remove("session") {
-            None | Some(Value::Null) => self.place().session.clone(),
-            Some(Value::String(named)) if self.shared.places.iter().any(|place| place.session == named) => {
-                named
-            }
-            Some(_) => {
-                let known: Vec<&str> =
-                    self.shared.places.iter().map(|place| place.session.as_str()).collect();
-                return Err(tools::refused(
-                    "invalid_params",
-                    &format!(
-                        "this server has no such session; leave `session` out, or name one of {}",
-                        known.join(", ")
-                    ),
-                ));
-            }
-        };
-        Ok(Order { tool, session, tool_call: new_tool_call_id(), arguments })
+    pub(super) fn enter(&self) -> Busy {
+        self.shared.calls.fetch_add(1, Ordering::AcqRel);
+        Busy(self.shared.clone())
+    }
+
+    /// Whether no call is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.shared.calls.load(Ordering::Acquire) == 0
     }
 
     /// Calls a tool and waits for it, however long that takes.
@@ -160,16 +151,7 @@ impl Door {
     }
 
     fn ask(&self, client: &mut Client, order: &Order, watch: &mut dyn FnMut(Progress)) -> Outcome {
-        let mut desk = Desk {
-            client,
-            session: &order.session,
-            tool_call: &order.tool_call,
-            memory: &self.shared.memory,
-            watch,
-        };
-        let mut outcome = tools::call(&mut desk, &order.tool, order.arguments.clone());
-        outcome.fields.insert("session".into(), json!(order.session));
-        outcome
+        order.place(client, &self.shared.memory, watch)
     }
 
     /// One question on any connection. A connection that broke while nobody used it is replaced once.
@@ -180,7 +162,7 @@ impl Door {
         serde_json::from_str(&answer).map_err(|why| why.to_string())
     }
 
-    fn client(&self) -> Result<Client, String> {
+    pub(super) fn client(&self) -> Result<Client, String> {
         let idle = self.shared.idle.lock().expect("BUG: nobody panics here").pop();
         match idle {
             Some(client) if client.is_connected() => Ok(client),
@@ -189,22 +171,13 @@ impl Door {
         }
     }
 
-    /// Leaves a call that was made, and not answered in a moment, to the protocol's own way of waiting.
-    pub(super) fn leave_asked(&self, id: RequestId, order: Order, client: Box<Client>) {
-        self.shared.asked.lock().expect("BUG: nobody panics here").insert(id, (order, client));
-    }
-
-    pub(super) fn take_asked(&self, id: &RequestId) -> Option<(Order, Box<Client>)> {
-        self.shared.asked.lock().expect("BUG: nobody panics here").remove(id)
-    }
-
     fn put_back(&self, client: Client, after: &Outcome) {
         if after.fields.get("error_code").is_none_or(|code| code != "daemon_gone") {
             self.keep(client);
         }
     }
 
-    fn keep(&self, client: Client) {
+    pub(super) fn keep(&self, client: Client) {
         let mut idle = self.shared.idle.lock().expect("BUG: nobody panics here");
         if idle.len() < IDLE_MAX {
             idle.push(client);

@@ -16,7 +16,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::ask::Consent;
-use super::door::{Door, Order};
+use super::door::Door;
+use super::offer::Order;
 use super::resources;
 use crate::client::{Client, Progress};
 use crate::tools::{Outcome, Tool, prompt};
@@ -27,7 +28,7 @@ impl ServerHandler for Door {
         let place = self.place();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("aos", env!("CARGO_PKG_VERSION")))
-            .with_instructions(prompt(self.shared.profile, place.virtual_tree, &place.mounts))
+            .with_instructions(prompt(self.offer().profile, place.virtual_tree, &place.mounts))
     }
 
     async fn list_tools(
@@ -35,7 +36,7 @@ impl ServerHandler for Door {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools().iter().map(described).collect()))
+        Ok(ListToolsResult::with_all_items(self.offer().tools().iter().map(described).collect()))
     }
 
     async fn call_tool(
@@ -43,17 +44,15 @@ impl ServerHandler for Door {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if let Some((order, client)) = self.take_asked(&context.id) {
-            return Ok(result(self.call_apart(order, Some(client)).await).into());
-        }
-        let Some(tool) = self.tools().into_iter().find(|tool| tool.name == request.name) else {
+        let _busy = self.enter();
+        let Some(tool) = self.offer().tools().into_iter().find(|tool| tool.name == request.name) else {
             let name = aos_model::text::escape(&request.name.chars().take(100).collect::<String>());
             return Err(ErrorData::invalid_params(
                 format!("unknown tool `{name}`; tools/list names them"),
                 None,
             ));
         };
-        let order = match self.order(tool, request.arguments.unwrap_or_default()) {
+        let order = match self.offer().order(tool, request.arguments.unwrap_or_default()) {
             Ok(order) => order,
             Err(outcome) => return Ok(result(outcome).into()),
         };

@@ -7,13 +7,19 @@ mod ask;
 mod door;
 mod handler;
 mod http;
-mod lane;
+mod lend;
+mod offer;
+mod pipe;
+mod plain;
 mod resources;
 
 use std::io;
 
 pub use door::{Door, Place, Record};
 pub use http::{Gate, serve_http};
+pub(crate) use offer::Offer;
+pub(crate) use pipe::Pipe;
+pub(crate) use plain::Plain;
 
 /// A runtime of one thread: messages are small, and most calls are answered before another thread would have woken.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
@@ -24,8 +30,7 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
 pub fn serve_stdio(door: &Door) -> io::Result<()> {
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let (from, to) = rmcp::transport::io::stdio_pipes();
-        let service = rmcp::serve_server(door.clone(), lane::open(door.clone(), from, to)).await;
+        let service = rmcp::serve_server(door.clone(), lend::open(door)?).await;
         match service {
             Ok(service) => service.waiting().await.map(|_| ()).map_err(io::Error::other),
             // A client that goes away before it says hello is no failure.

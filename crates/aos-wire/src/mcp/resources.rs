@@ -38,7 +38,7 @@ pub(super) fn read(door: &Door, uri: &str) -> Result<ReadResourceResult, ErrorDa
         Ok(ReadResourceResult::new(vec![contents]))
     };
     match uri {
-        PROMPT => text(prompt(door.shared.profile, place.virtual_tree, &place.mounts), "text/markdown"),
+        PROMPT => text(prompt(door.offer().profile, place.virtual_tree, &place.mounts), "text/markdown"),
         JOURNAL => match door.shared.record.journal(&place.session) {
             Ok(journal) => text(journal, "text/plain"),
             Err(why) => Err(ErrorData::internal_error(why, None)),

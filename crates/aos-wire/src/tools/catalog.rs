@@ -1,5 +1,6 @@
 //! Which tools there are, and the words by which models learn them. A profile is a choice of tools, order and words.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Act;
@@ -7,7 +8,8 @@ use super::field::Kind::{Choice, Command, Count, Edits, Flag, Paths, Text};
 use super::field::{Field, may, need, schema};
 
 /// Whose habits the tools follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Profile {
     Openai,
     Anthropic,
@@ -71,6 +73,12 @@ impl Tool {
         use Act::{Edit, List, Ls, Patch, PlainEdit, PlainRead, PlainWrite, Read, Remove, Rm, Stat, Write};
         let reads = matches!(self.act, Read | List | Stat | PlainRead | Ls);
         reads || matches!(self.act, Write | Edit | Patch | Remove | PlainWrite | PlainEdit | Rm)
+    }
+
+    /// Whether one file's size is all that it can take long for.
+    pub(crate) fn works_on_one_file(&self) -> bool {
+        use Act::{Edit, PlainEdit, PlainRead, PlainWrite, Read, Stat, Write};
+        matches!(self.act, Read | Stat | Write | Edit | PlainRead | PlainWrite | PlainEdit)
     }
 
     /// As the provider's own interface wants it.

@@ -8,11 +8,33 @@ use serde_json::{Map, Value, json};
 
 use super::cut::{self, BUDGET_BYTES};
 use super::{Failure, Outcome};
-use crate::client::{Client, Progress, effect_call};
+use crate::client::{Client, ClientError, Progress, effect_call};
+
+/// Who answers a tool's questions: the daemon over a connection, or from within.
+pub trait Ask {
+    /// The result of a method, as JSON. `watch` gets what a command writes while it runs.
+    fn ask(
+        &mut self,
+        method: &str,
+        params: &str,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<String, ClientError>;
+}
+
+impl Ask for Client {
+    fn ask(
+        &mut self,
+        method: &str,
+        params: &str,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<String, ClientError> {
+        self.watch(method, params, watch)
+    }
+}
 
 /// One tool call's place at the door.
 pub struct Desk<'a> {
-    pub client: &'a mut Client,
+    pub daemon: &'a mut dyn Ask,
     pub session: &'a str,
     /// The id under which everything that this call does is captured and can be undone.
     pub tool_call: &'a str,
@@ -167,7 +189,7 @@ impl Desk<'_> {
 
     fn ask(&mut self, method: &str, params: &str) -> Result<Receipt, Failure> {
         let gone = |why: String| Failure::new("daemon_gone", why);
-        let answer = self.client.watch(method, params, self.watch).map_err(|why| gone(why.to_string()))?;
+        let answer = self.daemon.ask(method, params, self.watch).map_err(|why| gone(why.to_string()))?;
         serde_json::from_str(&answer).map(Receipt).map_err(|why| gone(why.to_string()))
     }
 

@@ -18,7 +18,7 @@ mod undo;
 use serde_json::{Map, Value};
 
 pub use catalog::{Hints, Profile, Tool, tools};
-pub use desk::{Desk, Memory};
+pub use desk::{Ask, Desk, Memory};
 pub use prompt::{Mount, appendix, prompt};
 
 use field::{Arguments, Mistake};

@@ -66,7 +66,7 @@ fn call(call: &ToolCall) -> anyhow::Result<Exit> {
     let mut client = daemon()?;
     let memory = Memory::default();
     let mut desk = Desk {
-        client: &mut client,
+        daemon: &mut client,
         session: &session,
         tool_call: &tool_call,
         memory: &memory,

@@ -23,24 +23,21 @@ pub fn cases() -> Vec<Case> {
         plain("OWN-MCP-GONE", a_client_that_goes_ends_its_commands),
         plain("OWN-MCP-HTTP", the_gate),
         plain("OWN-MCP-BLOB", blobs_of_others),
-        plain("OWN-MCP-LANE", the_quick_lane_answers_like_the_other),
-        plain("OWN-MCP-LANE-PIECES", lines_come_in_pieces_and_heaps),
-        plain("OWN-MCP-LANE-WAITS", a_change_behind_a_command),
     ]
 }
 
 /// `aos mcp` on pipes.
-struct Door {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
+pub struct Door {
+    pub child: Child,
+    pub to: Option<ChildStdin>,
+    pub from: BufReader<ChildStdout>,
     next: u64,
     /// Every line that came on standard output.
     lines: Vec<String>,
 }
 
 impl Door {
-    fn open(world: &World, arguments: &[&str]) -> Door {
+    pub fn open(world: &World, arguments: &[&str]) -> Door {
         let mut child = Command::new(AOS)
             .arg("mcp")
             .args(arguments)
@@ -56,7 +53,7 @@ impl Door {
     }
 
     /// A door whose client has said hello; `capabilities` are what the client can do.
-    fn greeted(world: &World, arguments: &[&str], capabilities: Value) -> Door {
+    pub fn greeted(world: &World, arguments: &[&str], capabilities: Value) -> Door {
         let mut door = Door::open(world, arguments);
         let hello = json!({
             "protocolVersion": "2025-11-25", "capabilities": capabilities,
@@ -68,12 +65,12 @@ impl Door {
         door
     }
 
-    fn send(&mut self, line: &str) {
+    pub fn send(&mut self, line: &str) {
         let to = self.to.as_mut().expect("the door is open");
         to.write_all(line.as_bytes()).and_then(|()| to.write_all(b"\n")).expect("aos mcp reads");
     }
 
-    fn ask(&mut self, method: &str, params: Value) -> u64 {
+    pub fn ask(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let id = self.next;
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
@@ -81,7 +78,7 @@ impl Door {
     }
 
     /// The next message, whatever it is.
-    fn hear(&mut self) -> Value {
+    pub fn hear(&mut self) -> Value {
         let mut line = String::new();
         self.from.read_line(&mut line).expect("aos mcp answers");
         assert!(!line.is_empty(), "aos mcp ended");
@@ -89,7 +86,7 @@ impl Door {
         serde_json::from_str(&line).unwrap_or_else(|why| panic!("no frame: {why}: {line}"))
     }
 
-    fn answer(&mut self, id: u64) -> Value {
+    pub fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.hear();
             if message["id"] == id && message.get("method").is_none() {
@@ -98,17 +95,17 @@ impl Door {
         }
     }
 
-    fn request(&mut self, method: &str, params: Value) -> Value {
+    pub fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.ask(method, params);
         self.answer(id)
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.request("tools/call", json!({ "name": tool, "arguments": arguments }))["result"].take()
     }
 
     /// All that was said is kept for the search for the canary.
-    fn close(mut self, world: &World) {
+    pub fn close(mut self, world: &World) {
         drop(self.to.take());
         let mut rest = String::new();
         let _ = self.from.read_to_string(&mut rest);
@@ -125,7 +122,7 @@ impl Drop for Door {
     }
 }
 
-fn said(result: &Value) -> &str {
+pub fn said(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_default()
 }
 
@@ -487,130 +484,6 @@ fn one_command_is_cancelled() -> Outcome {
     check(said(&after).contains("after"), || format!("{after}"))?;
     let result = door.answer(spared)["result"].take();
     check(said(&result).contains("finished"), || format!("the other one was touched too: {result}"))?;
-    door.close(&world);
-    world.finish()
-}
-
-/// What is left of an answer when what differs from call to call is taken out.
-fn without_numbers(mut answer: Value) -> Value {
-    if let Some(fields) = answer.pointer_mut("/result/structuredContent").and_then(Value::as_object_mut) {
-        for name in ["seq", "tool_call_id", "turn_id", "snapshot_id", "new_mtime_ns"] {
-            fields.remove(name);
-        }
-    }
-    answer.as_object_mut().expect("an answer").remove("id");
-    answer
-}
-
-/// A member of `_meta` that nobody knows sends a call the long way, through the protocol's own machinery.
-fn the_quick_lane_answers_like_the_other() -> Outcome {
-    let world = World::new();
-    world.write("a.txt", "one\ntwo\n");
-    let mut door = Door::greeted(&world, &[], json!({}));
-    let calls = [
-        ("read_file", json!({ "path": "a.txt" })),
-        ("read_file", json!({ "path": "a.txt", "offset": 1, "limit": 1 })),
-        ("read_file", json!({ "path": "absent" })),
-        ("read_file", json!({ "path": "../o/secret" })),
-        ("read_file", json!({ "path": 7 })),
-        ("read_file", json!({})),
-        ("read_file", json!({ "path": "a.txt", "session": "hs_another" })),
-        ("list_dir", json!({ "path": "." })),
-        ("stat", json!({ "path": "a.txt" })),
-        ("write_file", json!({ "path": "b.txt", "content": "é\u{2028}\n" })),
-        ("edit_file", json!({ "path": "a.txt", "old_string": "one", "new_string": "one" })),
-        ("write_file", json!({ "path": ".git/hooks/pre-commit", "content": "x" })),
-        ("no_such_tool", json!({})),
-    ];
-    for (tool, arguments) in calls {
-        let params = json!({ "name": tool, "arguments": arguments });
-        let mut long = params.clone();
-        long["_meta"] = json!({ "unknown": true });
-        // Once before: what the first call creates is there for both that are compared.
-        door.request("tools/call", params.clone());
-        let (quick, slow) = (door.request("tools/call", params), door.request("tools/call", long));
-        check(without_numbers(quick.clone()) == without_numbers(slow.clone()), || {
-            format!("{tool}: {quick}\n{slow}")
-        })?;
-    }
-    door.close(&world);
-    world.finish()
-}
-
-/// Each call is answered once, however its bytes arrive and whether or not anybody reads the answers meanwhile.
-fn lines_come_in_pieces_and_heaps() -> Outcome {
-    let world = World::new();
-    world.write("a.txt", "a line of some length\n".repeat(40));
-    let mut door = Door::greeted(&world, &[], json!({}));
-    let line = |id: usize| {
-        let params = json!({ "name": "read_file", "arguments": { "path": "a.txt" } });
-        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string() + "\n"
-    };
-    let send = |door: &mut Door, bytes: &[u8]| {
-        door.to.as_mut().expect("the door is open").write_all(bytes).expect("aos mcp reads");
-    };
-    let mut expected = Vec::new();
-    let cut = line(1000);
-    for at in [1, cut.len() / 2, cut.len() - 1] {
-        send(&mut door, &cut.as_bytes()[..at]);
-        // The first piece is read by itself: a process that sleeps has read all there was.
-        wait_for("the piece to be read", || is_asleep(door.child.id()))?;
-        send(&mut door, &cut.as_bytes()[at..]);
-        let answer = door.answer(1000);
-        check(said(&answer["result"]).contains("40 | a line"), || format!("cut at {at}: {answer}"))?;
-    }
-    send(&mut door, (line(2000) + &line(2001)).as_bytes());
-    expected.extend([2000, 2001]);
-    // Far more than fits into the pipe of the answers; a thread sends, and nobody reads until it is through.
-    let mut to = door.to.take().expect("the door is open");
-    let sender = std::thread::spawn(move || {
-        for id in 3000..3300 {
-            to.write_all(line(id).as_bytes()).expect("aos mcp reads on");
-        }
-        to
-    });
-    door.to = Some(sender.join().expect("all was sent"));
-    expected.extend(3000..3300);
-    let mut heard: Vec<u64> = (0..expected.len()).filter_map(|_| door.hear()["id"].as_u64()).collect();
-    heard.sort_unstable();
-    check(heard == expected, || format!("answered: {heard:?}"))?;
-    door.close(&world);
-    world.finish()
-}
-
-fn is_asleep(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
-}
-
-/// A command holds the session: the door goes on answering, and the change lands once, after it.
-fn a_change_behind_a_command() -> Outcome {
-    let world = World::new();
-    let mut door = Door::greeted(&world, &[], json!({}));
-    let meta = json!({ "progressToken": "p" });
-    let arguments = json!({ "command": "echo begun; sleep 1000" });
-    let command = door.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
-    while door.hear()["params"]["progressToken"] != "p" {}
-    let arguments = json!({ "path": "log", "content": "change\n", "mode": "append" });
-    let change = door.ask("tools/call", json!({ "name": "write_file", "arguments": arguments }));
-    let (ping, read) = (
-        door.ask("ping", json!({})),
-        door.ask("tools/call", json!({ "name": "list_dir", "arguments": { "path": "." } })),
-    );
-    let mut answered = Vec::new();
-    while !(answered.contains(&ping) && answered.contains(&read)) {
-        let message = door.hear();
-        answered.extend(message["id"].as_u64().filter(|_| message.get("method").is_none()));
-    }
-    check(!answered.contains(&change), || "the change did not wait for the command".into())?;
-    door.send(
-        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": command } })
-            .to_string(),
-    );
-    let changed = door.answer(change)["result"].take();
-    check(said(&changed).contains("Created log"), || format!("{changed}"))?;
-    let log = world.read("log");
-    check(log == b"change\n", || format!("log: {}", String::from_utf8_lossy(&log)))?;
     door.close(&world);
     world.finish()
 }
