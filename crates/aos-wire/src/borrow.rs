@@ -1,14 +1,14 @@
 //! A client's own pipe in the daemon's hands: plain calls are answered without a second process on their way.
 //!
-//! `aos mcp` lends it while the protocol has nothing under way. The first line that is no plain call, or would have to
-//! wait for others, ends that; what was read and is not answered lies in the pipe's tray, whatever becomes of us.
+//! `aos mcp` lends it while the protocol has nothing under way. The first line that is no plain call, would have to
+//! wait for others or needs a person's word ends that; what was read and is not answered lies in the pipe's tray, whatever becomes of us.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::client::{ClientError, Progress};
-use crate::mcp::{Offer, Pipe, Plain};
+use crate::mcp::{Offer, Order, Pipe, Plain};
 use crate::questions;
 use crate::rpc::{ErrorCode, Wrong};
 use crate::server::Server;
@@ -46,9 +46,18 @@ fn answer(server: &Arc<Server>, offer: &Offer, memory: &Memory, line: &[u8]) -> 
         Ok(order) => order,
         Err(refused) => return Some(Plain::answer(id, refused)),
     };
+    if offer.asks && has_warnings(server, &order) {
+        return None;
+    }
     let mut inside = Inside { server, has_asked: false, would_wait: false };
     let outcome = order.place(&mut inside, memory, &mut |_| {});
     (!inside.would_wait).then(|| Plain::answer(id, outcome))
+}
+
+/// Whether a person should be asked first. What would be refused is not worth a question.
+fn has_warnings(server: &Arc<Server>, order: &Order) -> bool {
+    let foreseen = order.effect().map(|(kind, params)| server.host.foresee(kind, &params.to_string()));
+    foreseen.is_some_and(|foreseen| foreseen.is_ok_and(|warnings| !warnings.is_empty()))
 }
 
 /// The daemon itself, as a tool asks it.

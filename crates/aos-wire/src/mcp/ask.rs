@@ -82,8 +82,7 @@ impl Door {
 
     /// The warnings that this call would carry. What would be refused is not worth a question.
     fn foreseen(&self, order: &Order) -> Warnings {
-        let effect = tools::effect_of(&order.tool, &order.session, &order.arguments);
-        let Some((kind, params)) = effect else { return Warnings::default() };
+        let Some((kind, params)) = order.effect() else { return Warnings::default() };
         let asked = json!({ "kind": kind, "params": params });
         let answer = self.question("effect.foresee", &asked).unwrap_or_default();
         let list = |name: &str| -> Vec<&str> {

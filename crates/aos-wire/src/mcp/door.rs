@@ -72,6 +72,7 @@ impl Door {
             sessions: places.iter().map(|place| place.session.clone()).collect(),
             profile,
             staged: places.iter().any(|place| place.staged),
+            asks: false,
         };
         let shared = Shared {
             record,

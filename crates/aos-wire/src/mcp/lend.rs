@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rmcp::RoleServer;
 use rmcp::model::{ClientNotification, ClientRequest, JsonRpcMessage, ProtocolVersion, RequestId};
@@ -20,6 +20,7 @@ use serde::de::IgnoredAny;
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
 use super::door::Door;
+use super::offer::Offer;
 use super::pipe::Pipe;
 use super::plain::Plain;
 use crate::client::ClientError;
@@ -47,7 +48,7 @@ pub(super) fn open(door: &Door) -> io::Result<Watched> {
         // A client whose stream broke has gone away: rmcp sees the end.
         let _ = reader.run();
     })?;
-    Ok(Watched { inner: AsyncRwTransport::new(from_thread, stdio_pipes().1), traffic, is_plain: false })
+    Ok(Watched { inner: AsyncRwTransport::new(from_thread, stdio_pipes().1), traffic, asks: None })
 }
 
 /// What the protocol has under way.
@@ -56,15 +57,14 @@ struct Traffic {
     /// Requests that rmcp got and did not answer yet.
     open: Mutex<HashSet<RequestId>>,
     /// Messages that rmcp is writing.
-    writing: Mutex<usize>,
-    /// Whether the client has said hello, and that it cannot ask a person.
-    is_plain: AtomicBool,
+    writing: AtomicUsize,
+    /// Whether the client can ask a person; known when it has said hello, and says so once for all.
+    asks: OnceLock<bool>,
 }
 
 impl Traffic {
     fn is_idle(&self) -> bool {
-        let writing = *self.writing.lock().expect("BUG: nobody panics counting");
-        writing == 0 && self.open().is_empty()
+        self.writing.load(Ordering::Acquire) == 0 && self.open().is_empty()
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
@@ -88,7 +88,7 @@ impl Reader {
     fn run(mut self) -> io::Result<()> {
         let mut said = Vec::new();
         while self.pipe.read_more(&mut said, None)? {
-            if self.may_lend() {
+            if self.may_lend(&said) {
                 said = self.lend()?;
             }
             self.pass(&said)?;
@@ -98,18 +98,24 @@ impl Reader {
         Ok(())
     }
 
-    fn may_lend(&self) -> bool {
-        self.is_taken
-            && self.line.is_empty()
-            && self.traffic.is_plain.load(Ordering::Acquire)
-            && self.traffic.is_idle()
-            && self.door.is_idle()
+    /// Whether the daemon would take what was read, and nobody else writes.
+    fn may_lend(&self, said: &[u8]) -> bool {
+        let is_ready = self.is_taken && self.line.is_empty() && self.traffic.asks.get().is_some();
+        is_ready && self.traffic.is_idle() && self.door.is_idle() && self.first_plain(said).is_some()
+    }
+
+    /// The first line, if it is a plain call, and where it ends.
+    fn first_plain<'a>(&self, said: &'a [u8]) -> Option<(Plain<'a>, usize)> {
+        let end = said.iter().position(|byte| *byte == b'\n')?;
+        Some((Plain::parse(self.door.offer(), &said[..end])?, end))
     }
 
     /// Lends the pipe with what was read of it. What comes back was read and is not answered.
     fn lend(&mut self) -> io::Result<Vec<u8>> {
         if let Ok(mut client) = self.door.client() {
-            let offer = serde_json::to_string(self.door.offer()).expect("BUG: an offer is JSON");
+            let asks = self.traffic.asks.get() == Some(&true);
+            let offer = Offer { asks, ..self.door.offer().clone() };
+            let offer = serde_json::to_string(&offer).expect("BUG: an offer is JSON");
             match client.hand("mcp.lend", &offer, &self.pipe.parts()) {
                 Ok(_) => self.door.keep(client),
                 Err(ClientError::Refused { .. }) => self.is_taken = false,
@@ -122,9 +128,7 @@ impl Reader {
     /// The daemon died with the pipe: it may have begun with the first line, so that is not asked again.
     fn after_its_death(&self, ended: &ClientError) -> io::Result<Vec<u8>> {
         let (mut said, is_half_said) = self.pipe.unanswered()?;
-        if let Some(end) = said.iter().position(|byte| *byte == b'\n')
-            && let Some(Plain { id, .. }) = Plain::parse(self.door.offer(), &said[..end])
-        {
+        if let Some((Plain { id, .. }, end)) = self.first_plain(&said) {
             let gone = tools::refused("daemon_gone", &ended.to_string());
             let mut answer = Plain::answer(id, gone);
             if is_half_said {
@@ -171,8 +175,8 @@ fn request_id(line: &[u8]) -> Option<RequestId> {
 pub(super) struct Watched {
     inner: AsyncRwTransport<RoleServer, DuplexStream, StdioWriter>,
     traffic: Arc<Traffic>,
-    /// What the greeting said, until it is over.
-    is_plain: bool,
+    /// What the greeting said of asking, until it is over.
+    asks: Option<bool>,
 }
 
 impl Transport<RoleServer> for Watched {
@@ -205,13 +209,15 @@ impl Transport<RoleServer> for Watched {
                 if let ClientRequest::InitializeRequest(hello) = &request.request {
                     let hello = &hello.params;
                     // Clients of later versions say with each call what they can do.
-                    self.is_plain = hello.capabilities.elicitation.is_none()
-                        && hello.protocol_version < ProtocolVersion::V_2026_07_28;
+                    let is_once_for_all = hello.protocol_version < ProtocolVersion::V_2026_07_28;
+                    self.asks = is_once_for_all.then_some(hello.capabilities.elicitation.is_some());
                 }
             }
             JsonRpcMessage::Notification(told) => match &told.notification {
                 ClientNotification::InitializedNotification(_) => {
-                    self.traffic.is_plain.store(self.is_plain, Ordering::Release);
+                    if let Some(asks) = self.asks {
+                        let _ = self.traffic.asks.set(asks);
+                    }
                 }
                 // It is not answered.
                 ClientNotification::CancelledNotification(cancelled) => {
@@ -236,13 +242,13 @@ struct Writing(Arc<Traffic>);
 
 impl Writing {
     fn new(traffic: &Arc<Traffic>) -> Writing {
-        *traffic.writing.lock().expect("BUG: nobody panics counting") += 1;
+        traffic.writing.fetch_add(1, Ordering::AcqRel);
         Writing(traffic.clone())
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        *self.0.writing.lock().expect("BUG: nobody panics counting") -= 1;
+        self.0.writing.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -1,7 +1,8 @@
 //! The MCP door: the tools for models, to any client of the Model Context Protocol, on standard streams or over HTTP.
 //!
 //! It is a client of the daemon like any other and acts only inside the sessions that its operator gave it. All that
-//! is asynchronous in this house happens here, on one thread; what waits for a command waits on a thread beside it.
+//! is asynchronous in this house happens here, on one thread; what waits for a command waits on a thread beside it, and
+//! so does who reads the standard streams.
 
 mod ask;
 mod door;
@@ -17,7 +18,7 @@ use std::io;
 
 pub use door::{Door, Place, Record};
 pub use http::{Gate, serve_http};
-pub(crate) use offer::Offer;
+pub(crate) use offer::{Offer, Order};
 pub(crate) use pipe::Pipe;
 pub(crate) use plain::Plain;
 

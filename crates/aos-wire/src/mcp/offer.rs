@@ -14,6 +14,9 @@ pub(crate) struct Offer {
     pub(crate) profile: Profile,
     /// Whether one of them is staged.
     pub(crate) staged: bool,
+    /// Whether the client can ask a person where policy warns.
+    #[serde(default)]
+    pub(crate) asks: bool,
 }
 
 /// A call that is about to be made.
@@ -51,6 +54,11 @@ impl Offer {
 }
 
 impl Order {
+    /// The effect that policy may warn of.
+    pub(crate) fn effect(&self) -> Option<(&'static str, Value)> {
+        tools::effect_of(&self.tool, &self.session, &self.arguments)
+    }
+
     /// Calls the tool, and waits for it.
     pub(crate) fn place(
         &self,

@@ -67,8 +67,8 @@ impl Reading {
 pub(crate) enum Verdict {
     /// By `aos verify`.
     Seen,
-    /// Whoever reads what was hit is told that it is damaged.
-    SeenWhenRead,
+    /// Whoever reads what was hit is told that it is damaged, in these words.
+    SeenWhenRead(String),
     /// Everything reads as before.
     Harmless,
     /// The log ends earlier, which nobody can tell from a log that was never longer.
@@ -92,9 +92,11 @@ fn look(home: &Path, whole: &Reading, may_be_short: bool) -> Verdict {
     let names: Vec<String> = whole.blobs.keys().cloned().collect();
     match Reading::of(home, &names) {
         // Not seen by verify, but nobody is told anything wrong.
-        Err(_) => Verdict::SeenWhenRead,
+        Err(why) => Verdict::SeenWhenRead(why.to_string()),
         Ok(read) if read == *whole => Verdict::Harmless,
-        Ok(read) if read.refuses(whole) && read.entries == whole.entries => Verdict::SeenWhenRead,
+        Ok(read) if read.refuses(whole) && read.entries == whole.entries => {
+            Verdict::SeenWhenRead("a manifest or a blob is refused".into())
+        }
         Ok(read) if may_be_short && read.is_cut_short(whole) => Verdict::CutShort,
         Ok(read) => Verdict::Wrong(format!(
             "verify says that it is whole, and yet {} of {} entries are told, the state is {}, the manifests are {}",

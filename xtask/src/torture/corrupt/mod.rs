@@ -8,6 +8,7 @@ mod damage;
 mod home;
 mod judge;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +41,8 @@ pub(crate) struct Tally {
     pub(crate) damages: u64,
     flips: u64,
     seen: u64,
-    seen_when_read: u64,
+    /// By what the reader was told.
+    seen_when_read: BTreeMap<String, u64>,
     harmless: u64,
     cut_short: u64,
     wrong: u64,
@@ -60,7 +62,9 @@ impl Tally {
         self.damages += other.damages;
         self.flips += other.flips;
         self.seen += other.seen;
-        self.seen_when_read += other.seen_when_read;
+        for (why, times) in other.seen_when_read {
+            *self.seen_when_read.entry(why).or_default() += times;
+        }
         self.harmless += other.harmless;
         self.cut_short += other.cut_short;
         self.wrong += other.wrong;
@@ -76,7 +80,7 @@ impl Tally {
         self.spent += spent;
         match verdict {
             Verdict::Seen => self.seen += 1,
-            Verdict::SeenWhenRead => self.seen_when_read += 1,
+            Verdict::SeenWhenRead(why) => *self.seen_when_read.entry(why).or_default() += 1,
             Verdict::Harmless => self.harmless += 1,
             Verdict::CutShort => self.cut_short += 1,
             Verdict::Wrong(why) => {
@@ -97,14 +101,18 @@ impl std::fmt::Display for Tally {
             self.planned,
             self.flips,
             self.seen,
-            self.seen_when_read,
+            self.seen_when_read.values().sum::<u64>(),
             self.harmless,
             self.cut_short,
             self.wrong,
             self.spent.as_secs_f64() * 1000.0 / self.damages.max(1) as f64,
             self.starts,
             self.refused
-        )
+        )?;
+        // The most frequent; words that name what was hit may be many.
+        let mut reasons: Vec<(&String, &u64)> = self.seen_when_read.iter().collect();
+        reasons.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+        reasons.iter().take(5).try_for_each(|(why, times)| write!(to, "\n  when read, {times} times: {why}"))
     }
 }
 

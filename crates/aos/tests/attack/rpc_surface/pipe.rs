@@ -149,7 +149,7 @@ fn is_read(door: &Door) -> bool {
 }
 
 /// Calls until the daemon has the pipe: the first ones may come while rmcp still tidies up.
-fn wait_until_lent(world: &World, door: &mut Door) -> Outcome {
+pub fn wait_until_lent(world: &World, door: &mut Door) -> Outcome {
     let pipe = rustix::fs::fstat(door.to.as_ref().expect("the door is open")).expect("a pipe").st_ino;
     let (theirs, wanted) = (format!("/proc/{}/fd", world.daemon_pid()), format!("pipe:[{pipe}]"));
     wait_for("the pipe to be lent", || {
