@@ -1,7 +1,8 @@
 //! A client's own pipe in the daemon's hands: plain calls are answered without a second process on their way.
 //!
 //! `aos mcp` lends it while the protocol has nothing under way. The first line that is no plain call, would have to
-//! wait for others or needs a person's word ends that; what was read and is not answered lies in the pipe's tray, whatever becomes of us.
+//! wait for others or needs a person's word ends that; what was read and is not answered lies in the pipe's tray,
+//! whatever becomes of us.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -146,6 +146,9 @@ pub(crate) fn history(history: &History) -> anyhow::Result<Exit> {
         println!("{}", aos_model::text::escape_json(&answer["turns"].to_string()));
         return Ok(Exit::Success);
     }
+    if turns.is_empty() {
+        eprintln!("aos: session {} has changed nothing yet", escape(&session));
+    }
     for turn in turns {
         let state = turn["state"].as_str().unwrap_or_default();
         let style = if state == "done" { GOOD } else { BAD };

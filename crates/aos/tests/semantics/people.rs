@@ -10,6 +10,8 @@ fn people_look_take_back_and_do_again() {
     let world = prepared(Start::default());
     let session = world.open(json!({}));
     let before = tree(&world.root);
+    let (code, history, told) = world.aos(&["history", "-s", &session]);
+    assert!(code == 0 && history.is_empty() && told.contains("has changed nothing yet"), "{history}{told}");
     let write = json!({ "session_id": session, "path": "f", "content": text("one\n2\n") });
     assert_eq!(world.client().effect_of("host.fs.write_file", write, Some("edit"))["status"], "ok");
     let edited = tree(&world.root);
