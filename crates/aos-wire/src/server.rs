@@ -32,6 +32,9 @@ use crate::tools::Memory;
 /// How long a long line waits for others to be answered before it is refused.
 const FRAME_PATIENCE: Duration = Duration::from_secs(1);
 
+/// All of it is touched with the first read of a connection, and there may be a thousand of them.
+const READ_BYTES: usize = 16 << 10;
+
 /// What only the operator's program can answer: how the daemon is, and that it shall stop.
 pub trait Control: Send + Sync {
     /// The result of `daemon.status`, as JSON.
@@ -183,7 +186,7 @@ impl Connection {
 
     fn run(&self) -> io::Result<()> {
         let ears = Ears { stream: &self.out.stream, handed: &self.handed };
-        let mut reader = BufReader::with_capacity(64 << 10, ears);
+        let mut reader = BufReader::with_capacity(READ_BYTES, ears);
         let mut line = Vec::new();
         loop {
             let mut held = Held { budget: &self.server.unfinished, bytes: 0 };
