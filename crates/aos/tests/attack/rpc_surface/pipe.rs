@@ -61,6 +61,7 @@ fn it_answers_like_rmcp() -> Outcome {
         long["_meta"] = json!({ "unknown": true });
         // Once before: what the first call creates is there for both that are compared.
         door.request("tools/call", params.clone());
+        wait_until_lent(&world, &mut door)?;
         let (quick, slow) = (door.request("tools/call", params), door.request("tools/call", long));
         check(without_numbers(quick.clone()) == without_numbers(slow.clone()), || {
             format!("{tool}: {quick}\n{slow}")
@@ -82,6 +83,7 @@ fn lines_come_in_pieces_and_heaps() -> Outcome {
     let send = |door: &mut Door, bytes: &[u8]| {
         door.to.as_mut().expect("the door is open").write_all(bytes).expect("aos mcp reads");
     };
+    wait_until_lent(&world, &mut door)?;
     let mut expected = Vec::new();
     let cut = line(1000);
     for at in [1, cut.len() / 2, cut.len() - 1] {
@@ -169,7 +171,8 @@ fn a_change_behind_the_command_of_another() -> Outcome {
     let stat = door.call("stat", json!({ "path": "f" }));
     let session = &stat["structuredContent"]["session"];
     let mut other = world.client();
-    let params = json!({ "session_id": session, "argv": ["sh", "-c", "echo begun; sleep 1000"] });
+    // It ends by itself so that a daemon that waits in place is caught, and not waited for.
+    let params = json!({ "session_id": session, "argv": ["sh", "-c", "echo begun; sleep 20"] });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_long" });
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call });
     other.send(format!("{request}\n").as_bytes()).map_err(|why| why.to_string())?;
