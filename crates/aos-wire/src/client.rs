@@ -1,15 +1,12 @@
 //! The client side of the socket: one question, one answer, and what is told meanwhile.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use aos_model::request::Base64;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use crate::socket;
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -125,18 +122,6 @@ impl Client {
         self.wait(id, each)
     }
 
-    /// As [`Client::call`], with descriptors that the daemon gets a copy of.
-    pub(crate) fn hand(
-        &mut self,
-        method: &str,
-        params: &str,
-        fds: &[BorrowedFd<'_>],
-    ) -> Result<String, ClientError> {
-        let (id, line) = self.line(method, params);
-        socket::send_with(self.reader.get_ref(), line.as_bytes(), fds)?;
-        self.wait(id, &mut |_| {})
-    }
-
     fn wait(&mut self, id: u64, each: &mut dyn FnMut(Progress)) -> Result<String, ClientError> {
         loop {
             let mut answer = String::new();
@@ -165,12 +150,6 @@ impl Client {
     }
 
     fn send(&mut self, method: &str, params: &str) -> std::io::Result<u64> {
-        let (id, line) = self.line(method, params);
-        self.reader.get_ref().write_all(line.as_bytes())?;
-        Ok(id)
-    }
-
-    fn line(&mut self, method: &str, params: &str) -> (u64, String) {
         let id = self.next_id;
         self.next_id += 1;
         let mut line =
@@ -180,7 +159,8 @@ impl Client {
             line = line.replace(['\n', '\r'], " ");
         }
         line.push('\n');
-        (id, line)
+        self.reader.get_ref().write_all(line.as_bytes())?;
+        Ok(id)
     }
 
     /// Sends one effect. Ids are plain tokens or are refused by the daemon.

@@ -1,6 +1,5 @@
 //! The doors: what programs say to `aos` and what it says back. They translate; they never act by themselves.
 
-mod borrow;
 mod client;
 pub mod mcp;
 mod out;

@@ -5,7 +5,6 @@
 //! on the same connection never stand behind it.
 
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -20,14 +19,10 @@ use aos_model::refusal::Refusal;
 use aos_model::strict;
 use serde_json::value::RawValue;
 
-use crate::borrow;
-use crate::mcp::{Offer, Pipe};
 use crate::out::{Out, Spoken};
 use crate::peer::may_speak;
 use crate::questions;
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, Wrong};
-use crate::socket::Ears;
-use crate::tools::Memory;
 
 /// How long a long line waits for others to be answered before it is refused.
 const FRAME_PATIENCE: Duration = Duration::from_secs(1);
@@ -164,9 +159,6 @@ impl Drop for Entered {
 struct Connection {
     server: Arc<Server>,
     out: Arc<Out>,
-    /// Descriptors that came with the last message that brought any.
-    handed: Mutex<Vec<OwnedFd>>,
-    memory: Memory,
 }
 
 /// What is to be sent, now or later. Notifications get nothing.
@@ -180,13 +172,11 @@ type Later = Box<dyn FnOnce() -> Option<Spoken> + Send>;
 
 impl Connection {
     fn new(server: &Arc<Server>, stream: UnixStream) -> Connection {
-        let out = Arc::new(Out::new(stream));
-        Connection { server: server.clone(), out, handed: Mutex::default(), memory: Memory::default() }
+        Connection { server: server.clone(), out: Arc::new(Out::new(stream)) }
     }
 
     fn run(&self) -> io::Result<()> {
-        let ears = Ears { stream: &self.out.stream, handed: &self.handed };
-        let mut reader = BufReader::with_capacity(READ_BYTES, ears);
+        let mut reader = BufReader::with_capacity(READ_BYTES, &self.out.stream);
         let mut line = Vec::new();
         loop {
             let mut held = Held { budget: &self.server.unfinished, bytes: 0 };
@@ -219,14 +209,6 @@ impl Connection {
 
     fn line(&self, line: &[u8], entered: Entered) {
         match rpc::parse_line(line) {
-            Line::One(Ok(message)) if message.method == "mcp.lend" => {
-                // Each call in the pipe is counted by itself; between them the daemon may stop.
-                drop(entered);
-                let outcome = self.borrow(message.params);
-                if let Some(answer) = answered(message.id, outcome) {
-                    self.out.send(answer);
-                }
-            }
             Line::One(message) => match self.reply(message) {
                 Reply::Now(answer) => {
                     if let Some(answer) = answer {
@@ -308,18 +290,6 @@ impl Connection {
             }
         };
         Reply::Now(answered(message.id, outcome))
-    }
-
-    /// `mcp.lend`: a client's pipe, to be served until something comes that is not for us.
-    fn borrow(&self, params: &str) -> Result<String, Wrong> {
-        let offer: Offer = strict::parse(params).map_err(Wrong::params)?;
-        let handed = std::mem::take(&mut *self.handed.lock().expect("BUG: nobody panics holding them"));
-        let pipe = Pipe::of_parts(handed).ok_or_else(|| {
-            Wrong::new(ErrorCode::InvalidParams, "descriptors to read and write, and for what is unanswered")
-        })?;
-        // A pipe that breaks goes back too: its owner sees how.
-        let _ = borrow::serve(&self.server, &offer, &pipe, &self.memory, self.out.stream.as_fd());
-        Ok("{\"status\":\"ok\"}".to_owned())
     }
 
     fn later(&self, job: Job, id: Option<&RawValue>) -> Reply {

@@ -197,17 +197,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("JRNL-14")],
     },
-    Mutant {
-        name: "lent-call-done-twice",
-        promise: 3,
-        breaks: "a call that a dying daemon had begun is asked again of the next one",
-        edits: &[Edit {
-            file: "crates/aos-wire/src/mcp/lend.rs",
-            old: "            said.drain(..=end);\n",
-            new: "",
-        }],
-        caught_by: &[attack("OWN-MCP-PIPE-DEATH")],
-    },
     // 4: no half patch, no half restore
     Mutant {
         name: "intent-not-rolled-back",

@@ -1,7 +1,7 @@
 //! What the door holds: its sessions, its connections to the daemon, and what it remembers between calls.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -41,7 +41,6 @@ pub(super) struct Shared {
     memory: Memory,
     idle: Mutex<Vec<Client>>,
     running: Mutex<HashSet<(String, String)>>,
-    calls: AtomicUsize,
     /// Warnings that the person does not want to be asked about again.
     pub(super) accepted: Mutex<HashSet<String>>,
 }
@@ -55,15 +54,6 @@ impl std::fmt::Debug for Door {
 /// Connections that wait for the next call.
 const IDLE_MAX: usize = 16;
 
-/// A call that the protocol has not seen the end of.
-pub(super) struct Busy(Arc<Shared>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 impl Door {
     /// `places` is not empty; the first is the default.
     pub fn new(record: Box<dyn Record>, places: Vec<Place>, profile: Profile) -> Door {
@@ -72,7 +62,6 @@ impl Door {
             sessions: places.iter().map(|place| place.session.clone()).collect(),
             profile,
             staged: places.iter().any(|place| place.staged),
-            asks: false,
         };
         let shared = Shared {
             record,
@@ -81,7 +70,6 @@ impl Door {
             memory: Memory::default(),
             idle: Mutex::default(),
             running: Mutex::default(),
-            calls: AtomicUsize::new(0),
             accepted: Mutex::default(),
         };
         Door { shared: Arc::new(shared) }
@@ -93,16 +81,6 @@ impl Door {
 
     pub(super) fn offer(&self) -> &Offer {
         &self.shared.offer
-    }
-
-    pub(super) fn enter(&self) -> Busy {
-        self.shared.calls.fetch_add(1, Ordering::AcqRel);
-        Busy(self.shared.clone())
-    }
-
-    /// Whether no call is under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.shared.calls.load(Ordering::Acquire) == 0
     }
 
     /// Calls a tool and waits for it, however long that takes.

@@ -44,7 +44,6 @@ impl ServerHandler for Door {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let _busy = self.enter();
         let Some(tool) = self.offer().tools().into_iter().find(|tool| tool.name == request.name) else {
             let name = aos_model::text::escape(&request.name.chars().take(100).collect::<String>());
             return Err(ErrorData::invalid_params(

@@ -1,26 +1,19 @@
 //! The MCP door: the tools for models, to any client of the Model Context Protocol, on standard streams or over HTTP.
 //!
 //! It is a client of the daemon like any other and acts only inside the sessions that its operator gave it. All that
-//! is asynchronous in this house happens here, on one thread; what waits for a command waits on a thread beside it, and
-//! so does who reads the standard streams.
+//! is asynchronous in this house happens here, on one thread; what waits for a command waits on a thread beside it.
 
 mod ask;
 mod door;
 mod handler;
 mod http;
-mod lend;
 mod offer;
-mod pipe;
-mod plain;
 mod resources;
 
 use std::io;
 
 pub use door::{Door, Place, Record};
 pub use http::{Gate, serve_http};
-pub(crate) use offer::{Offer, Order};
-pub(crate) use pipe::Pipe;
-pub(crate) use plain::Plain;
 
 /// A runtime of one thread: messages are small, and most calls are answered before another thread would have woken.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
@@ -31,7 +24,7 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
 pub fn serve_stdio(door: &Door) -> io::Result<()> {
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let service = rmcp::serve_server(door.clone(), lend::open(door)?).await;
+        let service = rmcp::serve_server(door.clone(), rmcp::transport::io::stdio_pipes()).await;
         match service {
             Ok(service) => service.waiting().await.map(|_| ()).map_err(io::Error::other),
             // A client that goes away before it says hello is no failure.

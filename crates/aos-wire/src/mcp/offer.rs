@@ -1,22 +1,17 @@
 //! What a door offers: which tools, in which sessions.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::client::{Progress, new_tool_call_id};
 use crate::tools::{self, Ask, Desk, Memory, Outcome, Profile, Tool};
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
 pub(crate) struct Offer {
     /// Not empty; the first is the one that calls mean when they name none.
     pub(crate) sessions: Vec<String>,
     pub(crate) profile: Profile,
     /// Whether one of them is staged.
     pub(crate) staged: bool,
-    /// Whether the client can ask a person where policy warns.
-    #[serde(default)]
-    pub(crate) asks: bool,
 }
 
 /// A call that is about to be made.

@@ -75,12 +75,6 @@ impl Tool {
         reads || matches!(self.act, Write | Edit | Patch | Remove | PlainWrite | PlainEdit | Rm)
     }
 
-    /// Whether one file's size is all that it can take long for.
-    pub(crate) fn works_on_one_file(&self) -> bool {
-        use Act::{Edit, PlainEdit, PlainRead, PlainWrite, Read, Stat, Write};
-        matches!(self.act, Read | Stat | Write | Edit | PlainRead | PlainWrite | PlainEdit)
-    }
-
     /// As the provider's own interface wants it.
     pub fn for_provider(&self, profile: Profile) -> Value {
         let (name, description, mut schema) = (self.name, self.description, self.schema());

@@ -6,7 +6,7 @@ mod floods;
 mod gone;
 mod hostile_home;
 mod mcp;
-mod pipe;
+mod mcp_stream;
 mod sessions;
 mod stranger;
 mod texts;
@@ -23,7 +23,7 @@ pub use stranger::other_uid;
 pub fn cases() -> Vec<Case> {
     let plain = |id, run| Case { id, needs: &[], run };
     let mut cases = mcp::cases();
-    cases.extend(pipe::cases());
+    cases.extend(mcp_stream::cases());
     cases.extend([
         plain("RPC-01", envelope::malformed_lines),
         plain("RPC-02", envelope::deep_and_wide),

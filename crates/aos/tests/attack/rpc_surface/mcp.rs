@@ -434,7 +434,6 @@ fn the_person_is_asked() -> Outcome {
     check(said(&result).contains("Warning: Path is absolute"), || format!("{result}"))?;
     door.close(&world);
     let mut door = Door::greeted(&world, &[], json!({ "elicitation": {} }));
-    super::pipe::wait_until_lent(&world, &mut door)?;
     for (answer, content, is_error) in [
         (json!({ "action": "decline" }), "two\n", true),
         (json!({ "action": "cancel" }), "two\n", true),
