@@ -37,15 +37,15 @@ impl Host {
     /// Evaluates for a live session: its policy, its workdir, its roots.
     pub fn evaluate(&self, asked: &Evaluate) -> Result<Evaluation, Refusal> {
         let Some(session_id) = &asked.session_id else { return evaluate(asked) };
-        let live = session::seat(self, session_id)?;
+        let session = session::find_session(self, session_id)?;
         let policy = match &asked.policy {
             Some(spec) => compile(spec)?,
-            None => live.policy.clone(),
+            None => session.policy.clone(),
         };
-        let roots: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
+        let roots: Vec<&str> = session.workspaces.iter().map(String::as_str).collect();
         match &asked.path {
-            Some(path) if live.is_virtual() => in_virtual_tree(&policy, &roots, path),
-            _ => run(&policy, &live.workdir_shown, &roots, asked),
+            Some(path) if session.is_virtual() => in_virtual_tree(&policy, &roots, path),
+            _ => run(&policy, &session.workdir_shown, &roots, asked),
         }
     }
 }

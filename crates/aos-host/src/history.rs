@@ -15,8 +15,8 @@ use serde::Serialize;
 use crate::host::Host;
 use crate::jail::{Found, Last, resolve};
 use crate::rule::judge_path;
-use crate::session::{self, Live};
-use crate::snapshot::{self, Which, settle};
+use crate::session::{self, OpenSession};
+use crate::snapshot::{self, Which, finalize};
 use crate::tree;
 
 /// One turn that changed something.
@@ -52,19 +52,19 @@ pub struct Touched {
 impl Host {
     /// The turns of a session, the newest first: those that stand, and before them those that were rolled back.
     pub fn history(&self, session_id: &str) -> Result<Vec<Turn>, Refusal> {
-        let live = session::seat(self, session_id)?;
-        settle(self, &live, &Which::All)?;
+        let session = session::find_session(self, session_id)?;
+        finalize(self, &session, &Which::All)?;
         let turns: Turns = self.decode(&turns_key(session_id))?.unwrap_or_default();
         let mut shown = Vec::new();
         for step in &turns.undone {
             if let Some(record) = self.decode::<StepRecord>(&step_key(session_id, *step))? {
-                shown.push(self.turn(&live, *step, &record, "undone")?);
+                shown.push(self.turn(&session, *step, &record, "undone")?);
             }
         }
         let mut next = turns.top;
         while let Some(step) = next {
             let Some(record) = self.decode::<StepRecord>(&step_key(session_id, step))? else { break };
-            shown.push(self.turn(&live, step, &record, "done")?);
+            shown.push(self.turn(&session, step, &record, "done")?);
             next = record.previous;
         }
         Ok(shown)
@@ -76,29 +76,29 @@ impl Host {
 
     fn turn(
         &self,
-        live: &Arc<Live>,
+        session: &Arc<OpenSession>,
         step: u64,
         record: &StepRecord,
         state: &'static str,
     ) -> Result<Turn, Refusal> {
         let mut calls = Vec::new();
-        for seq in snapshot::seqs_of_step(self, live, step)? {
+        for seq in snapshot::seqs_of_step(self, session, step)? {
             let Some(bytes) = self.journal.entry(seq)? else { continue };
             let Ok(entry) = serde_json::from_slice::<Entry<'_>>(&bytes) else { continue };
-            calls.push(self.change(live, seq, &entry));
+            calls.push(self.change(session, seq, &entry));
         }
         Ok(Turn { turn_id: record.turn_id.clone(), state, calls })
     }
 
-    fn change(&self, live: &Arc<Live>, seq: u64, entry: &Entry<'_>) -> Change {
+    fn change(&self, session: &Arc<OpenSession>, seq: u64, entry: &Entry<'_>) -> Change {
         let mut paths = Vec::new();
         for fact in &entry.facts {
             let Fact::Captured(captured) = fact else { continue };
-            let manifest = self.manifests.read(&live.id, &captured.snapshot_id).ok().flatten();
+            let manifest = self.manifests.read(&session.id, &captured.snapshot_id).ok().flatten();
             for record in &captured.paths {
                 let sides = match captured.in_tree {
-                    true => self.sides_in_tree(live, record, &entry.facts),
-                    false => self.sides(live, manifest.as_ref(), record),
+                    true => self.sides_in_tree(session, record, &entry.facts),
+                    false => self.sides(session, manifest.as_ref(), record),
                 };
                 let lines = sides.ok().and_then(|sides| count_lines(&sides));
                 paths.push(Touched {
@@ -120,8 +120,8 @@ impl Host {
 
     /// What a tool call changed, as a unified diff of what was before and what it left.
     pub fn diff(&self, session_id: &str, tool_call_id: &str) -> Result<String, Refusal> {
-        let live = session::seat(self, session_id)?;
-        let seqs = snapshot::seqs_of_scope(self, &live, tool_call_id)?;
+        let session = session::find_session(self, session_id)?;
+        let seqs = snapshot::seqs_of_scope(self, &session, tool_call_id)?;
         if seqs.is_empty() {
             return Err(Refusal::new(
                 Code::SnapshotNotFound,
@@ -132,9 +132,9 @@ impl Host {
             ));
         }
         let mut out = String::new();
-        settle(self, &live, &Which::Of(&seqs))?;
+        finalize(self, &session, &Which::Of(&seqs))?;
         for touch in snapshot::touches(self, seqs)? {
-            let manifest = self.manifests.read(&live.id, &touch.snapshot_id)?;
+            let manifest = self.manifests.read(&session.id, &touch.snapshot_id)?;
             for record in &touch.paths {
                 if let Some(to) = &record.moved_to {
                     out.push_str(&format!("moved {} to {to}\n", record.path));
@@ -142,16 +142,16 @@ impl Host {
                 }
                 let sides = match touch.in_tree {
                     true => snapshot::with_entry(self, touch.seq, |entry| {
-                        self.sides_in_tree(&live, record, &entry.facts)
+                        self.sides_in_tree(&session, record, &entry.facts)
                     })?,
-                    false => self.sides(&live, manifest.as_ref(), record),
+                    false => self.sides(&session, manifest.as_ref(), record),
                 };
                 match sides {
                     Ok(Sides { old, new }) => {
                         out.push_str(&text::diff(&record.path, old.as_deref(), new.as_deref()));
                     }
                     Err(_) if is_folder(record) => {
-                        out.push_str(&self.folder_diff(&live, manifest.as_ref(), record));
+                        out.push_str(&self.folder_diff(&session, manifest.as_ref(), record));
                     }
                     Err(why) => out.push_str(&format!("{}: {why}\n", record.path)),
                 }
@@ -161,7 +161,12 @@ impl Host {
     }
 
     /// A folder that came, changed its mode, or went with all that was in it.
-    fn folder_diff(&self, live: &Arc<Live>, manifest: Option<&Manifest>, record: &PathRecord) -> String {
+    fn folder_diff(
+        &self,
+        session: &Arc<OpenSession>,
+        manifest: Option<&Manifest>,
+        record: &PathRecord,
+    ) -> String {
         let path = &record.path;
         let before = match (&record.before, &record.after) {
             (None, _) => return format!("new folder {path}\n"),
@@ -178,7 +183,7 @@ impl Host {
             else {
                 continue;
             };
-            let old = may_read(live, &below).and_then(|_| {
+            let old = may_read(session, &below).and_then(|_| {
                 self.body(kept.body_hash.as_deref()).ok_or("its pre-image is not kept any more")
             });
             out.push_str(&match old {
@@ -192,27 +197,27 @@ impl Host {
     /// The same of a path of a virtual or staged tree.
     fn sides_in_tree(
         &self,
-        live: &Arc<Live>,
+        session: &Arc<OpenSession>,
         record: &PathRecord,
         facts: &[Fact],
     ) -> Result<Sides, &'static str> {
         let path = &record.path;
-        let absolute = tree::absolute(live, path);
-        judge_path(live, Op::Read, path, &absolute, &absolute, &mut Vec::new())
+        let absolute = tree::absolute(session, path);
+        judge_path(session, Op::Read, path, &absolute, &absolute, &mut Vec::new())
             .map_err(|_| "the policy does not let it be read")?;
         let mut deltas = facts.iter().filter_map(|fact| match fact {
             Fact::Tree(change) => change.deltas.iter().find(|delta| delta.path == *path),
             _ => None,
         });
         let delta = deltas.next().ok_or("nothing is known of it")?;
-        let (old, new) = tree::contents_of(live, delta)?;
+        let (old, new) = tree::contents_of(session, delta)?;
         Ok(Sides { old, new })
     }
 
     /// The bytes of before and after, where both are still to be had.
     fn sides(
         &self,
-        live: &Arc<Live>,
+        session: &Arc<OpenSession>,
         manifest: Option<&Manifest>,
         record: &PathRecord,
     ) -> Result<Sides, &'static str> {
@@ -220,7 +225,7 @@ impl Host {
         if record.moved_to.is_some() || !is_file(&record.before) || !is_file(&record.after) {
             return Err("no file, so no lines");
         }
-        let found = may_read(live, &record.path)?;
+        let found = may_read(session, &record.path)?;
         let kept = manifest.and_then(|manifest| manifest.entries.get(&record.path));
         let old = match (&record.before, kept) {
             (None, _) => None,
@@ -257,10 +262,10 @@ impl Host {
 }
 
 /// Where a path is, if the session lets it be read.
-fn may_read(live: &Arc<Live>, path: &str) -> Result<Found, &'static str> {
-    let resolved = resolve(live, path, Last::NoLinks).map_err(|_| "outside of the session now")?;
+fn may_read(session: &Arc<OpenSession>, path: &str) -> Result<Found, &'static str> {
+    let resolved = resolve(session, path, Last::NoLinks).map_err(|_| "outside of the session now")?;
     let absolute = resolved.found.absolute();
-    judge_path(live, Op::Read, path, &resolved.literal, absolute, &mut Vec::new())
+    judge_path(session, Op::Read, path, &resolved.literal, absolute, &mut Vec::new())
         .map_err(|_| "the policy does not let it be read")?;
     Ok(resolved.found)
 }

@@ -14,7 +14,7 @@ use crate::exec::Executor;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::session::{self, Sessions};
-use crate::snapshot::Settler;
+use crate::snapshot::Finalizer;
 use crate::tree::Contents;
 
 /// Everything that acts. Doors hold one and call it; they touch nothing themselves.
@@ -27,7 +27,7 @@ pub struct Host {
     pub(crate) contents: Arc<Contents>,
     pub(crate) bank: Arc<Bank>,
     pub(crate) manifests: Arc<Manifests>,
-    pub(crate) settler: Arc<Settler>,
+    pub(crate) finalizer: Arc<Finalizer>,
     pub(crate) memory: Memory,
     pub(crate) sessions: Sessions,
     pub(crate) sessions_max: usize,
@@ -64,7 +64,7 @@ impl Host {
             blobs,
             bank,
             manifests,
-            settler: Arc::default(),
+            finalizer: Arc::default(),
             memory: Memory::default(),
             sessions: Sessions::default(),
             sessions_max: session::sessions_max(),
@@ -87,13 +87,13 @@ impl Host {
         host.drop_orphans()?;
         report.sessions_open = host.sessions.len();
         let host = Arc::new(host);
-        let (settler, weak) = (host.settler.clone(), Arc::downgrade(&host));
+        let (finalizer, weak) = (host.finalizer.clone(), Arc::downgrade(&host));
         std::thread::Builder::new()
-            .name("settle".into())
+            .name("finalize".into())
             .stack_size(WALK_STACK_BYTES)
-            .spawn(move || Settler::run(&settler, &weak))
+            .spawn(move || Finalizer::run(&finalizer, &weak))
             .map_err(|why| Fault::Refused(format!("cannot start a thread: {why}")))?;
-        host.sessions.each(|live| host.settler.wake(live));
+        host.sessions.each(|session| host.finalizer.wake(session));
         Ok((host, report))
     }
 
@@ -184,9 +184,9 @@ impl Host {
 
     /// Ends the commands of one tool call, and nothing else of its session. Says how many were running.
     pub fn cancel(&self, session_id: &str, tool_call_id: &str) -> Result<usize, Refusal> {
-        let live = session::seat(self, session_id)?;
-        Ok(live
-            .outfit
+        let session = session::find_session(self, session_id)?;
+        Ok(session
+            .exec_config
             .running
             .cancel(tool_call_id, std::time::Duration::from_nanos(session::GRACE_NS_DEFAULT)))
     }
@@ -217,7 +217,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.settler.stop();
+        self.finalizer.stop();
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Read [`spine`] first: it is the way of every request, one line a stage. The rooms behind the stages:
 //! [`session`] (who is there), `jail` (where a path leads), `rule` (what policy says), `operation` (one file a tool),
-//! `change` (intent, steps, undo, recovery), `search` (walk, grep, glob), `exec` (commands behind walls), `output` (the
+//! `change` (intent, steps, undo, recovery), `search` (walk, grep, glob), `exec` (commands behind sandbox), `output` (the
 //! form of what is returned).
 
 mod capture;
@@ -32,4 +32,4 @@ pub use history::{Change, Touched, Turn as TurnShown};
 pub use host::{Host, StartReport};
 pub use machine::Machine;
 pub use readback::{BlobRange, ReadBlob};
-pub use spine::{Answer, Call, Job, Turn};
+pub use spine::{Answer, Call, Job, LaneGuard};

@@ -6,9 +6,9 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Base64, OutputMode};
 
 use crate::host::Host;
-use crate::session::Live;
+use crate::session::OpenSession;
 
-/// How a payload may travel, from the request, the capability and the policy together.
+/// How a payload may rollback_to, from the request, the capability and the policy together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) inline_bytes_max: u64,
@@ -17,7 +17,11 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    pub(crate) fn new(live: &Live, mode: Option<OutputMode>, blob_only: bool) -> Result<Form, Refusal> {
+    pub(crate) fn new(
+        session: &OpenSession,
+        mode: Option<OutputMode>,
+        blob_only: bool,
+    ) -> Result<Form, Refusal> {
         let require_inline = mode == Some(OutputMode::RequireInline);
         if blob_only && require_inline {
             return Err(Refusal::new(
@@ -25,7 +29,7 @@ impl Form {
                 "a policy rule lets this content out as a blob only; leave `output_mode` at `auto`",
             ));
         }
-        Ok(Form { inline_bytes_max: live.capability.inline_bytes_max(), require_inline, blob_only })
+        Ok(Form { inline_bytes_max: session.capability.inline_bytes_max(), require_inline, blob_only })
     }
 
     pub(crate) fn is_inline(&self, size: u64) -> bool {

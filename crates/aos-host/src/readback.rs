@@ -34,11 +34,11 @@ pub struct BlobRange {
 
 impl Host {
     pub fn read_blob(&self, asked: &ReadBlob) -> Result<BlobRange, Refusal> {
-        let live = session::seat(self, &asked.session_id)?;
+        let session = session::find_session(self, &asked.session_id)?;
         let shown = aos_model::text::escape(&asked.blob_ref.chars().take(100).collect::<String>());
         let unknown =
             || Refusal::new(Code::BlobNotFound, format!("{shown}: no receipt of this session names it"));
-        if live.policy.rules().iter().any(|rule| rule.output == Some(OutputRule::BlobOnly)) {
+        if session.policy.rules().iter().any(|rule| rule.output == Some(OutputRule::BlobOnly)) {
             return Err(Refusal::new(
                 Code::PolicyDenied,
                 format!(
@@ -46,13 +46,13 @@ impl Host {
                 ),
             ));
         }
-        if !may_name(self, &live, &asked.blob_ref)? {
+        if !may_name(self, &session, &asked.blob_ref)? {
             return Err(unknown());
         }
         let size_bytes = self.blobs.size_of(&asked.blob_ref)?.ok_or_else(unknown)?;
         let file = self.blobs.open_blob(&asked.blob_ref)?.ok_or_else(unknown)?;
         let offset = asked.offset_bytes.unwrap_or(0).min(size_bytes);
-        let most = live.capability.inline_bytes_max().min(INLINE_BYTES_DEFAULT);
+        let most = session.capability.inline_bytes_max().min(INLINE_BYTES_DEFAULT);
         let wanted = asked.max_bytes.unwrap_or(most).min(most).min(size_bytes - offset);
         let mut bytes = vec![0; wanted as usize];
         let mut filled = 0;

@@ -9,13 +9,13 @@ use aos_model::refusal::{Code, Refusal};
 
 use crate::evaluate;
 use crate::jail::Found;
-use crate::operation::{Capped, Operation};
-use crate::session::Live;
+use crate::operation::{Authorized, Operation};
+use crate::session::OpenSession;
 
 /// A request that policy lets pass, with what it has to say about it.
 #[derive(Debug)]
-pub(crate) struct Ruled {
-    pub(crate) live: Arc<Live>,
+pub(crate) struct PolicyChecked {
+    pub(crate) session: Arc<OpenSession>,
     pub(crate) operation: Box<dyn Operation>,
     pub(crate) found: Vec<Found>,
     /// Whether it wants to change any of them.
@@ -27,8 +27,8 @@ pub(crate) struct Ruled {
 /// More remarks than this help nobody.
 pub(crate) const WARNINGS_MAX: usize = 100;
 
-pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
-    let Capped { live, operation, targets, mut warnings } = capped;
+pub(crate) fn judge(authorized: Authorized) -> Result<PolicyChecked, Refusal> {
+    let Authorized { session, operation, targets, mut warnings } = authorized;
     let mut blob_only = false;
     let mut changes = false;
     let mut found = Vec::with_capacity(targets.len());
@@ -36,37 +36,43 @@ pub(crate) fn judge(capped: Capped) -> Result<Ruled, Refusal> {
         let absolute = resolved.found.absolute();
         changes |= target.changes();
         blob_only |= match operation.words() {
-            Some(words) => judge_command(&live, words, absolute, &mut warnings)?,
-            None => judge_path(&live, target.op, target.text(), &resolved.literal, absolute, &mut warnings)?,
+            Some(words) => judge_command(&session, words, absolute, &mut warnings)?,
+            None => {
+                judge_path(&session, target.op, target.text(), &resolved.literal, absolute, &mut warnings)?
+            }
         };
         found.push(resolved.found);
     }
     warnings.truncate(WARNINGS_MAX);
-    Ok(Ruled { live, operation, found, changes, warnings, blob_only })
+    Ok(PolicyChecked { session, operation, found, changes, warnings, blob_only })
 }
 
 /// Judges one path. `text` is as the request spelled it; the other two are absolute. Returns whether its content may
 /// leave as a blob only.
 pub(crate) fn judge_path(
-    live: &Live,
+    session: &OpenSession,
     op: Op,
     text: &str,
     literal: &[u8],
     resolved: &[u8],
     warnings: &mut Vec<Warning>,
 ) -> Result<bool, Refusal> {
-    let workspaces: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
+    let workspaces: Vec<&str> = session.workspaces.iter().map(String::as_str).collect();
     let absolute = absolute_shown(resolved);
     // An absolute spelling may go through the link by which the workdir was opened: its clean form is what is meant.
     // In a virtual tree the slash at the start is a way of spelling, nothing else.
     let spelled = match text {
-        _ if live.is_virtual() => live.jail.shown(literal),
+        _ if session.is_virtual() => session.jail.shown(literal),
         text if text.starts_with('/') => absolute_shown(literal),
         text => text.to_owned(),
     };
-    let query =
-        PathQuery { input: &spelled, cwd: &live.workdir_shown, workspaces: &workspaces, resolved: &absolute };
-    for risk in live.policy.host_access().path_risks(&query) {
+    let query = PathQuery {
+        input: &spelled,
+        cwd: &session.workdir_shown,
+        workspaces: &workspaces,
+        resolved: &absolute,
+    };
+    for risk in session.policy.host_access().path_risks(&query) {
         match risk.decision {
             Decision::Allow => {}
             Decision::Warn => add(warnings, Warning::new(risk.code, risk.message)),
@@ -76,7 +82,7 @@ pub(crate) fn judge_path(
                     format!(
                         "cannot {} {}: {} (the policy denies `{}`). See `aos policy path`",
                         op.as_str(),
-                        live.jail.shown(resolved),
+                        session.jail.shown(resolved),
                         risk.message,
                         risk.code
                     ),
@@ -84,21 +90,21 @@ pub(crate) fn judge_path(
             }
         }
     }
-    let (literal, shown) = (live.jail.shown(literal), live.jail.shown(resolved));
-    weigh(live.policy.judge(op, &literal, &shown), op, &shown, warnings)
+    let (literal, shown) = (session.jail.shown(literal), session.jail.shown(resolved));
+    weigh(session.policy.judge(op, &literal, &shown), op, &shown, warnings)
 }
 
 /// Judges a command by its words and by where it runs, with the function that `policy.evaluate` answers with.
 fn judge_command(
-    live: &Live,
+    session: &OpenSession,
     words: &[String],
     cwd: &[u8],
     warnings: &mut Vec<Warning>,
 ) -> Result<bool, Refusal> {
-    let workspaces: Vec<&str> = live.workspaces.iter().map(String::as_str).collect();
+    let workspaces: Vec<&str> = session.workspaces.iter().map(String::as_str).collect();
     let cwd = absolute_shown(cwd);
     let (evaluation, verdict) =
-        evaluate::command(&live.policy, &live.workdir_shown, &workspaces, words, &cwd);
+        evaluate::command(&session.policy, &session.workdir_shown, &workspaces, words, &cwd);
     let program: String = words.first().map_or_else(String::new, |word| word.chars().take(200).collect());
     let program = aos_model::text::escape(&program);
     if evaluation.should_deny() {

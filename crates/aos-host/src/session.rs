@@ -17,7 +17,7 @@ use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{OnFailure, SessionSignal, Signal};
 use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
 
-use crate::exec::Outfit;
+use crate::exec::ExecConfig;
 use crate::host::Host;
 use crate::jail::Jail;
 use crate::lane::Lane;
@@ -25,12 +25,12 @@ use crate::snapshot::Ledger;
 use crate::spine::Done;
 use crate::tree::{self, Layer};
 
-use open::enliven;
 pub(crate) use open::open;
+use open::open_recorded;
 
 /// A session that is being served.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct OpenSession {
     pub(crate) id: String,
     pub(crate) jail: Jail,
     pub(crate) capability: Capability,
@@ -48,7 +48,7 @@ pub(crate) struct Live {
     pub(crate) ledger: Ledger,
     manifests: Arc<aos_store::Manifests>,
     /// What its commands get, and which are running.
-    pub(crate) outfit: Outfit,
+    pub(crate) exec_config: ExecConfig,
     /// The tree that its changes stay in, unless it works on the disk.
     pub(crate) layer: Option<Layer>,
     bank: Arc<aos_store::Bank>,
@@ -57,7 +57,7 @@ pub(crate) struct Live {
     ended: AtomicBool,
 }
 
-impl Live {
+impl OpenSession {
     /// The session's folder of pre-images, opened when first needed.
     pub(crate) fn bank_dir(&self) -> Result<&OwnedFd, Refusal> {
         if let Some(dir) = self.bank_dir.get() {
@@ -71,7 +71,7 @@ impl Live {
     }
 }
 
-impl Live {
+impl OpenSession {
     /// It works in a tree with nothing of the host's below.
     pub(crate) fn is_virtual(&self) -> bool {
         self.layer.as_ref().is_some_and(|layer| !layer.is_staged)
@@ -87,13 +87,13 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for OpenSession {
     /// Pre-images and private folders go with their session, but only when the last mutation under way has let go of it.
     fn drop(&mut self) {
         if self.ended.load(Ordering::Acquire) {
             let _ = self.bank.drop_session(&self.id);
             let _ = self.manifests.drop_session(&self.id);
-            self.outfit.drop_rooms();
+            self.exec_config.drop_rooms();
         }
     }
 }
@@ -101,19 +101,19 @@ impl Drop for Live {
 /// All sessions that are open.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    open: RwLock<HashMap<String, Arc<Live>>>,
+    open: RwLock<HashMap<String, Arc<OpenSession>>>,
 }
 
 impl Sessions {
-    pub(crate) fn get(&self, session_id: &str) -> Option<Arc<Live>> {
+    pub(crate) fn get(&self, session_id: &str) -> Option<Arc<OpenSession>> {
         self.open.read().expect("BUG: nobody panics here").get(session_id).cloned()
     }
 
     /// The roots of all sessions but one, those that are wanted.
     pub(crate) fn roots_of_others(&self, session_id: &str, wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let open = self.open.read().expect("BUG: nobody panics here");
-        let others = open.values().filter(|live| live.id != session_id);
-        let roots = others.flat_map(|live| &live.jail.roots).filter(|root| wanted(&root.path));
+        let others = open.values().filter(|session| session.id != session_id);
+        let roots = others.flat_map(|session| &session.jail.roots).filter(|root| wanted(&root.path));
         roots.map(|root| root.path.clone()).collect()
     }
 
@@ -121,21 +121,21 @@ impl Sessions {
         self.open.read().expect("BUG: nobody panics here").len()
     }
 
-    pub(crate) fn each(&self, each: impl FnMut(&Arc<Live>)) {
+    pub(crate) fn each(&self, each: impl FnMut(&Arc<OpenSession>)) {
         self.open.read().expect("BUG: nobody panics here").values().for_each(each);
     }
 
-    fn insert(&self, live: Live) {
-        self.open.write().expect("BUG: nobody panics here").insert(live.id.clone(), Arc::new(live));
+    fn insert(&self, session: OpenSession) {
+        self.open.write().expect("BUG: nobody panics here").insert(session.id.clone(), Arc::new(session));
     }
 
     /// Takes a session out and ends its commands, those that do not end by themselves after `grace`. Its pre-images go
     /// when the last one that works in it is done.
     fn end(&self, session_id: &str, grace: Option<Duration>) -> bool {
         let taken = self.open.write().expect("BUG: nobody panics here").remove(session_id);
-        if let Some(live) = &taken {
-            live.ended.store(true, Ordering::Release);
-            live.outfit.running.close(grace);
+        if let Some(session) = &taken {
+            session.ended.store(true, Ordering::Release);
+            session.exec_config.running.close(grace);
         }
         taken.is_some()
     }
@@ -143,8 +143,8 @@ impl Sessions {
     fn past_their_time(&self, now_ns: u64) -> Vec<String> {
         let open = self.open.read().expect("BUG: nobody panics here");
         open.values()
-            .filter(|live| live.expires_at_ns.is_some_and(|end| end <= now_ns))
-            .map(|live| live.id.clone())
+            .filter(|session| session.expires_at_ns.is_some_and(|end| end <= now_ns))
+            .map(|session| session.id.clone())
             .collect()
     }
 }
@@ -156,17 +156,17 @@ pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, S
     let mut ended = Vec::new();
     for record in records {
         if record.expires_at_ns.is_some_and(|end| end <= now_ns) {
-            ended.push((record.session_id, SessionState::Expired, "its time to live is over".to_owned()));
+            ended.push((record.session_id, SessionState::Expired, "its time to session is over".to_owned()));
             continue;
         }
         let policy = Policy::compile(record.policy.clone())
             .map_err(|why| Refusal::new(Code::InvalidPolicy, why.to_string()));
         let revived = policy.and_then(|policy| {
             let tree = tree::read(host, &record.session_id)?;
-            enliven(host, &record, policy, Ledger::default(), tree)
+            open_recorded(host, &record, policy, Ledger::default(), tree)
         });
         match revived {
-            Ok(live) => host.sessions.insert(live),
+            Ok(session) => host.sessions.insert(session),
             Err(refusal) => ended.push((record.session_id, SessionState::Closed, refusal.message)),
         }
     }
@@ -174,11 +174,11 @@ pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, S
 }
 
 /// The live session of a request, or why there is none.
-pub(crate) fn seat(host: &Host, session_id: &str) -> Result<Arc<Live>, Refusal> {
-    if let Some(live) = host.sessions.get(session_id) {
-        match live.expires_at_ns {
+pub(crate) fn find_session(host: &Host, session_id: &str) -> Result<Arc<OpenSession>, Refusal> {
+    if let Some(session) = host.sessions.get(session_id) {
+        match session.expires_at_ns {
             Some(end) if end <= (host.machine.now_ns)() => expire(host, session_id),
-            _ => return Ok(live),
+            _ => return Ok(session),
         }
     }
     Err(match ended_state(host, session_id)? {
@@ -210,7 +210,7 @@ fn ended_state(host: &Host, session_id: &str) -> Result<Option<SessionState>, Re
 fn expire(host: &Host, session_id: &str) {
     if host.sessions.end(session_id, None) {
         let fact = Fact::SessionEnded { session_id: session_id.to_owned(), state: SessionState::Expired };
-        host.note("host.session.expired", session_id, "its time to live is over", fact);
+        host.note("host.session.expired", session_id, "its time to session is over", fact);
     }
 }
 
@@ -247,7 +247,7 @@ pub(crate) const GRACE_NS_DEFAULT: u64 = 2_000_000_000;
 pub(crate) fn signal(host: &Host, request: &SessionSignal) -> Result<Done, Refusal> {
     expire_all(host);
     let session_id = request.session_id.as_str();
-    let Some(live) = host.sessions.get(session_id) else {
+    let Some(session) = host.sessions.get(session_id) else {
         let known = ended_state(host, session_id)?.is_some();
         if !known {
             return Err(Refusal { code: Code::SignalSessionNotFound, ..not_found(session_id) });
@@ -258,7 +258,7 @@ pub(crate) fn signal(host: &Host, request: &SessionSignal) -> Result<Done, Refus
     let grace = (request.signal == Signal::Term).then_some(grace);
     let mut done = Done::new(Status::Signaled, Body::Signaled {}, Vec::<Warning>::new());
     match request.signal {
-        Signal::Int => live.outfit.running.interrupt(),
+        Signal::Int => session.exec_config.running.interrupt(),
         // Of two that close at once, one does it; the other finds it done.
         Signal::Term | Signal::Kill if host.sessions.end(session_id, grace) => {
             done.facts

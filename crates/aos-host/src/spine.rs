@@ -18,10 +18,10 @@ use crate::change::{self, Armed};
 use crate::exec::Watcher;
 use crate::host::Host;
 use crate::lane::Ticket;
-use crate::operation::{self, Capped, Planned};
-use crate::rule::{self, Ruled};
-use crate::session::{self, Live};
-use crate::snapshot::{self, Made};
+use crate::operation::{self, Authorized, Planned};
+use crate::rule::{self, PolicyChecked};
+use crate::session::{self, OpenSession};
+use crate::snapshot::{self, EntryRef};
 use crate::tree;
 
 /// One effect as a door hands it in.
@@ -39,12 +39,12 @@ pub struct Answer {
     pub receipt: String,
     pub status: Status,
     /// A mutation's turn in its session. Held until the answer is on its way, so that answers keep the order.
-    pub turn: Option<Turn>,
+    pub turn: Option<LaneGuard>,
 }
 
 /// Dropping it lets the session's next mutation begin.
 #[derive(Debug)]
-pub struct Turn {
+pub struct LaneGuard {
     _ticket: Ticket,
 }
 
@@ -55,21 +55,21 @@ pub struct Job {
     /// As the record keeps it, in JSON.
     params: String,
     ids: Ids,
-    outcome: Result<Seated, Refusal>,
+    outcome: Result<Admitted, Refusal>,
 }
 
 #[derive(Debug)]
-enum Seated {
+enum Admitted {
     /// Makes, lists or ends sessions: never waits.
     Outside(Request),
-    Inside(Inside),
+    InSession(InSession),
 }
 
 /// In a live session; a mutation also holds its turn.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct InSession {
     pub(crate) request: Request,
-    pub(crate) live: Arc<Live>,
+    pub(crate) session: Arc<OpenSession>,
     pub(crate) ticket: Option<Ticket>,
 }
 
@@ -123,7 +123,7 @@ impl Host {
             Ok(ids) => (ids, parsed),
             Err(refusal) => (Ids::default(), Err(refusal)),
         };
-        let outcome = parsed.and_then(|request| self.seat(request));
+        let outcome = parsed.and_then(|request| self.find_session(request));
         Ok(Job { kind: call.kind.to_owned(), params, ids, outcome })
     }
 
@@ -131,21 +131,21 @@ impl Host {
     /// while it is made.
     pub fn answer(&self, mut job: Job, watcher: Option<Arc<dyn Watcher>>) -> Answer {
         let outcome = std::mem::replace(&mut job.outcome, Err(Refusal::new(Code::IoError, "taken")));
-        let session = outcome.as_ref().ok().and_then(Seated::session_id).map(str::to_owned);
-        let live = outcome.as_ref().ok().and_then(Seated::live).cloned();
+        let session_id = outcome.as_ref().ok().and_then(Admitted::session_id).map(str::to_owned);
+        let session = outcome.as_ref().ok().and_then(Admitted::session).cloned();
         let mut ids = job.ids.clone();
         let (ended, intent, ticket) = match outcome {
-            Ok(seated) => self.pass(seated, &mut ids, &job, watcher),
+            Ok(admitted) => self.execute(admitted, &mut ids, &job, watcher),
             Err(refusal) => (Err(refusal), None, None),
         };
-        let about = About { session: session.as_deref(), live: live.as_ref() };
+        let about = About { session_id: session_id.as_deref(), session: session.as_ref() };
         let answer = self.record(&job, &ids, about, ended, intent);
         self.memory.give_back();
-        Answer { turn: ticket.map(|ticket| Turn { _ticket: ticket }), ..answer }
+        Answer { turn: ticket.map(|ticket| LaneGuard { _ticket: ticket }), ..answer }
     }
 
     /// What capability and policy would say of an effect, by the stages that will say it. Nothing is done or written.
-    pub fn foresee(&self, kind: &str, params: &str) -> Result<Vec<Warning>, Refusal> {
+    pub fn preview(&self, kind: &str, params: &str) -> Result<Vec<Warning>, Refusal> {
         let request = match Request::parse(kind, params) {
             Err(Unparsed::Syntax(why)) => return Err(Refusal::new(Code::InvalidParams, why)),
             Err(Unparsed::Refused(refusal)) => return Err(refusal),
@@ -154,64 +154,65 @@ impl Host {
         if matches!(request, Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_)) {
             return Ok(Vec::new());
         }
-        let live = session::seat(self, request.session_id().unwrap_or_default())?;
-        let capped: Capped = operation::cap(self, &live, request)?;
-        let ruled: Ruled = rule::judge(capped)?;
-        Ok(ruled.warnings)
+        let session = session::find_session(self, request.session_id().unwrap_or_default())?;
+        let authorized: Authorized = operation::cap(self, &session, request)?;
+        let checked: PolicyChecked = rule::judge(authorized)?;
+        Ok(checked.warnings)
     }
 
-    fn seat(&self, request: Request) -> Result<Seated, Refusal> {
+    fn find_session(&self, request: Request) -> Result<Admitted, Refusal> {
         if matches!(request, Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_)) {
-            return Ok(Seated::Outside(request));
+            return Ok(Admitted::Outside(request));
         }
-        let live = session::seat(self, request.session_id().unwrap_or_default())?;
-        let ticket = operation::mutates(&request).then(|| live.lane.draw());
-        Ok(Seated::Inside(Inside { request, live, ticket }))
+        let session = session::find_session(self, request.session_id().unwrap_or_default())?;
+        let ticket = operation::mutates(&request).then(|| session.lane.draw());
+        Ok(Admitted::InSession(InSession { request, session, ticket }))
     }
 
     /// The spine. The intent and the turn come back too: the receipt closes the one and ends the other.
-    fn pass<'a>(
+    fn execute<'a>(
         &'a self,
-        seated: Seated,
+        admitted: Admitted,
         ids: &mut Ids,
         job: &Job,
         watcher: Option<Arc<dyn Watcher>>,
     ) -> Passed<'a> {
-        let inside = match seated {
-            Seated::Outside(Request::SessionOpen(request)) => {
+        let inside = match admitted {
+            Admitted::Outside(Request::SessionOpen(request)) => {
                 return (session::open(self, &request), None, None);
             }
-            Seated::Outside(Request::SessionList(_)) => return (session::list(self), None, None),
-            Seated::Outside(Request::SessionSignal(request)) => {
+            Admitted::Outside(Request::SessionList(_)) => return (session::list(self), None, None),
+            Admitted::Outside(Request::SessionSignal(request)) => {
                 return (session::signal(self, &request), None, None);
             }
-            Seated::Outside(_) => unreachable!("BUG: the rest are seated inside"),
-            Seated::Inside(inside) => inside,
+            Admitted::Outside(_) => unreachable!("BUG: the rest are seated inside"),
+            Admitted::InSession(inside) => inside,
         };
-        let (live, mut ticket) = (inside.live.clone(), inside.ticket);
+        let (session, mut ticket) = (inside.session.clone(), inside.ticket);
         if let Some(ticket) = &mut ticket {
             ticket.wait();
         }
         let mut armed = None;
         let ended = (|| {
-            live.still_open()?;
-            let capped: Capped = operation::cap(self, &live, inside.request)?;
-            let ruled: Ruled = rule::judge(capped)?;
-            let (planned, locks) = operation::plan(self, ruled)?;
+            session.still_open()?;
+            let authorized: Authorized = operation::cap(self, &session, inside.request)?;
+            let checked: PolicyChecked = rule::judge(authorized)?;
+            let (planned, locks) = operation::plan(self, checked)?;
             match planned {
                 Planned::Answer(done) => Ok(done),
-                Planned::Change(plan) if live.layer.is_some() => tree::land(self, &live, plan, ids),
-                Planned::InTree(deltas, ending) => tree::land_deltas(self, &live, deltas, ending, ids),
+                Planned::Change(plan) if session.layer.is_some() => tree::land(self, &session, plan, ids),
+                Planned::InTree(deltas, ending) => tree::land_deltas(self, &session, deltas, ending, ids),
                 Planned::Change(plan) | Planned::OnDisk(plan) => {
                     let armed: &Armed<'_> =
-                        armed.insert(change::arm(self, &live, plan, ids, locks, &job.kind, &job.params)?);
-                    change::apply(self, &live, armed)
+                        armed.insert(change::arm(self, &session, plan, ids, locks, &job.kind, &job.params)?);
+                    change::apply(self, &session, armed)
                 }
                 Planned::Command(command) => {
-                    let has_net = capture::is_wanted(&live, &command)?;
-                    let announced = armed.insert(change::announce(self, &live, ids, has_net, &job.params)?);
-                    let captured = capture::run(self, &live, &command, announced, &job.params, watcher)?;
-                    Ok(capture::commit(self, &live, captured, &mut armed, ids, &job.params))
+                    let has_net = capture::is_wanted(&session, &command)?;
+                    let announced =
+                        armed.insert(change::announce(self, &session, ids, has_net, &job.params)?);
+                    let captured = capture::run(self, &session, &command, announced, &job.params, watcher)?;
+                    Ok(capture::commit(self, &session, captured, &mut armed, ids, &job.params))
                 }
             }
         })();
@@ -245,11 +246,11 @@ impl Host {
         let kept = receipt.recorded();
         let blobs = receipt.blob_refs();
         let opened = session_opened(&facts);
-        let session = about.session.or(opened.as_deref());
+        let session_id = about.session_id.or(opened.as_deref());
         let draft = Draft {
             at_ns,
             kind: &job.kind,
-            session_id: session,
+            session_id,
             tool_call_id: ids.tool_call.as_deref(),
             turn_id: ids.turn.as_deref(),
             params: &job.params,
@@ -262,15 +263,15 @@ impl Host {
         let facts = Arc::new(facts);
         let noted = facts.clone();
         let effects =
-            Effects { session_id: session.map(str::to_owned), turn_id: ids.turn.clone(), blobs, facts };
+            Effects { session_id: session_id.map(str::to_owned), turn_id: ids.turn.clone(), blobs, facts };
         match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })
         {
             Ok(seq) => {
                 armed.as_ref().inspect(|armed| change::forget_displaced(armed));
-                if let Some(live) = about.live {
-                    live.layer.iter().for_each(|layer| layer.publish(&noted));
+                if let Some(session) = about.session {
+                    session.layer.iter().for_each(|layer| layer.publish(&noted));
                     let (tool_call, turn) = (ids.tool_call.as_deref(), ids.turn.as_deref());
-                    snapshot::remember(self, live, &Made { seq, at_ns, tool_call, turn }, &noted);
+                    snapshot::remember(self, session, &EntryRef { seq, at_ns, tool_call, turn }, &noted);
                 }
                 Answer { receipt: with_seq(seq, &json), status: receipt.status, turn: None }
             }
@@ -311,7 +312,7 @@ impl Job {
     /// Whether it would keep its caller waiting: for others of its session, for a command to end, or because it searches.
     pub fn must_wait(&self) -> bool {
         match &self.outcome {
-            Ok(Seated::Inside(inside)) => match (&inside.request, &inside.ticket) {
+            Ok(Admitted::InSession(inside)) => match (&inside.request, &inside.ticket) {
                 (Request::Exec(_) | Request::Grep(_) | Request::Glob(_), _) => true,
                 (_, Some(ticket)) => !ticket.is_first(),
                 (_, None) => false,
@@ -324,22 +325,22 @@ impl Job {
 /// The session that an effect is about, and the live one it is in.
 #[derive(Clone, Copy)]
 struct About<'a> {
-    session: Option<&'a str>,
-    live: Option<&'a Arc<Live>>,
+    session_id: Option<&'a str>,
+    session: Option<&'a Arc<OpenSession>>,
 }
 
-impl Seated {
-    fn live(&self) -> Option<&Arc<Live>> {
+impl Admitted {
+    fn session(&self) -> Option<&Arc<OpenSession>> {
         match self {
-            Seated::Outside(_) => None,
-            Seated::Inside(inside) => Some(&inside.live),
+            Admitted::Outside(_) => None,
+            Admitted::InSession(inside) => Some(&inside.session),
         }
     }
 
     fn session_id(&self) -> Option<&str> {
         match self {
-            Seated::Outside(request) => request.session_id(),
-            Seated::Inside(inside) => Some(&inside.live.id),
+            Admitted::Outside(request) => request.session_id(),
+            Admitted::InSession(inside) => Some(&inside.session.id),
         }
     }
 }

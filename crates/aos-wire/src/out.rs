@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use aos_host::{Piece, Turn, Watcher};
+use aos_host::{LaneGuard, Piece, Watcher};
 use aos_model::request::Base64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
@@ -27,7 +27,7 @@ pub(crate) struct Out {
 /// An answer, and the turn of the session that it was made in.
 pub(crate) struct Spoken {
     pub(crate) answer: String,
-    pub(crate) turn: Option<Turn>,
+    pub(crate) turn: Option<LaneGuard>,
 }
 
 impl From<String> for Spoken {

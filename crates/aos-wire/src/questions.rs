@@ -11,7 +11,7 @@ use crate::rpc::Wrong;
 use crate::server::refused;
 
 /// `effect.foresee`: the warnings that an effect would carry, or the refusal that it would be.
-pub(crate) fn foresee(host: &Host, params: &str) -> Result<String, Wrong> {
+pub(crate) fn preview(host: &Host, params: &str) -> Result<String, Wrong> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked<'a> {
@@ -21,7 +21,7 @@ pub(crate) fn foresee(host: &Host, params: &str) -> Result<String, Wrong> {
     }
     let asked: Asked<'_> = strict::parse(params).map_err(Wrong::params)?;
     Ok(answer(
-        host.foresee(&asked.kind, asked.params.get())
+        host.preview(&asked.kind, asked.params.get())
             .map(|warnings| json!({ "status": "ok", "warnings": warnings })),
     ))
 }

@@ -276,7 +276,7 @@ impl Connection {
             "store.gc" => Ok(self.sweep()),
             "session.history" => self.history(message.params),
             "session.diff" => self.diff(message.params),
-            "effect.foresee" => questions::foresee(&self.server.host, message.params),
+            "effect.foresee" => questions::preview(&self.server.host, message.params),
             "blob.read" => questions::read_blob(&self.server.host, message.params),
             "exec.cancel" => questions::cancel(&self.server.host, message.params),
             "daemon.status" => Ok(self.server.control.status()),

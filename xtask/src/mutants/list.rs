@@ -95,8 +95,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a session may read a blob that only another session's receipt named",
         edits: &[Edit {
             file: "crates/aos-host/src/operation/mod.rs",
-            old: "    for session in [None, Some(live.id.as_str())] {",
-            new: "    if host.blobs.size_of(blob_ref)?.is_some() {\n        return Ok(true);\n    }\n    for session in [None, Some(live.id.as_str())] {",
+            old: "    for session in [None, Some(session.id.as_str())] {",
+            new: "    if host.blobs.size_of(blob_ref)?.is_some() {\n        return Ok(true);\n    }\n    for session in [None, Some(session.id.as_str())] {",
         }],
         caught_by: &[attack("OWN-MCP-BLOB")],
     },
@@ -283,8 +283,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a write goes on though its pre-image could not be kept",
         edits: &[Edit {
             file: "crates/aos-host/src/change/apply.rs",
-            old: "                bank::deposit(object, self.bank, bank_name, self.sync)\n                    .map_err(|why| not_kept(&put.at, why))?;",
-            new: "                let _ = bank::deposit(object, self.bank, bank_name, self.sync);",
+            old: "                bank::store_preimage(object, self.bank, bank_name, self.sync)\n                    .map_err(|why| not_kept(&put.at, why))?;",
+            new: "                let _ = bank::store_preimage(object, self.bank, bank_name, self.sync);",
         }],
         caught_by: &[attack("WRITE-09")],
     },

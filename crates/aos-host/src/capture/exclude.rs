@@ -8,14 +8,14 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::OFlags;
 
 use crate::change::names_in;
-use crate::exec::Sight;
+use crate::exec::BindMount;
 use crate::jail::{Meta, is_below, open_beneath};
 use crate::operation::is_too_deep;
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// The folders below the roots that the session's globs name. They are relative to the workdir, as those of rules are.
-pub(super) fn find(live: &Live) -> Vec<Sight> {
-    let globs: Vec<&str> = live.capture_exclude.iter().map(|glob| folder_of(glob)).collect();
+pub(super) fn find(session: &OpenSession) -> Vec<BindMount> {
+    let globs: Vec<&str> = session.capture_exclude.iter().map(|glob| folder_of(glob)).collect();
     let (patterns, names): (Vec<&str>, Vec<&str>) = globs
         .into_iter()
         .filter(|glob| !glob.is_empty())
@@ -24,13 +24,13 @@ pub(super) fn find(live: &Live) -> Vec<Sight> {
     for name in names {
         let absolute = match name.strip_prefix('/') {
             Some(_) => name.as_bytes().to_vec(),
-            None => [live.jail.workdir.as_slice(), b"/", name.as_bytes()].concat(),
+            None => [session.jail.workdir.as_slice(), b"/", name.as_bytes()].concat(),
         };
-        found.extend(shown(live, &absolute));
+        found.extend(shown(session, &absolute));
     }
     if let Some(patterns) = compile(&patterns) {
-        let mut walk = Walk { live, patterns, left: EXCLUDE_FOLDERS_MAX, found: &mut found };
-        for root in &live.jail.roots {
+        let mut walk = Walk { session, patterns, left: EXCLUDE_FOLDERS_MAX, found: &mut found };
+        for root in &session.jail.roots {
             if let Ok(dir) = open_beneath(&root.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, false) {
                 walk.folder(&dir, &root.path);
             }
@@ -56,15 +56,16 @@ fn compile(patterns: &[&str]) -> Option<GlobSet> {
 }
 
 /// The folder at a path below a root, when it is one and no link leads there.
-fn shown(live: &Live, absolute: &[u8]) -> Option<Sight> {
-    let root = live.jail.roots.iter().find(|root| is_below(absolute, &root.path) && absolute != root.path)?;
+fn shown(session: &OpenSession, absolute: &[u8]) -> Option<BindMount> {
+    let root =
+        session.jail.roots.iter().find(|root| is_below(absolute, &root.path) && absolute != root.path)?;
     let below = &absolute[root.path.len() + 1..];
     let dir = open_beneath(&root.fd, below, OFlags::PATH | OFlags::DIRECTORY, false).ok()?;
-    Some(sight(absolute, &Meta::of(&dir).ok()?))
+    Some(bind(absolute, &Meta::of(&dir).ok()?))
 }
 
-fn sight(absolute: &[u8], meta: &Meta) -> Sight {
-    Sight {
+fn bind(absolute: &[u8], meta: &Meta) -> BindMount {
+    BindMount {
         at: absolute.to_vec(),
         from: absolute.to_vec(),
         pin: Some((meta.dev, meta.ino)),
@@ -76,11 +77,11 @@ fn sight(absolute: &[u8], meta: &Meta) -> Sight {
 }
 
 struct Walk<'a> {
-    live: &'a Live,
+    session: &'a OpenSession,
     patterns: GlobSet,
     /// How many more folders are looked into.
     left: usize,
-    found: &'a mut Vec<Sight>,
+    found: &'a mut Vec<BindMount>,
 }
 
 impl Walk<'_> {
@@ -94,12 +95,12 @@ impl Walk<'_> {
                 continue;
             }
             let below = [absolute, b"/", &name].concat();
-            if is_too_deep(&below) || self.live.jail.is_hidden(&below) {
+            if is_too_deep(&below) || self.session.jail.is_hidden(&below) {
                 continue;
             }
             self.left -= 1;
-            if self.patterns.is_match(self.live.jail.shown(&below)) {
-                self.found.push(sight(&below, &meta));
+            if self.patterns.is_match(self.session.jail.shown(&below)) {
+                self.found.push(bind(&below, &meta));
             } else if let Ok(inner) =
                 open_beneath(dir.as_fd(), name.as_slice(), OFlags::RDONLY | OFlags::DIRECTORY, false)
             {

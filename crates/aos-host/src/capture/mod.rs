@@ -27,7 +27,7 @@ pub(crate) use overlay::{Overlay, Sweeper};
 use crate::change::{self, Armed, Ending, Locked, Plan};
 use crate::exec::{self, Command, NotRun, Ran, Watcher};
 use crate::host::Host;
-use crate::session::Live;
+use crate::session::OpenSession;
 use crate::spine::{Done, Ids};
 use scan::Scan;
 use upper::Changes;
@@ -48,8 +48,8 @@ enum Net {
 }
 
 /// Whether the command is to run over an overlay, as far as the session and the machine go.
-pub(crate) fn is_wanted(live: &Live, command: &Command) -> Result<bool, Refusal> {
-    let possible = command.captured && command.applied.namespaces && Overlay::fits(live);
+pub(crate) fn is_wanted(session: &OpenSession, command: &Command) -> Result<bool, Refusal> {
+    let possible = command.captured && command.applied.namespaces && Overlay::fits(session);
     if command.dry_run && !possible {
         return Err(no_dry_run("this session's commands run without an overlay"));
     }
@@ -66,7 +66,7 @@ fn no_dry_run(why: &str) -> Refusal {
 /// Runs the command over an overlay where one can be had, else with its roots compared before and after.
 pub(crate) fn run(
     host: &Host,
-    live: &Live,
+    session: &OpenSession,
     command: &Command,
     announced: &mut Armed<'_>,
     params: &str,
@@ -75,9 +75,9 @@ pub(crate) fn run(
     let tool_call = announced.ids.tool_call.clone().unwrap_or_default();
     let mut obstacle = None;
     if !announced.change_id.is_empty() {
-        let overlay = Overlay::make(host, live, &announced.change_id);
+        let overlay = Overlay::make(host, session, &announced.change_id);
         let ran = overlay.map_err(NotRun::NoOverlay).and_then(|overlay| {
-            let ran = exec::run(host, live, command, Some(&overlay), &tool_call, watcher.clone())?;
+            let ran = exec::run(host, session, command, Some(&overlay), &tool_call, watcher.clone())?;
             Ok((ran, Net::Overlay(overlay)))
         });
         match ran {
@@ -88,10 +88,10 @@ pub(crate) fn run(
         }
         announced.lose_net(host, params)?;
     }
-    let may_write = live.capability.allowed_fs_ops.contains(&FsOp::Write);
-    let is_watched = command.captured && may_write && live.outfit.isolation != Isolation::None;
-    let scan = if is_watched { Scan::before(live) } else { None };
-    match exec::run(host, live, command, None, &tool_call, watcher) {
+    let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
+    let is_watched = command.captured && may_write && session.exec_config.isolation != Isolation::None;
+    let scan = if is_watched { Scan::before(session) } else { None };
+    match exec::run(host, session, command, None, &tool_call, watcher) {
         Ok(mut ran) => {
             ran.warnings.extend(obstacle.map(|why| Warning::new("no_overlay", why)));
             Ok(Captured { ran, net: scan.map_or(Net::None, Net::Scan), dry_run: false })
@@ -104,7 +104,7 @@ pub(crate) fn run(
 /// Lands what the command changed. Whatever comes of it, the receipt keeps what the command said.
 pub(crate) fn commit<'a>(
     host: &'a Host,
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     captured: Captured,
     armed: &mut Option<Armed<'a>>,
     ids: &Ids,
@@ -113,19 +113,19 @@ pub(crate) fn commit<'a>(
     let Captured { mut ran, net, dry_run } = captured;
     let overlay = match net {
         Net::None => return done(ran),
-        Net::Scan(scan) => return scan.finish(host, live, ran, ids),
+        Net::Scan(scan) => return scan.finish(host, session, ran, ids),
         Net::Overlay(overlay) => overlay,
     };
     ran.executed.coverage = Coverage::Overlay;
     ran.executed.list_changed(Vec::new());
-    if ran.was_ended && live.on_failure == OnFailure::Discard {
+    if ran.was_ended && session.on_failure == OnFailure::Discard {
         let why = "it did not end by itself, and the session's `on_failure` is `discard`: nothing it changed was kept";
         ran.warnings.push(Warning::new("discarded", why));
         return done(ran);
     }
     // Whoever else would change something below these roots waits until this has landed.
-    let locks = host.locks.hold(overlay.changed_roots(live));
-    let landed = Changes::read(live, &overlay, ran.executed.started_at_ns).and_then(|mut changes| {
+    let locks = host.locks.hold(overlay.changed_roots(session));
+    let landed = Changes::read(session, &overlay, ran.executed.started_at_ns).and_then(|mut changes| {
         ran.warnings.append(&mut changes.warnings);
         if dry_run {
             ran.executed.diff = Some(show::diff(&changes));
@@ -136,7 +136,7 @@ pub(crate) fn commit<'a>(
             changes.touched.iter().for_each(upper::Touched::set);
             return Ok(None);
         }
-        Landing { host, live, ran: &ran, ids, params }.land(changes, locks, armed).map(Some)
+        Landing { host, session, ran: &ran, ids, params }.land(changes, locks, armed).map(Some)
     });
     match landed {
         Ok(Some(landed)) => landed,
@@ -163,7 +163,7 @@ fn refused(ran: Ran, refusal: Refusal) -> Done {
 
 struct Landing<'a, 'l> {
     host: &'a Host,
-    live: &'l Arc<Live>,
+    session: &'l Arc<OpenSession>,
     ran: &'l Ran,
     ids: &'l Ids,
     params: &'l str,
@@ -192,8 +192,8 @@ impl<'a> Landing<'a, '_> {
         };
         let announced = armed.as_ref().expect("BUG: a command is announced before it runs");
         let landing =
-            change::arm_announced(self.host, self.live, plan, self.ids, locks, announced, self.params)?;
-        let mut done = change::apply(self.host, self.live, armed.insert(landing))?;
+            change::arm_announced(self.host, self.session, plan, self.ids, locks, announced, self.params)?;
+        let mut done = change::apply(self.host, self.session, armed.insert(landing))?;
         changes.touched.iter().for_each(upper::Touched::set);
         for fact in &mut done.facts {
             if let Fact::Captured(record) = fact {

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 
 use super::exclude;
 use crate::change::{names_in, open_dir};
-use crate::exec::{OverlayOrder, Sight};
+use crate::exec::{BindMount, OverlayOrder};
 use crate::host::Host;
 use crate::jail::{Meta, is_below};
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// What one command writes, root by root.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Overlay {
     change_id: String,
     pub(super) parts: Vec<Part>,
     /// Folders that are not captured, to be seen as they are.
-    excluded: Vec<Sight>,
+    excluded: Vec<BindMount>,
     sweeper: Arc<Sweeper>,
 }
 
@@ -74,26 +74,26 @@ pub(super) struct Part {
 impl Overlay {
     /// Whether the session's roots are such that overlays can lie over them. What cannot change needs none; `/` holds
     /// everything else; what is mounted below a root is no part of an overlay.
-    pub(super) fn fits(live: &Live) -> bool {
-        let jail = &live.jail;
-        live.capability.allowed_fs_ops.contains(&FsOp::Write)
+    pub(super) fn fits(session: &OpenSession) -> bool {
+        let jail = &session.jail;
+        session.capability.allowed_fs_ops.contains(&FsOp::Write)
             && !jail.cross_mounts
             && !jail.roots.is_empty()
             && !jail.roots.iter().any(|root| root.path.is_empty())
     }
 
-    pub(super) fn make(host: &Host, live: &Live, change_id: &str) -> Result<Overlay, String> {
+    pub(super) fn make(host: &Host, session: &OpenSession, change_id: &str) -> Result<Overlay, String> {
         let sweeper = host.executor.overlays.clone();
         let dir = sweeper.bank.session(change_id).map_err(|fault| fault.to_string())?;
         let mut overlay = Overlay {
             change_id: change_id.to_owned(),
             parts: Vec::new(),
-            excluded: exclude::find(live),
+            excluded: exclude::find(session),
             sweeper,
         };
         let home = [host.hidden[0].as_slice(), b"/state/overlays/", change_id.as_bytes()].concat();
-        for root in outermost(live) {
-            let part = Part::make(live, root, &dir, &home)
+        for root in outermost(session) {
+            let part = Part::make(session, root, &dir, &home)
                 .map_err(|why| format!("cannot make the folders of an overlay: {why}"))?;
             overlay.parts.push(part);
         }
@@ -101,16 +101,16 @@ impl Overlay {
     }
 
     /// The roots in which something changed, by the cheapest of looks.
-    pub(super) fn changed_roots<'l>(&'l self, live: &'l Live) -> impl Iterator<Item = &'l [u8]> {
+    pub(super) fn changed_roots<'l>(&'l self, session: &'l OpenSession) -> impl Iterator<Item = &'l [u8]> {
         let is_changed = |part: &&Part| !names_in(&part.upper).is_ok_and(|names| names.is_empty());
-        self.parts.iter().filter(is_changed).map(|part| live.jail.roots[part.root].path.as_slice())
+        self.parts.iter().filter(is_changed).map(|part| session.jail.roots[part.root].path.as_slice())
     }
 
     /// The session's roots as the command is to see them.
-    pub(crate) fn lay(&self, roots: impl Iterator<Item = Sight>) -> Vec<Sight> {
-        let over = |(index, root): (usize, Sight)| {
+    pub(crate) fn lay(&self, roots: impl Iterator<Item = BindMount>) -> Vec<BindMount> {
+        let over = |(index, root): (usize, BindMount)| {
             let part = self.parts.iter().find(|part| part.root == index)?;
-            Some(Sight { overlay: Some(part.order.clone()), ..root })
+            Some(BindMount { overlay: Some(part.order.clone()), ..root })
         };
         roots.enumerate().filter_map(over).chain(self.excluded.iter().cloned()).collect()
     }
@@ -123,8 +123,8 @@ impl Drop for Overlay {
 }
 
 /// A root inside another on the same mount is seen through that one's overlay.
-fn outermost(live: &Live) -> Vec<usize> {
-    let roots = &live.jail.roots;
+fn outermost(session: &OpenSession) -> Vec<usize> {
+    let roots = &session.jail.roots;
     let is_seen = |index: usize| {
         let inner = &roots[index];
         roots.iter().enumerate().any(|(other, outer)| {
@@ -137,7 +137,7 @@ fn outermost(live: &Live) -> Vec<usize> {
 }
 
 impl Part {
-    fn make(live: &Live, root: usize, dir: &OwnedFd, home: &[u8]) -> Result<Part, Errno> {
+    fn make(session: &OpenSession, root: usize, dir: &OwnedFd, home: &[u8]) -> Result<Part, Errno> {
         let number = root.to_string();
         let private = Mode::from_raw_mode(0o700);
         rustix::fs::mkdirat(dir, number.as_str(), private)?;
@@ -146,14 +146,14 @@ impl Part {
         rustix::fs::mkdirat(&own, "upper", private)?;
         let upper = open_dir(&own, b"upper")?;
         // The upper folder is what the root itself looks like.
-        let meta = Meta::of(live.jail.roots[root].fd.as_fd())?;
+        let meta = Meta::of(session.jail.roots[root].fd.as_fd())?;
         if (meta.uid, meta.gid) != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         {
             let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
             rustix::fs::chownat(&own, "upper", Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         rustix::fs::fchmod(&upper, Mode::from_raw_mode(meta.mode))?;
-        copy_acl(live.jail.roots[root].fd.as_fd(), &upper);
+        copy_acl(session.jail.roots[root].fd.as_fd(), &upper);
         let path = |name: &str| [home, b"/", number.as_bytes(), b"/", name.as_bytes()].concat();
         let order = OverlayOrder { upper: path("upper"), work: path("work") };
         Ok(Part { root, upper: Arc::new(upper), order })

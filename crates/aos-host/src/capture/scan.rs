@@ -19,7 +19,7 @@ use crate::exec::Ran;
 use crate::host::Host;
 use crate::jail::{Meta, open_beneath};
 use crate::operation::is_too_deep;
-use crate::session::Live;
+use crate::session::OpenSession;
 use crate::spine::{Done, Ids};
 
 /// Everything in the roots, by absolute path.
@@ -30,20 +30,20 @@ pub(super) struct Scan {
 
 impl Scan {
     /// `None` where there is more than anybody should look at.
-    pub(super) fn before(live: &Live) -> Option<Scan> {
+    pub(super) fn before(session: &OpenSession) -> Option<Scan> {
         let mut scan = Scan { paths: BTreeMap::new() };
-        for root in &live.jail.roots {
+        for root in &session.jail.roots {
             let dir = open_beneath(&root.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, false).ok()?;
-            scan.folder(live, &dir, &root.path, root.meta.mount)?;
+            scan.folder(session, &dir, &root.path, root.meta.mount)?;
         }
         Some(scan)
     }
 
-    fn folder(&mut self, live: &Live, dir: &OwnedFd, absolute: &[u8], mount: u64) -> Option<()> {
+    fn folder(&mut self, session: &OpenSession, dir: &OwnedFd, absolute: &[u8], mount: u64) -> Option<()> {
         for name in names_in(dir).ok()? {
             let below = [absolute, b"/", &name].concat();
             let Ok(Some(meta)) = Meta::at(dir, &name) else { continue };
-            if live.jail.is_hidden(&below) || meta.mount != mount {
+            if session.jail.is_hidden(&below) || meta.mount != mount {
                 continue;
             }
             if is_too_deep(&below) {
@@ -52,7 +52,7 @@ impl Scan {
             if meta.kind == Kind::Dir
                 && let Ok(inner) = open_dir(dir, &name)
             {
-                self.folder(live, &inner, &below, mount)?;
+                self.folder(session, &inner, &below, mount)?;
             }
             self.paths.insert(below, meta);
             if self.paths.len() > SCANNED_PATHS_MAX {
@@ -63,10 +63,10 @@ impl Scan {
     }
 
     /// Compares, and tells what was found.
-    pub(super) fn finish(self, host: &Host, live: &Arc<Live>, mut ran: Ran, ids: &Ids) -> Done {
-        let Some(after) = Scan::before(live) else { return super::done(ran) };
+    pub(super) fn finish(self, host: &Host, session: &Arc<OpenSession>, mut ran: Ran, ids: &Ids) -> Done {
+        let Some(after) = Scan::before(session) else { return super::done(ran) };
         ran.executed.coverage = Coverage::Scan;
-        let shown = |path: &[u8]| live.jail.shown(path);
+        let shown = |path: &[u8]| session.jail.shown(path);
         let (mut made, mut lost) = (Vec::new(), Vec::new());
         for (path, now) in &after.paths {
             match self.paths.get(path) {
@@ -90,10 +90,10 @@ impl Scan {
         ran.executed.list_not_undoable(lost);
         let mut done = super::done(ran);
         let mut snapshot_id = None;
-        if !made.is_empty() && live.still_open().is_ok() {
+        if !made.is_empty() && session.still_open().is_ok() {
             let fresh = id::make(id::SNAPSHOT, (host.machine.now_ns)(), (host.machine.random)());
             let scope = ids.tool_call.as_deref().unwrap_or_default();
-            snapshot_id = crate::snapshot::choose(host, live, Some(scope), &fresh, &[]).ok().flatten();
+            snapshot_id = crate::snapshot::choose(host, session, Some(scope), &fresh, &[]).ok().flatten();
         }
         if let Some(snapshot_id) = snapshot_id.clone() {
             done.facts.push(Fact::Captured(Box::new(SnapshotRecord {

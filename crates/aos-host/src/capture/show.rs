@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::upper::Changes;
-use crate::change::{Content, DirAt, Put, Spot, Step, names_in, open_dir};
+use crate::change::{Content, DirAt, Put, Step, StepTarget, names_in, open_dir};
 use crate::jail::Meta;
 use crate::operation::is_too_deep;
 
@@ -57,7 +57,7 @@ fn put_diff(put: &Put) -> String {
     mode + &text::diff(&put.at.shown, before.as_deref(), after.as_deref())
 }
 
-fn old(at: &Spot, meta: &Meta) -> Option<Vec<u8>> {
+fn old(at: &StepTarget, meta: &Meta) -> Option<Vec<u8>> {
     let DirAt::Pinned(dir) = &at.dir else { return None };
     content(dir.as_fd(), &at.name, meta.kind)
 }

@@ -24,14 +24,14 @@ use rustix::io::Errno;
 
 use super::Overlay;
 use crate::change::{
-    Content, DirAt, Dress, Moved, Put, Spot, Step, attributes, hash_of, names_in, open_dir, times_of,
-    too_many_paths,
+    Content, DirAt, FileAttrs, Moved, Put, Step, StepTarget, attributes, hash_of, names_in, open_dir,
+    times_of, too_many_paths,
 };
 use crate::fault;
 use crate::jail::{Dir, Meta, open_beneath};
 use crate::operation::{self, Walk};
 use crate::rule::judge_path;
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// All that one command changed.
 #[derive(Debug, Default)]
@@ -61,9 +61,13 @@ impl Touched {
 }
 
 impl Changes {
-    pub(super) fn read(live: &Arc<Live>, overlay: &Overlay, started_at_ns: u64) -> Result<Changes, Refusal> {
+    pub(super) fn read(
+        session: &Arc<OpenSession>,
+        overlay: &Overlay,
+        started_at_ns: u64,
+    ) -> Result<Changes, Refusal> {
         let mut reader = Reader {
-            live,
+            session,
             started_at_ns: started_at_ns as i64,
             out: Changes::default(),
             files: 0,
@@ -72,21 +76,21 @@ impl Changes {
             mount: 0,
         };
         for part in &overlay.parts {
-            let root = &live.jail.roots[part.root];
+            let root = &session.jail.roots[part.root];
             reader.mount = root.meta.mount;
             let site = Site {
                 upper_root: &part.upper,
                 upper: part.upper.as_fd(),
                 below: Vec::new(),
-                lower: Lower::There(Dir::Root(live.clone(), part.root)),
+                lower: Lower::There(Dir::Root(session.clone(), part.root)),
                 absolute: root.path.clone(),
                 in_new_git: false,
             };
             reader.folder(&site)?;
-            reader.compare_root(&part.upper, live, part.root);
+            reader.compare_root(&part.upper, session, part.root);
         }
         within(
-            live.capability.max_changed_files,
+            session.capability.max_changed_files,
             "max_changed_files",
             reader.files,
             "the command's changes",
@@ -104,7 +108,7 @@ struct Site<'a> {
     below: Vec<u8>,
     lower: Lower,
     absolute: Vec<u8>,
-    /// Inside of a repository that the command itself made.
+    /// InSession of a repository that the command itself made.
     in_new_git: bool,
 }
 
@@ -115,7 +119,7 @@ enum Lower {
 }
 
 struct Reader<'a> {
-    live: &'a Arc<Live>,
+    session: &'a Arc<OpenSession>,
     started_at_ns: i64,
     out: Changes,
     files: u64,
@@ -138,8 +142,8 @@ struct Entry<'s> {
 }
 
 impl Entry<'_> {
-    fn spot(&self) -> Spot {
-        Spot {
+    fn spot(&self) -> StepTarget {
+        StepTarget {
             dir: match &self.site.lower {
                 Lower::There(dir) => DirAt::Pinned(dir.clone()),
                 Lower::Made(step) => DirAt::Made(*step),
@@ -173,23 +177,23 @@ impl Entry<'_> {
 impl Reader<'_> {
     fn folder(&mut self, site: &Site<'_>) -> Result<(), Refusal> {
         let fail = |why| {
-            let shown = self.live.jail.shown(&site.absolute);
+            let shown = self.session.jail.shown(&site.absolute);
             fault::refusal(&format!("cannot read what changed in {shown}"), why)
         };
         let mut names = names_in(&open_dir(site.upper, b".").map_err(fail)?).map_err(fail)?;
         names.sort_unstable();
         for name in &names {
             let absolute = [site.absolute.as_slice(), b"/", name].concat();
-            if self.live.jail.is_hidden(&absolute) {
+            if self.session.jail.is_hidden(&absolute) {
                 continue;
             }
-            operation::check_depth(self.live, &absolute)?;
+            operation::check_depth(self.session, &absolute)?;
             let Some(upper) = Meta::at(site.upper, name).map_err(fail)? else { continue };
             let lower = match &site.lower {
                 Lower::There(dir) => Meta::at(dir, name).map_err(fail)?,
                 Lower::Made(_) => None,
             };
-            let shown = self.live.jail.shown(&absolute);
+            let shown = self.session.jail.shown(&absolute);
             self.entry(&Entry { site, name, absolute, shown, upper, lower })?;
         }
         Ok(())
@@ -228,10 +232,10 @@ impl Reader<'_> {
             return Err(too_many_paths());
         }
         if !entry.site.in_new_git {
-            operation::protect(self.live, &entry.absolute, &mut self.out.warnings)?;
+            operation::protect(self.session, &entry.absolute, &mut self.out.warnings)?;
         }
-        let (live, path) = (self.live, &entry.absolute);
-        judge_path(live, op, &entry.shown, path, path, &mut self.out.warnings).map(drop)
+        let (session, path) = (self.session, &entry.absolute);
+        judge_path(session, op, &entry.shown, path, path, &mut self.out.warnings).map(drop)
     }
 
     /// Something goes, with all below it.
@@ -240,7 +244,7 @@ impl Reader<'_> {
         let mut bytes = lower.size;
         if let Some(dir) = entry.lower_dir().filter(|_| lower.kind == Kind::Dir) {
             let mut walk = Walk {
-                live: self.live,
+                session: self.session,
                 op: Op::Remove,
                 onto: None,
                 entries: 0,
@@ -288,7 +292,7 @@ impl Reader<'_> {
                     self.remove(entry, lower)?;
                 }
                 self.judge(entry, Op::Write)?;
-                let dress = Some(Dress { owner: Some((entry.upper.uid, entry.upper.gid)), xattrs: worn });
+                let dress = Some(FileAttrs { owner: Some((entry.upper.uid, entry.upper.gid)), xattrs: worn });
                 self.out.steps.push(Step::MakeDir { at: entry.spot(), mode: entry.upper.mode, dress });
                 (Lower::Made(self.out.steps.len() - 1), None)
             }
@@ -332,7 +336,7 @@ impl Reader<'_> {
             return Ok(());
         }
         let before = self.replace(entry)?;
-        let limit = self.live.capability.max_write_bytes;
+        let limit = self.session.capability.max_write_bytes;
         within(limit, "max_write_bytes", entry.upper.size, &entry.shown)?;
         let moved = Moved {
             from: entry.site.upper_root.clone(),
@@ -363,7 +367,10 @@ impl Reader<'_> {
             content: Content::Link(to.into_bytes()),
             mode: entry.upper.mode,
             before,
-            dress: Some(Dress { owner: Some((entry.upper.uid, entry.upper.gid)), ..Dress::default() }),
+            dress: Some(FileAttrs {
+                owner: Some((entry.upper.uid, entry.upper.gid)),
+                ..FileAttrs::default()
+            }),
             built_on_before: false,
         };
         self.out.steps.push(Step::Put(put));
@@ -384,11 +391,11 @@ impl Reader<'_> {
         Ok(before)
     }
 
-    fn compare_root(&mut self, upper: &OwnedFd, live: &Live, root: usize) {
-        if let (Ok(now), Ok(was)) = (Meta::of(upper), Meta::of(live.jail.roots[root].fd.as_fd()))
+    fn compare_root(&mut self, upper: &OwnedFd, session: &OpenSession, root: usize) {
+        if let (Ok(now), Ok(was)) = (Meta::of(upper), Meta::of(session.jail.roots[root].fd.as_fd()))
             && now.mode != was.mode
         {
-            let shown = show(&live.jail.roots[root].path);
+            let shown = show(&session.jail.roots[root].path);
             let message = format!("the mode of {shown} itself is not changed: it is a root of the session");
             self.out.warnings.push(Warning::new("root_mode_not_kept", message));
         }

@@ -14,15 +14,15 @@ use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::bank::{self, Object};
-use super::dress::{Worn, dress, wear, write_all};
-use super::mark::{Mark, Seen};
+use super::dress::{AttrsFrom, dress, wear, write_all};
+use super::mark::{Seen, StepIntent};
 use super::record::record;
 use super::take::take;
-use super::{Content, Dress, Outcome, Put, Spot, Step, undo};
+use super::{Content, FileAttrs, Outcome, Put, Step, StepTarget, undo};
 use crate::fault;
 use crate::host::Host;
 use crate::jail::{Meta, is_below};
-use crate::session::Live;
+use crate::session::OpenSession;
 use crate::spine::Done;
 
 /// What the owner of a folder needs to fill it.
@@ -32,12 +32,12 @@ const OPEN_TO_US: u32 = 0o700;
 const GIVE_BACK_TRIES: usize = 64;
 
 /// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
-pub(crate) fn apply(host: &Host, live: &Arc<Live>, armed: &Armed<'_>) -> Result<Done, Refusal> {
+pub(crate) fn apply(host: &Host, session: &Arc<OpenSession>, armed: &Armed<'_>) -> Result<Done, Refusal> {
     let ending =
         armed.ending.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
     let mut work = Work {
         armed,
-        bank: live.bank_dir()?,
+        bank: session.bank_dir()?,
         sync: host.machine.durability == Durability::Power,
         begun: false,
         touched: BTreeMap::new(),
@@ -94,26 +94,26 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn dir(&self, spot: &'a Spot) -> BorrowedFd<'a> {
+    fn dir(&self, spot: &'a StepTarget) -> BorrowedFd<'a> {
         self.armed.dir(spot).expect("BUG: folders are made before what lies in them")
     }
 
-    fn step(&mut self, index: usize, step: &'a Step, mark: &Mark) -> Result<(), Refusal> {
+    fn step(&mut self, index: usize, step: &'a Step, mark: &StepIntent) -> Result<(), Refusal> {
         let after = match (step, mark) {
-            (Step::Put(put), Mark::Put { temporary, bank, .. }) => {
+            (Step::Put(put), StepIntent::Put { temporary, bank, .. }) => {
                 Some(self.put(put, temporary.as_bytes(), bank)?)
             }
-            (Step::Remove { at, before, .. }, Mark::Remove { temporary, bank, .. }) => {
+            (Step::Remove { at, before, .. }, StepIntent::Remove { temporary, bank, .. }) => {
                 self.remove(at, before, temporary.as_bytes(), bank)?;
                 None
             }
-            (Step::MakeDir { at, mode, dress }, Mark::MakeDir { .. }) => {
+            (Step::MakeDir { at, mode, dress }, StepIntent::MakeDir { .. }) => {
                 Some(self.make_dir(index, at, *mode, dress.as_ref())?)
             }
-            (Step::SetMode { at, before, mode, xattrs }, Mark::SetMode { .. }) => {
+            (Step::SetMode { at, before, mode, xattrs }, StepIntent::SetMode { .. }) => {
                 Some(self.set_mode(at, before, *mode, xattrs.as_ref().map(|(_, after)| after))?)
             }
-            (Step::Rename { from, before, to, replaced }, Mark::Rename { temporary, bank, .. }) => {
+            (Step::Rename { from, before, to, replaced }, StepIntent::Rename { temporary, bank, .. }) => {
                 Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), bank)?)
             }
             _ => unreachable!("BUG: marks are made from the steps, in order"),
@@ -148,7 +148,7 @@ impl<'a> Work<'a> {
             Some(before) => {
                 let displaced = self.exchange(put, &before, temporary, (file.as_ref(), &meta))?;
                 let object = Object { dir, name: temporary, meta: displaced, open: old };
-                bank::deposit(object, self.bank, bank_name, self.sync)
+                bank::store_preimage(object, self.bank, bank_name, self.sync)
                     .map_err(|why| not_kept(&put.at, why))?;
             }
         }
@@ -172,7 +172,7 @@ impl<'a> Work<'a> {
         if let Content::Link(target) = &put.content {
             rustix::fs::symlinkat(target.as_slice(), dir, temporary)?;
             self.begun = true;
-            if let Some(Dress { owner: Some((uid, gid)), .. }) = put.dress {
+            if let Some(FileAttrs { owner: Some((uid, gid)), .. }) = put.dress {
                 let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
                 // Who owns a link hardly matters, and only root can give it away.
                 let _ = rustix::fs::chownat(dir, temporary, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
@@ -196,9 +196,9 @@ impl<'a> Work<'a> {
             Content::Link(_) | Content::Moved(_) => unreachable!("BUG: made above"),
         }
         let worn = match (&put.dress, &put.before) {
-            (Some(kept), _) => Worn::Kept(kept),
-            (None, Some(before)) => Worn::Replaced { before, old },
-            (None, None) => Worn::New,
+            (Some(kept), _) => AttrsFrom::Kept(kept),
+            (None, Some(before)) => AttrsFrom::Replaced { before, old },
+            (None, None) => AttrsFrom::New,
         };
         let (meta, kept) = dress(&file, &put.at.shown, put.mode, worn)?;
         if self.sync {
@@ -208,7 +208,7 @@ impl<'a> Work<'a> {
     }
 
     /// The file to be replaced, opened to copy its attributes. `None` inside when it cannot be read.
-    fn open_old(&self, at: &'a Spot) -> Result<Option<OwnedFd>, Refusal> {
+    fn open_old(&self, at: &'a StepTarget) -> Result<Option<OwnedFd>, Refusal> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(self.dir(at), at.name.as_slice(), flags, Mode::empty()) {
             Ok(file) => Ok(Some(file)),
@@ -296,7 +296,7 @@ impl<'a> Work<'a> {
             .into_bytes();
         let slash = path.iter().rposition(|b| *b == b'/')?;
         let (parent, name) = (&path[..slash], &path[slash + 1..]);
-        self.armed.live.jail.roots.iter().find(|root| is_below(parent, &root.path))?;
+        self.armed.session.jail.roots.iter().find(|root| is_below(parent, &root.path))?;
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent: &[u8] = if parent.is_empty() { b"/" } else { parent };
@@ -306,7 +306,7 @@ impl<'a> Work<'a> {
 
     fn remove(
         &mut self,
-        at: &'a Spot,
+        at: &'a StepTarget,
         before: &Meta,
         temporary: &[u8],
         bank_name: &str,
@@ -321,16 +321,16 @@ impl<'a> Work<'a> {
             return Err(changed_meanwhile(at, "it was replaced"));
         };
         let object = Object { dir, name: temporary, meta, open: None };
-        bank::deposit(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(at, why))?;
+        bank::store_preimage(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(at, why))?;
         self.touch(at)
     }
 
     fn make_dir(
         &mut self,
         index: usize,
-        at: &'a Spot,
+        at: &'a StepTarget,
         mode: u32,
-        worn: Option<&Dress>,
+        worn: Option<&FileAttrs>,
     ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot make the folder {}", at.shown), why);
         let dir = self.dir(at);
@@ -348,7 +348,7 @@ impl<'a> Work<'a> {
         let made = bank::open_dir(dir, &at.name).map_err(fail)?;
         let made = self.armed.made[index].get_or_init(|| made);
         // The daemon's own umask is strict; the folder gets what the user's would have given.
-        let worn = worn.map_or(Worn::New, Worn::Kept);
+        let worn = worn.map_or(AttrsFrom::New, AttrsFrom::Kept);
         let (meta, kept) = dress(made, &at.shown, mode | OPEN_TO_US, worn).map_err(fail)?;
         self.warnings.extend(kept);
         self.touch(at)?;
@@ -370,7 +370,7 @@ impl<'a> Work<'a> {
 
     fn set_mode(
         &mut self,
-        at: &'a Spot,
+        at: &'a StepTarget,
         before: &Meta,
         mode: u32,
         xattrs: Option<&Attributes>,
@@ -390,9 +390,9 @@ impl<'a> Work<'a> {
 
     fn rename(
         &mut self,
-        from: &'a Spot,
+        from: &'a StepTarget,
         before: &Meta,
-        to: &'a Spot,
+        to: &'a StepTarget,
         replaced: Option<Meta>,
         temporary: &[u8],
         bank_name: &str,
@@ -428,14 +428,14 @@ impl<'a> Work<'a> {
             rustix::fs::renameat_with(dir, from.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
                 .map_err(fail)?;
             let object = Object { dir, name: temporary, meta, open: None };
-            bank::deposit(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(to, why))?;
+            bank::store_preimage(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(to, why))?;
         }
         self.touch(from)?;
         self.touch(to)?;
         Ok(moved)
     }
 
-    fn touch(&mut self, at: &'a Spot) -> Result<(), Refusal> {
+    fn touch(&mut self, at: &'a StepTarget) -> Result<(), Refusal> {
         if self.sync {
             let fail = |why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why);
             let dir = self.dir(at);
@@ -468,7 +468,7 @@ fn appeared(put: &Put, why: Errno) -> Refusal {
     }
 }
 
-fn changed_meanwhile(at: &Spot, how: &str) -> Refusal {
+fn changed_meanwhile(at: &StepTarget, how: &str) -> Refusal {
     Refusal::new(
         Code::StaleBase,
         format!(
@@ -478,6 +478,6 @@ fn changed_meanwhile(at: &Spot, how: &str) -> Refusal {
     )
 }
 
-fn not_kept(at: &Spot, why: Errno) -> Refusal {
+fn not_kept(at: &StepTarget, why: Errno) -> Refusal {
     fault::refusal(&format!("cannot keep the pre-image of {}", at.shown), why)
 }

@@ -8,10 +8,10 @@ use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
 use aos_model::refusal::{Code, Refusal};
 
-use super::mark::{At, Content, Intent, Mark};
-use super::{DirAt, Ending, Locked, Plan, Spot, Step};
+use super::mark::{At, Content, Intent, StepIntent};
+use super::{DirAt, Ending, Locked, Plan, Step, StepTarget};
 use crate::host::Host;
-use crate::session::Live;
+use crate::session::OpenSession;
 use crate::snapshot;
 use crate::spine::Ids;
 
@@ -25,7 +25,7 @@ pub(crate) struct Armed<'a> {
     /// `None` where the session keeps no pre-images beyond the change itself.
     pub(super) snapshot_id: Option<String>,
     pub(super) own_snapshot: bool,
-    pub(super) live: Arc<Live>,
+    pub(super) session: Arc<OpenSession>,
     pub(super) steps: Vec<Step>,
     /// Folders that steps made, by the step's index.
     pub(super) made: Vec<OnceLock<OwnedFd>>,
@@ -35,12 +35,12 @@ pub(crate) struct Armed<'a> {
 
 impl Armed<'_> {
     /// What the intent says of a step. Made anew for each use: a plan may have very many.
-    pub(super) fn mark(&self, index: usize) -> Mark {
+    pub(super) fn mark(&self, index: usize) -> StepIntent {
         mark(&self.steps[index], index, &self.change_id)
     }
 
     /// The folder of a spot; `None` while the step that makes it has not been carried out.
-    pub(super) fn dir<'s>(&'s self, spot: &'s Spot) -> Option<BorrowedFd<'s>> {
+    pub(super) fn dir<'s>(&'s self, spot: &'s StepTarget) -> Option<BorrowedFd<'s>> {
         match &spot.dir {
             DirAt::Pinned(dir) => Some(dir.as_fd()),
             DirAt::Made(index) => self.made[*index].get().map(AsFd::as_fd),
@@ -50,7 +50,7 @@ impl Armed<'_> {
 
 /// Throws away what a change displaced that is not to be taken back.
 pub(crate) fn forget_displaced(armed: &Armed<'_>) {
-    let Ok(bank) = armed.live.bank_dir() else { return };
+    let Ok(bank) = armed.session.bank_dir() else { return };
     if armed.snapshot_id.is_none() {
         for (index, _) in armed.steps.iter().enumerate().filter(|(_, step)| step.displaces()) {
             let _ = super::remove_any(bank, bank_name(&armed.change_id, index).as_bytes());
@@ -60,7 +60,7 @@ pub(crate) fn forget_displaced(armed: &Armed<'_>) {
 
 pub(crate) fn arm<'a>(
     host: &'a Host,
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     plan: Plan,
     ids: &mut Ids,
     locks: Locked<'a>,
@@ -70,14 +70,14 @@ pub(crate) fn arm<'a>(
     let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
     ids.complete(at_ns, random);
     let change_id = id::make(id::SNAPSHOT, at_ns, random);
-    prepare(host, live, plan, ids, (at_ns, change_id), locks, (kind, params), None)
+    prepare(host, session, plan, ids, (at_ns, change_id), locks, (kind, params), None)
 }
 
 /// As [`arm`], for the change that a command left to be made: its intent takes the place of the one that announced
 /// the command, so that one receipt closes both.
 pub(crate) fn arm_announced<'a>(
     host: &'a Host,
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     plan: Plan,
     ids: &Ids,
     locks: Locked<'a>,
@@ -85,7 +85,7 @@ pub(crate) fn arm_announced<'a>(
     params: &str,
 ) -> Result<Armed<'a>, Refusal> {
     let at = ((host.machine.now_ns)(), announced.change_id.clone());
-    prepare(host, live, plan, ids, at, locks, (EXEC, params), Some(announced.intent))
+    prepare(host, session, plan, ids, at, locks, (EXEC, params), Some(announced.intent))
 }
 
 const EXEC: &str = "host.exec";
@@ -93,7 +93,7 @@ const EXEC: &str = "host.exec";
 #[expect(clippy::too_many_arguments, reason = "what arming needs, gathered by its two callers")]
 fn prepare<'a>(
     host: &'a Host,
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     plan: Plan,
     ids: &Ids,
     (at_ns, change_id): (u64, String),
@@ -107,23 +107,23 @@ fn prepare<'a>(
     }
     host.memory.needed_for(plan.steps.len());
     // Opened now: when the bank cannot be had, nothing has moved yet.
-    live.bank_dir()?;
+    session.bank_dir()?;
     let scope = ids.tool_call.as_deref().expect("BUG: completed above");
     let scope = (!plan.ending.own_snapshot).then_some(scope);
     // A session that was closed while its command ran keeps no snapshots any more.
-    let snapshot_id = match live.still_open() {
-        Ok(()) => snapshot::choose(host, live, scope, &change_id, &displaced(&plan.steps))?,
+    let snapshot_id = match session.still_open() {
+        Ok(()) => snapshot::choose(host, session, scope, &change_id, &displaced(&plan.steps))?,
         Err(_) => None,
     };
     let intent = Intent {
         at_ns,
         kind: kind.to_owned(),
-        session_id: live.id.clone(),
+        session_id: session.id.clone(),
         tool_call_id: ids.tool_call.clone().expect("BUG: completed above"),
         turn_id: ids.turn.clone().expect("BUG: completed above"),
         change_id: change_id.clone(),
         params: params.to_owned(),
-        marks: MarksOf { steps: &plan.steps, change_id: &change_id },
+        marks: IntentsOf { steps: &plan.steps, change_id: &change_id },
     };
     let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
     let number = match instead_of {
@@ -136,7 +136,7 @@ fn prepare<'a>(
         ids: ids.clone(),
         snapshot_id,
         own_snapshot: plan.ending.own_snapshot,
-        live: live.clone(),
+        session: session.clone(),
         made: plan.steps.iter().map(|_| OnceLock::new()).collect(),
         steps: plan.steps,
         ending: Mutex::new(Some(plan.ending)),
@@ -156,7 +156,7 @@ pub(crate) fn too_many_paths() -> Refusal {
 /// Says on disk that a command is about to run, with a net below it or without. There is nothing to take back yet.
 pub(crate) fn announce(
     host: &Host,
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     ids: &mut Ids,
     has_net: bool,
     params: &str,
@@ -170,7 +170,7 @@ pub(crate) fn announce(
         ids: ids.clone(),
         snapshot_id: None,
         own_snapshot: false,
-        live: live.clone(),
+        session: session.clone(),
         made: Vec::new(),
         steps: Vec::new(),
         ending: Mutex::new(None),
@@ -191,12 +191,12 @@ impl Armed<'_> {
         let intent = Intent {
             at_ns,
             kind: EXEC.to_owned(),
-            session_id: self.live.id.clone(),
+            session_id: self.session.id.clone(),
             tool_call_id: self.ids.tool_call.clone().expect("BUG: completed before"),
             turn_id: self.ids.turn.clone().expect("BUG: completed before"),
             change_id: self.change_id.clone(),
             params: params.to_owned(),
-            marks: Vec::<Mark>::new(),
+            marks: Vec::<StepIntent>::new(),
         };
         serde_json::to_vec(&intent).expect("BUG: an intent is plain data")
     }
@@ -217,12 +217,12 @@ fn displaced(steps: &[Step]) -> Vec<(&str, u64)> {
 }
 
 /// The marks of a plan, one after the other.
-struct MarksOf<'a> {
+struct IntentsOf<'a> {
     steps: &'a [Step],
     change_id: &'a str,
 }
 
-impl serde::Serialize for MarksOf<'_> {
+impl serde::Serialize for IntentsOf<'_> {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self.steps.iter().enumerate().map(|(index, step)| mark(step, index, self.change_id)))
     }
@@ -233,11 +233,11 @@ pub(super) fn bank_name(change_id: &str, index: usize) -> String {
     format!("{change_id}.{index}")
 }
 
-fn mark(step: &Step, index: usize, change_id: &str) -> Mark {
+fn mark(step: &Step, index: usize, change_id: &str) -> StepIntent {
     let temporary = format!(".aos-tmp-{}-{index}", &change_id[id::SNAPSHOT.len()..]);
     let bank = bank_name(change_id, index);
     match step {
-        Step::Put(put) => Mark::Put {
+        Step::Put(put) => StepIntent::Put {
             at: at(&put.at),
             temporary,
             bank,
@@ -250,13 +250,13 @@ fn mark(step: &Step, index: usize, change_id: &str) -> Mark {
             },
         },
         Step::Remove { at: spot, before, .. } => {
-            Mark::Remove { at: at(spot), temporary, bank, before: (*before).into() }
+            StepIntent::Remove { at: at(spot), temporary, bank, before: (*before).into() }
         }
-        Step::MakeDir { at: spot, .. } => Mark::MakeDir { at: at(spot) },
+        Step::MakeDir { at: spot, .. } => StepIntent::MakeDir { at: at(spot) },
         Step::SetMode { at: spot, before, mode, xattrs } => {
-            Mark::SetMode { at: at(spot), before: before.mode, after: *mode, xattrs: xattrs.clone() }
+            StepIntent::SetMode { at: at(spot), before: before.mode, after: *mode, xattrs: xattrs.clone() }
         }
-        Step::Rename { from, before, to, replaced } => Mark::Rename {
+        Step::Rename { from, before, to, replaced } => StepIntent::Rename {
             from: at(from),
             to: at(to),
             temporary,
@@ -267,7 +267,7 @@ fn mark(step: &Step, index: usize, change_id: &str) -> Mark {
     }
 }
 
-fn at(spot: &Spot) -> At {
+fn at(spot: &StepTarget) -> At {
     let dir = spot.parent_absolute();
     At {
         dir: if dir.is_empty() { "/".to_owned() } else { show(dir) },

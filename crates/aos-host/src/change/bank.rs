@@ -19,7 +19,12 @@ pub(super) struct Object<'a> {
 }
 
 /// Takes an object into the bank: itself where nobody else can change it, else a copy.
-pub(super) fn deposit(object: Object<'_>, bank: &OwnedFd, bank_name: &str, sync: bool) -> Result<(), Errno> {
+pub(super) fn store_preimage(
+    object: Object<'_>,
+    bank: &OwnedFd,
+    bank_name: &str,
+    sync: bool,
+) -> Result<(), Errno> {
     let Object { dir, name, meta, open } = object;
     if is_ours_alone(dir, name, &meta, open) {
         match shift(dir, name, bank, bank_name.as_bytes(), RenameFlags::NOREPLACE) {
@@ -73,8 +78,8 @@ pub(super) fn set_mode(held: &OwnedFd, mode: u32) -> Result<(), Errno> {
     rustix::fs::chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::from_raw_mode(mode))
 }
 
-/// As [`deposit`], for whatever stands at the name.
-pub(super) fn deposit_any(
+/// As [`store_preimage`], for whatever stands at the name.
+pub(super) fn store_preimage_at(
     dir: BorrowedFd<'_>,
     name: &[u8],
     bank: &OwnedFd,
@@ -82,7 +87,7 @@ pub(super) fn deposit_any(
     sync: bool,
 ) -> Result<(), Errno> {
     let meta = Meta::at(dir, name)?.ok_or(Errno::NOENT)?;
-    deposit(Object { dir, name, meta, open: None }, bank, bank_name, sync)
+    store_preimage(Object { dir, name, meta, open: None }, bank, bank_name, sync)
 }
 
 /// A file with another name, or open for writing somewhere, would change in the bank.

@@ -8,14 +8,14 @@ use aos_model::state::Attributes;
 use rustix::fs::{Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::Dress;
+use super::FileAttrs;
 use crate::jail::Meta;
 
 /// Whose clothes a new file or folder wears.
 #[derive(Clone, Copy)]
-pub(super) enum Worn<'a> {
+pub(super) enum AttrsFrom<'a> {
     /// These, and nothing else.
-    Kept(&'a Dress),
+    Kept(&'a FileAttrs),
     /// Those of the file that it replaces; that one is not open when we may not read it.
     Replaced { before: &'a Meta, old: Option<&'a OwnedFd> },
     /// Whatever its folder gives.
@@ -27,17 +27,17 @@ pub(super) fn dress(
     file: &OwnedFd,
     shown: &str,
     mode: u32,
-    worn: Worn<'_>,
+    worn: AttrsFrom<'_>,
 ) -> Result<(Meta, Option<Warning>), Errno> {
     let mut lost = Vec::new();
     let (attributes_set, owner) = match worn {
-        Worn::Kept(dress) => (wear(file, &dress.xattrs), dress.owner),
-        Worn::Replaced { before, old } => {
+        AttrsFrom::Kept(dress) => (wear(file, &dress.xattrs), dress.owner),
+        AttrsFrom::Replaced { before, old } => {
             let copied = old.map_or(Err(Errno::ACCESS), |old| copy_attributes(old, file));
             let owner = (before.kind == Kind::File).then_some((before.uid, before.gid));
             (copied, owner)
         }
-        Worn::New => (Ok(()), None),
+        AttrsFrom::New => (Ok(()), None),
     };
     if attributes_set.is_err() {
         lost.push("its extended attributes");

@@ -9,7 +9,7 @@ use crate::jail::Meta;
 /// One step as the journal keeps it. Paths are spelled as receipts spell them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub(crate) enum Mark {
+pub(crate) enum StepIntent {
     Put {
         at: At,
         temporary: String,
@@ -108,14 +108,14 @@ impl From<Meta> for Seen {
     }
 }
 
-impl Mark {
+impl StepIntent {
     pub(crate) fn places(&self) -> impl Iterator<Item = &At> {
         let (first, second) = match self {
-            Mark::Put { at, .. }
-            | Mark::Remove { at, .. }
-            | Mark::MakeDir { at }
-            | Mark::SetMode { at, .. } => (at, None),
-            Mark::Rename { from, to, .. } => (from, Some(to)),
+            StepIntent::Put { at, .. }
+            | StepIntent::Remove { at, .. }
+            | StepIntent::MakeDir { at }
+            | StepIntent::SetMode { at, .. } => (at, None),
+            StepIntent::Rename { from, to, .. } => (from, Some(to)),
         };
         std::iter::once(first).chain(second)
     }
@@ -123,10 +123,10 @@ impl Mark {
     /// Whether the temporary name and the name in the bank are such as a change of this id gives.
     pub(crate) fn names_are_ours(&self, change_id: &str) -> bool {
         let (temporary, bank) = match self {
-            Mark::Put { temporary, bank, .. }
-            | Mark::Remove { temporary, bank, .. }
-            | Mark::Rename { temporary, bank, .. } => (temporary, bank),
-            Mark::MakeDir { .. } | Mark::SetMode { .. } => return true,
+            StepIntent::Put { temporary, bank, .. }
+            | StepIntent::Remove { temporary, bank, .. }
+            | StepIntent::Rename { temporary, bank, .. } => (temporary, bank),
+            StepIntent::MakeDir { .. } | StepIntent::SetMode { .. } => return true,
         };
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let id = change_id
@@ -142,7 +142,7 @@ pub(crate) const TEMPORARY_PREFIX: &[u8] = b".aos-tmp-";
 
 /// What the intent row holds: the request, and the marks in order.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Intent<Marks = Vec<Mark>> {
+pub(crate) struct Intent<Marks = Vec<StepIntent>> {
     pub(crate) at_ns: u64,
     pub(crate) kind: String,
     pub(crate) session_id: String,

@@ -88,17 +88,17 @@ pub(crate) enum Step {
     /// A file or a link, new or in place of something else.
     Put(Put),
     /// A file, a link or a whole folder, gone. `bytes` is all that goes with it.
-    Remove { at: Spot, before: Meta, bytes: u64 },
+    Remove { at: StepTarget, before: Meta, bytes: u64 },
     MakeDir {
-        at: Spot,
+        at: StepTarget,
         mode: u32,
         /// Owner, ACL and attributes, where it had some.
-        dress: Option<Dress>,
+        dress: Option<FileAttrs>,
     },
     /// A folder with another mode and, where given, other attributes: those of before and those it gets.
-    SetMode { at: Spot, before: Meta, mode: u32, xattrs: Option<(Attributes, Attributes)> },
+    SetMode { at: StepTarget, before: Meta, mode: u32, xattrs: Option<(Attributes, Attributes)> },
     /// Something under another name. What stood there is displaced.
-    Rename { from: Spot, before: Meta, to: Spot, replaced: Option<Meta> },
+    Rename { from: StepTarget, before: Meta, to: StepTarget, replaced: Option<Meta> },
 }
 
 impl Step {
@@ -110,13 +110,13 @@ impl Step {
 
 #[derive(Debug)]
 pub(crate) struct Put {
-    pub(crate) at: Spot,
+    pub(crate) at: StepTarget,
     pub(crate) content: Content,
     pub(crate) mode: u32,
     /// What is replaced.
     pub(crate) before: Option<Meta>,
     /// Owner, ACL and attributes; `None` keeps those of the file that is replaced.
-    pub(crate) dress: Option<Dress>,
+    pub(crate) dress: Option<FileAttrs>,
     /// The new bytes were made from the old: if those changed meanwhile, nothing is put.
     pub(crate) built_on_before: bool,
 }
@@ -210,7 +210,7 @@ impl Content {
 
 /// What a file or a folder wears beside its mode, and nothing else.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Dress {
+pub(crate) struct FileAttrs {
     /// User and group.
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) xattrs: Attributes,
@@ -218,7 +218,7 @@ pub(crate) struct Dress {
 
 /// Where a step acts: a folder and a name in it. The folder may be one that an earlier step makes.
 #[derive(Debug, Clone)]
-pub(crate) struct Spot {
+pub(crate) struct StepTarget {
     pub(crate) dir: DirAt,
     pub(crate) name: Vec<u8>,
     pub(crate) absolute: Vec<u8>,
@@ -232,9 +232,9 @@ pub(crate) enum DirAt {
     Made(usize),
 }
 
-impl Spot {
-    pub(crate) fn of(place: &Place) -> Spot {
-        Spot {
+impl StepTarget {
+    pub(crate) fn of(place: &Place) -> StepTarget {
+        StepTarget {
             dir: DirAt::Pinned(place.dir.clone()),
             name: place.name.clone(),
             absolute: place.absolute.clone(),
@@ -262,9 +262,9 @@ impl Parents {
         steps: &mut Vec<Step>,
         mode: u32,
         jail: &crate::jail::Jail,
-    ) -> Spot {
+    ) -> StepTarget {
         let (base, missing) = match found {
-            Found::Here(place) => return Spot::of(place),
+            Found::Here(place) => return StepTarget::of(place),
             Found::Below { base, missing, .. } => (base, missing),
             Found::Nowhere { .. } => unreachable!("BUG: the operation asks whether it can be made"),
         };
@@ -274,7 +274,7 @@ impl Parents {
         for name in folders {
             absolute = [absolute.as_slice(), b"/", name].concat();
             let step = *self.made.entry(absolute.clone()).or_insert_with(|| {
-                let at = Spot {
+                let at = StepTarget {
                     dir: dir.clone(),
                     name: name.clone(),
                     shown: jail.shown(&absolute),
@@ -285,7 +285,12 @@ impl Parents {
             });
             dir = DirAt::Made(step);
         }
-        Spot { dir, name: last.clone(), absolute: found.absolute().to_vec(), shown: found.shown().to_owned() }
+        StepTarget {
+            dir,
+            name: last.clone(),
+            absolute: found.absolute().to_vec(),
+            shown: found.shown().to_owned(),
+        }
     }
 }
 

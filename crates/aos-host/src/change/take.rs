@@ -7,8 +7,8 @@ use rustix::fs::{Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::bank::{copy_content, times_of};
-use super::dress::{Worn, attributes, dress, undress_overlay};
-use super::{Content, Dress, Moved, Put};
+use super::dress::{AttrsFrom, attributes, dress, undress_overlay};
+use super::{Content, FileAttrs, Moved, Put};
 use crate::jail::Meta;
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
@@ -39,7 +39,7 @@ pub(super) fn take(
             let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600))?;
             *begun = true;
             copy_content(&from, &file)?;
-            let worn = put.dress.as_ref().map_or(Worn::New, Worn::Kept);
+            let worn = put.dress.as_ref().map_or(AttrsFrom::New, AttrsFrom::Kept);
             let (_, lost) = dress(&file, &put.at.shown, put.mode, worn)?;
             rustix::fs::futimens(&file, &times_of(moved.mtime_ns))?;
             let meta = Meta::of(&file)?;
@@ -73,13 +73,13 @@ impl Moved {
 impl Put {
     /// A finished file in place of whatever stands there, opened here as `file`. It keeps all that it wears.
     pub(crate) fn moved(
-        at: super::Spot,
+        at: super::StepTarget,
         moved: Moved,
         file: &OwnedFd,
         meta: &Meta,
         before: Option<Meta>,
     ) -> Result<Put, Errno> {
-        let dress = Dress { owner: Some((meta.uid, meta.gid)), xattrs: attributes(file)? };
+        let dress = FileAttrs { owner: Some((meta.uid, meta.gid)), xattrs: attributes(file)? };
         Ok(Put {
             at,
             content: Content::Moved(moved),

@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::arm::Armed;
 use super::dress::wear;
-use super::mark::{At, Content, Mark, Seen, TEMPORARY_PREFIX};
-use super::{Put, Spot, Step, bank};
+use super::mark::{At, Content, Seen, StepIntent, TEMPORARY_PREFIX};
+use super::{Put, Step, StepTarget, bank};
 use crate::host::Host;
 use crate::jail::Meta;
 
@@ -27,11 +27,11 @@ pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
 /// Takes back the first `count` steps, the last of them first, in the folders that are still open.
 pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> Vec<String> {
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
-    let Ok(bank) = armed.live.bank_dir() else {
+    let Ok(bank) = armed.session.bank_dir() else {
         return what_stayed((0..count).map(|index| (armed.mark(index), Ok(false))));
     };
     let undone = (0..count).rev().map(|index| {
-        let site = |spot: &Spot, at: &At| -> Result<Option<Site>, Errno> {
+        let site = |spot: &StepTarget, at: &At| -> Result<Option<Site>, Errno> {
             let Some(dir) = armed.dir(spot) else { return Ok(None) };
             if rustix::fs::fstat(dir)?.st_nlink == 0 {
                 // A folder that was copied to another disk and is back by now is another one.
@@ -41,13 +41,13 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
         };
         let mark = armed.mark(index);
         let sites = match (&armed.steps[index], &mark) {
-            (Step::Put(Put { at: spot, .. }), Mark::Put { at, .. })
-            | (Step::Remove { at: spot, .. }, Mark::Remove { at, .. })
-            | (Step::MakeDir { at: spot, .. }, Mark::MakeDir { at })
-            | (Step::SetMode { at: spot, .. }, Mark::SetMode { at, .. }) => {
+            (Step::Put(Put { at: spot, .. }), StepIntent::Put { at, .. })
+            | (Step::Remove { at: spot, .. }, StepIntent::Remove { at, .. })
+            | (Step::MakeDir { at: spot, .. }, StepIntent::MakeDir { at })
+            | (Step::SetMode { at: spot, .. }, StepIntent::SetMode { at, .. }) => {
                 site(spot, at).map(|site| (site, None))
             }
-            (Step::Rename { from, to, .. }, Mark::Rename { from: from_at, to: to_at, .. }) => {
+            (Step::Rename { from, to, .. }, StepIntent::Rename { from: from_at, to: to_at, .. }) => {
                 site(from, from_at).and_then(|from| Ok((from, site(to, to_at)?)))
             }
             _ => unreachable!("BUG: marks are made from the steps, in order"),
@@ -59,14 +59,16 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
 }
 
 /// The same from the marks alone, as recovery has them: the folders are found again by their paths.
-pub(super) fn take_back_marks(marks: &[Mark], bank: &OwnedFd, sync: bool) -> Vec<String> {
+pub(super) fn take_back_marks(marks: &[StepIntent], bank: &OwnedFd, sync: bool) -> Vec<String> {
     let undone = begun(marks).iter().rev().map(|mark| {
         let sites = match mark {
-            Mark::Put { at, .. }
-            | Mark::Remove { at, .. }
-            | Mark::MakeDir { at }
-            | Mark::SetMode { at, .. } => Site::find(at).map(|at| (at, None)),
-            Mark::Rename { from, to, .. } => Site::find(from).and_then(|from| Ok((from, Site::find(to)?))),
+            StepIntent::Put { at, .. }
+            | StepIntent::Remove { at, .. }
+            | StepIntent::MakeDir { at }
+            | StepIntent::SetMode { at, .. } => Site::find(at).map(|at| (at, None)),
+            StepIntent::Rename { from, to, .. } => {
+                Site::find(from).and_then(|from| Ok((from, Site::find(to)?)))
+            }
         };
         (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
     });
@@ -75,13 +77,15 @@ pub(super) fn take_back_marks(marks: &[Mark], bank: &OwnedFd, sync: bool) -> Vec
 
 /// The steps that may have been begun. They were carried out in order: where one's object is still in its place, none
 /// after it was, and what stands in the places of those is not theirs.
-fn begun(marks: &[Mark]) -> &[Mark] {
-    let in_place = |mark: &Mark| {
+fn begun(marks: &[StepIntent]) -> &[StepIntent] {
+    let in_place = |mark: &StepIntent| {
         let (at, before) = match mark {
-            Mark::Put { at, before: Some(before), .. }
-            | Mark::Remove { at, before, .. }
-            | Mark::Rename { from: at, before, .. } => (at, before),
-            Mark::Put { before: None, .. } | Mark::MakeDir { .. } | Mark::SetMode { .. } => return false,
+            StepIntent::Put { at, before: Some(before), .. }
+            | StepIntent::Remove { at, before, .. }
+            | StepIntent::Rename { from: at, before, .. } => (at, before),
+            StepIntent::Put { before: None, .. }
+            | StepIntent::MakeDir { .. }
+            | StepIntent::SetMode { .. } => return false,
         };
         let here = Site::find(at).ok().flatten().and_then(|site| site.here().ok().flatten());
         here.is_some_and(|here| before.is_untouched(&here))
@@ -90,7 +94,7 @@ fn begun(marks: &[Mark]) -> &[Mark] {
     &marks[..last.map_or(marks.len(), |last| last + 1)]
 }
 
-fn what_stayed(undone: impl Iterator<Item = (impl Borrow<Mark>, Result<bool, Errno>)>) -> Vec<String> {
+fn what_stayed(undone: impl Iterator<Item = (impl Borrow<StepIntent>, Result<bool, Errno>)>) -> Vec<String> {
     let mut stayed: Vec<String> = undone
         .filter(|(_, undone)| *undone != Ok(true))
         .map(|(mark, _)| mark.borrow().shown().to_owned())
@@ -101,21 +105,21 @@ fn what_stayed(undone: impl Iterator<Item = (impl Borrow<Mark>, Result<bool, Err
     stayed
 }
 
-impl Mark {
+impl StepIntent {
     fn shown(&self) -> &str {
         match self {
-            Mark::Put { at, .. }
-            | Mark::Remove { at, .. }
-            | Mark::MakeDir { at }
-            | Mark::SetMode { at, .. }
-            | Mark::Rename { from: at, .. } => &at.shown,
+            StepIntent::Put { at, .. }
+            | StepIntent::Remove { at, .. }
+            | StepIntent::MakeDir { at }
+            | StepIntent::SetMode { at, .. }
+            | StepIntent::Rename { from: at, .. } => &at.shown,
         }
     }
 }
 
 /// `true` when the path is as it was before the step; `false` when somebody changed it since.
 fn undo(
-    mark: &Mark,
+    mark: &StepIntent,
     (at, to): (Option<Site>, Option<Site>),
     bank: &OwnedFd,
     sync: bool,
@@ -123,20 +127,20 @@ fn undo(
     // Where its folder is not there, a step was not begun: an earlier one, which was not either, brings the folder.
     let not_begun = |kept: &str| Ok(Meta::at(bank, kept.as_bytes())?.is_none());
     match mark {
-        Mark::Put { temporary, bank: kept, before, after, .. } => {
+        StepIntent::Put { temporary, bank: kept, before, after, .. } => {
             let Some(site) = at else { return not_begun(kept) };
             let undone = match before {
                 None => site.unput(temporary, after),
                 Some(before) => site.unreplace(temporary, bank, kept, before, after, sync),
             };
-            site.settle(temporary, before.as_ref(), undone, sync)
+            site.finalize(temporary, before.as_ref(), undone, sync)
         }
-        Mark::Remove { temporary, bank: kept, before, .. } => {
+        StepIntent::Remove { temporary, bank: kept, before, .. } => {
             let Some(site) = at else { return not_begun(kept) };
             let undone = site.unremove(temporary, bank, kept, before, sync);
-            site.settle(temporary, Some(before), undone, sync)
+            site.finalize(temporary, Some(before), undone, sync)
         }
-        Mark::MakeDir { .. } => {
+        StepIntent::MakeDir { .. } => {
             let Some(site) = at else { return Ok(true) };
             match rustix::fs::unlinkat(&site.dir, site.name.as_slice(), AtFlags::REMOVEDIR) {
                 // Gone already may mean: by an earlier attempt, which did not get to make that last.
@@ -146,7 +150,7 @@ fn undo(
                 Err(why) => Err(why),
             }
         }
-        Mark::SetMode { before, after, xattrs, .. } => {
+        StepIntent::SetMode { before, after, xattrs, .. } => {
             let Some(site) = at else { return Ok(true) };
             let Some(now) = site.here()? else { return Ok(true) };
             if now.kind != Kind::Dir || (now.mode != *before && now.mode != *after) {
@@ -159,12 +163,12 @@ fn undo(
             rustix::fs::fchmod(&dir, Mode::from_raw_mode(*before))?;
             lasting(&dir, sync)
         }
-        Mark::Rename { temporary, bank: kept, before, replaced, .. } => {
+        StepIntent::Rename { temporary, bank: kept, before, replaced, .. } => {
             let Some(from) = at else { return Ok(false) };
             let Some(to) = to else { return from.unrenamed(before) };
             let undone = from.unrename(&to, temporary, bank, kept, before, replaced.as_ref(), sync);
             lasting(&to.dir, sync)?;
-            from.settle(temporary, replaced.as_ref(), undone, sync)
+            from.finalize(temporary, replaced.as_ref(), undone, sync)
         }
     }
 }
@@ -277,7 +281,7 @@ impl Site {
             }
             // Somebody wrote the path in that moment: it goes back to them, and the old content to the bank.
             swap()?;
-            bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
+            bank::store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
             return Ok(false);
         }
         if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
@@ -286,7 +290,7 @@ impl Site {
         match waiting {
             // The old content goes to the bank; the path belongs to whoever wrote it last.
             Some(meta) if before.is_or_was_copied_to(&meta) => {
-                bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
+                bank::store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
                 Ok(false)
             }
             // What waits is our own: it never got to its place, or was taken out again.
@@ -319,7 +323,7 @@ impl Site {
         ) {
             Ok(()) => self.close(before),
             Err(Errno::EXIST) => {
-                bank::deposit_any(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
+                bank::store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
                 Ok(false)
             }
             Err(why) => Err(why),
@@ -420,7 +424,7 @@ impl Site {
 
     /// Leaves no temporary name behind, and at `power` makes the folder's state last. What may be the old object is
     /// not thrown away when it could not be put back.
-    fn settle(
+    fn finalize(
         &self,
         temporary: &str,
         old: Option<&Seen>,

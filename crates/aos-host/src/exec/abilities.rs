@@ -1,4 +1,4 @@
-//! What this machine can do for commands, found by doing it: a probe is a real launch behind real walls.
+//! What this machine can do for commands, found by doing it: a probe is a real launch behind real sandbox.
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use aos_model::request::{Isolation, NetworkMode};
 use serde::Serialize;
 
 use super::order::{
-    Ended, Handed, Limits, Namespaces, Order, Pinned, Trouble, Walls, Word, hear, socket_pair,
+    Ended, Handed, Limits, Namespaces, Order, Pinned, Sandbox, Trouble, Word, hear, socket_pair,
 };
 use super::spawner::Spawner;
 use super::view::{self, Wanted};
@@ -42,7 +42,7 @@ pub struct Abilities {
     pub isolation: String,
 }
 
-/// The walls that a session's commands get.
+/// The sandbox that a session's commands get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) namespaces: bool,
@@ -125,7 +125,7 @@ impl Abilities {
         }
     }
 
-    /// The walls for a session, or that what it asks for by name cannot be had.
+    /// The sandbox for a session, or that what it asks for by name cannot be had.
     pub(crate) fn apply(
         &self,
         isolation: Isolation,
@@ -178,7 +178,7 @@ fn has_overlay() -> bool {
         .is_some_and(|list| list.lines().any(|line| line.ends_with("\toverlay")))
 }
 
-/// Launches nothing behind walls, to see them stand.
+/// Launches nothing behind sandbox, to see them stand.
 fn launch(spawner: &Spawner, user: bool, network: bool, seccomp: bool) -> Result<(), String> {
     let fail = |why: rustix::io::Errno| format!("the spawner cannot be reached: {why}");
     let null =
@@ -186,7 +186,7 @@ fn launch(spawner: &Spawner, user: bool, network: bool, seccomp: bool) -> Result
             .map_err(fail)?;
     let (ours, theirs) = socket_pair().map_err(fail)?;
     let view = view::view(Wanted::machine_alone());
-    let landlock = confine::has_landlock().then(|| view.ground());
+    let landlock = confine::has_landlock().then(|| view.landlock_paths());
     let slash = rustix::fs::stat("/").map_err(fail)?;
     let order = Order {
         argv: Vec::new(),
@@ -194,7 +194,7 @@ fn launch(spawner: &Spawner, user: bool, network: bool, seccomp: bool) -> Result
         program: None,
         cwd: Pinned { path: b"/".to_vec(), dev: slash.st_dev, ino: 0 },
         user: None,
-        walls: Walls { namespaces: Some(Namespaces { user, network, view }), landlock, seccomp },
+        sandbox: Sandbox { namespaces: Some(Namespaces { user, network, view }), landlock, seccomp },
         limits: Limits::default(),
     };
     let (line, null) = (theirs.as_fd(), null.as_fd());

@@ -1,4 +1,4 @@
-//! Confinement: privileges given up, limits, and the walls that a process puts around itself before it becomes the
+//! Confinement: privileges given up, limits, and the sandbox that a process puts around itself before it becomes the
 //! command: no new privileges, Landlock on the final mounts, and a filter of system calls.
 
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::filter::Filters;
-use super::order::{Ground, Limits, User, Walls};
+use super::order::{LandlockPaths, Limits, Sandbox, User};
 
 /// Becomes `user` when there is one, and nobody that can do more than a plain process.
 pub(super) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
@@ -66,9 +66,9 @@ pub(super) fn limit_all() -> Result<(), Errno> {
 
 /// What the session's commands may use up, where no control group sees to it. In a user namespace of its own the kernel
 /// counts a command's processes apart; elsewhere all of the user's count, so those that are there are added.
-pub(super) fn limit(limits: &Limits, walls: &Walls) -> Result<(), Errno> {
+pub(super) fn limit(limits: &Limits, sandbox: &Sandbox) -> Result<(), Errno> {
     if let Some(processes) = limits.processes {
-        let others = match &walls.namespaces {
+        let others = match &sandbox.namespaces {
             // Init counts too.
             Some(namespaces) if namespaces.user => Some(1),
             // The pid namespace sees to it.
@@ -109,16 +109,16 @@ fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
     setrlimit(resource, Rlimit { current: Some(soft.min(most)), maximum: Some(most) })
 }
 
-/// The last walls. Nothing after this but the program itself.
-pub(super) fn wall_in(walls: &Walls, filters: &Filters) -> Result<(), (&'static str, Errno)> {
+/// The last sandbox. Nothing after this but the program itself.
+pub(super) fn enter_sandbox(sandbox: &Sandbox, filters: &Filters) -> Result<(), (&'static str, Errno)> {
     rustix::thread::set_no_new_privs(true).map_err(|why| ("cannot forbid new privileges", why))?;
-    if let Some(ground) = &walls.landlock {
-        stand_on(ground).map_err(|_| ("cannot apply Landlock", Errno::PERM))?;
+    if let Some(landlock_paths) = &sandbox.landlock {
+        stand_on(landlock_paths).map_err(|_| ("cannot apply Landlock", Errno::PERM))?;
     }
     // Descriptors of init: none of them reaches the program.
     close_from(3).map_err(|why| ("cannot close descriptors", why))?;
-    if walls.seccomp {
-        let filter = filters.of(walls.namespaces.is_some());
+    if sandbox.seccomp {
+        let filter = filters.of(sandbox.namespaces.is_some());
         seccompiler::apply_filter(filter).map_err(|_| ("cannot filter system calls", Errno::PERM))?;
     }
     Ok(())
@@ -131,7 +131,7 @@ fn close_from(first: u32) -> Result<(), Errno> {
     if outcome == 0 { Ok(()) } else { Err(super::spawner::last_error()) }
 }
 
-/// The newest version whose file rights we use. Ioctls on devices are left alone: only a handful are in sight.
+/// The newest version whose file rights we use. Ioctls on devices are left alone: only a handful are in bind.
 const LANDLOCK: ABI = ABI::V4;
 
 /// The version of Landlock that this kernel has; 0 for none.
@@ -151,22 +151,22 @@ pub(super) fn has_landlock() -> bool {
 /// The first version made every rename between folders fail, which git and cargo cannot bear.
 pub(super) const LANDLOCK_VERSION_MIN: u32 = 2;
 
-fn stand_on(ground: &Ground) -> Result<(), RulesetError> {
+fn stand_on(landlock_paths: &LandlockPaths) -> Result<(), RulesetError> {
     let read = AccessFs::from_read(LANDLOCK);
     let all = AccessFs::from_all(LANDLOCK);
     let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
-    if !ground.readable.is_empty() {
+    if !landlock_paths.readable.is_empty() {
         rules = rules.handle_access(all)?;
     }
-    if ground.scoped {
+    if landlock_paths.scoped {
         rules = rules.scope(Scope::Signal)?.scope(Scope::AbstractUnixSocket)?;
     }
     let mut rules = rules.create()?.set_compatibility(CompatLevel::BestEffort);
-    let paths = [(&ground.readable, read), (&ground.writable, all)];
+    let paths = [(&landlock_paths.readable, read), (&landlock_paths.writable, all)];
     for (path, access) in paths.into_iter().flat_map(|(paths, access)| paths.iter().map(move |p| (p, access)))
     {
         let path = if path.is_empty() { b"/" } else { path.as_slice() };
-        // What is not in sight needs no rule.
+        // What is not in bind needs no rule.
         let Ok(fd) = PathFd::new(std::ffi::OsStr::from_bytes(path)) else { continue };
         rules = rules.add_rule(PathBeneath::new(fd, access))?;
     }

@@ -115,13 +115,13 @@ pub(crate) fn locate(program: &str, path: &str, cwd: &[u8]) -> Option<Vec<u8>> {
     if program.contains('/') {
         let whole = absolute(b"", program);
         let whole = if program.starts_with('/') { program.as_bytes().to_vec() } else { whole };
-        return is_program(&whole).then(|| settled(&whole)).flatten();
+        return is_program(&whole).then(|| finalized(&whole)).flatten();
     }
     let found = path
         .split(':')
         .map(|folder| absolute(if folder.is_empty() { b"." } else { folder.as_bytes() }, program))
         .find(|path| is_program(path))?;
-    settled(&found)
+    finalized(&found)
 }
 
 /// Where links lead altogether.
@@ -129,7 +129,7 @@ pub(crate) fn resolved(program: &[u8]) -> Option<Vec<u8>> {
     crate::jail::follow_text(program)
 }
 
-fn settled(path: &[u8]) -> Option<Vec<u8>> {
+fn finalized(path: &[u8]) -> Option<Vec<u8>> {
     let slash = path.iter().rposition(|b| *b == b'/')?;
     let folder = crate::jail::follow_text(&path[..=slash])?;
     Some([folder.as_slice(), &path[slash..]].concat())

@@ -34,7 +34,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 const ABSENT: &[i64] =
     &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_clone3];
 
-/// Reaching into other processes, where others are in sight.
+/// Reaching into other processes, where others are in bind.
 const OTHERS: &[i64] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,

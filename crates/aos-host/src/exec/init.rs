@@ -1,4 +1,4 @@
-//! Init: the first process of a command. It puts up the walls, starts the command in them, tells how it ended, and
+//! Init: the first process of a command. It puts up the sandbox, starts the command in them, tells how it ended, and
 //! reaps what the command leaves behind.
 //!
 //! In a pid namespace it is process 1: when it goes, all go. Without one it is the subreaper of all that the command
@@ -44,71 +44,71 @@ fn run(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) -> Result<(), 
     put_up_walls(order, &cgroups)?;
     drop(cgroups);
     let words = Words::of(order)?;
-    let signals = children_as_descriptor().map_err(walls("cannot watch for children"))?;
+    let signals = children_as_descriptor().map_err(sandbox("cannot watch for children"))?;
     let streams = [stdin, stdout, stderr];
     let command = start(&|| {
         let trouble = become_command(order, &streams, &words, filters);
         say_failed(&line, &trouble);
     })
-    .map_err(walls("cannot make a process"))?;
+    .map_err(sandbox("cannot make a process"))?;
     // Held by the command alone from here on: when it lets go, the daemon sees the end of its output.
     drop(streams);
-    Tending { command, line, signals, alone: order.walls.namespaces.is_none() }.tend();
+    Tending { command, line, signals, alone: order.sandbox.namespaces.is_none() }.tend();
     Ok(())
 }
 
-fn walls(subject: &'static str) -> impl Fn(Errno) -> Trouble {
-    move |why| Trouble::new(Stage::Walls, subject, why)
+fn sandbox(subject: &'static str) -> impl Fn(Errno) -> Trouble {
+    move |why| Trouble::new(Stage::Sandbox, subject, why)
 }
 
 /// What can be done before there is an order.
 fn get_ready(cell: Cell, ids: (Uid, Gid)) -> Result<(), Trouble> {
-    reset_signals().map_err(walls("cannot reset signals"))?;
-    forget_spawner_socket().map_err(walls("cannot let go of the spawner's socket"))?;
+    reset_signals().map_err(sandbox("cannot reset signals"))?;
+    forget_spawner_socket().map_err(sandbox("cannot let go of the spawner's socket"))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let _ = rustix::process::setpriority_process(None, 0);
     if cell.user {
-        map_ids(ids).map_err(walls("cannot map the user into its namespace"))?;
+        map_ids(ids).map_err(sandbox("cannot map the user into its namespace"))?;
     }
     if cell.network {
         raise_loopback();
     }
     if !cell.namespaces {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(walls("cannot become the reaper of the command's children"))?;
+            .map_err(sandbox("cannot become the reaper of the command's children"))?;
     }
-    confine::limit_all().map_err(walls("cannot set limits"))?;
+    confine::limit_all().map_err(sandbox("cannot set limits"))?;
     follow_spawner()
 }
 
 /// Dies with the spawner, which dies with the daemon.
 fn follow_spawner() -> Result<(), Trouble> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(walls("cannot follow the spawner"))
+        .map_err(sandbox("cannot follow the spawner"))
 }
 
 /// All that is done once, before there is a command: view, user, capabilities.
 fn put_up_walls(order: &Order, cgroups: &[OwnedFd]) -> Result<(), Trouble> {
     for group in cgroups {
-        rustix::io::write(group, b"0").map_err(walls("cannot enter a cgroup"))?;
+        rustix::io::write(group, b"0").map_err(sandbox("cannot enter a cgroup"))?;
     }
-    if let Some(namespaces) = &order.walls.namespaces {
+    if let Some(namespaces) = &order.sandbox.namespaces {
         if let Some(processes) = order.limits.processes.filter(|_| !namespaces.user) {
             limit_pids(processes);
         }
-        own_mounts().map_err(walls("cannot have own mounts"))?;
+        own_mounts().map_err(sandbox("cannot have own mounts"))?;
         if namespaces.view.is_over(&order.cwd.path) {
             // Over an overlay it is another folder to look at; below it, it must be the one that was judged.
             compare(&order.cwd)?;
         }
         mounts::build(&namespaces.view, namespaces.user)?;
     }
-    confine::drop_privileges(order.user).map_err(walls("cannot give up privileges"))?;
+    confine::drop_privileges(order.user).map_err(sandbox("cannot give up privileges"))?;
     // The change of user has cleared it.
     follow_spawner()?;
     // The command has our uid and must not become us.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(walls("cannot become undumpable"))
+        .map_err(sandbox("cannot become undumpable"))
 }
 
 #[expect(unsafe_code, reason = "leaving what is shared is unsafe where there are threads; here is one")]
@@ -160,13 +160,13 @@ fn candidates(program: &str, env: &[String]) -> Vec<Vec<u8>> {
 
 /// In the child: becomes the command, or says why not.
 fn become_command(order: &Order, streams: &[OwnedFd; 3], words: &Words, filters: &Filters) -> Trouble {
-    let walls = |subject: &str, why| Trouble::new(Stage::Walls, subject, why);
+    let sandbox = |subject: &str, why| Trouble::new(Stage::Sandbox, subject, why);
     // Init waits for its children by a descriptor and holds their signal back; the command must not inherit that.
     if let Err(why) = reset_signals() {
-        return walls("cannot reset signals", why);
+        return sandbox("cannot reset signals", why);
     }
     let _ = rustix::process::setsid();
-    if order.walls.namespaces.is_none() {
+    if order.sandbox.namespaces.is_none() {
         // Should init be killed after all, the command does not outlive it.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     }
@@ -175,18 +175,18 @@ fn become_command(order: &Order, streams: &[OwnedFd; 3], words: &Words, filters:
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr));
     if let Err(why) = placed {
-        return walls("cannot give the command its streams", why);
+        return sandbox("cannot give the command its streams", why);
     }
     if !words.argv.is_empty()
         && let Err(trouble) = enter(order)
     {
         return trouble;
     }
-    if let Err(why) = confine::limit(&order.limits, &order.walls) {
-        return walls("cannot set limits", why);
+    if let Err(why) = confine::limit(&order.limits, &order.sandbox) {
+        return sandbox("cannot set limits", why);
     }
-    if let Err((subject, why)) = confine::wall_in(&order.walls, filters) {
-        return walls(subject, why);
+    if let Err((subject, why)) = confine::enter_sandbox(&order.sandbox, filters) {
+        return sandbox(subject, why);
     }
     if words.argv.is_empty() { exit(0) } else { execute(words) }
 }
@@ -196,7 +196,7 @@ fn enter(order: &Order) -> Result<(), Trouble> {
     let cwd = &order.cwd;
     let trouble = |why| Trouble::new(Stage::Cwd, aos_model::path::show(&cwd.path), why);
     let path: &[u8] = if cwd.path.is_empty() { b"/" } else { &cwd.path };
-    let over = order.walls.namespaces.as_ref().is_some_and(|namespaces| namespaces.view.is_over(&cwd.path));
+    let over = order.sandbox.namespaces.as_ref().is_some_and(|namespaces| namespaces.view.is_over(&cwd.path));
     if over {
         let folder = open_plainly(path).map_err(trouble)?;
         return rustix::process::fchdir(folder).map_err(trouble);

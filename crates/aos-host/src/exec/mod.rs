@@ -1,7 +1,7 @@
-//! Commands: from a judged request to a process behind walls, and from its end to a receipt.
+//! Commands: from a judged request to a process behind sandbox, and from its end to a receipt.
 //!
 //! ```text
-//! daemon: outfit, view, environment ──order──▶ spawner ──clone──▶ init: mounts, confine ──fork──▶ the command
+//! daemon: exec_config, view, environment ──order──▶ spawner ──clone──▶ init: mounts, confine ──fork──▶ the command
 //!         wait ◀───────────────line (alive, failed, ended)──────────────┘
 //! ```
 //!
@@ -11,11 +11,11 @@ mod abilities;
 mod cgroup;
 mod confine;
 mod environment;
+mod exec_config;
 mod filter;
 mod init;
 mod mounts;
 mod order;
-mod outfit;
 mod running;
 mod spawner;
 mod view;
@@ -41,15 +41,15 @@ pub use watch::{Piece, Watcher};
 
 pub(crate) use abilities::Applied;
 pub(crate) use environment::{Surroundings, locate, resolved};
-pub(crate) use order::{Overlay as OverlayOrder, Pinned, Sight};
-pub(crate) use outfit::Outfit;
+pub(crate) use exec_config::ExecConfig;
+pub(crate) use order::{BindMount, Overlay as OverlayOrder, Pinned};
 
 use crate::capture::{Overlay, Sweeper};
 use crate::host::Host;
 use crate::output::Form;
-use crate::session::Live;
+use crate::session::OpenSession;
 use cgroup::Groups;
-use order::{Handed, Limits, Namespaces, Order, Stage, Trouble, Walls};
+use order::{Handed, Limits, Namespaces, Order, Sandbox, Stage, Trouble};
 use running::Running;
 use spawner::Spawner;
 use view::Wanted;
@@ -139,27 +139,27 @@ impl From<Refusal> for NotRun {
 /// Runs a command to its end and that of everything it started, over the overlay if there is one.
 pub(crate) fn run(
     host: &Host,
-    live: &Live,
+    session: &OpenSession,
     command: &Command,
     overlay: Option<&Overlay>,
     tool_call_id: &str,
     watcher: Option<Arc<dyn Watcher>>,
 ) -> Result<Ran, NotRun> {
-    let limits = &live.capability.exec;
-    let view = view_of(host, live, &command.applied, overlay)?;
+    let limits = &session.capability.exec;
+    let view = view_of(host, session, &command.applied, overlay)?;
     let groups = Groups::make((host.machine.random)(), limits.max_processes, limits.max_memory_bytes);
-    let order = order_of(live, command, view, &groups);
+    let order = order_of(session, command, view, &groups);
     let started_at_ns = (host.machine.now_ns)();
     let deadline = command.timeout_ns.map(|ns| Instant::now() + Duration::from_nanos(ns));
-    let session_ends = live
+    let session_ends = session
         .expires_at_ns
         .map(|end| Instant::now() + Duration::from_nanos(end.saturating_sub(started_at_ns)));
     let (line, their_line) = order::socket_pair().map_err(not_started)?;
-    let running = Running::new(line, order.walls.namespaces.is_some()).map_err(not_started)?;
+    let running = Running::new(line, order.sandbox.namespaces.is_some()).map_err(not_started)?;
     let running = Arc::new(running);
     // Listed before it starts: who closes the session or interrupts its commands reaches it from its first moment.
-    let Some(_listed) = live.outfit.running.list(tool_call_id, &running) else {
-        return Err(live.closed().into());
+    let Some(_listed) = session.exec_config.running.list(tool_call_id, &running) else {
+        return Err(session.closed().into());
     };
     let [stdout, stderr] =
         launch(host, &order, their_line, command.stdin.as_ref(), &groups).map_err(not_started)?;
@@ -170,7 +170,7 @@ pub(crate) fn run(
             Stream::new("stderr", stderr, command.output_bytes_max),
         ],
         blobs: &host.blobs,
-        pump: watcher.and_then(|watcher| Pump::start(watcher, &live.id, tool_call_id)),
+        pump: watcher.and_then(|watcher| Pump::start(watcher, &session.id, tool_call_id)),
         deadline,
         session_ends,
     };
@@ -192,11 +192,11 @@ pub(crate) fn run(
     Ok(told.ran(host, &end, streams, command.applied.word()))
 }
 
-fn order_of(live: &Live, command: &Command, view: order::View, groups: &Groups) -> Order {
-    let (limits, applied) = (&live.capability.exec, &command.applied);
+fn order_of(session: &OpenSession, command: &Command, view: order::View, groups: &Groups) -> Order {
+    let (limits, applied) = (&session.capability.exec, &command.applied);
     let landlock = match applied.namespaces {
-        true => applied.landlock.then(|| view.ground()),
-        false => confine::has_landlock().then(|| view.bare_ground(applied.landlock)),
+        true => applied.landlock.then(|| view.landlock_paths()),
+        false => confine::has_landlock().then(|| view.landlock_paths_without_mounts(applied.landlock)),
     };
     let namespaces = applied.namespaces.then_some(Namespaces {
         user: applied.user_namespace,
@@ -208,8 +208,8 @@ fn order_of(live: &Live, command: &Command, view: order::View, groups: &Groups) 
         env: command.env.clone(),
         program: command.program.clone(),
         cwd: command.cwd.clone(),
-        user: live.outfit.user.filter(|_| !applied.user_namespace),
-        walls: Walls { namespaces, landlock, seccomp: applied.seccomp },
+        user: session.exec_config.user.filter(|_| !applied.user_namespace),
+        sandbox: Sandbox { namespaces, landlock, seccomp: applied.seccomp },
         limits: Limits {
             processes: limits.max_processes.filter(|_| !groups.keeps("pids")),
             memory_bytes: limits.max_memory_bytes.filter(|_| !groups.keeps("memory")),
@@ -220,41 +220,41 @@ fn order_of(live: &Live, command: &Command, view: order::View, groups: &Groups) 
 /// What the command will see, from the session and from this moment.
 fn view_of(
     host: &Host,
-    live: &Live,
+    session: &OpenSession,
     applied: &Applied,
     overlay: Option<&Overlay>,
 ) -> Result<order::View, Refusal> {
-    let outfit = &live.outfit;
+    let exec_config = &session.exec_config;
     let state = &host.hidden[0];
-    let (_, home) = outfit.person(&host.executor.surroundings, state, true);
-    let (home_shown, tmp) = outfit.rooms(&home, state)?;
-    let may_write = live.capability.allowed_fs_ops.contains(&FsOp::Write);
-    let root = |root: &crate::jail::Root| Sight {
+    let (_, home) = exec_config.person(&host.executor.surroundings, state, true);
+    let (home_shown, tmp) = exec_config.rooms(&home, state)?;
+    let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
+    let root = |root: &crate::jail::Root| BindMount {
         at: root.path.clone(),
         from: root.path.clone(),
         pin: Some((root.meta.dev, root.meta.ino)),
         writable: may_write,
-        submounts: live.jail.cross_mounts,
+        submounts: session.jail.cross_mounts,
         required: true,
         overlay: None,
     };
-    let roots = live.jail.roots.iter().map(root);
+    let roots = session.jail.roots.iter().map(root);
     let view = view::view(Wanted {
         path: &host.executor.surroundings.path,
         home: home.as_bytes(),
         home_shown,
         tmp: Some(tmp),
-        mounts: outfit.mounts(may_write),
+        mounts: exec_config.mounts(may_write),
         roots: overlay.map_or_else(|| roots.clone().collect(), |overlay| overlay.lay(roots.clone())),
         state,
         neighbours: host
             .sessions
-            .roots_of_others(&live.id, |root| view::may_be_shown(&host.executor.surroundings.path, root)),
+            .roots_of_others(&session.id, |root| view::may_be_shown(&host.executor.surroundings.path, root)),
         network: !applied.own_network,
-        uid_is_root: outfit.uid_is_root(),
+        uid_is_root: exec_config.uid_is_root(),
     });
     if !applied.namespaces {
-        outfit.link_toolchains(&view, &home, state);
+        exec_config.link_toolchains(&view, &home, state);
     }
     Ok(view)
 }
@@ -306,7 +306,7 @@ fn refused(trouble: &Trouble, order: &Order) -> Refusal {
     let Trouble { subject, .. } = trouble;
     let why = trouble.errno();
     match trouble.stage {
-        Stage::Walls | Stage::Overlay => {
+        Stage::Sandbox | Stage::Overlay => {
             let hint = match why {
                 Errno::STALE | Errno::NOENT => "it was moved or replaced since the session was opened",
                 _ => "`aos doctor` shows what this machine allows",

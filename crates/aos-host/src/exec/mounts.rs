@@ -13,7 +13,7 @@ use rustix::mount::{
     UnmountFlags,
 };
 
-use super::order::{Overlay, Sight, Stage, Trouble, View};
+use super::order::{BindMount, Overlay, Stage, Trouble, View};
 
 /// Where the new root is put together: a folder that every machine has. What it covers was found before.
 const STAGE: &str = "/usr";
@@ -21,7 +21,7 @@ const STAGE: &str = "/usr";
 type Mounted<T> = Result<T, Trouble>;
 
 fn trouble(subject: &str, path: &[u8], why: Errno) -> Trouble {
-    Trouble::new(Stage::Walls, format!("{subject} {}", aos_model::path::show(path)), why)
+    Trouble::new(Stage::Sandbox, format!("{subject} {}", aos_model::path::show(path)), why)
 }
 
 pub(super) fn build(view: &View, in_user_namespace: bool) -> Mounted<()> {
@@ -29,8 +29,8 @@ pub(super) fn build(view: &View, in_user_namespace: bool) -> Mounted<()> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(failed("cannot leave the machine's mounts"))?;
     // Everything is found before the stage covers a part of it.
-    let trees = view.sights.iter().map(|sight| tree_of(sight, in_user_namespace).map(|tree| (sight, tree)));
-    let trees: Vec<(&Sight, Option<Tree>)> = trees.collect::<Mounted<_>>()?;
+    let trees = view.binds.iter().map(|bind| tree_of(bind, in_user_namespace).map(|tree| (bind, tree)));
+    let trees: Vec<(&BindMount, Option<Tree>)> = trees.collect::<Mounted<_>>()?;
     let devices: Vec<(&str, OwnedFd)> = DEVICES
         .iter()
         .filter_map(|name| {
@@ -40,7 +40,7 @@ pub(super) fn build(view: &View, in_user_namespace: bool) -> Mounted<()> {
         })
         .collect();
     let slash = match &view.slash {
-        Some(sight) => tree_of(sight, in_user_namespace)?,
+        Some(bind) => tree_of(bind, in_user_namespace)?,
         None => None,
     };
     let own_root = slash.is_none();
@@ -49,17 +49,17 @@ pub(super) fn build(view: &View, in_user_namespace: bool) -> Mounted<()> {
         None => tmpfs().map_err(failed("cannot make a root folder"))?,
     };
     move_to(&root, rustix::fs::CWD, STAGE.as_bytes()).map_err(failed("cannot mount the root folder"))?;
-    if let Some(sight) = &view.slash {
-        cover_submounts(sight, root.as_fd())?;
+    if let Some(bind) = &view.slash {
+        cover_submounts(bind, root.as_fd())?;
     }
     for link in &view.links {
         let _ = rustix::fs::symlinkat(link.to.as_slice(), &root, relative(&link.at));
     }
     let dev = make_dev(root.as_fd(), own_root, &devices)?;
     make_proc(root.as_fd(), view.guard_proc)?;
-    for (sight, tree) in trees {
+    for (bind, tree) in trees {
         if let Some(tree) = tree {
-            show(root.as_fd(), sight, &tree)?;
+            show(root.as_fd(), bind, &tree)?;
         }
     }
     for path in &view.covers {
@@ -90,31 +90,31 @@ struct Tree {
 }
 
 /// `None` for what is not there and need not be.
-fn tree_of(sight: &Sight, in_user_namespace: bool) -> Mounted<Option<Tree>> {
-    if let Some(overlay) = &sight.overlay {
-        let laid = find(sight).and_then(|lower| lay_over(&lower, overlay, in_user_namespace));
-        let subject = || format!("cannot lay an overlay over {}", aos_model::path::show(&sight.at));
+fn tree_of(bind: &BindMount, in_user_namespace: bool) -> Mounted<Option<Tree>> {
+    if let Some(overlay) = &bind.overlay {
+        let laid = find(bind).and_then(|lower| lay_over(&lower, overlay, in_user_namespace));
+        let subject = || format!("cannot lay an overlay over {}", aos_model::path::show(&bind.at));
         let fd = laid.map_err(|why| Trouble::new(Stage::Overlay, subject(), why))?;
         return Ok(Some(Tree { fd, is_dir: true, too_much: false }));
     }
-    let found = find(sight).and_then(|source| {
+    let found = find(bind).and_then(|source| {
         let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
-        let (fd, too_much) = match clone_tree(&source, b"", sight.submounts && is_dir) {
+        let (fd, too_much) = match clone_tree(&source, b"", bind.submounts && is_dir) {
             // An ordinary user may not look below what is mounted there, so it comes along and is covered.
-            Err(Errno::INVAL) if !sight.submounts && is_dir => (clone_tree(&source, b"", true)?, true),
+            Err(Errno::INVAL) if !bind.submounts && is_dir => (clone_tree(&source, b"", true)?, true),
             outcome => (outcome?, false),
         };
         let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        if !sight.writable {
+        if !bind.writable {
             flags |= MountAttrFlags::MOUNT_ATTR_RDONLY;
         }
-        set_attributes(fd.as_fd(), flags, sight.submounts || too_much)?;
+        set_attributes(fd.as_fd(), flags, bind.submounts || too_much)?;
         Ok(Tree { fd, is_dir, too_much })
     });
     match found {
         Ok(tree) => Ok(Some(tree)),
-        Err(_) if !sight.required => Ok(None),
-        Err(why) => Err(trouble("cannot show", &sight.at, why)),
+        Err(_) if !bind.required => Ok(None),
+        Err(why) => Err(trouble("cannot show", &bind.at, why)),
     }
 }
 
@@ -153,10 +153,10 @@ fn lay_over(lower: &OwnedFd, overlay: &Overlay, in_user_namespace: bool) -> Resu
     rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-fn find(sight: &Sight) -> Result<OwnedFd, Errno> {
-    let from: &[u8] = if sight.from.is_empty() { b"/" } else { &sight.from };
+fn find(bind: &BindMount) -> Result<OwnedFd, Errno> {
+    let from: &[u8] = if bind.from.is_empty() { b"/" } else { &bind.from };
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let Some(pin) = sight.pin else { return rustix::fs::open(from, flags, Mode::empty()) };
+    let Some(pin) = bind.pin else { return rustix::fs::open(from, flags, Mode::empty()) };
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let source =
         rustix::fs::openat2(rustix::fs::CWD, from, flags | OFlags::NOFOLLOW, Mode::empty(), resolve)?;
@@ -164,23 +164,23 @@ fn find(sight: &Sight) -> Result<OwnedFd, Errno> {
     if (stat.st_dev, stat.st_ino) == pin { Ok(source) } else { Err(Errno::STALE) }
 }
 
-fn show(root: BorrowedFd<'_>, sight: &Sight, tree: &Tree) -> Mounted<()> {
-    let shown = target(root, &sight.at, tree.is_dir).and_then(|place| attach(&tree.fd, &place));
+fn show(root: BorrowedFd<'_>, bind: &BindMount, tree: &Tree) -> Mounted<()> {
+    let shown = target(root, &bind.at, tree.is_dir).and_then(|place| attach(&tree.fd, &place));
     match shown {
-        Ok(()) if tree.too_much => cover_submounts(sight, root),
+        Ok(()) if tree.too_much => cover_submounts(bind, root),
         Ok(()) => Ok(()),
-        Err(_) if !sight.required => Ok(()),
-        Err(why) => Err(trouble("cannot show", &sight.at, why)),
+        Err(_) if !bind.required => Ok(()),
+        Err(why) => Err(trouble("cannot show", &bind.at, why)),
     }
 }
 
 /// What is mounted below a root is outside of it.
-fn cover_submounts(sight: &Sight, root: BorrowedFd<'_>) -> Mounted<()> {
-    if sight.submounts {
+fn cover_submounts(bind: &BindMount, root: BorrowedFd<'_>) -> Mounted<()> {
+    if bind.submounts {
         return Ok(());
     }
-    let failed = |why| trouble("cannot cover what is mounted below", &sight.at, why);
-    let below = [STAGE.as_bytes(), &sight.at, b"/"].concat();
+    let failed = |why| trouble("cannot cover what is mounted below", &bind.at, why);
+    let below = [STAGE.as_bytes(), &bind.at, b"/"].concat();
     let inside: Vec<Vec<u8>> =
         mount_points().map_err(failed)?.into_iter().filter(|point| point.starts_with(&below)).collect();
     for point in inside {

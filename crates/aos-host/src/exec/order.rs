@@ -1,4 +1,4 @@
-//! The order by which the spawner launches one command, and the words that travel between daemon, spawner and init.
+//! The order by which the spawner launches one command, and the words that rollback_to between daemon, spawner and init.
 //!
 //! An order is a memory file of any length, sent with the descriptors of the command over the spawner's socket. All
 //! that is said about one launch afterwards goes over a socket of its own, the *line*, which is among those
@@ -15,19 +15,19 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What is to be run, and inside which walls.
+/// What is to be run, and inside which sandbox.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    /// Without any this is a probe: the walls are put up, and that is all.
+    /// Without any this is a probe: the sandbox are put up, and that is all.
     pub(crate) argv: Vec<String>,
     /// `NAME=value`, complete.
     pub(crate) env: Vec<String>,
-    /// Where the program is when its place was settled before; else it is looked up on the command's own PATH.
+    /// Where the program is when its place was finalized before; else it is looked up on the command's own PATH.
     pub(crate) program: Option<Vec<u8>>,
     pub(crate) cwd: Pinned,
     /// Whom to become; nobody else when left out.
     pub(crate) user: Option<User>,
-    pub(crate) walls: Walls,
+    pub(crate) sandbox: Sandbox,
     pub(crate) limits: Limits,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct User {
 
 /// What stands between the command and the machine.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Walls {
+pub(crate) struct Sandbox {
     pub(crate) namespaces: Option<Namespaces>,
-    pub(crate) landlock: Option<Ground>,
+    pub(crate) landlock: Option<LandlockPaths>,
     pub(crate) seccomp: bool,
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct Namespaces {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct View {
     /// The machine's own `/` when a session has that as a root; else an empty folder to mount in.
-    pub(crate) slash: Option<Sight>,
+    pub(crate) slash: Option<BindMount>,
     pub(crate) links: Vec<Link>,
-    pub(crate) sights: Vec<Sight>,
+    pub(crate) binds: Vec<BindMount>,
     /// Emptied where they are to be seen at all: folders become empty, files read as nothing.
     pub(crate) covers: Vec<Vec<u8>>,
     /// The command keeps uid 0: without capabilities it would still own the kernel's switches in /proc.
@@ -84,7 +84,7 @@ pub(crate) struct Link {
 
 /// One folder or file of the machine, to be seen at a path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Sight {
+pub(crate) struct BindMount {
     /// Absolute, without a slash at the end.
     pub(crate) at: Vec<u8>,
     pub(crate) from: Vec<u8>,
@@ -108,7 +108,7 @@ pub(crate) struct Overlay {
 
 /// The paths of the second wall, which are opened once the first stands. Without any, files are not its business.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Ground {
+pub(crate) struct LandlockPaths {
     pub(crate) readable: Vec<Vec<u8>>,
     pub(crate) writable: Vec<Vec<u8>>,
     /// Signals and abstract sockets stay inside too: for where no namespace sees to it.
@@ -129,7 +129,7 @@ pub(crate) struct Handed<Fd> {
     pub(crate) stdin: Fd,
     pub(crate) stdout: Fd,
     pub(crate) stderr: Fd,
-    /// `cgroup.procs` of each group that the command is to live in.
+    /// `cgroup.procs` of each group that the command is to session in.
     pub(crate) cgroups: Vec<Fd>,
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct Cell {
 
 impl Cell {
     fn of(order: &Order) -> Cell {
-        let namespaces = order.walls.namespaces.as_ref();
+        let namespaces = order.sandbox.namespaces.as_ref();
         Cell {
             namespaces: namespaces.is_some(),
             user: namespaces.is_some_and(|own| own.user),
@@ -239,8 +239,8 @@ pub(crate) struct Trouble {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Stage {
-    /// The walls could not be put up.
-    Walls,
+    /// The sandbox could not be put up.
+    Sandbox,
     /// No overlay could be laid over a root.
     Overlay,
     /// The folder to run in is not there.
@@ -361,7 +361,7 @@ fn receive_with(socket: impl AsFd, word: &mut [u8]) -> Result<(usize, Vec<OwnedF
     Ok((received.bytes, descriptors))
 }
 
-/// A pair of ends on which whole words travel.
+/// A pair of ends on which whole words rollback_to.
 pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,

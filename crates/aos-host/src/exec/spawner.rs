@@ -194,7 +194,7 @@ fn launch(parcel: &Parcel, ready: Option<Ready>, filters: &Filters) -> Option<Ow
             Some(pidfd)
         }
         Err(why) => {
-            say_failed(parcel.line(), &Trouble::new(Stage::Walls, "cannot make a process", why));
+            say_failed(parcel.line(), &Trouble::new(Stage::Sandbox, "cannot make a process", why));
             None
         }
     }

@@ -12,7 +12,7 @@
 
 use rustix::fs::FileType;
 
-use super::order::{Ground, Link, Sight, View};
+use super::order::{BindMount, LandlockPaths, Link, View};
 use crate::jail::is_below;
 
 /// What the session has to say about the view.
@@ -23,12 +23,12 @@ pub(crate) struct Wanted<'a> {
     pub(crate) home: &'a [u8],
     pub(crate) home_shown: HomeShown,
     /// The session's own `/tmp`.
-    pub(crate) tmp: Option<Sight>,
-    pub(crate) mounts: Vec<Sight>,
-    pub(crate) roots: Vec<Sight>,
-    /// Our own state: never in sight.
+    pub(crate) tmp: Option<BindMount>,
+    pub(crate) mounts: Vec<BindMount>,
+    pub(crate) roots: Vec<BindMount>,
+    /// Our own state: never in bind.
     pub(crate) state: &'a [u8],
-    /// The roots of other sessions: not in sight either, unless they lie inside an own one.
+    /// The roots of other sessions: not in bind either, unless they lie inside an own one.
     pub(crate) neighbours: Vec<Vec<u8>>,
     pub(crate) network: bool,
     pub(crate) uid_is_root: bool,
@@ -55,7 +55,7 @@ impl Wanted<'_> {
 #[derive(Debug)]
 pub(crate) enum HomeShown {
     /// A folder of the session's, with the toolchains of the real one in it.
-    Private(Sight),
+    Private(BindMount),
     Real {
         writable: bool,
     },
@@ -93,21 +93,21 @@ const CREDENTIALS: [&str; 2] = [".cargo/credentials", ".cargo/credentials.toml"]
 pub(crate) fn view(wanted: Wanted<'_>) -> View {
     let slash = wanted.roots.iter().find(|root| root.at.is_empty()).cloned();
     let mut view = View { guard_proc: wanted.uid_is_root, ..View::default() };
-    let mut sights = Vec::new();
+    let mut binds = Vec::new();
     if slash.is_none() {
-        system(&mut sights, &mut view.links);
+        system(&mut binds, &mut view.links);
     }
-    toolchains(&wanted, &mut sights, &mut view.covers);
+    toolchains(&wanted, &mut binds, &mut view.covers);
     if wanted.network {
-        name_server(&mut sights);
+        name_server(&mut binds);
     }
-    sights.extend(wanted.tmp);
+    binds.extend(wanted.tmp);
     match wanted.home_shown {
-        HomeShown::Private(home) => sights.push(home),
+        HomeShown::Private(home) => binds.push(home),
         HomeShown::Real { writable } => {
             let home = seen(wanted.home, writable);
             // Its own uid's rights decide what of it can be read.
-            sights.push(Sight { required: false, ..home });
+            binds.push(BindMount { required: false, ..home });
         }
     }
     if slash.is_some() {
@@ -116,29 +116,29 @@ pub(crate) fn view(wanted: Wanted<'_>) -> View {
     let strangers: Vec<Vec<u8>> = wanted
         .neighbours
         .into_iter()
-        .filter(|root| sights.iter().any(|sight| *root != sight.from && is_below(root, &sight.from)))
+        .filter(|root| binds.iter().any(|bind| *root != bind.from && is_below(root, &bind.from)))
         .filter(|root| !wanted.mounts.iter().chain(&wanted.roots).any(|own| is_below(root, &own.from)))
         .filter(|root| !wanted.mounts.iter().chain(&wanted.roots).any(|own| is_below(&own.at, root)))
         .collect();
     for own in wanted.mounts.into_iter().chain(wanted.roots) {
         // What was found so far and lies inside of it is part of it: the toolchain in a repository stays writable.
-        sights.retain(|sight| !is_below(&sight.at, &own.at) || is_apart(sight, &own, wanted.home));
-        sights.push(own);
+        binds.retain(|bind| !is_below(&bind.at, &own.at) || is_apart(bind, &own, wanted.home));
+        binds.push(own);
     }
-    sights.retain(|sight| !sight.at.is_empty());
+    binds.retain(|bind| !bind.at.is_empty());
     // Parents first; of two at one place the later one counts.
-    sights.reverse();
-    sights.sort_by(|a, b| a.at.cmp(&b.at));
-    sights.dedup_by(|later, first| later.at == first.at);
-    view.covers.retain(|path| !sights.iter().any(|sight| sight.at == *path));
+    binds.reverse();
+    binds.sort_by(|a, b| a.at.cmp(&b.at));
+    binds.dedup_by(|later, first| later.at == first.at);
+    view.covers.retain(|path| !binds.iter().any(|bind| bind.at == *path));
     view.covers.extend(strangers);
     // Our state, wherever a folder around it is shown.
-    let around = sights.iter().filter(|sight| is_below(wanted.state, &sight.from));
-    view.covers.extend(around.map(|sight| [&sight.at, &wanted.state[sight.from.len()..]].concat()));
+    let around = binds.iter().filter(|bind| is_below(wanted.state, &bind.from));
+    view.covers.extend(around.map(|bind| [&bind.at, &wanted.state[bind.from.len()..]].concat()));
     view.covers.push(wanted.state.to_vec());
     view.covers.sort();
     view.covers.dedup();
-    View { slash, sights, ..view }
+    View { slash, binds, ..view }
 }
 
 /// Whether a path could be seen because of what every command sees.
@@ -149,13 +149,13 @@ pub(crate) fn may_be_shown(path: &str, root: &[u8]) -> bool {
 }
 
 /// Not part of the root or mount around it: another one of those, what is the session's own, and what is shown in that.
-fn is_apart(sight: &Sight, around: &Sight, home: &[u8]) -> bool {
-    let in_home_inside = is_below(&sight.at, home) && is_below(home, &around.at) && home != around.at;
-    sight.at != around.at && (sight.required || in_home_inside)
+fn is_apart(bind: &BindMount, around: &BindMount, home: &[u8]) -> bool {
+    let in_home_inside = is_below(&bind.at, home) && is_below(home, &around.at) && home != around.at;
+    bind.at != around.at && (bind.required || in_home_inside)
 }
 
-fn seen(path: &[u8], writable: bool) -> Sight {
-    Sight {
+fn seen(path: &[u8], writable: bool) -> BindMount {
+    BindMount {
         at: path.to_vec(),
         from: path.to_vec(),
         pin: None,
@@ -166,11 +166,11 @@ fn seen(path: &[u8], writable: bool) -> Sight {
     }
 }
 
-fn system(sights: &mut Vec<Sight>, links: &mut Vec<Link>) {
+fn system(binds: &mut Vec<BindMount>, links: &mut Vec<Link>) {
     for path in SYSTEM.map(str::as_bytes) {
         let Ok(stat) = rustix::fs::lstat(path) else { continue };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => sights.push(seen(path, false)),
+            FileType::Directory => binds.push(seen(path, false)),
             FileType::Symlink => {
                 if let Ok(to) = rustix::fs::readlink(path, Vec::new()) {
                     links.push(Link { at: path.to_vec(), to: to.into_bytes() });
@@ -182,12 +182,12 @@ fn system(sights: &mut Vec<Sight>, links: &mut Vec<Link>) {
 }
 
 /// The folders on PATH that are not the system's, and what makes the programs in them work.
-fn toolchains(wanted: &Wanted<'_>, sights: &mut Vec<Sight>, covers: &mut Vec<Vec<u8>>) {
+fn toolchains(wanted: &Wanted<'_>, binds: &mut Vec<BindMount>, covers: &mut Vec<Vec<u8>>) {
     let mut add = |path: &[u8]| {
         let is_dir = rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
         let ours = is_below(path, wanted.state) || is_below(wanted.state, path);
-        if is_dir && !ours && !sights.iter().any(|sight: &Sight| is_below(path, &sight.at)) {
-            sights.push(seen(path, false));
+        if is_dir && !ours && !binds.iter().any(|bind: &BindMount| is_below(path, &bind.at)) {
+            binds.push(seen(path, false));
         }
     };
     let folders: Vec<&[u8]> = wanted
@@ -227,47 +227,48 @@ fn prefix_of(folder: &[u8]) -> Option<&[u8]> {
     ["lib", "lib64", "libexec", "pyvenv.cfg"].into_iter().any(holds).then_some(prefix)
 }
 
-/// Where names are resolved is often said by a file in /run, which is not in sight.
-fn name_server(sights: &mut Vec<Sight>) {
+/// Where names are resolved is often said by a file in /run, which is not in bind.
+fn name_server(binds: &mut Vec<BindMount>) {
     let Some(real) = crate::jail::follow_text(b"/etc/resolv.conf") else { return };
     if !SYSTEM.iter().any(|system| is_below(&real, system.as_bytes())) {
-        sights.push(seen(&real, false));
+        binds.push(seen(&real, false));
     }
 }
 
 impl View {
     /// Whether what stands at a path is seen through an overlay.
     pub(crate) fn is_over(&self, path: &[u8]) -> bool {
-        let mut around = self.sights.iter().filter(|sight| is_below(path, &sight.at));
-        around.next_back().is_some_and(|sight| sight.overlay.is_some())
+        let mut around = self.binds.iter().filter(|bind| is_below(path, &bind.at));
+        around.next_back().is_some_and(|bind| bind.overlay.is_some())
     }
 
-    /// The second wall, when the first stands: all that is in sight may be read, and only this be written.
-    pub(crate) fn ground(&self) -> Ground {
-        let mut ground = Ground { readable: vec![b"/".to_vec()], ..Ground::default() };
-        let sights = self.sights.iter().chain(&self.slash);
-        ground.writable.extend(sights.filter(|sight| sight.writable).map(|sight| sight.at.clone()));
-        ground.writable.extend([b"/dev".to_vec(), b"/proc".to_vec()]);
-        ground
+    /// The second wall, when the first stands: all that is in bind may be read, and only this be written.
+    pub(crate) fn landlock_paths(&self) -> LandlockPaths {
+        let mut landlock_paths = LandlockPaths { readable: vec![b"/".to_vec()], ..LandlockPaths::default() };
+        let binds = self.binds.iter().chain(&self.slash);
+        landlock_paths.writable.extend(binds.filter(|bind| bind.writable).map(|bind| bind.at.clone()));
+        landlock_paths.writable.extend([b"/dev".to_vec(), b"/proc".to_vec()]);
+        landlock_paths
     }
 
     /// The only wall, where there is no other: the same paths as on the machine itself. Without files it only keeps
     /// signals inside, so that nobody ends those who are to end him.
-    pub(crate) fn bare_ground(&self, files: bool) -> Ground {
-        let mut ground = Ground { scoped: true, ..Ground::default() };
+    pub(crate) fn landlock_paths_without_mounts(&self, files: bool) -> LandlockPaths {
+        let mut landlock_paths = LandlockPaths { scoped: true, ..LandlockPaths::default() };
         if !files {
-            return ground;
+            return landlock_paths;
         }
-        for sight in self.sights.iter().chain(&self.slash) {
-            let paths = if sight.writable { &mut ground.writable } else { &mut ground.readable };
-            paths.push(sight.from.clone());
+        for bind in self.binds.iter().chain(&self.slash) {
+            let paths =
+                if bind.writable { &mut landlock_paths.writable } else { &mut landlock_paths.readable };
+            paths.push(bind.from.clone());
         }
-        ground.readable.extend(self.links.iter().map(|link| link.at.clone()));
-        ground.readable.push(b"/sys/devices/system/cpu".to_vec());
-        ground.writable.push(b"/proc".to_vec());
+        landlock_paths.readable.extend(self.links.iter().map(|link| link.at.clone()));
+        landlock_paths.readable.push(b"/sys/devices/system/cpu".to_vec());
+        landlock_paths.writable.push(b"/proc".to_vec());
         let devices = ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"];
-        ground.writable.extend(devices.map(|name| format!("/dev/{name}").into_bytes()));
-        ground
+        landlock_paths.writable.extend(devices.map(|name| format!("/dev/{name}").into_bytes()));
+        landlock_paths
     }
 }
 
@@ -275,18 +276,18 @@ impl View {
 mod tests {
     use super::*;
 
-    fn sight(at: &str, writable: bool) -> Sight {
-        Sight { required: true, submounts: false, ..seen(at.as_bytes(), writable) }
+    fn bind(at: &str, writable: bool) -> BindMount {
+        BindMount { required: true, submounts: false, ..seen(at.as_bytes(), writable) }
     }
 
     fn wanted<'a>(path: &'a str, home: &'a str, roots: &[&str]) -> Wanted<'a> {
         Wanted {
             path,
             home: home.as_bytes(),
-            home_shown: HomeShown::Private(Sight { from: b"/state/home".to_vec(), ..sight(home, true) }),
-            tmp: Some(Sight { from: b"/state/tmp".to_vec(), ..sight("/tmp", true) }),
+            home_shown: HomeShown::Private(BindMount { from: b"/state/home".to_vec(), ..bind(home, true) }),
+            tmp: Some(BindMount { from: b"/state/tmp".to_vec(), ..bind("/tmp", true) }),
             mounts: Vec::new(),
-            roots: roots.iter().map(|root| sight(root, true)).collect(),
+            roots: roots.iter().map(|root| bind(root, true)).collect(),
             state: b"/state",
             neighbours: Vec::new(),
             network: false,
@@ -294,8 +295,8 @@ mod tests {
         }
     }
 
-    fn at<'v>(view: &'v View, path: &str) -> Option<&'v Sight> {
-        view.sights.iter().find(|sight| sight.at == path.as_bytes())
+    fn at<'v>(view: &'v View, path: &str) -> Option<&'v BindMount> {
+        view.binds.iter().find(|bind| bind.at == path.as_bytes())
     }
 
     #[test]
@@ -305,7 +306,7 @@ mod tests {
         assert!(at(&view, "/usr").is_some_and(|usr| !usr.writable));
         assert!(at(&view, "/home/ada").is_some_and(|home| home.from == b"/state/home"));
         assert!(at(&view, "/home/ada/work").is_some_and(|root| root.writable));
-        let order: Vec<&[u8]> = view.sights.iter().map(|sight| sight.at.as_slice()).collect();
+        let order: Vec<&[u8]> = view.binds.iter().map(|bind| bind.at.as_slice()).collect();
         assert!(order.is_sorted(), "parents come first: {order:?}");
         assert!(view.covers.contains(&b"/state".to_vec()));
     }
@@ -314,13 +315,13 @@ mod tests {
     fn a_root_wins_over_what_lies_at_its_place() {
         for root in ["/tmp", "/home/ada"] {
             let view = view(wanted("/usr/bin", "/home/ada", &[root]));
-            assert_eq!(at(&view, root).map(|sight| sight.from.clone()), Some(root.as_bytes().to_vec()));
+            assert_eq!(at(&view, root).map(|bind| bind.from.clone()), Some(root.as_bytes().to_vec()));
         }
     }
 
     #[test]
     fn with_slash_as_a_root_home_and_tmp_stay_the_sessions_own() {
-        let view = view(Wanted { roots: vec![sight("", true)], ..wanted("/usr/bin", "/home/ada", &[]) });
+        let view = view(Wanted { roots: vec![bind("", true)], ..wanted("/usr/bin", "/home/ada", &[]) });
         assert!(view.slash.is_some() && view.links.is_empty());
         assert!(at(&view, "/usr").is_none(), "it is part of the root");
         assert!(at(&view, "/home/ada").is_some_and(|home| home.from == b"/state/home"));

@@ -11,20 +11,20 @@ use rustix::io::Errno;
 
 use super::{Meta, Source, open_beneath};
 use crate::fault;
-use crate::session::Live;
+use crate::session::OpenSession;
 use crate::tree::Leaf;
 
 /// A folder held open: the session's own root, or one opened beneath it.
 #[derive(Debug, Clone)]
 pub(crate) enum Dir {
-    Root(Arc<Live>, usize),
+    Root(Arc<OpenSession>, usize),
     Opened(Arc<OwnedFd>),
 }
 
 impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Dir::Root(live, index) => live.jail.roots[*index].fd.as_fd(),
+            Dir::Root(session, index) => session.jail.roots[*index].fd.as_fd(),
             Dir::Opened(fd) => fd.as_fd(),
         }
     }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::{Dir, Found, Jail, Meta, Place, RACE_TRIES, is_below, open_beneath};
 use crate::fault;
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// What to do when the last name is a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +45,10 @@ pub(crate) struct Resolved {
 }
 
 /// Resolves `text` in the jail of `live`.
-pub(crate) fn resolve(live: &Arc<Live>, text: &str, last: Last) -> Result<Resolved, Refusal> {
+pub(crate) fn resolve(session: &Arc<OpenSession>, text: &str, last: Last) -> Result<Resolved, Refusal> {
     let spelled = Spelled::parse(text)
         .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shorten(text))))?;
-    let jail = &live.jail;
+    let jail = &session.jail;
     let clean = jail.clean(&spelled)?;
     let literal = clean.absolute.clone();
     let plain = !spelled.names().any(|name| name == b"..");
@@ -67,7 +67,7 @@ pub(crate) fn resolve(live: &Arc<Live>, text: &str, last: Last) -> Result<Resolv
                 }
             },
         };
-        match open(live, &clean, last) {
+        match open(session, &clean, last) {
             Ok(found) => return Ok(Resolved { literal, found }),
             Err(Again::Refused(refusal)) => return Err(refusal),
             Err(Again::Link) => {}
@@ -281,13 +281,13 @@ pub(crate) fn follow_text(absolute: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Opens the folder of a clean path beneath its root and looks at the name in it.
-fn open(live: &Arc<Live>, clean: &Clean, last: Last) -> Result<Found, Again> {
-    let jail = &live.jail;
+fn open(session: &Arc<OpenSession>, clean: &Clean, last: Last) -> Result<Found, Again> {
+    let jail = &session.jail;
     let shown = jail.shown(&clean.absolute);
     let (base, rest): (Dir, &[u8]) = if clean.root == OUTSIDE {
         (Dir::Opened(Arc::new(open_slash()?)), &clean.absolute)
     } else {
-        (Dir::Root(live.clone(), clean.root), &clean.absolute[jail.roots[clean.root].path.len()..])
+        (Dir::Root(session.clone(), clean.root), &clean.absolute[jail.roots[clean.root].path.len()..])
     };
     let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
     let rest = rest.strip_prefix(b"/").unwrap_or(rest);
@@ -311,8 +311,8 @@ fn open(live: &Arc<Live>, clean: &Clean, last: Last) -> Result<Found, Again> {
     let dir = match open_parent(&base, parent, cross_mounts) {
         Ok(Some(dir)) => Dir::Opened(Arc::new(dir)),
         Ok(None) => base,
-        Err(Errno::LOOP) if last == Last::NoLinks => return deepest(live, base, rest, clean, last),
-        Err(Errno::NOENT | Errno::NOTDIR) => return deepest(live, base, rest, clean, last),
+        Err(Errno::LOOP) if last == Last::NoLinks => return deepest(session, base, rest, clean, last),
+        Err(Errno::NOENT | Errno::NOTDIR) => return deepest(session, base, rest, clean, last),
         Err(why) => return Err(sort_out(why, &shown)),
     };
     let meta = match Meta::at(&dir, name) {
@@ -346,8 +346,14 @@ fn open_parent(base: &Dir, parent: &[u8], cross_mounts: bool) -> Result<Option<s
 }
 
 /// Finds how far the folders of a path exist.
-fn deepest(live: &Arc<Live>, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Result<Found, Again> {
-    let jail = &live.jail;
+fn deepest(
+    session: &Arc<OpenSession>,
+    base: Dir,
+    rest: &[u8],
+    clean: &Clean,
+    last: Last,
+) -> Result<Found, Again> {
+    let jail = &session.jail;
     let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
     let shown = jail.shown(&clean.absolute);
     let names: Vec<&[u8]> = rest.split(|b| *b == b'/').collect();

@@ -12,7 +12,7 @@ use aos_model::vfs;
 
 use super::write_file::new_mode;
 use super::{Operation, Planned, Scene, Target, read_file};
-use crate::change::{Content, Ending, Plan, Put, Spot, Step};
+use crate::change::{Content, Ending, Plan, Put, Step, StepTarget};
 use crate::jail::Last;
 
 /// An edit whose arguments make sense.
@@ -57,7 +57,7 @@ impl Operation for Checked {
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
         let (place, _) = scene.found[0].existing()?;
-        if scene.live.is_virtual() {
+        if scene.session.is_virtual() {
             for edit in &self.edits {
                 for text in [&edit.old_string, &edit.new_string] {
                     vfs::check_text(text, "Replacement strings must be 48,000 characters or fewer.")?;
@@ -85,7 +85,7 @@ impl Operation for Checked {
         })?;
         let edits: Vec<Edit<'_>> = self.edits.iter().map(item).collect();
         let edited = edit::edit(old_text, &edits).map_err(|error| refuse(&place.shown, &error))?;
-        let capability = &scene.live.capability;
+        let capability = &scene.session.capability;
         within(capability.max_edit_replacements, "max_edit_replacements", edited.replacements, &place.shown)?;
         within(capability.max_write_bytes, "max_write_bytes", edited.text.len() as u64, &place.shown)?;
         let changed = edited.text != old_text;
@@ -106,7 +106,7 @@ impl Operation for Checked {
             return scene.answer(body);
         }
         let put = Put {
-            at: Spot::of(place),
+            at: StepTarget::of(place),
             content: Content::Bytes(edited.text.into_bytes().into()),
             mode: new_mode(Some(meta), None, scene.host.machine.umask),
             before: Some(meta),

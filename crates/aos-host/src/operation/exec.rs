@@ -1,4 +1,4 @@
-//! `host.exec`: a command behind walls. This file says what it wants; `exec/` runs it.
+//! `host.exec`: a command behind sandbox. This file says what it wants; `exec/` runs it.
 
 use std::os::fd::OwnedFd;
 
@@ -13,17 +13,17 @@ use super::{Operation, Planned, Scene, Target, may_name};
 use crate::exec::{Command, Pinned, locate, resolved};
 use crate::host::Host;
 use crate::jail::{Found, Last};
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// What the capability says before anything is looked at.
-pub(super) fn check(live: &Live, request: Exec) -> Result<Exec, Refusal> {
-    if live.layer.is_some() {
+pub(super) fn check(session: &OpenSession, request: Exec) -> Result<Exec, Refusal> {
+    if session.layer.is_some() {
         return Err(Refusal::new(
             Code::UnsupportedTarget,
             "commands run in `local` sessions only: a virtual or staged tree is not on the disk for them to see",
         ));
     }
-    if !live.capability.exec.allowed {
+    if !session.capability.exec.allowed {
         return Err(Refusal::new(
             Code::ExecNotAllowed,
             "the capability of this session allows no commands; open a session whose `exec` is allowed",
@@ -43,22 +43,24 @@ impl Operation for Exec {
     }
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
-        let (host, live) = (scene.host, scene.live);
+        let (host, session) = (scene.host, scene.session);
         let form = scene.form(self.output_mode)?;
         let cwd = folder(&scene.found[0])?;
         let here = &host.executor.surroundings;
         let (applied, warning) =
-            host.executor.abilities().apply(live.outfit.isolation, live.outfit.network)?;
-        let (name, home) = live.outfit.person(here, &host.hidden[0], applied.namespaces);
+            host.executor.abilities().apply(session.exec_config.isolation, session.exec_config.network)?;
+        let (name, home) = session.exec_config.person(here, &host.hidden[0], applied.namespaces);
         let patch = self.env_patch.iter().flat_map(|patch| &patch.0);
-        let mut session_env = live.outfit.env.0.clone();
+        let mut session_env = session.exec_config.env.0.clone();
         if applied.landlock && !applied.namespaces {
-            session_env.entry("TMPDIR".to_owned()).or_insert_with(|| live.outfit.tmp_apart(&host.hidden[0]));
+            session_env
+                .entry("TMPDIR".to_owned())
+                .or_insert_with(|| session.exec_config.tmp_apart(&host.hidden[0]));
         }
         let env = here.environment(&home, &name, session_env.iter(), patch);
-        let program = allowed_program(&live.capability.exec, &self.argv[0], &env, &here.path, &cwd.path)?;
-        let stdin = self.stdin_ref.as_deref().map(|stdin| stdin_of(host, live, stdin)).transpose()?;
-        let limits = &live.capability.exec;
+        let program = allowed_program(&session.capability.exec, &self.argv[0], &env, &here.path, &cwd.path)?;
+        let stdin = self.stdin_ref.as_deref().map(|stdin| stdin_of(host, session, stdin)).transpose()?;
+        let limits = &session.capability.exec;
         let mut warnings = scene.warnings;
         warnings.extend(warning);
         Ok(Planned::Command(Box::new(Command {
@@ -130,7 +132,7 @@ fn allowed_program(
 }
 
 /// Standard input from a blob: a copy that the command may do with as it likes.
-fn stdin_of(host: &Host, live: &Live, blob_ref: &str) -> Result<OwnedFd, Refusal> {
+fn stdin_of(host: &Host, session: &OpenSession, blob_ref: &str) -> Result<OwnedFd, Refusal> {
     let unknown = || {
         Refusal::new(
             Code::StdinRefNotFound,
@@ -140,7 +142,7 @@ fn stdin_of(host: &Host, live: &Live, blob_ref: &str) -> Result<OwnedFd, Refusal
             ),
         )
     };
-    if !may_name(host, live, blob_ref)? {
+    if !may_name(host, session, blob_ref)? {
         return Err(unknown());
     }
     host.blobs.private_copy(blob_ref)?.ok_or_else(unknown)

@@ -38,19 +38,19 @@ impl Operation for Compiled {
                 format!("{} is no folder; a glob starts at one", place.shown),
             ));
         }
-        let live = scene.live.as_ref();
+        let session = scene.session.as_ref();
         let wanted = self.request.max_results.unwrap_or(GLOB_RESULTS_DEFAULT).min(GLOB_RESULTS_MAX);
-        let paths_max = smaller(Some(wanted), live.capability.max_glob_results).unwrap_or(wanted);
+        let paths_max = smaller(Some(wanted), session.capability.max_glob_results).unwrap_or(wanted);
         let query = GlobQuery {
             pattern: &self.pattern,
             ignored_too: self.request.include_ignored == Some(true),
             paths_max: paths_max as usize,
         };
-        let found = query.below(&scene.host.machine, live, place)?;
+        let found = query.below(&scene.host.machine, session, place)?;
         let form = scene.form(self.request.output_mode)?;
         let (mut text, mut shown, mut truncated) = (String::new(), 0, found.truncated);
         for path in &found.paths {
-            let line = live.jail.shown(path);
+            let line = session.jail.shown(path);
             if text.len() + line.len() >= SEARCH_OUTPUT_BYTES_MAX {
                 truncated = true;
                 break;

@@ -57,16 +57,17 @@ impl Operation for Compiled {
 
     fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
         let (place, meta) = scene.found[0].existing()?;
-        let (machine, live) = (&scene.host.machine, scene.live.as_ref());
-        let matches_max = smaller(Some(self.query.matches_max), live.capability.max_grep_results);
+        let (machine, session) = (&scene.host.machine, scene.session.as_ref());
+        let matches_max = smaller(Some(self.query.matches_max), session.capability.max_grep_results);
         let query = GrepQuery { matches_max: matches_max.unwrap_or(u64::MAX), ..self.query.clone() };
         let found = if meta.kind == Kind::Dir {
-            query.below(machine, live, place)?
+            query.below(machine, session, place)?
         } else {
             let absolute = &place.absolute;
             let spelled = self.request.path.as_deref().unwrap_or(".");
-            scene.blob_only |= judge_path(live, Op::Read, spelled, absolute, absolute, &mut scene.warnings)?;
-            query.file(machine, live, place)?
+            scene.blob_only |=
+                judge_path(session, Op::Read, spelled, absolute, absolute, &mut scene.warnings)?;
+            query.file(machine, session, place)?
         };
         let base = place.shown.clone();
         self.judge(&mut scene, &found);
@@ -87,14 +88,14 @@ impl Operation for Compiled {
 impl Compiled {
     /// What the rules have to say about the files that are shown; those they forbid were never looked at.
     fn judge(&self, scene: &mut Scene<'_>, found: &Grepped) {
-        let live = scene.live;
-        if live.policy.rules().is_empty() {
+        let session = scene.session;
+        if session.policy.rules().is_empty() {
             return;
         }
         for (path, _) in &found.files {
-            let shown = live.jail.shown(path);
+            let shown = session.jail.shown(path);
             for op in [Op::Search, Op::Read] {
-                let verdict = live.policy.judge(op, &shown, &shown);
+                let verdict = session.policy.judge(op, &shown, &shown);
                 scene.blob_only |= verdict.blob_only;
                 if let Some(rule) = verdict.rule.filter(|_| verdict.decision == Decision::Warn) {
                     let message = format!(

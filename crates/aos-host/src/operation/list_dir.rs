@@ -66,7 +66,7 @@ fn list(scene: &Scene<'_>, place: &Place) -> Result<(Names, bool), Errno> {
         if name == b"."
             || name == b".."
             || name.starts_with(TEMPORARY_PREFIX)
-            || scene.live.jail.is_hidden(&absolute)
+            || scene.session.jail.is_hidden(&absolute)
         {
             continue;
         }

@@ -35,7 +35,7 @@ impl Operation for MakeDir {
         }
         let mode = 0o777 & !scene.host.machine.umask;
         let mut steps = Vec::new();
-        let at = Parents::default().spot(found, &mut steps, mode, &scene.live.jail);
+        let at = Parents::default().spot(found, &mut steps, mode, &scene.session.jail);
         steps.push(Step::MakeDir { at, mode, dress: None });
         Ok(Planned::Change(Plan {
             steps,

@@ -34,8 +34,8 @@ use crate::exec::Command;
 use crate::host::Host;
 use crate::jail::{Folders, Found, Jail, Last, Meta, Place, Resolved, Source, resolve};
 use crate::output::Form;
-use crate::rule::Ruled;
-use crate::session::Live;
+use crate::rule::PolicyChecked;
+use crate::session::OpenSession;
 use crate::spine::Done;
 use crate::tree::{self, View};
 
@@ -84,10 +84,10 @@ impl Target {
         self.text.as_deref().unwrap_or(".")
     }
 
-    fn resolve(&self, live: &Arc<Live>) -> Result<Resolved, Refusal> {
-        match View::now(live).filter(|_| !self.on_disk) {
+    fn resolve(&self, session: &Arc<OpenSession>) -> Result<Resolved, Refusal> {
+        match View::now(session).filter(|_| !self.on_disk) {
             Some(view) => tree::resolve(&view, self.text.as_deref(), self.last),
-            None => resolve(live, self.text(), self.last),
+            None => resolve(session, self.text(), self.last),
         }
     }
 
@@ -108,7 +108,7 @@ impl Target {
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
     pub(crate) host: &'a Host,
-    pub(crate) live: &'a Arc<Live>,
+    pub(crate) session: &'a Arc<OpenSession>,
     pub(crate) found: Vec<Found>,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) blob_only: bool,
@@ -128,8 +128,8 @@ pub(crate) enum Planned {
 
 /// A request inside its ceiling: the operation is allowed and its paths are pinned in the roots.
 #[derive(Debug)]
-pub(crate) struct Capped {
-    pub(crate) live: Arc<Live>,
+pub(crate) struct Authorized {
+    pub(crate) session: Arc<OpenSession>,
     pub(crate) operation: Box<dyn Operation>,
     pub(crate) targets: Vec<(Target, Resolved)>,
     pub(crate) warnings: Vec<Warning>,
@@ -167,12 +167,16 @@ pub(crate) fn mutates(request: &Request) -> bool {
     }
 }
 
-fn operation(host: &Host, live: &Arc<Live>, request: Request) -> Result<Box<dyn Operation>, Refusal> {
+fn operation(
+    host: &Host,
+    session: &Arc<OpenSession>,
+    request: Request,
+) -> Result<Box<dyn Operation>, Refusal> {
     Ok(match request {
         Request::ReadFile(request) => Box::new(request),
         Request::WriteFile(request) => Box::new(request),
         Request::EditFile(request) => Box::new(edit_file::check(request)?),
-        Request::ApplyPatch(request) => Box::new(patch::parse(host, live, request)?),
+        Request::ApplyPatch(request) => Box::new(patch::parse(host, session, request)?),
         Request::Grep(request) => Box::new(grep::compile(request)?),
         Request::Glob(request) => Box::new(glob::compile(request)?),
         Request::Stat(request) => Box::new(request),
@@ -182,16 +186,16 @@ fn operation(host: &Host, live: &Arc<Live>, request: Request) -> Result<Box<dyn 
         Request::Move(request) => Box::new(request),
         Request::MakeDir(request) => Box::new(request),
         Request::Snapshot(request) => Box::new(request),
-        Request::Restore(request) => Box::new(undo::restore(host, live, &request)?),
+        Request::Restore(request) => Box::new(undo::restore(host, session, &request)?),
         Request::ListSnapshots(request) => Box::new(request),
         Request::DropSnapshot(request) => Box::new(request),
-        Request::Rollback(request) => Box::new(undo::rollback(host, live, &request)?),
-        Request::Redo(request) => Box::new(undo::redo(host, live, &request)?),
-        Request::Exec(request) => Box::new(exec::check(live, request)?),
+        Request::Rollback(request) => Box::new(undo::rollback(host, session, &request)?),
+        Request::Redo(request) => Box::new(undo::redo(host, session, &request)?),
+        Request::Exec(request) => Box::new(exec::check(session, request)?),
         Request::VfsLatest(request) => Box::new(request),
         Request::StagedDiff(request) => Box::new(request),
-        Request::StagedCommit(request) => Box::new(trees::commit(live, &request)?),
-        Request::StagedDiscard(request) => Box::new(trees::discard(live, &request)?),
+        Request::StagedCommit(request) => Box::new(trees::commit(session, &request)?),
+        Request::StagedDiscard(request) => Box::new(trees::discard(session, &request)?),
         Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_) => {
             unreachable!("BUG: these are answered outside of a session")
         }
@@ -199,37 +203,43 @@ fn operation(host: &Host, live: &Arc<Live>, request: Request) -> Result<Box<dyn 
 }
 
 /// The capability: allowed operations, roots, links, protected names.
-pub(crate) fn cap(host: &Host, live: &Arc<Live>, request: Request) -> Result<Capped, Refusal> {
+pub(crate) fn cap(host: &Host, session: &Arc<OpenSession>, request: Request) -> Result<Authorized, Refusal> {
     if let Some(op) = needs(&request) {
-        live.capability.allows(op)?;
+        session.capability.allows(op)?;
     }
-    let operation = operation(host, live, request)?;
+    let operation = operation(host, session, request)?;
     let mut warnings = Vec::new();
     let mut targets = Vec::new();
     let mut folders = Folders::default();
     let wanted = operation.targets();
     host.memory.needed_for(wanted.len());
     for target in wanted {
-        let mut resolved = target.resolve(live)?;
+        let mut resolved = target.resolve(session)?;
         folders.share(&mut resolved.found)?;
         if target.changes() && target.protected {
-            protect(live, &resolved.literal, &mut warnings)?;
-            protect(live, resolved.found.absolute(), &mut warnings)?;
+            protect(session, &resolved.literal, &mut warnings)?;
+            protect(session, resolved.found.absolute(), &mut warnings)?;
         }
         targets.push((target, resolved));
     }
-    Ok(Capped { live: live.clone(), operation, targets, warnings })
+    Ok(Authorized { session: session.clone(), operation, targets, warnings })
 }
 
 /// Names that run code or steer agents are protected under whatever spelling.
-pub(crate) fn protect(live: &Live, absolute: &[u8], warnings: &mut Vec<Warning>) -> Result<(), Refusal> {
-    if live.capability.protected_paths == ProtectedPaths::Allow {
+pub(crate) fn protect(
+    session: &OpenSession,
+    absolute: &[u8],
+    warnings: &mut Vec<Warning>,
+) -> Result<(), Refusal> {
+    if session.capability.protected_paths == ProtectedPaths::Allow {
         return Ok(());
     }
-    let Some(pattern) = protected_name(below_roots(&live.jail, absolute)) else { return Ok(()) };
-    let message =
-        format!("{} is protected (`{pattern}`): it can run code or steer agents", live.jail.shown(absolute));
-    if live.capability.protected_paths == ProtectedPaths::Deny {
+    let Some(pattern) = protected_name(below_roots(&session.jail, absolute)) else { return Ok(()) };
+    let message = format!(
+        "{} is protected (`{pattern}`): it can run code or steer agents",
+        session.jail.shown(absolute)
+    );
+    if session.capability.protected_paths == ProtectedPaths::Deny {
         return Err(Refusal::new(
             Code::ProtectedPath,
             format!("{message}. Ask the operator, or open a session with `protected_paths` `warn`"),
@@ -244,8 +254,8 @@ pub(crate) fn protect(live: &Live, absolute: &[u8], warnings: &mut Vec<Warning>)
 
 /// A tree that is nested too deep is not taken as a whole: somebody can make one that walking would not come to the
 /// end of.
-pub(crate) fn check_depth(live: &Live, absolute: &[u8]) -> Result<(), Refusal> {
-    if is_too_deep(absolute) { Err(too_deep(&live.jail.shown(absolute))) } else { Ok(()) }
+pub(crate) fn check_depth(session: &OpenSession, absolute: &[u8]) -> Result<(), Refusal> {
+    if is_too_deep(absolute) { Err(too_deep(&session.jail.shown(absolute))) } else { Ok(()) }
 }
 
 pub(crate) fn too_deep(shown: &str) -> Refusal {
@@ -270,13 +280,13 @@ fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
 }
 
 /// Lets the tool read and compute. A mutation holds its paths from here until its receipt is written.
-pub(crate) fn plan(host: &Host, ruled: Ruled) -> Result<(Planned, Locked<'_>), Refusal> {
-    let Ruled { live, operation, mut found, changes, warnings, blob_only } = ruled;
+pub(crate) fn plan(host: &Host, checked: PolicyChecked) -> Result<(Planned, Locked<'_>), Refusal> {
+    let PolicyChecked { session, operation, mut found, changes, warnings, blob_only } = checked;
     let locks = host.locks.hold(found.iter().filter(|_| changes).map(Found::absolute));
     if changes {
         found.iter_mut().try_for_each(look_again)?;
     }
-    let planned = operation.plan(Scene { host, live: &live, found, warnings, blob_only })?;
+    let planned = operation.plan(Scene { host, session: &session, found, warnings, blob_only })?;
     Ok((planned, locks))
 }
 
@@ -294,7 +304,7 @@ fn look_again(found: &mut Found) -> Result<(), Refusal> {
 
 impl Scene<'_> {
     pub(crate) fn form(&self, mode: Option<aos_model::request::OutputMode>) -> Result<Form, Refusal> {
-        Form::new(self.live, mode, self.blob_only)
+        Form::new(self.session, mode, self.blob_only)
     }
 
     pub(crate) fn answer(self, body: Body) -> Result<Planned, Refusal> {
@@ -308,8 +318,8 @@ pub(crate) fn read_whole(place: &Place, file: &Source, size: u64) -> Result<Vec<
 }
 
 /// Whether a session may use a blob: one that the operator put, or that a receipt of its own named.
-pub(crate) fn may_name(host: &Host, live: &Live, blob_ref: &str) -> Result<bool, Refusal> {
-    for session in [None, Some(live.id.as_str())] {
+pub(crate) fn may_name(host: &Host, session: &OpenSession, blob_ref: &str) -> Result<bool, Refusal> {
+    for session in [None, Some(session.id.as_str())] {
         if host.journal.state(&blob_key(session, blob_ref))?.is_some() {
             return Ok(true);
         }
@@ -320,7 +330,7 @@ pub(crate) fn may_name(host: &Host, live: &Live, blob_ref: &str) -> Result<bool,
 /// The bytes that a request brings along, inline or by a blob that this session may name.
 pub(crate) fn content(
     host: &Host,
-    live: &Live,
+    session: &OpenSession,
     content: &Content,
     bytes_max: u64,
 ) -> Result<Vec<u8>, Refusal> {
@@ -335,7 +345,7 @@ pub(crate) fn content(
                     format!("{shown}: no such blob for this session; make it with `aos blob put`"),
                 )
             };
-            let known = may_name(host, live, blob_ref)?;
+            let known = may_name(host, session, blob_ref)?;
             let size = if known { host.blobs.size_of(blob_ref)? } else { None }.ok_or_else(unknown)?;
             if size > bytes_max {
                 return Err(Refusal::new(

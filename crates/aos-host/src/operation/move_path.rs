@@ -8,7 +8,7 @@ use aos_model::request::Move;
 use super::remove::{Walk, root_stays};
 use super::write_file::exists;
 use super::{Operation, Planned, Scene, Target};
-use crate::change::{Ending, Plan, Spot, Step};
+use crate::change::{Ending, Plan, Step, StepTarget};
 use crate::jail::{Last, Meta, Place, is_below};
 
 impl Operation for Move {
@@ -42,7 +42,7 @@ impl Operation for Move {
         if before.kind == Kind::Dir {
             let onto = Some((from.absolute.clone(), to.absolute.clone()));
             let mut walk = Walk {
-                live: scene.live,
+                session: scene.session,
                 op: Op::Write,
                 onto,
                 entries: 0,
@@ -54,7 +54,8 @@ impl Operation for Move {
             };
             walk.below(from)?;
         }
-        let steps = vec![Step::Rename { from: Spot::of(from), before, to: Spot::of(to), replaced }];
+        let steps =
+            vec![Step::Rename { from: StepTarget::of(from), before, to: StepTarget::of(to), replaced }];
         Ok(Planned::Change(Plan {
             steps,
             ending: Ending {

@@ -16,10 +16,10 @@ use aos_model::text;
 
 use super::write_file::new_mode;
 use super::{Operation, Planned, Scene, Target, content, read_file};
-use crate::change::{Content, Ending, Parents, Plan, Put, Spot, Step, too_many_paths};
+use crate::change::{Content, Ending, Parents, Plan, Put, Step, StepTarget, too_many_paths};
 use crate::host::Host;
 use crate::jail::{Found, Last, Meta};
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// A patch that was read; the jail and the policy see the same tree that is applied.
 #[derive(Debug)]
@@ -28,10 +28,10 @@ pub(super) struct Parsed {
     patch: Patch,
 }
 
-pub(super) fn parse(host: &Host, live: &Live, request: ApplyPatch) -> Result<Parsed, Refusal> {
-    check_format(live, request.patch_format.as_deref().unwrap_or("v4a"))?;
-    let limit = live.capability.max_patch_bytes;
-    let bytes = content(host, live, &request.patch, limit.unwrap_or(EDIT_FILE_BYTES_MAX))?;
+pub(super) fn parse(host: &Host, session: &OpenSession, request: ApplyPatch) -> Result<Parsed, Refusal> {
+    check_format(session, request.patch_format.as_deref().unwrap_or("v4a"))?;
+    let limit = session.capability.max_patch_bytes;
+    let bytes = content(host, session, &request.patch, limit.unwrap_or(EDIT_FILE_BYTES_MAX))?;
     within(limit, "max_patch_bytes", bytes.len() as u64, "patch")?;
     let text = String::from_utf8(bytes)
         .map_err(|_| Refusal::new(Code::PatchParseError, "the patch is no UTF-8 text"))?;
@@ -52,8 +52,8 @@ pub(super) fn parse(host: &Host, live: &Live, request: ApplyPatch) -> Result<Par
     Ok(Parsed { request, patch })
 }
 
-fn check_format(live: &Live, format: &str) -> Result<(), Refusal> {
-    let allowed = live
+fn check_format(session: &OpenSession, format: &str) -> Result<(), Refusal> {
+    let allowed = session
         .capability
         .allowed_patch_formats
         .as_ref()
@@ -96,13 +96,13 @@ impl Operation for Parsed {
     }
 
     fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
-        if scene.live.is_virtual() {
+        if scene.session.is_virtual() {
             self.patch.files.iter().try_for_each(check_length)?;
         }
         let mut tree = Tree::default();
         let patch = tree.name_places(self.patch.clone(), std::mem::take(&mut scene.found));
         let plan = patch::plan(&patch, &mut tree).map_err(refuse)?;
-        let capability = &scene.live.capability;
+        let capability = &scene.session.capability;
         within(capability.max_changed_files, "max_changed_files", plan.changed_files as u64, "patch")?;
         for change in &plan.changes {
             let size = change.after.as_ref().map_or(0, |bytes| bytes.len() as u64);
@@ -223,19 +223,20 @@ impl Tree {
         for change in removals {
             let found = self.links.get(&change.path).unwrap_or(&self.places[&change.path]);
             let (place, before) = found.existing()?;
-            steps.push(Step::Remove { at: Spot::of(place), before, bytes: before.size });
+            steps.push(Step::Remove { at: StepTarget::of(place), before, bytes: before.size });
         }
         let umask = scene.host.machine.umask;
         let mut parents = Parents::default();
         for change in puts {
             self.places[&change.path].makeable()?;
-            let at = parents.spot(&self.places[&change.path], &mut steps, 0o777 & !umask, &scene.live.jail);
+            let at =
+                parents.spot(&self.places[&change.path], &mut steps, 0o777 & !umask, &scene.session.jail);
             // A link that the patch deleted first is replaced as a whole, by removal and a new file.
             let before = self.meta(&change.path).filter(|meta| meta.kind != Kind::Symlink);
             if let Found::Here(place) = &self.places[&change.path]
                 && let Some(link) = place.meta.filter(|meta| meta.kind == Kind::Symlink)
             {
-                steps.push(Step::Remove { at: Spot::of(place), before: link, bytes: link.size });
+                steps.push(Step::Remove { at: StepTarget::of(place), before: link, bytes: link.size });
             }
             let dressed_as = change.mode_from.as_deref().and_then(|path| self.meta(path)).or(before);
             let bytes = change.after.expect("BUG: puts have content");

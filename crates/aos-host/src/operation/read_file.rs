@@ -24,7 +24,7 @@ impl Operation for ReadFile {
         let (place, _) = scene.found[0].existing()?;
         let (file, meta) = place.open_file().map_err(as_read)?;
         let offset = self.offset_bytes.unwrap_or(0);
-        let limit = smaller(self.max_bytes, scene.live.capability.max_read_bytes)
+        let limit = smaller(self.max_bytes, scene.session.capability.max_read_bytes)
             .unwrap_or(u64::MAX)
             .min(READ_BYTES_MAX);
         let form = scene.form(self.output_mode)?;

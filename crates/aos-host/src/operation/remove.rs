@@ -9,10 +9,10 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Remove;
 
 use super::{Operation, Planned, Scene, Target, check_depth, protect};
-use crate::change::{Ending, Plan, Spot, Step, names_in, open_dir};
+use crate::change::{Ending, Plan, Step, StepTarget, names_in, open_dir};
 use crate::jail::{Last, Meta, Place};
 use crate::rule::judge_path;
-use crate::session::Live;
+use crate::session::OpenSession;
 
 impl Operation for Remove {
     fn targets(&self) -> Vec<Target> {
@@ -28,7 +28,7 @@ impl Operation for Remove {
         let (mut removed, mut bytes) = (u64::from(meta.kind != Kind::Dir), meta.size);
         if meta.kind == Kind::Dir {
             let mut walk = Walk {
-                live: scene.live,
+                session: scene.session,
                 op: Op::Remove,
                 onto: None,
                 entries: 0,
@@ -47,7 +47,7 @@ impl Operation for Remove {
                 ));
             }
         }
-        let steps = vec![Step::Remove { at: Spot::of(place), before: meta, bytes }];
+        let steps = vec![Step::Remove { at: StepTarget::of(place), before: meta, bytes }];
         Ok(Planned::Change(Plan {
             steps,
             ending: Ending {
@@ -71,7 +71,7 @@ pub(super) fn root_stays(place: &Place) -> Refusal {
 /// Everything below a folder, judged before the folder goes: what policy, protection or a mount forbids for one path
 /// it forbids for the whole.
 pub(crate) struct Walk<'a> {
-    pub(crate) live: &'a Live,
+    pub(crate) session: &'a OpenSession,
     pub(crate) op: Op,
     /// Where the folder is about to be moved: the new names are judged too.
     pub(crate) onto: Option<(Vec<u8>, Vec<u8>)>,
@@ -116,7 +116,7 @@ impl Walk<'_> {
     }
 
     pub(crate) fn folder(&mut self, parent: impl AsFd, name: &[u8], absolute: &[u8]) -> Result<(), Refusal> {
-        let shown = self.live.jail.shown(absolute);
+        let shown = self.session.jail.shown(absolute);
         let fail = |why| crate::fault::refusal(&format!("cannot look into {shown}"), why);
         let dir = open_dir(parent, name).map_err(fail)?;
         let mut names = names_in(&dir).map_err(fail)?;
@@ -125,7 +125,7 @@ impl Walk<'_> {
         for name in names {
             let Some(meta) = Meta::at(&dir, &name).map_err(fail)? else { continue };
             let below = [absolute, b"/", &name].concat();
-            check_depth(self.live, &below)?;
+            check_depth(self.session, &below)?;
             self.judge(&below, &meta)?;
             self.count(&meta, &shown)?;
             if meta.kind == Kind::Dir {
@@ -136,8 +136,8 @@ impl Walk<'_> {
     }
 
     fn judge(&mut self, path: &[u8], meta: &Meta) -> Result<(), Refusal> {
-        let shown = self.live.jail.shown(path);
-        if self.live.jail.is_hidden(path) || meta.mount != self.mount {
+        let shown = self.session.jail.shown(path);
+        if self.session.jail.is_hidden(path) || meta.mount != self.mount {
             return Err(Refusal::new(
                 Code::PathOutsideRoots,
                 format!("{shown} below it is outside the roots; nothing was changed"),
@@ -149,14 +149,14 @@ impl Walk<'_> {
         }
         if let Some((from, to)) = &self.onto {
             let moved = [to.as_slice(), &path[from.len()..]].concat();
-            self.judge_name(&moved, &self.live.jail.shown(&moved))?;
+            self.judge_name(&moved, &self.session.jail.shown(&moved))?;
         }
         Ok(())
     }
 
     fn judge_name(&mut self, path: &[u8], shown: &str) -> Result<(), Refusal> {
-        protect(self.live, path, self.warnings)?;
-        judge_path(self.live, self.op, shown, path, path, self.warnings)?;
+        protect(self.session, path, self.warnings)?;
+        judge_path(self.session, self.op, shown, path, path, self.warnings)?;
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use super::{Operation, Planned, Scene, Target};
 use crate::change::{Ending, Plan};
 use crate::jail::Last;
 use crate::rule::judge_path;
-use crate::session::Live;
+use crate::session::OpenSession;
 use crate::tree::{self, Chosen};
 
 impl Operation for VfsLatest {
@@ -23,15 +23,15 @@ impl Operation for VfsLatest {
     }
 
     fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
-        if !scene.live.is_virtual() {
+        if !scene.session.is_virtual() {
             return Err(Refusal::new(
                 Code::UnsupportedTarget,
                 "`host.vfs.latest` is for `vfs` sessions; `host.staged.diff` shows what a staged one holds",
             ));
         }
-        let layer = scene.live.layer.as_ref().ok_or_else(tree::no_tree)?;
+        let layer = scene.session.layer.as_ref().ok_or_else(tree::no_tree)?;
         let wanted = self.tree_version.unwrap_or_else(|| layer.now().version());
-        let Some(found) = tree::at_version(scene.host, scene.live, wanted)? else {
+        let Some(found) = tree::at_version(scene.host, scene.session, wanted)? else {
             return Err(Refusal::new(
                 Code::PathNotFound,
                 format!("there is no version {wanted} of this tree; the newest is {}", layer.now().version()),
@@ -39,7 +39,7 @@ impl Operation for VfsLatest {
         };
         let (mut files, mut bytes, mut hidden) = (Vec::new(), 0, 0);
         for (path, node) in found.iter().filter(|(_, node)| node.body().is_some()) {
-            match file(scene.live, path, node, &mut bytes)? {
+            match file(scene.session, path, node, &mut bytes)? {
                 Some(file) => files.push(file),
                 None => hidden += 1,
             }
@@ -50,9 +50,14 @@ impl Operation for VfsLatest {
 }
 
 /// One file, unless policy keeps it from being read.
-fn file(live: &Arc<Live>, path: &str, node: &Node, bytes: &mut usize) -> Result<Option<VfsFile>, Refusal> {
-    let absolute = tree::absolute(live, path);
-    let Ok(blob_only) = judge_path(live, Op::Read, path, &absolute, &absolute, &mut Vec::new()) else {
+fn file(
+    session: &Arc<OpenSession>,
+    path: &str,
+    node: &Node,
+    bytes: &mut usize,
+) -> Result<Option<VfsFile>, Refusal> {
+    let absolute = tree::absolute(session, path);
+    let Ok(blob_only) = judge_path(session, Op::Read, path, &absolute, &absolute, &mut Vec::new()) else {
         return Ok(None);
     };
     let body = node.body().expect("BUG: only files are asked for");
@@ -60,7 +65,7 @@ fn file(live: &Arc<Live>, path: &str, node: &Node, bytes: &mut usize) -> Result<
     let content = if blob_only || *bytes > VFS_LATEST_BYTES_MAX {
         None
     } else {
-        let layer = live.layer.as_ref().ok_or_else(tree::no_tree)?;
+        let layer = session.layer.as_ref().ok_or_else(tree::no_tree)?;
         let source = layer.contents.open(path, body)?;
         let mut content = vec![0; body.size_bytes as usize];
         let read = source
@@ -92,8 +97,8 @@ impl Operation for StagedDiff {
     }
 
     fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
-        let chosen = tree::changes(scene.live, self.paths.as_deref())?;
-        let (diff, mut files, hidden) = tree::diff(scene.live, &chosen);
+        let chosen = tree::changes(scene.session, self.paths.as_deref())?;
+        let (diff, mut files, hidden) = tree::diff(scene.session, &chosen);
         scene.warnings.extend(not_shown(hidden));
         let files_count = files.len() as u64;
         files.truncate(RECEIPT_PATHS_MAX);
@@ -105,8 +110,8 @@ impl Operation for StagedDiff {
 #[derive(Debug)]
 pub(super) struct Commit(Chosen);
 
-pub(super) fn commit(live: &Arc<Live>, request: &StagedCommit) -> Result<Commit, Refusal> {
-    Ok(Commit(tree::changes(live, request.paths.as_deref())?.with_folders_above(live)))
+pub(super) fn commit(session: &Arc<OpenSession>, request: &StagedCommit) -> Result<Commit, Refusal> {
+    Ok(Commit(tree::changes(session, request.paths.as_deref())?.with_folders_above(session)))
 }
 
 impl Operation for Commit {
@@ -122,7 +127,7 @@ impl Operation for Commit {
         if committed_paths_count == 0 {
             return scene.answer(body);
         }
-        let (steps, change) = tree::commit(scene.host, scene.live, &self.0, &scene.found)?;
+        let (steps, change) = tree::commit(scene.host, scene.session, &self.0, &scene.found)?;
         Ok(Planned::OnDisk(Plan {
             steps,
             ending: Ending {
@@ -140,8 +145,8 @@ impl Operation for Commit {
 #[derive(Debug)]
 pub(super) struct Discard(Chosen);
 
-pub(super) fn discard(live: &Arc<Live>, request: &StagedDiscard) -> Result<Discard, Refusal> {
-    Ok(Discard(tree::changes(live, request.paths.as_deref())?))
+pub(super) fn discard(session: &Arc<OpenSession>, request: &StagedDiscard) -> Result<Discard, Refusal> {
+    Ok(Discard(tree::changes(session, request.paths.as_deref())?))
 }
 
 impl Operation for Discard {
@@ -165,6 +170,6 @@ impl Operation for Discard {
             facts: Vec::new(),
             own_snapshot: false,
         };
-        Ok(Planned::InTree(chosen.cleared(scene.live, false), ending))
+        Ok(Planned::InTree(chosen.cleared(scene.session, false), ending))
     }
 }

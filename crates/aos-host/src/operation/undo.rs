@@ -16,15 +16,15 @@ use super::{Operation, Planned, Scene, Target};
 use crate::change::{Ending, Outcome, Plan};
 use crate::host::Host;
 use crate::jail::Last;
-use crate::session::Live;
-use crate::snapshot::{self, Goals, Restoration};
+use crate::session::OpenSession;
+use crate::snapshot::{self, DiskRestoration, Goals};
 use crate::spine::Done;
-use crate::tree::{self, Unwound};
+use crate::tree::{self, TreeRestoration};
 
 /// Bringing paths back, whoever asked for it.
 #[derive(Debug)]
-pub(super) struct Bring {
-    goals: Mutex<Option<(Goals, Unwound)>>,
+pub(super) struct Restoration {
+    goals: Mutex<Option<(Goals, TreeRestoration)>>,
     /// How many targets are the goals' on the disk; the rest are the tree's.
     on_disk: usize,
     force: bool,
@@ -40,24 +40,24 @@ struct Rolled {
     again: bool,
 }
 
-impl Bring {
+impl Restoration {
     fn new(
         host: &Host,
-        live: &Arc<Live>,
+        session: &Arc<OpenSession>,
         seqs: &[u64],
         is_meant: impl Fn(&Touch) -> bool,
         only: Option<&[String]>,
         (force, dry_run): (Option<bool>, Option<bool>),
-    ) -> Result<Bring, Refusal> {
-        snapshot::settle_entries(host, live, seqs)?;
+    ) -> Result<Restoration, Refusal> {
+        snapshot::finalize_entries(host, session, seqs)?;
         let mut touches = snapshot::touches(host, seqs.iter().copied())?;
         touches.retain(is_meant);
         let seqs: Vec<u64> = touches.iter().map(|touch| touch.seq).collect();
-        let unwound = Unwound::read(host, live, &seqs, only)?;
+        let unwound = TreeRestoration::read(host, session, &seqs, only)?;
         touches.retain(|touch| !touch.in_tree);
         let only = only.filter(|_| !touches.is_empty());
-        let goals = Goals::read(host, live, touches, only)?;
-        Ok(Bring {
+        let goals = Goals::read(host, session, touches, only)?;
+        Ok(Restoration {
             on_disk: goals.targets_count(),
             goals: Mutex::new(Some((goals, unwound))),
             force: force == Some(true),
@@ -67,7 +67,7 @@ impl Bring {
     }
 }
 
-impl Operation for Bring {
+impl Operation for Restoration {
     fn targets(&self) -> Vec<Target> {
         let goals = self.goals.lock().expect("BUG: asked before it is planned");
         let (goals, unwound) = goals.as_ref().expect("BUG: asked before it is planned");
@@ -79,9 +79,9 @@ impl Operation for Bring {
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
         let (goals, unwound) =
             self.goals.lock().expect("BUG: planned once").take().expect("BUG: planned once");
-        let Restoration { steps, mut restored, mut deleted, mut conflicts } =
-            goals.plan(scene.host, scene.live, &scene.found[..self.on_disk], self.force)?;
-        let mut staged = unwound.plan(scene.host, scene.live, self.force)?;
+        let DiskRestoration { steps, mut restored, mut deleted, mut conflicts } =
+            goals.plan(scene.host, scene.session, &scene.found[..self.on_disk], self.force)?;
+        let mut staged = unwound.plan(scene.host, scene.session, self.force)?;
         conflicts.append(&mut staged.conflicts);
         join(&mut restored, staged.restored);
         join(&mut deleted, staged.deleted);
@@ -130,14 +130,14 @@ impl Operation for Bring {
             facts,
             own_snapshot: true,
         };
-        if scene.live.layer.is_none() {
+        if scene.session.layer.is_none() {
             return Ok(Planned::Change(Plan { steps, ending }));
         }
         if steps.is_empty() {
             return Ok(Planned::InTree(staged.deltas, ending));
         }
         // Of a commit: files go back on the disk, and what they were made from into the tree.
-        ending.facts.extend(tree::change_of(scene.live, staged.deltas));
+        ending.facts.extend(tree::change_of(scene.session, staged.deltas));
         Ok(Planned::OnDisk(Plan { steps, ending }))
     }
 }
@@ -149,13 +149,17 @@ fn join(paths: &mut Vec<String>, mut more: Vec<String>) {
     paths.dedup();
 }
 
-pub(super) fn restore(host: &Host, live: &Arc<Live>, request: &Restore) -> Result<Bring, Refusal> {
+pub(super) fn restore(
+    host: &Host,
+    session: &Arc<OpenSession>,
+    request: &Restore,
+) -> Result<Restoration, Refusal> {
     for (name, id) in [("scope_id", &request.scope_id), ("snapshot_id", &request.snapshot_id)] {
         check_id(name, id.as_deref())?;
     }
     let (id, seqs) = match (&request.scope_id, &request.snapshot_id) {
-        (Some(scope), None) => (scope, snapshot::seqs_of_scope(host, live, scope)?),
-        (None, Some(id)) => (id, snapshot::seqs_of_snapshot(host, live, id)?),
+        (Some(scope), None) => (scope, snapshot::seqs_of_scope(host, session, scope)?),
+        (None, Some(id)) => (id, snapshot::seqs_of_snapshot(host, session, id)?),
         _ => {
             return Err(Refusal::new(
                 Code::InvalidParams,
@@ -166,7 +170,14 @@ pub(super) fn restore(host: &Host, live: &Arc<Live>, request: &Restore) -> Resul
     if seqs.is_empty() {
         return Err(not_found(id));
     }
-    Bring::new(host, live, &seqs, |_| true, request.paths.as_deref(), (request.force, request.dry_run))
+    Restoration::new(
+        host,
+        session,
+        &seqs,
+        |_| true,
+        request.paths.as_deref(),
+        (request.force, request.dry_run),
+    )
 }
 
 fn not_found(id: &str) -> Refusal {
@@ -186,14 +197,18 @@ fn check_id(name: &str, id: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-pub(super) fn rollback(host: &Host, live: &Arc<Live>, request: &Rollback) -> Result<Bring, Refusal> {
-    let turns = turns(host, live)?;
+pub(super) fn rollback(
+    host: &Host,
+    session: &Arc<OpenSession>,
+    request: &Rollback,
+) -> Result<Restoration, Refusal> {
+    let turns = turns(host, session)?;
     let mut chain = Vec::new();
     let mut next = turns.top;
     while let Some(step) = next
         && (chain.len() as u64) < request.turns.unwrap_or(1)
     {
-        let record = step_record(host, live, step)?;
+        let record = step_record(host, session, step)?;
         next = record.previous;
         chain.push((step, record.turn_id));
     }
@@ -201,14 +216,14 @@ pub(super) fn rollback(host: &Host, live: &Arc<Live>, request: &Rollback) -> Res
         return Err(Refusal::new(Code::NothingToRollBack, "no turn of this session changed anything yet"));
     };
     let oldest = oldest.0;
-    travel(host, live, (request.force, request.dry_run), chain, false, oldest)
+    rollback_to(host, session, (request.force, request.dry_run), chain, false, oldest)
 }
 
-pub(super) fn redo(host: &Host, live: &Arc<Live>, request: &Redo) -> Result<Bring, Refusal> {
-    let turns = turns(host, live)?;
+pub(super) fn redo(host: &Host, session: &Arc<OpenSession>, request: &Redo) -> Result<Restoration, Refusal> {
+    let turns = turns(host, session)?;
     let mut chain = Vec::new();
     for step in turns.undone.iter().rev().take(request.turns.unwrap_or(1) as usize) {
-        chain.push((*step, step_record(host, live, *step)?.turn_id));
+        chain.push((*step, step_record(host, session, *step)?.turn_id));
     }
     let Some((newest, _)) = chain.last() else {
         return Err(Refusal::new(
@@ -216,22 +231,22 @@ pub(super) fn redo(host: &Host, live: &Arc<Live>, request: &Redo) -> Result<Brin
             "nothing was rolled back, or something was changed since",
         ));
     };
-    let last_of_it = snapshot::seqs_of_step(host, live, *newest)?.last().copied().unwrap_or(*newest);
-    travel(host, live, (request.force, request.dry_run), chain, true, last_of_it + 1)
+    let last_of_it = snapshot::seqs_of_step(host, session, *newest)?.last().copied().unwrap_or(*newest);
+    rollback_to(host, session, (request.force, request.dry_run), chain, true, last_of_it + 1)
 }
 
 /// Back to a moment of the session: everything it changed from this entry on is taken back, the rolling back and forth
 /// included.
-fn travel(
+fn rollback_to(
     host: &Host,
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     flags: (Option<bool>, Option<bool>),
     chain: Vec<(u64, String)>,
     again: bool,
     first: u64,
-) -> Result<Bring, Refusal> {
-    let seqs = snapshot::seqs_from(host, live, first)?;
-    let lost = host.journal.state(&lost_key(&live.id))?;
+) -> Result<Restoration, Refusal> {
+    let seqs = snapshot::seqs_from(host, session, first)?;
+    let lost = host.journal.state(&lost_key(&session.id))?;
     let lost: Option<u64> = lost.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if lost.is_some_and(|lost| lost >= first) {
         let (code, what) =
@@ -246,17 +261,17 @@ fn travel(
         ));
     }
     let (steps, turns) = chain.into_iter().unzip();
-    let bring = Bring::new(host, live, &seqs, |touch| !touch.explicit, None, flags)?;
-    Ok(Bring { rolled: Some(Rolled { steps, turns, again }), ..bring })
+    let restoration = Restoration::new(host, session, &seqs, |touch| !touch.explicit, None, flags)?;
+    Ok(Restoration { rolled: Some(Rolled { steps, turns, again }), ..restoration })
 }
 
-fn turns(host: &Host, live: &Live) -> Result<Turns, Refusal> {
-    let bytes = host.journal.state(&turns_key(&live.id))?;
+fn turns(host: &Host, session: &OpenSession) -> Result<Turns, Refusal> {
+    let bytes = host.journal.state(&turns_key(&session.id))?;
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
 }
 
-fn step_record(host: &Host, live: &Live, step: u64) -> Result<StepRecord, Refusal> {
-    let bytes = host.journal.state(&step_key(&live.id, step))?;
+fn step_record(host: &Host, session: &OpenSession, step: u64) -> Result<StepRecord, Refusal> {
+    let bytes = host.journal.state(&step_key(&session.id, step))?;
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(|| {
         Refusal::new(
             Code::IoError,
@@ -272,7 +287,7 @@ impl Operation for ListSnapshots {
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
         let mut snapshots = Vec::new();
-        for known in snapshot::all(scene.host, scene.live)? {
+        for known in snapshot::all(scene.host, scene.session)? {
             let touches = snapshot::touches(scene.host, known.seqs.iter().copied())?;
             let mut paths: Vec<String> =
                 touches.into_iter().flat_map(|touch| touch.paths).map(|record| record.path).collect();
@@ -301,7 +316,7 @@ impl Operation for DropSnapshot {
     }
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
-        if !snapshot::is_kept(scene.host, scene.live, &self.snapshot_id)? {
+        if !snapshot::is_kept(scene.host, scene.session, &self.snapshot_id)? {
             return Err(not_found(&self.snapshot_id));
         }
         let mut done = Done::new(Status::Ok, Body::Dropped {}, scene.warnings);
@@ -320,11 +335,11 @@ impl Operation for Snapshot {
         check_id("scope_id", Some(&self.scope_id))?;
         let (now_ns, random) = ((scene.host.machine.now_ns)(), (scene.host.machine.random)());
         let snapshot_id = id::make(id::SNAPSHOT, now_ns, random);
-        let in_tree = scene.live.layer.is_some();
+        let in_tree = scene.session.layer.is_some();
         let (paths, captured, kept) = if in_tree {
-            tree::capture(scene.host, scene.live, &scene.found, now_ns)?
+            tree::capture(scene.host, scene.session, &scene.found, now_ns)?
         } else {
-            let (paths, captured) = snapshot::capture(scene.host, scene.live, &snapshot_id, &scene.found)?;
+            let (paths, captured) = snapshot::capture(scene.host, scene.session, &snapshot_id, &scene.found)?;
             (paths, captured, Vec::new())
         };
         let explicit = self.paths.is_some();

@@ -23,12 +23,12 @@ impl Operation for WriteFile {
     }
 
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
-        let limit = scene.live.capability.max_write_bytes;
-        let mut bytes = content(scene.host, scene.live, &self.content, limit.unwrap_or(READ_BYTES_MAX))?;
+        let limit = scene.session.capability.max_write_bytes;
+        let mut bytes = content(scene.host, scene.session, &self.content, limit.unwrap_or(READ_BYTES_MAX))?;
         let written_bytes = bytes.len() as u64;
         let found = &scene.found[0];
         within(limit, "max_write_bytes", written_bytes, found.shown())?;
-        if scene.live.is_virtual() {
+        if scene.session.is_virtual() {
             vfs::check_content(found.shown(), &bytes)?;
         }
         if let Some(Found::Here(itself)) = scene.found.get(1)
@@ -53,13 +53,13 @@ impl Operation for WriteFile {
         });
         let mut steps = Vec::new();
         // The folders of a virtual tree come with their files.
-        if self.create_parents == Some(true) || scene.live.is_virtual() {
+        if self.create_parents == Some(true) || scene.session.is_virtual() {
             found.makeable()?;
         } else {
             found.with_parent()?;
         }
         let umask = scene.host.machine.umask;
-        let at = Parents::default().spot(found, &mut steps, 0o777 & !umask, &scene.live.jail);
+        let at = Parents::default().spot(found, &mut steps, 0o777 & !umask, &scene.session.jail);
         let before = old.as_ref().map(|(meta, _)| *meta);
         let built_on_before = reads_old(self);
         steps.push(Step::Put(Put {

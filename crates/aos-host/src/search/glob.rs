@@ -14,7 +14,7 @@ use super::trouble::Troubles;
 use super::walk::{Go, Options, Visitor, Walk};
 use crate::jail::Place;
 use crate::machine::Machine;
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// A pattern, compiled: for whole paths, and for the folders on the way to them.
 #[derive(Debug)]
@@ -147,7 +147,12 @@ pub(crate) struct Globbed {
 }
 
 impl GlobQuery<'_> {
-    pub(crate) fn below(&self, machine: &Machine, live: &Live, place: &Place) -> Result<Globbed, Refusal> {
+    pub(crate) fn below(
+        &self,
+        machine: &Machine,
+        session: &OpenSession,
+        place: &Place,
+    ) -> Result<Globbed, Refusal> {
         let (deadline, troubles) = (Deadline::new(machine), Troubles::default());
         let options = Options {
             hidden_too: self.pattern.hidden_too,
@@ -156,7 +161,7 @@ impl GlobQuery<'_> {
             never_git: true,
             overrides: None,
         };
-        let walk = Walk::new(live, place, options, &deadline, &troubles, machine.cores);
+        let walk = Walk::new(session, place, options, &deadline, &troubles, machine.cores);
         let glob = Glob {
             query: self,
             base: place.absolute.len() + 1,
@@ -169,7 +174,7 @@ impl GlobQuery<'_> {
         // Each hand went nearly in path order, which a stable sort makes use of.
         found.sort();
         found.truncate(self.paths_max);
-        let mut warnings = troubles.warnings(&live.jail, None);
+        let mut warnings = troubles.warnings(&session.jail, None);
         warnings.extend(deadline.warning());
         Ok(Globbed {
             paths: found.into_iter().map(|(_, path)| path).collect(),
@@ -211,7 +216,7 @@ impl Visitor for Glob<'_> {
     }
 
     fn visit(&self, best: &mut Vec<Dated>, item: Item<'_>) -> Go {
-        match item.folder().shelf.mtime_ns(item.name(), item.entry.kind, item.own()) {
+        match item.folder().merged.mtime_ns(item.name(), item.entry.kind, item.own()) {
             Ok(Some(mtime_ns)) => {
                 best.push((Reverse(mtime_ns), item.path()));
                 // One more than is wanted shows that there are more.

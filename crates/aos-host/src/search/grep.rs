@@ -21,7 +21,7 @@ use super::trouble::Troubles;
 use super::walk::{Go, Options, Visitor, Walk};
 use crate::jail::{Jail, Place, Source};
 use crate::machine::Machine;
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// What is looked for, compiled.
 #[derive(Debug, Clone)]
@@ -77,26 +77,36 @@ pub(crate) fn compile_filter(glob: &str) -> Result<Option<Override>, String> {
 
 impl GrepQuery {
     /// Searches everything below a folder.
-    pub(crate) fn below(&self, machine: &Machine, live: &Live, place: &Place) -> Result<Grepped, Refusal> {
+    pub(crate) fn below(
+        &self,
+        machine: &Machine,
+        session: &OpenSession,
+        place: &Place,
+    ) -> Result<Grepped, Refusal> {
         let (deadline, troubles) = (Deadline::new(machine), Troubles::default());
         let options =
             Options { ignored_too: self.ignored_too, overrides: self.filter.as_ref(), ..Options::default() };
-        let mut walk = Walk::new(live, place, options, &deadline, &troubles, machine.cores);
-        walk.in_order |= live.capability.max_scan_bytes.is_some();
-        let grep = self.start(live, &deadline, &troubles);
+        let mut walk = Walk::new(session, place, options, &deadline, &troubles, machine.cores);
+        walk.in_order |= session.capability.max_scan_bytes.is_some();
+        let grep = self.start(session, &deadline, &troubles);
         let cut = walk.run(&grep, place)?;
-        Ok(finish(grep.collector, cut, &live.jail, &deadline, troubles))
+        Ok(finish(grep.collector, cut, &session.jail, &deadline, troubles))
     }
 
     /// Searches one file that was named: always, and all of it as text.
-    pub(crate) fn file(&self, machine: &Machine, live: &Live, place: &Place) -> Result<Grepped, Refusal> {
+    pub(crate) fn file(
+        &self,
+        machine: &Machine,
+        session: &OpenSession,
+        place: &Place,
+    ) -> Result<Grepped, Refusal> {
         let (deadline, troubles) = (Deadline::new(machine), Troubles::default());
         let (file, meta) = place.open_file()?;
-        let grep = self.start(live, &deadline, &troubles);
+        let grep = self.start(session, &deadline, &troubles);
         let shown = || place.shown.clone();
         let mut lines = Lines::new(grep.style(), &shown);
         let task = Task { file: &file, size: meta.size, named: true };
-        let cut = if live.capability.max_scan_files == Some(0) {
+        let cut = if session.capability.max_scan_files == Some(0) {
             true
         } else {
             let (go, outcome) = grep.search(&mut grep.hand(), &task, &mut lines);
@@ -104,15 +114,20 @@ impl GrepQuery {
             go == Go::Cut
         };
         grep.keep(place.absolute.clone(), lines);
-        Ok(finish(grep.collector, cut, &live.jail, &deadline, troubles))
+        Ok(finish(grep.collector, cut, &session.jail, &deadline, troubles))
     }
 
-    fn start<'a>(&'a self, live: &'a Live, deadline: &'a Deadline, troubles: &'a Troubles) -> Grep<'a> {
+    fn start<'a>(
+        &'a self,
+        session: &'a OpenSession,
+        deadline: &'a Deadline,
+        troubles: &'a Troubles,
+    ) -> Grep<'a> {
         Grep {
             query: self,
-            jail: &live.jail,
+            jail: &session.jail,
             collector: Collector::new(self.matches_max),
-            bytes_left: live.capability.max_scan_bytes.map(AtomicU64::new),
+            bytes_left: session.capability.max_scan_bytes.map(AtomicU64::new),
             deadline,
             troubles,
         }
@@ -188,7 +203,7 @@ impl Visitor for Grep<'_> {
     }
 
     fn visit(&self, hand: &mut Hand, item: Item<'_>) -> Go {
-        let (file, size) = match item.folder().shelf.open(item.name(), item.own()) {
+        let (file, size) = match item.folder().merged.open(item.name(), item.own()) {
             Ok(Some(opened)) => opened,
             Ok(None) => return Go::On,
             Err(why) => {

@@ -13,8 +13,8 @@ use ignore::Match;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
+use super::merged::{MergedDir, kind_of, spelled};
 use super::rules::{Marks, Rules};
-use super::shelf::{Shelf, kind_of, spelled};
 use super::walk::{Visitor, Walk};
 use crate::change::TEMPORARY_PREFIX;
 use crate::jail::Meta;
@@ -22,7 +22,7 @@ use crate::jail::Meta;
 /// A folder held open.
 #[derive(Debug)]
 pub(super) struct Folder {
-    pub(super) shelf: Shelf,
+    pub(super) merged: MergedDir,
     /// Absolute, with a slash at the end.
     pub(super) path: Vec<u8>,
     /// The rules of the folders above it, and after listing its own.
@@ -107,7 +107,7 @@ impl Listing {
             folder.rules = None;
         } else {
             let parent = folder.rules.take();
-            folder.rules = Rules::load(&folder.shelf, folder.path.len(), marks, parent);
+            folder.rules = Rules::load(&folder.merged, folder.path.len(), marks, parent);
         }
         let filter = Filter { walk, visitor, folder: &folder };
         scratch.path.clear();
@@ -162,17 +162,17 @@ impl Names {
 /// Those of the session's tree, and of the disk those that the tree says nothing about.
 fn read_names(folder: &Folder, links: bool, scratch: &mut Scratch) -> Result<Names, Errno> {
     let mut all = Names::default();
-    if !folder.shelf.has_tree() {
+    if !folder.merged.has_tree() {
         read_disk(folder, &mut all, |_| false, links, scratch)?;
         return Ok(all);
     }
     let mut known = std::collections::HashSet::new();
-    for (name, node) in folder.shelf.own() {
+    for (name, node) in folder.merged.own() {
         let Some(name) = spelled(name) else { continue };
         if let Some(kind) = kind_of(node) {
             all.add(&name, kind, Some(node), links);
         }
-        if folder.shelf.fd.is_some() {
+        if folder.merged.fd.is_some() {
             known.insert(name.into_owned());
         }
     }
@@ -187,7 +187,7 @@ fn read_disk(
     links: bool,
     scratch: &mut Scratch,
 ) -> Result<(), Errno> {
-    let Some(fd) = &folder.shelf.fd else { return Ok(()) };
+    let Some(fd) = &folder.merged.fd else { return Ok(()) };
     let mut dirents = RawDir::new(fd, scratch.dirents.spare_capacity_mut());
     while let Some(dirent) = dirents.next() {
         let dirent = match dirent {
@@ -251,7 +251,7 @@ impl<V: Visitor> Filter<'_, V> {
     /// The rules in ripgrep's order: what was asked for by name, then the ignore files, then hidden names.
     fn passes(&self, path: &[u8], is_dir: bool, hidden: bool) -> bool {
         if let Some(overrides) = self.walk.options.overrides {
-            let spelled = Path::new(OsStr::from_bytes(self.walk.live.jail.relative(path)));
+            let spelled = Path::new(OsStr::from_bytes(self.walk.session.jail.relative(path)));
             match overrides.matched(spelled, is_dir) {
                 Match::Whitelist(_) => return true,
                 Match::Ignore(_) => return false,
@@ -267,14 +267,14 @@ impl<V: Visitor> Filter<'_, V> {
 
     /// A walk passes over our own state, and over files that policy forbids to read or to search.
     fn is_allowed(&self, path: &[u8], is_dir: bool) -> bool {
-        if self.walk.may_meet_hidden && self.walk.live.jail.is_hidden(path) {
+        if self.walk.may_meet_hidden && self.walk.session.jail.is_hidden(path) {
             return false;
         }
-        let policy = &self.walk.live.policy;
+        let policy = &self.walk.session.policy;
         if is_dir || policy.rules().is_empty() {
             return true;
         }
-        let shown = self.walk.live.jail.shown(path);
+        let shown = self.walk.session.jail.shown(path);
         [Op::Search, Op::Read].iter().all(|op| policy.judge(*op, &shown, &shown).decision != Decision::Deny)
     }
 }

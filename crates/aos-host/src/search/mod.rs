@@ -1,7 +1,7 @@
 //! Search: a walk by folder handles inside the jail, and what grep and glob make of it.
 //!
 //! [`walk`] goes through the folders with many hands, [`listing`] reads one of them from its
-//! `shelf` (the disk or the session's tree), [`rules`] knows what is ignored.
+//! `merged` (the disk or the session's tree), [`rules`] knows what is ignored.
 //! `grep` reads files (`lines` is how a match is shown, `giant` searches lines that do not fit into memory, `collect`
 //! puts what many hands found in order and cuts it), `glob` matches names. The matchers are ripgrep's own; its walker
 //! is not used, since it opens by path, outside the jail, and in another order at each run.
@@ -12,8 +12,8 @@ mod glob;
 mod grep;
 mod lines;
 mod listing;
+mod merged;
 mod rules;
-mod shelf;
 mod trouble;
 mod walk;
 

@@ -12,7 +12,7 @@ use aos_model::receipt::Kind;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::shelf::Shelf;
+use super::merged::MergedDir;
 use crate::jail::{Jail, Place, is_below};
 
 /// The rules of one folder that has some; folders without share their parent's.
@@ -64,10 +64,10 @@ impl Marks {
     }
 
     /// By asking for each name: for a folder that is not listed.
-    fn ask(shelf: &Shelf) -> Marks {
+    fn ask(merged: &MergedDir) -> Marks {
         let mut marks = Marks::default();
         for name in [".rgignore", ".ignore", ".gitignore", ".git", ".jj"] {
-            if let Some(kind) = shelf.kind_of(name) {
+            if let Some(kind) = merged.kind_of(name) {
                 marks.see(name.as_bytes(), kind);
             }
         }
@@ -78,7 +78,7 @@ impl Marks {
 impl Rules {
     /// The rules that hold in a folder whose absolute path, slash included, is `prefix` bytes long.
     pub(super) fn load(
-        shelf: &Shelf,
+        merged: &MergedDir,
         prefix: usize,
         marks: Marks,
         parent: Option<Arc<Rules>>,
@@ -89,7 +89,7 @@ impl Rules {
         let has_git = marks.git || marks.jj;
         let in_git = has_git || parent.as_ref().is_some_and(|parent| parent.in_git);
         let read = |wanted: bool, name: &str| {
-            if wanted { read_rules(shelf, name) } else { Gitignore::empty() }
+            if wanted { read_rules(merged, name) } else { Gitignore::empty() }
         };
         Some(Arc::new(Rules {
             prefix,
@@ -111,8 +111,8 @@ impl Rules {
         let start = inside.max().or(base.leaf.as_ref().map(|_| 0))?;
         let mut rules = None;
         for end in (start..path.len()).filter(|at| path[*at] == b'/') {
-            let Some(shelf) = Shelf::above(jail, base, &path[..end]) else { continue };
-            rules = Rules::load(&shelf, end + 1, Marks::ask(&shelf), rules);
+            let Some(merged) = MergedDir::above(jail, base, &path[..end]) else { continue };
+            rules = Rules::load(&merged, end + 1, Marks::ask(&merged), rules);
         }
         rules
     }
@@ -140,9 +140,9 @@ impl Rules {
 }
 
 /// One ignore file. As with ripgrep, a line that is no rule is passed over, and text that is no UTF-8 ends it.
-fn read_rules(shelf: &Shelf, name: &str) -> Gitignore {
+fn read_rules(merged: &MergedDir, name: &str) -> Gitignore {
     let mut builder = GitignoreBuilder::new("");
-    let bytes = shelf.read_small(name).unwrap_or_default();
+    let bytes = merged.read_small(name).unwrap_or_default();
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
     for line in bytes.split(|b| *b == b'\n') {
         let Ok(line) = std::str::from_utf8(line) else { break };

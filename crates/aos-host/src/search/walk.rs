@@ -15,11 +15,11 @@ use rustix::io::Errno;
 
 use super::Deadline;
 use super::listing::{Folder, Item, Listing, Scratch};
+use super::merged::MergedDir;
 use super::rules::Rules;
-use super::shelf::Shelf;
 use super::trouble::Troubles;
 use crate::jail::{Place, is_below};
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// Who is shown the files of a walk.
 pub(super) trait Visitor: Sync {
@@ -63,7 +63,7 @@ pub(super) struct Options<'a> {
 /// What a walk goes by.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
-    pub(super) live: &'a Live,
+    pub(super) session: &'a OpenSession,
     pub(super) options: Options<'a>,
     /// Files that may be looked at, in path order.
     pub(super) files_max: Option<u64>,
@@ -78,7 +78,7 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     pub(super) fn new(
-        live: &'a Live,
+        session: &'a OpenSession,
         place: &Place,
         options: Options<'a>,
         deadline: &'a Deadline,
@@ -88,11 +88,11 @@ impl<'a> Walk<'a> {
         let base = &place.absolute;
         let may_meet = |hidden: &Vec<u8>| is_below(hidden, base);
         Walk {
-            live,
+            session,
             options,
-            files_max: live.capability.max_scan_files,
-            in_order: live.capability.max_scan_files.is_some(),
-            may_meet_hidden: live.jail.hidden.iter().any(may_meet) || base.starts_with(b"/proc"),
+            files_max: session.capability.max_scan_files,
+            in_order: session.capability.max_scan_files.is_some(),
+            may_meet_hidden: session.jail.hidden.iter().any(may_meet) || base.starts_with(b"/proc"),
             deadline,
             troubles,
             cores: cores.clamp(1, SCAN_THREADS_MAX),
@@ -101,10 +101,10 @@ impl<'a> Walk<'a> {
 
     /// Shows the visitor what is below a folder. True when a limit cut the walk short.
     pub(super) fn run<V: Visitor>(&self, visitor: &V, place: &Place) -> Result<bool, Refusal> {
-        let shelf = Shelf::of(place).map_err(|why| place.fault("search", why))?;
+        let merged = MergedDir::of(place).map_err(|why| place.fault("search", why))?;
         let path = [&place.absolute, b"/".as_slice()].concat();
-        let rules = if self.options.ignored_too { None } else { Rules::above(&self.live.jail, place) };
-        let base = Folder { shelf, path, rules };
+        let rules = if self.options.ignored_too { None } else { Rules::above(&self.session.jail, place) };
+        let base = Folder { merged, path, rules };
         let mut scratch = Scratch::new();
         let listing =
             Listing::read(self, visitor, base, &mut scratch).map_err(|why| place.fault("search", why))?;
@@ -127,8 +127,8 @@ impl<'a> Walk<'a> {
         if path.len() > PATH_BYTES_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        let shelf = parent.shelf.enter(&self.live.jail, item.name(), item.own().is_some(), &path)?;
-        Ok(Folder { shelf, path, rules: parent.rules.clone() })
+        let merged = parent.merged.enter(&self.session.jail, item.name(), item.own().is_some(), &path)?;
+        Ok(Folder { merged, path, rules: parent.rules.clone() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Opening a session: what was asked is checked, pinned and written down, and made live; a restart makes it live again.
+//! Opening a session: what was asked is checked, pinned and written down, and made session; a restart makes it session again.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -18,8 +18,8 @@ use aos_model::state::{RootRecord, SessionRecord, SessionState};
 use aos_model::strict::{self, Invalid};
 use aos_model::vfs::{Tree, TreeChange, VfsPath};
 
-use super::{Live, expire_all};
-use crate::exec::Outfit;
+use super::{OpenSession, expire_all};
+use crate::exec::ExecConfig;
 use crate::host::Host;
 use crate::jail::{Jail, Root};
 use crate::snapshot::Ledger;
@@ -46,16 +46,16 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
     let (record, change) = describe(host, request, capability, &policy)?;
     let mut tree = Tree::default();
     change.iter().for_each(|change| tree.apply(change));
-    let live = enliven(host, &record, policy, Ledger::empty(), tree)?;
+    let session = open_recorded(host, &record, policy, Ledger::empty(), tree)?;
     let opened = Opened {
         session_id: record.session_id.clone(),
         started_at_ns: record.started_at_ns,
         expires_at_ns: record.expires_at_ns,
         isolation_applied,
-        capability: live.capability.clone(),
-        policy: live.policy.clone(),
+        capability: session.capability.clone(),
+        policy: session.policy.clone(),
     };
-    host.sessions.insert(live);
+    host.sessions.insert(session);
     let mut done = Done::new(Status::Ready, Body::Opened(Box::new(opened)), warning.into_iter().collect());
     done.at_ns = Some(record.started_at_ns);
     done.facts.push(Fact::SessionOpened(Box::new(record)));
@@ -240,14 +240,14 @@ fn jail(host: &Host, record: &SessionRecord) -> Result<Jail, Refusal> {
     })
 }
 
-/// Makes a recorded session live: pins its roots and compares them with the record.
-pub(super) fn enliven(
+/// Makes a recorded session session: pins its roots and compares them with the record.
+pub(super) fn open_recorded(
     host: &Host,
     record: &SessionRecord,
     policy: Policy,
     ledger: Ledger,
     tree: Tree,
-) -> Result<Live, Refusal> {
+) -> Result<OpenSession, Refusal> {
     let jail = jail(host, record)?;
     let target: TargetSpec = serde_json::from_str(record.target.get())
         .map_err(|why| Refusal::new(Code::UnsupportedTarget, why.to_string()))?;
@@ -258,13 +258,13 @@ pub(super) fn enliven(
     let workspaces =
         if is_virtual { fs_roots.to_vec() } else { jail.roots.iter().map(Root::shown).collect() };
     let pinned = || Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why));
-    let outfit = match &target {
+    let exec_config = match &target {
         TargetSpec::Local(local) => {
             let (id, rooms) = (&record.session_id, &host.executor.rooms);
-            Outfit::new(id, local, record.isolation, &pinned()?, &host.hidden, rooms)?
+            ExecConfig::new(id, local, record.isolation, &pinned()?, &host.hidden, rooms)?
         }
         TargetSpec::Staged(_) | TargetSpec::Vfs(_) => {
-            Outfit::unused(&record.session_id, record.isolation, &host.executor.rooms)
+            ExecConfig::unused(&record.session_id, record.isolation, &host.executor.rooms)
         }
     };
     let layer = match &target {
@@ -272,7 +272,7 @@ pub(super) fn enliven(
         TargetSpec::Staged(_) => Some(pinned().and_then(|_| Layer::new(host, true, &[], tree))?),
         TargetSpec::Vfs(_) => Some(Layer::new(host, false, fs_roots, tree)?),
     };
-    Ok(Live {
+    Ok(OpenSession {
         id: record.session_id.clone(),
         workspaces,
         workdir_shown: record.workdir.path.clone(),
@@ -287,7 +287,7 @@ pub(super) fn enliven(
         on_failure: record.on_failure,
         ledger,
         manifests: host.manifests.clone(),
-        outfit,
+        exec_config,
         layer,
         bank: host.bank.clone(),
         bank_dir: OnceLock::new(),

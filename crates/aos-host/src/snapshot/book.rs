@@ -19,7 +19,7 @@ pub(super) struct Book {
     by_scope: HashMap<Arc<str>, Vec<u64>>,
     /// The entries that all of them were captured by, and which one by each.
     seqs: BTreeMap<u64, u64>,
-    unsettled: BTreeSet<u64>,
+    unfinalized: BTreeSet<u64>,
     bytes: u64,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Snapshot {
 }
 
 /// An entry as the book sees it.
-pub(crate) struct Made<'a> {
+pub(crate) struct EntryRef<'a> {
     pub(crate) seq: u64,
     pub(crate) at_ns: u64,
     pub(crate) tool_call: Option<&'a str>,
@@ -48,7 +48,7 @@ pub(crate) struct Made<'a> {
 }
 
 impl Snapshot {
-    fn add(&mut self, made: &Made<'_>, record: &SnapshotRecord) {
+    fn add(&mut self, made: &EntryRef<'_>, record: &SnapshotRecord) {
         self.seqs.push(made.seq);
         self.coverage = self.coverage.min(record.coverage);
         if self.turn.is_none() {
@@ -72,7 +72,7 @@ impl Snapshot {
 
 impl Book {
     /// Takes in what an entry captured and dropped.
-    pub(super) fn note(&mut self, made: &Made<'_>, facts: &[Fact]) {
+    pub(super) fn note(&mut self, made: &EntryRef<'_>, facts: &[Fact]) {
         for fact in facts {
             match fact {
                 Fact::Captured(record) => self.captured(made, record),
@@ -87,7 +87,7 @@ impl Book {
         }
     }
 
-    fn captured(&mut self, made: &Made<'_>, record: &SnapshotRecord) {
+    fn captured(&mut self, made: &EntryRef<'_>, record: &SnapshotRecord) {
         let number = match self.by_id.get(record.snapshot_id.as_str()) {
             Some(number) => *number,
             None => self.begin(made, record),
@@ -101,10 +101,10 @@ impl Book {
         snapshot.add(made, record);
         self.bytes += snapshot.bytes;
         self.seqs.insert(made.seq, number);
-        self.unsettled.insert(number);
+        self.unfinalized.insert(number);
     }
 
-    fn begin(&mut self, made: &Made<'_>, record: &SnapshotRecord) -> u64 {
+    fn begin(&mut self, made: &EntryRef<'_>, record: &SnapshotRecord) -> u64 {
         let number = self.next;
         self.next += 1;
         let scope: Arc<str> = record.scope_id.as_deref().or(made.tool_call).unwrap_or_default().into();
@@ -139,7 +139,7 @@ impl Book {
         for seq in &snapshot.seqs {
             self.seqs.remove(seq);
         }
-        self.unsettled.remove(&number);
+        self.unfinalized.remove(&number);
         self.bytes -= snapshot.bytes;
         Some(snapshot)
     }
@@ -183,18 +183,18 @@ impl Book {
         self.seqs_from(one + 1).next().is_some_and(|seq| seq < other)
     }
 
-    /// Those that wait to be settled, oldest first.
-    pub(super) fn unsettled(&self) -> impl Iterator<Item = &Snapshot> {
-        self.unsettled.iter().map(|number| &self.snapshots[number])
+    /// Those that wait to be finalized, oldest first.
+    pub(super) fn unfinalized(&self) -> impl Iterator<Item = &Snapshot> {
+        self.unfinalized.iter().map(|number| &self.snapshots[number])
     }
 
-    pub(super) fn is_unsettled(&self, snapshot_id: &str) -> bool {
-        self.by_id.get(snapshot_id).is_some_and(|number| self.unsettled.contains(number))
+    pub(super) fn is_unfinalized(&self, snapshot_id: &str) -> bool {
+        self.by_id.get(snapshot_id).is_some_and(|number| self.unfinalized.contains(number))
     }
 
-    pub(super) fn settled(&mut self, snapshot_id: &str) {
+    pub(super) fn finalized(&mut self, snapshot_id: &str) {
         if let Some(number) = self.by_id.get(snapshot_id) {
-            self.unsettled.remove(number);
+            self.unfinalized.remove(number);
         }
     }
 }

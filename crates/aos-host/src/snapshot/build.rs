@@ -15,18 +15,18 @@ use aos_model::undo::Look;
 use aos_store::{Kept, KeptKind};
 
 use super::judge::{Sets, worn};
-use super::restore::{Aim, Restoration, Task, damaged, standing};
-use crate::change::{Blob, Content, DirAt, Dress, Put, Spot, Step, TEMPORARY_PREFIX};
+use super::restore::{Aim, DiskRestoration, Task, damaged, standing};
+use crate::change::{Blob, Content, DirAt, FileAttrs, Put, Step, StepTarget, TEMPORARY_PREFIX};
 use crate::host::Host;
 use crate::jail::{Dir, Found, Last, Meta, Place, resolve};
-use crate::session::Live;
+use crate::session::OpenSession;
 
 pub(super) struct Builder<'a> {
     host: &'a Host,
-    live: &'a Arc<Live>,
+    session: &'a Arc<OpenSession>,
     sets: Sets,
     /// Paths as they are now that something goes or leaves from.
-    unsettled: BTreeSet<String>,
+    unfinalized: BTreeSet<String>,
     /// And those from which it went.
     cleared: BTreeSet<String>,
     /// Folders that go in one piece, and how many bytes with them.
@@ -34,8 +34,8 @@ pub(super) struct Builder<'a> {
     /// Folders that a step brings, by their absolute path.
     brought: BTreeMap<Vec<u8>, Brought>,
     /// What waits aside, by where it shall go.
-    aside: BTreeMap<String, (Spot, Meta)>,
-    out: Restoration,
+    aside: BTreeMap<String, (StepTarget, Meta)>,
+    out: DiskRestoration,
 }
 
 #[derive(Clone, Copy)]
@@ -56,17 +56,17 @@ enum Going<'t, 'f> {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(host: &'a Host, live: &'a Arc<Live>, sets: Sets) -> Builder<'a> {
+    pub(super) fn new(host: &'a Host, session: &'a Arc<OpenSession>, sets: Sets) -> Builder<'a> {
         Builder {
             host,
-            live,
+            session,
             sets,
-            unsettled: BTreeSet::new(),
+            unfinalized: BTreeSet::new(),
             cleared: BTreeSet::new(),
             whole: BTreeMap::new(),
             brought: BTreeMap::new(),
             aside: BTreeMap::new(),
-            out: Restoration::default(),
+            out: DiskRestoration::default(),
         }
     }
 
@@ -74,7 +74,7 @@ impl<'a> Builder<'a> {
         mut self,
         gone: Vec<(&str, &Found)>,
         mut tasks: Vec<Task<'_>>,
-    ) -> Result<Restoration, Refusal> {
+    ) -> Result<DiskRestoration, Refusal> {
         tasks.sort_by(|a, b| a.goal.path.cmp(&b.goal.path));
         let mut going: Vec<(&str, Going<'_, '_>)> = Vec::new();
         for (path, found) in gone {
@@ -98,7 +98,7 @@ impl<'a> Builder<'a> {
             }
         }
         going.sort_by(|(a, _), (b, _)| b.cmp(a));
-        self.unsettled = going.iter().map(|(path, _)| (*path).to_owned()).collect();
+        self.unfinalized = going.iter().map(|(path, _)| (*path).to_owned()).collect();
         self.find_whole_folders(&going)?;
         for (path, going) in going {
             self.let_go(path, going)?;
@@ -159,10 +159,10 @@ impl<'a> Builder<'a> {
                 }
                 let with_it = self.whole.get(path).copied().unwrap_or_default();
                 let bytes = if before.kind == Kind::Dir { with_it } else { before.size };
-                self.out.steps.push(Step::Remove { at: Spot::of(place), before, bytes });
+                self.out.steps.push(Step::Remove { at: StepTarget::of(place), before, bytes });
             }
             Going::ToItsPlace(task, place, before) => {
-                let from = Spot::of(place);
+                let from = StepTarget::of(place);
                 self.out.deleted.push(path.to_owned());
                 if let Some(to) = self.straight(task) {
                     self.out.restored.push(task.goal.path.clone());
@@ -177,7 +177,13 @@ impl<'a> Builder<'a> {
     }
 
     /// What moves comes to its place, and looks as it did there.
-    fn arrive(&mut self, task: &Task<'_>, from: Spot, before: Meta, to: Spot) -> Result<(), Refusal> {
+    fn arrive(
+        &mut self,
+        task: &Task<'_>,
+        from: StepTarget,
+        before: Meta,
+        to: StepTarget,
+    ) -> Result<(), Refusal> {
         self.brought.insert(to.absolute.clone(), Brought::Moved);
         self.out.steps.push(Step::Rename { from, before, to: to.clone(), replaced: None });
         match (&task.goal.aim, task.other) {
@@ -187,20 +193,20 @@ impl<'a> Builder<'a> {
     }
 
     /// The place that something can go to at once: free, in a folder that stays where it is.
-    fn straight(&self, task: &Task<'_>) -> Option<Spot> {
+    fn straight(&self, task: &Task<'_>) -> Option<StepTarget> {
         let goal = &task.goal;
         let Found::Here(place) = task.here else { return None };
-        let stays = !ancestors(&goal.path).any(|above| self.unsettled.contains(above));
+        let stays = !ancestors(&goal.path).any(|above| self.unfinalized.contains(above));
         let free = place.meta.is_none() && place.shown == goal.path;
-        (free && stays && goal.now_at == goal.path).then(|| Spot::of(place))
+        (free && stays && goal.now_at == goal.path).then(|| StepTarget::of(place))
     }
 
     /// A name that nobody uses, in the deepest folder above the path that is not on the move itself.
-    fn stand_aside(&self, path: &str) -> Result<Spot, Refusal> {
+    fn stand_aside(&self, path: &str) -> Result<StepTarget, Refusal> {
         let above: Vec<&str> = ancestors(path).collect();
-        let settled = above.iter().rev().take_while(|above| !self.unsettled.contains(**above)).last();
-        let text = settled.copied().unwrap_or(if path.starts_with('/') { "/" } else { "." });
-        let found = resolve(self.live, text, Last::NoLinks)?.found;
+        let finalized = above.iter().rev().take_while(|above| !self.unfinalized.contains(**above)).last();
+        let text = finalized.copied().unwrap_or(if path.starts_with('/') { "/" } else { "." });
+        let found = resolve(self.session, text, Last::NoLinks)?.found;
         let (folder, _) = found.existing()?;
         let dir = if folder.is_root() {
             folder.dir.clone()
@@ -211,8 +217,8 @@ impl<'a> Builder<'a> {
         let random = (self.host.machine.random)();
         let name = [TEMPORARY_PREFIX, format!("aside-{random:x}").as_bytes()].concat();
         let absolute = [folder.absolute.as_slice(), b"/", &name].concat();
-        let shown = self.live.jail.shown(&absolute);
-        Ok(Spot { dir: DirAt::Pinned(dir), name, shown, absolute })
+        let shown = self.session.jail.shown(&absolute);
+        Ok(StepTarget { dir: DirAt::Pinned(dir), name, shown, absolute })
     }
 
     fn bring(&mut self, task: &Task<'_>) -> Result<(), Refusal> {
@@ -247,7 +253,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The folder found at `place`, now at `at`, shall look so.
-    fn look(&mut self, place: &Place, at: Spot, before: Meta, look: &Look) -> Result<(), Refusal> {
+    fn look(&mut self, place: &Place, at: StepTarget, before: Meta, look: &Look) -> Result<(), Refusal> {
         let now = look.xattrs.as_ref().map(|_| worn(place, Kind::Dir)).transpose()?;
         let xattrs = now.zip(look.xattrs.clone()).filter(|(now, wanted)| now != wanted);
         if before.mode != look.mode || xattrs.is_some() {
@@ -282,7 +288,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Where the goal is brought, under the path that it then has. Folders that are missing are made on the way.
-    fn spot(&mut self, task: &Task<'_>) -> Result<Spot, Refusal> {
+    fn spot(&mut self, task: &Task<'_>) -> Result<StepTarget, Refusal> {
         let absolute = self.absolute(&task.goal.path)?;
         let slashes: Vec<usize> =
             absolute.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i).collect();
@@ -314,10 +320,10 @@ impl<'a> Builder<'a> {
         let mut from = start + 1;
         for end in slashes.into_iter().filter(|at| *at > start) {
             let path = absolute[..end].to_vec();
-            let at = Spot {
+            let at = StepTarget {
                 dir,
                 name: path[from..].to_vec(),
-                shown: self.live.jail.shown(&path),
+                shown: self.session.jail.shown(&path),
                 absolute: path.clone(),
             };
             let step = self.out.steps.len();
@@ -325,7 +331,7 @@ impl<'a> Builder<'a> {
             self.brought.insert(path, Brought::Made(step));
             (dir, from) = (DirAt::Made(step), end + 1);
         }
-        Ok(Spot { dir, name: absolute[from..].to_vec(), shown: task.goal.path.clone(), absolute })
+        Ok(StepTarget { dir, name: absolute[from..].to_vec(), shown: task.goal.path.clone(), absolute })
     }
 
     /// Whether what stood at a path now is gone by then.
@@ -339,7 +345,7 @@ impl<'a> Builder<'a> {
         Ok(if spelled.is_absolute() {
             bytes.to_vec()
         } else {
-            [self.live.jail.workdir.as_slice(), b"/", bytes].concat()
+            [self.session.jail.workdir.as_slice(), b"/", bytes].concat()
         })
     }
 
@@ -360,8 +366,8 @@ impl<'a> Builder<'a> {
     }
 
     /// The lists for people: what came back, and what is gone. A folder is named where no file below it is.
-    fn told(mut self) -> Restoration {
-        let Restoration { restored, deleted, .. } = &mut self.out;
+    fn told(mut self) -> DiskRestoration {
+        let DiskRestoration { restored, deleted, .. } = &mut self.out;
         restored.sort();
         restored.dedup();
         deleted.sort();
@@ -381,8 +387,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn dress(kept: &Kept) -> Dress {
-    Dress { owner: kept.uid.zip(kept.gid), xattrs: kept.xattrs.clone() }
+fn dress(kept: &Kept) -> FileAttrs {
+    FileAttrs { owner: kept.uid.zip(kept.gid), xattrs: kept.xattrs.clone() }
 }
 
 /// The folders above a path, the nearest first.

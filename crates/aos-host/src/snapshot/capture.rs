@@ -12,16 +12,16 @@ use crate::change::{copy, names_in, open_dir};
 use crate::host::Host;
 use crate::jail::{Found, Meta};
 use crate::operation::too_deep;
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// Copies what was found, folders with all below them. Returns the records, and how many paths they hold.
 pub(crate) fn capture(
     host: &Host,
-    live: &Live,
+    session: &OpenSession,
     snapshot_id: &str,
     found: &[Found],
 ) -> Result<(Vec<PathRecord>, u64), Refusal> {
-    let mut taken = Taken { host, live, snapshot_id, records: Vec::new(), paths: 0, bytes: 0 };
+    let mut taken = Taken { host, session, snapshot_id, records: Vec::new(), paths: 0, bytes: 0 };
     for found in found {
         match found {
             Found::Here(place) if place.is_root() => {
@@ -29,8 +29,8 @@ pub(crate) fn capture(
                 let dir = place.open_dir().map_err(fail)?;
                 for name in names_in(&dir).map_err(fail)? {
                     let absolute = [place.absolute.as_slice(), b"/", &name].concat();
-                    if !live.jail.is_hidden(&absolute) {
-                        taken.take(&dir, &name, &live.jail.shown(&absolute))?;
+                    if !session.jail.is_hidden(&absolute) {
+                        taken.take(&dir, &name, &session.jail.shown(&absolute))?;
                     }
                 }
             }
@@ -43,7 +43,7 @@ pub(crate) fn capture(
 
 struct Taken<'a> {
     host: &'a Host,
-    live: &'a Live,
+    session: &'a OpenSession,
     snapshot_id: &'a str,
     records: Vec<PathRecord>,
     paths: u64,
@@ -79,18 +79,18 @@ impl Taken<'_> {
         })?;
         self.paths += paths;
         self.bytes += bytes;
-        if self.bytes > self.live.snapshot_bytes_max {
+        if self.bytes > self.session.snapshot_bytes_max {
             return Err(Refusal::new(
                 Code::LimitExceeded,
                 format!(
                     "{shown}: with it the snapshot holds {} bytes, over the session's `snapshot_bytes_max` of {}; name fewer paths",
-                    self.bytes, self.live.snapshot_bytes_max
+                    self.bytes, self.session.snapshot_bytes_max
                 ),
             ));
         }
         let bank_name = format!("{}.{}", self.snapshot_id, self.records.len());
         let sync = self.host.machine.durability == Durability::Power;
-        let bank = self.live.bank_dir()?;
+        let bank = self.session.bank_dir()?;
         copy(dir, name, &meta, bank, bank_name.as_bytes(), sync).map_err(fail)?;
         let image = Image {
             kind: meta.kind,

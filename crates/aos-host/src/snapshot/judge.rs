@@ -17,12 +17,12 @@ use super::restore::{Aim, Gone, Task};
 use crate::change::{attributes, hash_of, names_in, open_dir};
 use crate::host::Host;
 use crate::jail::{Found, Meta, Place};
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// Compares what is with what was left, and finds whose work would be lost.
 pub(super) struct Judge<'a> {
     host: &'a Host,
-    live: &'a Arc<Live>,
+    session: &'a Arc<OpenSession>,
     pub(super) sets: Sets,
 }
 
@@ -68,7 +68,7 @@ impl Sets {
 impl<'a> Judge<'a> {
     pub(super) fn new(
         host: &'a Host,
-        live: &'a Arc<Live>,
+        session: &'a Arc<OpenSession>,
         gone: &[(Gone, &Found)],
         tasks: &[Task<'_>],
     ) -> Judge<'a> {
@@ -79,7 +79,7 @@ impl<'a> Judge<'a> {
         });
         let kept = tasks.iter().filter(|task| matches!(task.goal.aim, Aim::Kept(_)) && !task.goal.is_new);
         let replaced = kept.map(|task| task.goal.now_at.clone()).collect();
-        Judge { host, live, sets: Sets { removed, leaving: leaving.collect(), replaced } }
+        Judge { host, session, sets: Sets { removed, leaving: leaving.collect(), replaced } }
     }
 
     /// Whether the path already is what it shall be.
@@ -222,7 +222,7 @@ impl<'a> Judge<'a> {
         seq: u64,
         fits: impl Fn(&PathRecord) -> Result<bool, Refusal>,
     ) -> Result<Conflict, Refusal> {
-        for seq in super::seqs_from(self.host, self.live, seq + 1)?.into_iter().rev() {
+        for seq in super::seqs_from(self.host, self.session, seq + 1)?.into_iter().rev() {
             for touch in super::touches(self.host, [seq])? {
                 let left = touch.paths.iter().rev().find(|record| record.path == path);
                 if let Some(record) = left

@@ -2,14 +2,14 @@
 //!
 //! The journal is the record: each mutation's entry says what it displaced. The ledger here is the live session's
 //! index of those entries, read from the journal when it is first needed. What was displaced waits in the bank; it
-//! is settled (hashed, shared, listed in a manifest) beside the session's work, and before anybody reads it.
+//! is finalized (hashed, shared, listed in a manifest) beside the session's work, and before anybody reads it.
 
 mod book;
 mod build;
 mod capture;
+mod finalize;
 mod judge;
 mod restore;
-mod settle;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -20,41 +20,41 @@ use aos_model::undo::Touch;
 use aos_store::Fault;
 
 use crate::host::Host;
-use crate::session::Live;
+use crate::session::OpenSession;
 
 use book::Book;
-pub(crate) use book::{Made, Snapshot};
+pub(crate) use book::{EntryRef, Snapshot};
 pub(crate) use capture::capture;
-pub(crate) use restore::{Goals, Restoration, is_or_below};
-pub(crate) use settle::{Settler, Which, settle};
+pub(crate) use finalize::{Finalizer, Which, finalize};
+pub(crate) use restore::{DiskRestoration, Goals, is_or_below};
 
 /// The snapshots of one live session, in the order of capture.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// `None` until it was read from the journal.
     book: Mutex<Option<Book>>,
-    settling: Mutex<()>,
+    finalizing: Mutex<()>,
 }
 
 impl Ledger {
     /// Of a session that was opened just now: there is nothing to read.
     pub(crate) fn empty() -> Ledger {
-        Ledger { book: Mutex::new(Some(Book::default())), settling: Mutex::new(()) }
+        Ledger { book: Mutex::new(Some(Book::default())), finalizing: Mutex::new(()) }
     }
 }
 
 /// The ledger's book, read from the journal when this is the first look.
-fn book<'l>(host: &Host, live: &'l Live) -> Result<MutexGuard<'l, Option<Book>>, Fault> {
-    let mut book = live.ledger.book.lock().expect("BUG: nobody panics with the book");
+fn book<'l>(host: &Host, session: &'l OpenSession) -> Result<MutexGuard<'l, Option<Book>>, Fault> {
+    let mut book = session.ledger.book.lock().expect("BUG: nobody panics with the book");
     if book.is_none() {
-        *book = Some(read_book(host, live)?);
+        *book = Some(read_book(host, session)?);
     }
     Ok(book)
 }
 
-fn read_book(host: &Host, live: &Live) -> Result<Book, Fault> {
+fn read_book(host: &Host, session: &OpenSession) -> Result<Book, Fault> {
     let mut seqs = Vec::new();
-    host.journal.state_below(&snapshot_prefix(&live.id), &mut |key, _| {
+    host.journal.state_below(&snapshot_prefix(&session.id), &mut |key, _| {
         seqs.extend(decode_snapshot_key(key).map(|(_, seq)| seq));
     })?;
     seqs.sort_unstable();
@@ -62,7 +62,7 @@ fn read_book(host: &Host, live: &Live) -> Result<Book, Fault> {
     let mut book = Book::default();
     for seq in seqs {
         with_entry(host, seq, |entry| {
-            let made = Made {
+            let made = EntryRef {
                 seq,
                 at_ns: entry.at_ns,
                 tool_call: entry.tool_call_id.as_deref(),
@@ -71,7 +71,7 @@ fn read_book(host: &Host, live: &Live) -> Result<Book, Fault> {
             book.note(&made, &entry.facts);
         })?;
     }
-    settle::tidy(host, live, &book)?;
+    finalize::tidy(host, session, &book)?;
     Ok(book)
 }
 
@@ -86,24 +86,24 @@ pub(crate) fn with_entry<T>(host: &Host, seq: u64, use_it: impl FnOnce(Entry<'_>
 /// own. `displaced` is what the change takes away from which paths.
 pub(crate) fn choose(
     host: &Host,
-    live: &Live,
+    session: &OpenSession,
     scope: Option<&str>,
     fresh: &str,
     displaced: &[(&str, u64)],
 ) -> Result<Option<String>, Refusal> {
-    let book = book(host, live)?;
+    let book = book(host, session)?;
     let known = scope.and_then(|scope| book.as_ref().expect("BUG: read above").open_of(scope));
     let held = known.map_or(0, |known| known.bytes);
     let is_new = |path: &str| known.is_none_or(|known| !known.paths.contains(path));
     let bytes: u64 = displaced.iter().filter(|(path, _)| is_new(path)).map(|(_, bytes)| bytes).sum();
-    let takes_one = live.auto_snapshot || scope.is_none();
+    let takes_one = session.auto_snapshot || scope.is_none();
     let chosen = known.map(|known| known.id.to_string()).or_else(|| takes_one.then(|| fresh.to_owned()));
-    if chosen.is_some() && held + bytes > live.snapshot_bytes_max {
+    if chosen.is_some() && held + bytes > session.snapshot_bytes_max {
         return Err(Refusal::new(
             Code::LimitExceeded,
             format!(
                 "with {bytes} bytes more the pre-images of this tool call are over the session's `snapshot_bytes_max` of {}; nothing was changed. Open a session with a higher limit, or with `auto_snapshot` off",
-                live.snapshot_bytes_max
+                session.snapshot_bytes_max
             ),
         ));
     }
@@ -111,79 +111,86 @@ pub(crate) fn choose(
 }
 
 /// Takes what was just journaled into the ledger, lets the oldest snapshots go that are too many bytes, and has the
-/// rest settled beside.
-pub(crate) fn remember(host: &Host, live: &Arc<Live>, made: &Made<'_>, facts: &[Fact]) {
+/// rest finalized beside.
+pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<'_>, facts: &[Fact]) {
     let concerns = |fact: &Fact| matches!(fact, Fact::Captured(_) | Fact::SnapshotDropped { .. });
     if !facts.iter().any(concerns) {
         return;
     }
     // A journal that cannot be read back is the next one's fault to tell: this answer is already written.
-    let Ok(mut book) = book(host, live) else { return };
+    let Ok(mut book) = book(host, session) else { return };
     let book = book.as_mut().expect("BUG: read above");
     let mut written = Vec::new();
     for fact in facts {
         match fact {
-            Fact::SnapshotDropped { snapshot_id } => let_go(host, live, snapshot_id, book.get(snapshot_id)),
+            Fact::SnapshotDropped { snapshot_id } => {
+                let_go(host, session, snapshot_id, book.get(snapshot_id));
+            }
             Fact::Captured(record) => written.push(record.snapshot_id.as_str()),
             _ => {}
         }
     }
     book.note(made, facts);
-    while book.bytes() > live.snapshot_bytes_max {
+    while book.bytes() > session.snapshot_bytes_max {
         // The one that was just written stays, however old it is.
         let evictable = book.all().find(|one| !written.contains(&&*one.id));
         let Some(oldest) = evictable.map(|oldest| oldest.id.clone()) else { break };
-        let_go(host, live, &oldest, book.forget(&oldest).as_ref());
+        let_go(host, session, &oldest, book.forget(&oldest).as_ref());
         let fact = Fact::SnapshotDropped { snapshot_id: oldest.to_string() };
         host.note(
             "host.fs.snapshot_evicted",
-            &live.id,
+            &session.id,
             "the session's `snapshot_bytes_max` is reached",
             fact,
         );
     }
-    host.settler.wake(live);
+    host.finalizer.wake(session);
 }
 
-/// The manifest of a snapshot goes, and what still waits for it. If it is being settled at this moment, the settler
+/// The manifest of a snapshot goes, and what still waits for it. If it is being finalized at this moment, the finalizer
 /// finds it gone from the book and does the same.
-fn let_go(host: &Host, live: &Live, snapshot_id: &str, known: Option<&Snapshot>) {
-    let _ = host.manifests.drop_snapshot(&live.id, snapshot_id);
+fn let_go(host: &Host, session: &OpenSession, snapshot_id: &str, known: Option<&Snapshot>) {
+    let _ = host.manifests.drop_snapshot(&session.id, snapshot_id);
     if let Some(snapshot) = known {
-        settle::discard(host, live, snapshot);
+        finalize::discard(host, session, snapshot);
     }
 }
 
 /// Looks something up in the ledger.
-fn look<T>(host: &Host, live: &Live, up: impl FnOnce(&Book) -> T) -> Result<T, Fault> {
-    Ok(up(book(host, live)?.as_ref().expect("BUG: read above")))
+fn look<T>(host: &Host, session: &OpenSession, up: impl FnOnce(&Book) -> T) -> Result<T, Fault> {
+    Ok(up(book(host, session)?.as_ref().expect("BUG: read above")))
 }
 
 /// All snapshots of a session, oldest first.
-pub(crate) fn all(host: &Host, live: &Live) -> Result<Vec<Snapshot>, Fault> {
-    look(host, live, |book| book.all().cloned().collect())
+pub(crate) fn all(host: &Host, session: &OpenSession) -> Result<Vec<Snapshot>, Fault> {
+    look(host, session, |book| book.all().cloned().collect())
 }
 
-pub(crate) fn is_kept(host: &Host, live: &Live, snapshot_id: &str) -> Result<bool, Fault> {
-    look(host, live, |book| book.get(snapshot_id).is_some())
+pub(crate) fn is_kept(host: &Host, session: &OpenSession, snapshot_id: &str) -> Result<bool, Fault> {
+    look(host, session, |book| book.get(snapshot_id).is_some())
 }
 
 /// The entries that a snapshot was captured by.
-pub(crate) fn seqs_of_snapshot(host: &Host, live: &Live, snapshot_id: &str) -> Result<Vec<u64>, Fault> {
-    look(host, live, |book| book.get(snapshot_id).map(|known| known.seqs.clone()).unwrap_or_default())
+pub(crate) fn seqs_of_snapshot(
+    host: &Host,
+    session: &OpenSession,
+    snapshot_id: &str,
+) -> Result<Vec<u64>, Fault> {
+    look(host, session, |book| book.get(snapshot_id).map(|known| known.seqs.clone()).unwrap_or_default())
 }
 
 /// The entries of all snapshots of one tool call, in order.
-pub(crate) fn seqs_of_scope(host: &Host, live: &Live, scope: &str) -> Result<Vec<u64>, Fault> {
-    let mut seqs: Vec<u64> =
-        look(host, live, |book| book.of_scope(scope).flat_map(|known| known.seqs.iter().copied()).collect())?;
+pub(crate) fn seqs_of_scope(host: &Host, session: &OpenSession, scope: &str) -> Result<Vec<u64>, Fault> {
+    let mut seqs: Vec<u64> = look(host, session, |book| {
+        book.of_scope(scope).flat_map(|known| known.seqs.iter().copied()).collect()
+    })?;
     seqs.sort_unstable();
     Ok(seqs)
 }
 
 /// The entries by which anything was captured, from this one on, in order.
-pub(crate) fn seqs_from(host: &Host, live: &Live, first: u64) -> Result<Vec<u64>, Fault> {
-    look(host, live, |book| book.seqs_from(first).collect())
+pub(crate) fn seqs_from(host: &Host, session: &OpenSession, first: u64) -> Result<Vec<u64>, Fault> {
+    look(host, session, |book| book.seqs_from(first).collect())
 }
 
 /// What the entries of these numbers changed, in order.
@@ -211,10 +218,10 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
 }
 
 /// Settles what these entries displaced, as whoever takes them back needs it.
-pub(crate) fn settle_entries(host: &Host, live: &Live, seqs: &[u64]) -> Result<(), Fault> {
-    let unsettled = settle(host, live, &Which::Of(seqs))?;
+pub(crate) fn finalize_entries(host: &Host, session: &OpenSession, seqs: &[u64]) -> Result<(), Fault> {
+    let unfinalized = finalize(host, session, &Which::Of(seqs))?;
     // A damaged manifest is told by what needs it, and by nothing else.
-    unsettled.into_values().find(|fault| !matches!(fault, Fault::Refused(_))).map_or(Ok(()), Err)
+    unfinalized.into_values().find(|fault| !matches!(fault, Fault::Refused(_))).map_or(Ok(()), Err)
 }
 
 /// A home may come from anywhere: only names that we give are followed into the bank.
@@ -234,9 +241,9 @@ pub(crate) fn author(host: &Host, seq: u64) -> Option<String> {
 }
 
 /// The entries that a step of undo is made of, in order.
-pub(crate) fn seqs_of_step(host: &Host, live: &Live, step: u64) -> Result<Vec<u64>, Refusal> {
+pub(crate) fn seqs_of_step(host: &Host, session: &OpenSession, step: u64) -> Result<Vec<u64>, Refusal> {
     let mut seqs = Vec::new();
-    host.journal.state_below(&step_prefix(&live.id, step), &mut |key, _| {
+    host.journal.state_below(&step_prefix(&session.id, step), &mut |key, _| {
         seqs.extend(key.rsplit('/').next().and_then(|seq| seq.parse::<u64>().ok()));
     })?;
     Ok(seqs)

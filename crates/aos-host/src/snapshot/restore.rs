@@ -17,7 +17,7 @@ use crate::change::Step;
 use crate::host::Host;
 use crate::jail::{Found, Last, Meta};
 use crate::operation::Target;
-use crate::session::Live;
+use crate::session::OpenSession;
 
 /// What shall go, and what shall be, path by path.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(super) enum Aim {
 
 /// The plan in steps, and what people want to know about it.
 #[derive(Debug, Default)]
-pub(crate) struct Restoration {
+pub(crate) struct DiskRestoration {
     pub(crate) steps: Vec<Step>,
     pub(crate) restored: Vec<String>,
     pub(crate) deleted: Vec<String>,
@@ -80,19 +80,20 @@ pub(crate) struct Restoration {
 }
 
 impl Goals {
-    /// Reads what is needed to take `touches`, which are settled, back. With `only`, no other paths than those and what is below them.
+    /// Reads what is needed to take `touches`, which are finalized, back. With `only`, no other paths than those and what is below them.
     pub(crate) fn read(
         host: &Host,
-        live: &Arc<Live>,
+        session: &Arc<OpenSession>,
         touches: Vec<Touch>,
         only: Option<&[String]>,
     ) -> Result<Goals, Refusal> {
         let unwound = Unwound::of(&touches);
         let own_repositories = own_repositories(&touches);
         drop(touches);
-        let mut manifests = Manifests { host, live, read: BTreeMap::new() };
+        let mut manifests = Manifests { host, session, read: BTreeMap::new() };
         let paths = manifests.paths(&unwound)?;
-        let only = only.map(|only| only.iter().map(|path| shown(live, path)).collect::<Result<Vec<_>, _>>());
+        let only =
+            only.map(|only| only.iter().map(|path| shown(session, path)).collect::<Result<Vec<_>, _>>());
         let only = only.transpose()?;
         let wanted =
             |path: &str| only.as_ref().is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
@@ -144,10 +145,10 @@ impl Goals {
     pub(crate) fn plan(
         self,
         host: &Host,
-        live: &Arc<Live>,
+        session: &Arc<OpenSession>,
         found: &[Found],
         force: bool,
-    ) -> Result<Restoration, Refusal> {
+    ) -> Result<DiskRestoration, Refusal> {
         let (found_gone, found) = found.split_at(self.gone.len());
         let mut found = found.iter();
         let gone: Vec<(Gone, &Found)> = self.gone.into_iter().zip(found_gone).collect();
@@ -160,7 +161,7 @@ impl Goals {
                 Task { goal, here, other }
             })
             .collect();
-        let judge = Judge::new(host, live, &gone, &tasks);
+        let judge = Judge::new(host, session, &gone, &tasks);
         let mut wanted = Vec::new();
         let mut conflicts = Vec::new();
         for (gone, found) in gone.iter().filter(|_| !force) {
@@ -180,10 +181,10 @@ impl Goals {
         if !conflicts.is_empty() {
             conflicts.sort_by(|a, b| a.path.cmp(&b.path));
             conflicts.dedup();
-            return Ok(Restoration { conflicts, ..Restoration::default() });
+            return Ok(DiskRestoration { conflicts, ..DiskRestoration::default() });
         }
         let gone = gone.iter().map(|(gone, found)| (gone.path.as_str(), *found)).collect();
-        Builder::new(host, live, judge.sets).build(gone, wanted)
+        Builder::new(host, session, judge.sets).build(gone, wanted)
     }
 }
 
@@ -287,9 +288,9 @@ fn stays(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str, from: &str) ->
 }
 
 /// A path of the request as receipts show it.
-fn shown(live: &Arc<Live>, path: &str) -> Result<String, Refusal> {
-    let literal = crate::jail::resolve(live, path, Last::NoLinks)?.literal;
-    Ok(live.jail.shown(&literal))
+fn shown(session: &Arc<OpenSession>, path: &str) -> Result<String, Refusal> {
+    let literal = crate::jail::resolve(session, path, Last::NoLinks)?.literal;
+    Ok(session.jail.shown(&literal))
 }
 
 pub(crate) fn is_or_below(path: &str, root: &str) -> bool {
@@ -298,7 +299,7 @@ pub(crate) fn is_or_below(path: &str, root: &str) -> bool {
 
 struct Manifests<'a> {
     host: &'a Host,
-    live: &'a Live,
+    session: &'a OpenSession,
     read: BTreeMap<String, Manifest>,
 }
 
@@ -308,7 +309,7 @@ impl Manifests<'_> {
             let manifest = self
                 .host
                 .manifests
-                .read(&self.live.id, snapshot_id)
+                .read(&self.session.id, snapshot_id)
                 .map_err(|fault| damaged(&fault.to_string()))?
                 .ok_or_else(|| damaged(&format!("the manifest of {snapshot_id} is missing")))?;
             self.read.insert(snapshot_id.to_owned(), manifest);

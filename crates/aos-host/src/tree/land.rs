@@ -13,38 +13,43 @@ use aos_model::state::{Image, PathRecord, SnapshotRecord};
 use aos_model::vfs::{Base, Body, Delta, Kept, Node, Tree, TreeChange, VfsPath, What};
 
 use super::View;
-use crate::change::{self, Content, Ending, Fresh, Outcome, Plan, Put, Spot, Step};
+use crate::change::{self, Content, Ending, Fresh, Outcome, Plan, Put, Step, StepTarget};
 use crate::host::Host;
 use crate::jail::{self, Found, Last, Meta, Place};
-use crate::session::Live;
+use crate::session::OpenSession;
 use crate::snapshot;
 use crate::spine::{Done, Ids};
 
 /// Carries a plan out in the session's tree.
-pub(crate) fn land(host: &Host, live: &Arc<Live>, plan: Plan, ids: &mut Ids) -> Result<Done, Refusal> {
-    let mut work = Work::new(host, live);
+pub(crate) fn land(
+    host: &Host,
+    session: &Arc<OpenSession>,
+    plan: Plan,
+    ids: &mut Ids,
+) -> Result<Done, Refusal> {
+    let mut work = Work::new(host, session);
     let mut after = Vec::with_capacity(plan.steps.len());
     for step in plan.steps {
         after.push(work.step(step)?);
     }
     let (at_ns, deltas) = (work.now_ns, work.deltas());
-    finish(host, live, (at_ns, deltas), plan.ending, &after, ids)
+    finish(host, session, (at_ns, deltas), plan.ending, &after, ids)
 }
 
 /// Carries out what is known as deltas already: taking back, discarding.
 pub(crate) fn land_deltas(
     host: &Host,
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     deltas: Vec<Delta>,
     ending: Ending,
     ids: &mut Ids,
 ) -> Result<Done, Refusal> {
-    finish(host, live, ((host.machine.now_ns)(), deltas), ending, &[], ids)
+    finish(host, session, ((host.machine.now_ns)(), deltas), ending, &[], ids)
 }
 
 fn finish(
     host: &Host,
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     (at_ns, deltas): (u64, Vec<Delta>),
     ending: Ending,
     after: &[Option<Meta>],
@@ -59,13 +64,13 @@ fn finish(
         .iter()
         .filter_map(|record| Some((record.path.as_str(), record.before.as_ref()?.size_bytes)))
         .collect();
-    let snapshot_id = snapshot::choose(host, live, scope, &change_id, &displaced)?;
+    let snapshot_id = snapshot::choose(host, session, scope, &change_id, &displaced)?;
     let outcome = Outcome { after, snapshot_id: snapshot_id.as_deref().unwrap_or_default() };
     let mut done = Done::new(Status::Ok, (ending.finish)(&outcome), ending.warnings);
     done.facts = ending.facts;
     done.at_ns = Some(at_ns);
     if !deltas.is_empty() {
-        done.facts.push(Fact::Tree(next_version(live, deltas)));
+        done.facts.push(Fact::Tree(next_version(session, deltas)));
     }
     if let Some(snapshot_id) = &snapshot_id {
         done.facts.push(Fact::Captured(Box::new(SnapshotRecord {
@@ -83,20 +88,20 @@ fn finish(
 }
 
 /// Mutations of a session take turns, so the next version is the one after the newest.
-pub(super) fn next_version(live: &Live, deltas: Vec<Delta>) -> TreeChange {
-    let layer = live.layer.as_ref().expect("BUG: only layered sessions land in a tree");
+pub(super) fn next_version(session: &OpenSession, deltas: Vec<Delta>) -> TreeChange {
+    let layer = session.layer.as_ref().expect("BUG: only layered sessions land in a tree");
     TreeChange { version: layer.now().version() + 1, deltas }
 }
 
 /// Deltas as the fact that publishes them, where there are any.
-pub(crate) fn change_of(live: &Live, deltas: Vec<Delta>) -> Option<Fact> {
-    (!deltas.is_empty()).then(|| Fact::Tree(next_version(live, deltas)))
+pub(crate) fn change_of(session: &OpenSession, deltas: Vec<Delta>) -> Option<Fact> {
+    (!deltas.is_empty()).then(|| Fact::Tree(next_version(session, deltas)))
 }
 
 /// Captures what stands at some paths, folders with all below them: records for people, and the nodes themselves.
 pub(crate) fn capture(
     host: &Host,
-    live: &Live,
+    session: &OpenSession,
     found: &[Found],
     now_ns: u64,
 ) -> Result<(Vec<PathRecord>, u64, Vec<Kept>), Refusal> {
@@ -111,12 +116,12 @@ pub(crate) fn capture(
             },
         };
         bytes += meta.size;
-        if bytes > live.snapshot_bytes_max {
+        if bytes > session.snapshot_bytes_max {
             return Err(Refusal::new(
                 Code::LimitExceeded,
                 format!(
                     "{}: with it the snapshot holds {bytes} bytes, over the session's `snapshot_bytes_max` of {}; name fewer paths",
-                    place.shown, live.snapshot_bytes_max
+                    place.shown, session.snapshot_bytes_max
                 ),
             ));
         }
@@ -135,7 +140,7 @@ pub(crate) fn capture(
                     view.each_below(place, &mut keep)?;
                 }
             }
-            Err(_) => absent.push(Kept { path: live.jail.shown(found.absolute()), node: None }),
+            Err(_) => absent.push(Kept { path: session.jail.shown(found.absolute()), node: None }),
         }
     }
     kept.append(&mut absent);
@@ -183,7 +188,7 @@ fn image(node: Option<&Node>, other: Option<&Node>) -> Option<Image> {
 /// A mutation being worked out: the tree as it will be, and what became of each path.
 struct Work<'a> {
     host: &'a Host,
-    live: &'a Arc<Live>,
+    session: &'a Arc<OpenSession>,
     view: Arc<View>,
     tree: Tree,
     net: BTreeMap<String, Delta>,
@@ -191,10 +196,10 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn new(host: &'a Host, live: &'a Arc<Live>) -> Work<'a> {
-        let view = View::now(live).expect("BUG: only layered sessions land in a tree");
+    fn new(host: &'a Host, session: &'a Arc<OpenSession>) -> Work<'a> {
+        let view = View::now(session).expect("BUG: only layered sessions land in a tree");
         let tree = view.tree.clone();
-        Work { host, live, view, tree, net: BTreeMap::new(), now_ns: (host.machine.now_ns)() }
+        Work { host, session, view, tree, net: BTreeMap::new(), now_ns: (host.machine.now_ns)() }
     }
 
     fn deltas(self) -> Vec<Delta> {
@@ -238,7 +243,7 @@ impl<'a> Work<'a> {
     }
 
     /// A node in the place of whatever stood there.
-    fn make(&mut self, at: &Spot, what: What, mode: u32) -> Result<Meta, Refusal> {
+    fn make(&mut self, at: &StepTarget, what: What, mode: u32) -> Result<Meta, Refusal> {
         let key = self.view.key(&at.absolute);
         let prior = self.tree.get(&key).filter(|prior| prior.body().is_some());
         let (version, created_at_ns) =
@@ -251,7 +256,7 @@ impl<'a> Work<'a> {
         Ok(meta)
     }
 
-    fn set_mode(&mut self, at: &Spot, mode: u32) -> Result<Option<Meta>, Refusal> {
+    fn set_mode(&mut self, at: &StepTarget, mode: u32) -> Result<Option<Meta>, Refusal> {
         let key = self.view.key(&at.absolute);
         let Some(node) = self.tree.get(&key) else { return Ok(None) };
         let node = Node { mode, updated_at_ns: self.now_ns, ..Node::clone(node) };
@@ -260,7 +265,7 @@ impl<'a> Work<'a> {
         Ok(meta)
     }
 
-    fn remove(&mut self, at: &Spot) -> Result<(), Refusal> {
+    fn remove(&mut self, at: &StepTarget) -> Result<(), Refusal> {
         // What lies in a folder first: behind a folder that is gone, nothing of the host's can be looked at.
         for (place, _) in self.all_from(at)?.iter().rev() {
             self.hide(place)?;
@@ -269,7 +274,7 @@ impl<'a> Work<'a> {
     }
 
     /// A path and everything below it, as it stands by now.
-    fn all_from(&self, at: &Spot) -> Result<Vec<(Place, Meta)>, Refusal> {
+    fn all_from(&self, at: &StepTarget) -> Result<Vec<(Place, Meta)>, Refusal> {
         let view = self.view.with(self.tree.clone());
         let found = super::resolve(&view, Some(&at.shown), Last::NoLinks)?.found;
         let (place, meta) = found.existing()?;
@@ -301,13 +306,13 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    fn rename(&mut self, from: &Spot, to: &Spot) -> Result<Meta, Refusal> {
+    fn rename(&mut self, from: &StepTarget, to: &StepTarget) -> Result<Meta, Refusal> {
         let mut moved = Vec::new();
         let all = self.all_from(from)?;
         for (place, meta) in &all {
             let absolute = [to.absolute.as_slice(), &place.absolute[from.absolute.len()..]].concat();
             if self.is_virtual() {
-                VfsPath::parse(&self.live.jail.shown(&absolute))?;
+                VfsPath::parse(&self.session.jail.shown(&absolute))?;
             }
             moved.push((absolute, self.node_of(place, meta)?));
         }
@@ -343,7 +348,7 @@ impl<'a> Work<'a> {
             _ if self.is_virtual() => Ok(None),
             Some((path, node)) if path == key => Ok(node.base.clone()),
             Some(_) => Ok(Some(Base::Absent)),
-            None => base_now(self.live, key).map(|(base, _)| Some(base)),
+            None => base_now(self.session, key).map(|(base, _)| Some(base)),
         }
     }
 
@@ -356,8 +361,8 @@ impl<'a> Work<'a> {
 }
 
 /// What the host's folder holds at a path now.
-pub(super) fn base_now(live: &Arc<Live>, key: &str) -> Result<(Base, Found), Refusal> {
-    let found = jail::resolve(live, key, Last::NoLinks)?.found;
+pub(super) fn base_now(session: &Arc<OpenSession>, key: &str) -> Result<(Base, Found), Refusal> {
+    let found = jail::resolve(session, key, Last::NoLinks)?.found;
     let base = base_at(&found)?;
     Ok((base, found))
 }

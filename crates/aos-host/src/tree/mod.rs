@@ -28,14 +28,14 @@ use rustix::io::Errno;
 use crate::change::TEMPORARY_PREFIX;
 use crate::host::Host;
 use crate::jail::{Dir, Meta, Place, Source, is_below};
-use crate::session::Live;
+use crate::session::OpenSession;
 
 pub(crate) use contents::Contents;
 pub(crate) use land::{capture, change_of, land, land_deltas};
 pub(crate) use mount::mount;
 pub(crate) use resolve::resolve;
 pub(crate) use staged::{Chosen, changes, commit, diff};
-pub(crate) use unwind::{Unwound, contents_of};
+pub(crate) use unwind::{TreeRestoration, contents_of};
 
 /// The tree of a live session.
 #[derive(Debug)]
@@ -100,8 +100,8 @@ pub(crate) fn read(host: &Host, session_id: &str) -> Result<Tree, Fault> {
 }
 
 /// An earlier version of a session's tree, folded from the entries that made it.
-pub(crate) fn at_version(host: &Host, live: &Live, version: u64) -> Result<Option<Tree>, Refusal> {
-    let layer = live.layer.as_ref().ok_or_else(no_tree)?;
+pub(crate) fn at_version(host: &Host, session: &OpenSession, version: u64) -> Result<Option<Tree>, Refusal> {
+    let layer = session.layer.as_ref().ok_or_else(no_tree)?;
     let now = layer.now();
     if version == now.version() {
         return Ok(Some(now));
@@ -110,7 +110,7 @@ pub(crate) fn at_version(host: &Host, live: &Live, version: u64) -> Result<Optio
         return Ok(None);
     }
     let mut seqs = Vec::new();
-    host.journal.state_below(&tree_versions_prefix(&live.id), &mut |key, seq| {
+    host.journal.state_below(&tree_versions_prefix(&session.id), &mut |key, seq| {
         let number: u64 = key.rsplit('/').next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
         if number <= version {
             seqs.extend(serde_json::from_slice::<u64>(seq));
@@ -139,7 +139,7 @@ pub(crate) fn no_tree() -> Refusal {
 /// One version of a tree, as one request sees it.
 #[derive(Debug)]
 pub(crate) struct View {
-    live: Arc<Live>,
+    session: Arc<OpenSession>,
     pub(crate) tree: Tree,
 }
 
@@ -159,14 +159,14 @@ impl Leaf {
 }
 
 impl View {
-    pub(crate) fn now(live: &Arc<Live>) -> Option<Arc<View>> {
-        let tree = live.layer.as_ref()?.now();
-        Some(Arc::new(View { live: live.clone(), tree }))
+    pub(crate) fn now(session: &Arc<OpenSession>) -> Option<Arc<View>> {
+        let tree = session.layer.as_ref()?.now();
+        Some(Arc::new(View { session: session.clone(), tree }))
     }
 
     /// The same folder below, under another version of the tree.
     pub(crate) fn with(&self, tree: Tree) -> Arc<View> {
-        Arc::new(View { live: self.live.clone(), tree })
+        Arc::new(View { session: self.session.clone(), tree })
     }
 
     pub(crate) fn is_staged(&self) -> bool {
@@ -183,12 +183,12 @@ impl View {
     }
 
     fn layer(&self) -> &Layer {
-        self.live.layer.as_ref().expect("BUG: a view is of a layered session")
+        self.session.layer.as_ref().expect("BUG: a view is of a layered session")
     }
 
     /// How the tree calls a path; the workdir is the empty one.
     pub(crate) fn key(&self, absolute: &[u8]) -> String {
-        let shown = self.live.jail.shown(absolute);
+        let shown = self.session.jail.shown(absolute);
         if shown == "." { String::new() } else { shown }
     }
 
@@ -206,7 +206,7 @@ impl View {
     }
 
     fn meta(&self, absolute: &[u8], node: &Node) -> Option<Meta> {
-        let mount = self.live.jail.roots.first().map_or(0, |root| root.meta.mount);
+        let mount = self.session.jail.roots.first().map_or(0, |root| root.meta.mount);
         Meta::of_node(absolute, node, mount)
     }
 
@@ -216,7 +216,7 @@ impl View {
         Place {
             dir: Dir::Opened(self.layer().no_folder.clone()),
             name: absolute[name..].to_vec(),
-            shown: self.live.jail.shown(&absolute),
+            shown: self.session.jail.shown(&absolute),
             meta: node.as_ref().and_then(|node| self.meta(&absolute, node)),
             cross_mounts: false,
             leaf: Some(Leaf { view: self.clone(), node }),
@@ -233,14 +233,14 @@ impl View {
             let dir = Arc::new(folder.open_dir()?);
             for name in crate::change::names_in(&dir)? {
                 let absolute = [folder.absolute.as_slice(), b"/", &name].concat();
-                let passed = name.starts_with(TEMPORARY_PREFIX) || self.live.jail.is_hidden(&absolute);
+                let passed = name.starts_with(TEMPORARY_PREFIX) || self.session.jail.is_hidden(&absolute);
                 if passed || own(&name).is_some() {
                     continue;
                 }
                 places.push(Place {
                     meta: Meta::at(&dir, &name)?,
                     dir: Dir::Opened(dir.clone()),
-                    shown: self.live.jail.shown(&absolute),
+                    shown: self.session.jail.shown(&absolute),
                     absolute,
                     name,
                     cross_mounts: folder.cross_mounts,
@@ -304,10 +304,10 @@ impl Meta {
 }
 
 /// The absolute path of what the tree calls `key`.
-pub(crate) fn absolute(live: &Live, key: &str) -> Vec<u8> {
+pub(crate) fn absolute(session: &OpenSession, key: &str) -> Vec<u8> {
     let bytes =
         aos_model::path::Spelled::parse(key).map_or_else(|_| key.into(), |path| path.as_bytes().to_vec());
-    if bytes.starts_with(b"/") { bytes } else { [live.jail.workdir.as_slice(), b"/", &bytes].concat() }
+    if bytes.starts_with(b"/") { bytes } else { [session.jail.workdir.as_slice(), b"/", &bytes].concat() }
 }
 
 /// The root of a virtual tree: it is always there.

@@ -36,7 +36,7 @@ fn in_virtual(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolv
         .collect();
     let literal: Vec<u8> = names.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect();
     if !view.layer().is_inside(&literal) {
-        return Err(outside(text.unwrap_or("/"), &view.live.jail));
+        return Err(outside(text.unwrap_or("/"), &view.session.jail));
     }
     let start = Frame { absolute: Vec::new(), folder: None };
     let found = Walk { view, last, links: 0, rest: names, root: None, frames: vec![start] }.run()?;
@@ -44,7 +44,7 @@ fn in_virtual(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolv
 }
 
 fn in_staged(view: &Arc<View>, text: &str, last: Last) -> Result<Resolved, Refusal> {
-    let jail = &view.live.jail;
+    let jail = &view.session.jail;
     let shown = || aos_model::text::escape(&text.chars().take(200).collect::<String>());
     let spelled = Spelled::parse(text)
         .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shown())))?;
@@ -86,9 +86,9 @@ enum Standing {
 
 impl Walk<'_> {
     fn begin_at(&mut self, root: usize) {
-        let path = self.view.live.jail.roots[root].path.clone();
+        let path = self.view.session.jail.roots[root].path.clone();
         let hidden = self.view.tree.cover(&self.view.key(&path)).is_some();
-        let folder = (!hidden).then(|| Dir::Root(self.view.live.clone(), root));
+        let folder = (!hidden).then(|| Dir::Root(self.view.session.clone(), root));
         self.root = Some(root);
         self.frames = vec![Frame { absolute: path, folder }];
     }
@@ -111,8 +111,8 @@ impl Walk<'_> {
                 continue;
             }
             let absolute = [self.at().absolute.as_slice(), b"/", &name].concat();
-            if self.view.live.jail.is_hidden(&absolute) {
-                return Err(outside(&self.view.live.jail.shown(&absolute), &self.view.live.jail));
+            if self.view.session.jail.is_hidden(&absolute) {
+                return Err(outside(&self.view.session.jail.shown(&absolute), &self.view.session.jail));
             }
             let standing = self.look(&absolute, &name)?;
             let is_last = self.rest.is_empty();
@@ -145,10 +145,10 @@ impl Walk<'_> {
             return Ok(meta.map_or(Standing::Nothing, |meta| Standing::Own(node.clone(), meta)));
         }
         let Some(folder) = &self.at().folder else { return Ok(Standing::Nothing) };
-        let shown = || self.view.live.jail.shown(absolute);
+        let shown = || self.view.session.jail.shown(absolute);
         let fail = |why| crate::fault::refusal(&format!("cannot look at {}", shown()), why);
         let Some(meta) = Meta::at(folder, name).map_err(fail)? else { return Ok(Standing::Nothing) };
-        let jail = &self.view.live.jail;
+        let jail = &self.view.session.jail;
         let mount = self.root.map(|root| jail.roots[root].meta.mount);
         if meta.kind != Kind::Symlink && !jail.cross_mounts && Some(meta.mount) != mount {
             return Err(Refusal::new(
@@ -163,7 +163,7 @@ impl Walk<'_> {
         let folder = match (standing, &self.at().folder) {
             (Standing::Base(_), Some(folder)) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-                let jail = &self.view.live.jail;
+                let jail = &self.view.session.jail;
                 let opened = open_beneath(folder, name, flags, jail.cross_mounts).map_err(|why| {
                     crate::fault::refusal(&format!("cannot open {}", jail.shown(&absolute)), why)
                 })?;
@@ -177,7 +177,7 @@ impl Walk<'_> {
 
     /// Puts what a link says in the place of its name.
     fn follow(&mut self, absolute: &[u8], name: &[u8], standing: &Standing) -> Result<(), Refusal> {
-        let jail = &self.view.live.jail;
+        let jail = &self.view.session.jail;
         let shown = jail.shown(absolute);
         self.links += 1;
         if self.links > LINKS_MAX {
@@ -224,10 +224,10 @@ impl Walk<'_> {
         Place {
             dir: self.at().folder.clone().filter(|_| node.is_none()).unwrap_or_else(no_folder),
             name: name.to_vec(),
-            shown: self.view.live.jail.shown(&absolute),
+            shown: self.view.session.jail.shown(&absolute),
             absolute,
             meta,
-            cross_mounts: self.view.live.jail.cross_mounts,
+            cross_mounts: self.view.session.jail.cross_mounts,
             leaf: Some(Leaf { view: self.view.clone(), node }),
         }
     }
@@ -255,17 +255,17 @@ impl Walk<'_> {
         Place {
             dir: folder.unwrap_or_else(|| Dir::Opened(self.view.layer().no_folder.clone())),
             name,
-            shown: self.view.live.jail.shown(&absolute),
+            shown: self.view.session.jail.shown(&absolute),
             absolute,
             meta: None,
-            cross_mounts: self.view.live.jail.cross_mounts,
+            cross_mounts: self.view.session.jail.cross_mounts,
             leaf: Some(Leaf { view: self.view.clone(), node: None }),
         }
     }
 
     /// The walk cannot go on: a name is missing, or is no folder.
     fn below(mut self, name: &[u8], standing: &Standing) -> Found {
-        let jail = &self.view.live.jail;
+        let jail = &self.view.session.jail;
         let mut absolute = [self.at().absolute.as_slice(), b"/", name].concat();
         for next in &self.rest {
             absolute = [absolute.as_slice(), b"/", next].concat();

@@ -13,12 +13,12 @@ use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
 use super::land::{base_at, next_version};
 use super::unwind::{contents_of, is_there, uncover};
 use super::{View, no_tree};
-use crate::change::{Blob, Content, Parents, Put, Spot, Step};
+use crate::change::{Blob, Content, Parents, Put, Step, StepTarget};
 use crate::host::Host;
 use crate::jail::{Found, Last, Place};
 use crate::operation::{Target, protect};
 use crate::rule::judge_path;
-use crate::session::Live;
+use crate::session::OpenSession;
 use crate::snapshot::is_or_below;
 
 /// The nodes of a staged tree that were chosen, in path order.
@@ -28,8 +28,8 @@ pub(crate) struct Chosen {
 }
 
 /// What of a staged tree a request means: all, or some paths and what is below them.
-pub(crate) fn changes(live: &Arc<Live>, paths: Option<&[String]>) -> Result<Chosen, Refusal> {
-    let view = View::now(live).filter(|view| view.layer().is_staged).ok_or_else(no_tree)?;
+pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> Result<Chosen, Refusal> {
+    let view = View::now(session).filter(|view| view.layer().is_staged).ok_or_else(no_tree)?;
     let mut roots = Vec::new();
     for path in paths.into_iter().flatten() {
         let found = super::resolve(&view, Some(path), Last::NoLinks)?.found;
@@ -57,8 +57,8 @@ impl Chosen {
     }
 
     /// A commit by path brings the new folders above it along.
-    pub(crate) fn with_folders_above(mut self, live: &Arc<Live>) -> Chosen {
-        let Some(view) = View::now(live) else { return self };
+    pub(crate) fn with_folders_above(mut self, session: &Arc<OpenSession>) -> Chosen {
+        let Some(view) = View::now(session) else { return self };
         let visible = self.nodes.iter().filter(|(_, node)| !node.is_gone());
         let above: BTreeSet<String> = visible
             .flat_map(|(path, _)| path.match_indices('/').map(|(slash, _)| path[..slash].to_owned()))
@@ -83,8 +83,8 @@ impl Chosen {
 
     /// Taking the chosen nodes out of the tree: what the host's folder holds is seen again. What was committed as removed
     /// need not be.
-    pub(crate) fn cleared(&self, live: &Arc<Live>, committed: bool) -> Vec<Delta> {
-        let view = View::now(live).expect("BUG: chosen from a tree");
+    pub(crate) fn cleared(&self, session: &Arc<OpenSession>, committed: bool) -> Vec<Delta> {
+        let view = View::now(session).expect("BUG: chosen from a tree");
         let (mut tree, mut net) = (view.tree.clone(), BTreeMap::new());
         for (path, node) in &self.nodes {
             let shows = if committed { !node.is_gone() } else { is_there(node.base.as_ref()) };
@@ -99,19 +99,19 @@ impl Chosen {
 }
 
 /// The diff of what waits against the host's folder as it is now, and the paths. What may not be read is not shown.
-pub(crate) fn diff(live: &Arc<Live>, chosen: &Chosen) -> (String, Vec<StagedFile>, u64) {
+pub(crate) fn diff(session: &Arc<OpenSession>, chosen: &Chosen) -> (String, Vec<StagedFile>, u64) {
     let (mut shown, mut files, mut hidden) = (String::new(), Vec::new(), 0);
     for (path, node) in &chosen.nodes {
         let Some(change) = change(node) else { continue };
-        let absolute = super::absolute(live, path);
+        let absolute = super::absolute(session, path);
         let mut told = Vec::new();
-        if judge_path(live, Op::Read, path, &absolute, &absolute, &mut told).is_err() {
+        if judge_path(session, Op::Read, path, &absolute, &absolute, &mut told).is_err() {
             hidden += 1;
             continue;
         }
         files.push(StagedFile { path: path.clone(), change });
         if shown.len() <= DIFF_BYTES_MAX {
-            shown.push_str(&file_diff(live, path, node));
+            shown.push_str(&file_diff(session, path, node));
             if shown.len() > DIFF_BYTES_MAX {
                 shown.push_str("… (more files changed; diff cut)\n");
             }
@@ -133,9 +133,9 @@ fn change(node: &Node) -> Option<&'static str> {
     }
 }
 
-fn file_diff(live: &Arc<Live>, path: &str, node: &Node) -> String {
+fn file_diff(session: &Arc<OpenSession>, path: &str, node: &Node) -> String {
     let delta = Delta { path: path.to_owned(), before: None, after: Some(Box::new(node.clone())) };
-    match (contents_of(live, &delta), &node.what) {
+    match (contents_of(session, &delta), &node.what) {
         (Ok((before, after)), _) => {
             let mode = match &node.base {
                 Some(Base::File { mode, .. }) if *mode != node.mode && !node.is_gone() => {
@@ -155,21 +155,21 @@ fn file_diff(live: &Arc<Live>, path: &str, node: &Node) -> String {
 /// the chosen nodes.
 pub(crate) fn commit(
     host: &Host,
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     chosen: &Chosen,
     found: &[Found],
 ) -> Result<(Vec<Step>, TreeChange), Refusal> {
     let work =
-        Commit { host, live, chosen, found: chosen.nodes.keys().map(String::as_str).zip(found).collect() };
+        Commit { host, session, chosen, found: chosen.nodes.keys().map(String::as_str).zip(found).collect() };
     work.check_bases()?;
     let mut steps = work.removals()?;
     work.puts(&mut steps)?;
-    Ok((steps, next_version(live, chosen.cleared(live, true))))
+    Ok((steps, next_version(session, chosen.cleared(session, true))))
 }
 
 struct Commit<'a> {
     host: &'a Host,
-    live: &'a Arc<Live>,
+    session: &'a Arc<OpenSession>,
     chosen: &'a Chosen,
     found: BTreeMap<&'a str, &'a Found>,
 }
@@ -245,7 +245,7 @@ impl Commit<'_> {
                 bytes = self.bytes_below(place)?;
                 whole.insert(path.clone());
             }
-            steps.push(Step::Remove { at: Spot::of(place), before, bytes });
+            steps.push(Step::Remove { at: StepTarget::of(place), before, bytes });
         }
         Ok(steps)
     }
@@ -261,13 +261,13 @@ impl Commit<'_> {
         let mut parents = Parents::default();
         let folder_mode = 0o777 & !self.host.machine.umask;
         for (path, node) in &self.chosen.nodes {
-            protect(self.live, self.found[path.as_str()].absolute(), &mut Vec::new())?;
+            protect(self.session, self.found[path.as_str()].absolute(), &mut Vec::new())?;
             let found = self.found[path.as_str()];
             match &node.what {
                 What::Gone => {}
                 What::Dir if node.base == Some(Base::Dir) || self.is_above_another(path) => {}
                 What::Dir => {
-                    let at = parents.spot(found, steps, folder_mode, &self.live.jail);
+                    let at = parents.spot(found, steps, folder_mode, &self.session.jail);
                     steps.push(Step::MakeDir { at, mode: node.mode, dress: None });
                 }
                 What::File(_) | What::Link { .. } => {
@@ -316,7 +316,7 @@ impl Commit<'_> {
             Found::Here(place) if !self.goes(node) => place.meta,
             Found::Here(_) | Found::Below { .. } | Found::Nowhere { .. } => None,
         };
-        let at = parents.spot(found, steps, 0o777 & !self.host.machine.umask, &self.live.jail);
+        let at = parents.spot(found, steps, 0o777 & !self.host.machine.umask, &self.session.jail);
         Ok(Put { at, content, mode: node.mode, before, dress: None, built_on_before: true })
     }
 }

@@ -15,12 +15,12 @@ use super::land::base_now;
 use crate::host::Host;
 use crate::jail::Last;
 use crate::operation::Target;
-use crate::session::Live;
+use crate::session::OpenSession;
 use crate::snapshot::{self, with_entry};
 
 /// The paths of a tree that a run of changes touched.
 #[derive(Debug, Default)]
-pub(crate) struct Unwound {
+pub(crate) struct TreeRestoration {
     paths: BTreeMap<String, Back>,
 }
 
@@ -48,16 +48,16 @@ pub(crate) struct Restaged {
     pub(crate) conflicts: Vec<Conflict>,
 }
 
-impl Unwound {
+impl TreeRestoration {
     /// What the entries of these numbers, in order, did to the session's tree. With `only`, those paths and below.
     pub(crate) fn read(
         host: &Host,
-        live: &Arc<Live>,
+        session: &Arc<OpenSession>,
         seqs: &[u64],
         only: Option<&[String]>,
-    ) -> Result<Unwound, Refusal> {
-        let mut unwound = Unwound::default();
-        if live.layer.is_none() {
+    ) -> Result<TreeRestoration, Refusal> {
+        let mut unwound = TreeRestoration::default();
+        if session.layer.is_none() {
             return Ok(unwound);
         }
         for seq in seqs.iter().rev() {
@@ -67,7 +67,7 @@ impl Unwound {
                 }
             })?;
         }
-        if let (Some(only), Some(view)) = (only, View::now(live)) {
+        if let (Some(only), Some(view)) = (only, View::now(session)) {
             let key = |path: &String| {
                 let literal = super::resolve(&view, Some(path), Last::NoLinks)?.literal;
                 Ok(view.key(&literal))
@@ -109,8 +109,13 @@ impl Unwound {
         self.paths.iter().map(|(path, back)| Target::new(path, op(back), Last::NoLinks)).collect()
     }
 
-    pub(crate) fn plan(self, host: &Host, live: &Arc<Live>, force: bool) -> Result<Restaged, Refusal> {
-        let Some(view) = View::now(live) else { return Ok(Restaged::default()) };
+    pub(crate) fn plan(
+        self,
+        host: &Host,
+        session: &Arc<OpenSession>,
+        force: bool,
+    ) -> Result<Restaged, Refusal> {
+        let Some(view) = View::now(session) else { return Ok(Restaged::default()) };
         let mut out = Restaged::default();
         let mut goals = BTreeMap::new();
         for (path, back) in self.paths {
@@ -120,11 +125,11 @@ impl Unwound {
             }
             match &back.left {
                 Left::So(left) if !force && !same(now, left.as_deref()) => {
-                    let changed_by = newest(host, live, &path, back.seq)?;
+                    let changed_by = newest(host, session, &path, back.seq)?;
                     out.conflicts.push(Conflict { path, changed_by });
                 }
                 Left::So(_) | Left::Anyhow => {
-                    let to = back.to.filter(|node| !is_as_on_disk(live, &path, node));
+                    let to = back.to.filter(|node| !is_as_on_disk(session, &path, node));
                     if !same(now, to.as_deref()) {
                         goals.insert(path, to);
                     }
@@ -154,7 +159,7 @@ fn same(one: Option<&Node>, other: Option<&Node>) -> bool {
 }
 
 /// A copy of what the host's folder holds there still: the folder itself will do.
-fn is_as_on_disk(live: &Arc<Live>, path: &str, node: &Node) -> bool {
+fn is_as_on_disk(session: &Arc<OpenSession>, path: &str, node: &Node) -> bool {
     let as_found = match (&node.what, &node.base) {
         (What::File(body), Some(Base::File { hash, mode })) => {
             body.hash() == Some(hash) && node.mode == *mode
@@ -163,12 +168,12 @@ fn is_as_on_disk(live: &Arc<Live>, path: &str, node: &Node) -> bool {
         (What::Dir, Some(Base::Dir)) => node.created_at_ns == node.updated_at_ns,
         _ => false,
     };
-    as_found && base_now(live, path).is_ok_and(|(base, _)| Some(base) == node.base)
+    as_found && base_now(session, path).is_ok_and(|(base, _)| Some(base) == node.base)
 }
 
 /// The tool call that touched a path last, after an entry.
-fn newest(host: &Host, live: &Live, path: &str, after: u64) -> Result<String, Refusal> {
-    for seq in snapshot::seqs_from(host, live, after + 1)?.into_iter().rev() {
+fn newest(host: &Host, session: &OpenSession, path: &str, after: u64) -> Result<String, Refusal> {
+    for seq in snapshot::seqs_from(host, session, after + 1)?.into_iter().rev() {
         let author = with_entry(host, seq, |entry| {
             let touched = entry.facts.iter().any(|fact| match fact {
                 Fact::Tree(change) => change.deltas.iter().any(|delta| delta.path == path),
@@ -326,13 +331,13 @@ pub(super) fn uncover(tree: &mut Tree, net: &mut BTreeMap<String, Delta>, view: 
 type Bytes = Option<Vec<u8>>;
 
 /// Both sides of a path that an entry changed in the tree, as far as they are to be had.
-pub(crate) fn contents_of(live: &Arc<Live>, delta: &Delta) -> Result<(Bytes, Bytes), &'static str> {
+pub(crate) fn contents_of(session: &Arc<OpenSession>, delta: &Delta) -> Result<(Bytes, Bytes), &'static str> {
     let (before, after) = (delta.before.as_deref(), delta.after.as_deref());
-    Ok((side(live, delta, before, after)?, side(live, delta, after, before)?))
+    Ok((side(session, delta, before, after)?, side(session, delta, after, before)?))
 }
 
 fn side(
-    live: &Arc<Live>,
+    session: &Arc<OpenSession>,
     delta: &Delta,
     node: Option<&Node>,
     other: Option<&Node>,
@@ -342,7 +347,7 @@ fn side(
     match node.map(|node| &node.what) {
         Some(What::File(body)) if body.size_bytes > DIFF_FILE_BYTES_MAX as u64 => Err(LARGE),
         Some(What::File(body)) => {
-            let layer = live.layer.as_ref().ok_or(GONE)?;
+            let layer = session.layer.as_ref().ok_or(GONE)?;
             let source = layer.contents.open(&delta.path, body).map_err(|_| GONE)?;
             let mut bytes = vec![0; usize::try_from(body.size_bytes).map_err(|_| GONE)?];
             let read = source.read_at(&mut bytes, 0).map_err(|_| GONE)?;
@@ -353,7 +358,7 @@ fn side(
         Some(What::Dir | What::Link { .. }) => Err("no file, so no lines"),
         None => match other.and_then(|other| other.base.as_ref()) {
             Some(Base::File { hash, .. }) => {
-                let found = crate::jail::resolve(live, &delta.path, Last::Itself).map_err(|_| GONE)?.found;
+                let found = crate::jail::resolve(session, &delta.path, Last::Itself).map_err(|_| GONE)?.found;
                 let (place, _) = found.existing().map_err(|_| GONE)?;
                 let (source, meta) = place.open_file().map_err(|_| GONE)?;
                 if meta.size > DIFF_FILE_BYTES_MAX as u64 {

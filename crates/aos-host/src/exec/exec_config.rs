@@ -1,4 +1,4 @@
-//! The outfit: what a session gives its commands. Settled when it is opened, and again when a daemon finds it.
+//! The exec_config: what a session gives its commands. Settled when it is opened, and again when a daemon finds it.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,13 +15,13 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::environment::{self, Surroundings};
-use super::order::{Sight, User, View};
+use super::order::{BindMount, User, View};
 use super::running::RunningSet;
 use super::view::{HomeShown, SYSTEM};
 use crate::jail::{Meta, Root, is_below};
 
 #[derive(Debug)]
-pub(crate) struct Outfit {
+pub(crate) struct ExecConfig {
     pub(crate) isolation: Isolation,
     pub(crate) network: Option<NetworkMode>,
     pub(crate) env: UniqueMap<String>,
@@ -38,10 +38,10 @@ pub(crate) struct Outfit {
 #[derive(Debug)]
 struct Pin {
     _fd: OwnedFd,
-    sight: Sight,
+    bind: BindMount,
 }
 
-impl Outfit {
+impl ExecConfig {
     pub(crate) fn new(
         session_id: &str,
         target: &LocalTarget,
@@ -49,7 +49,7 @@ impl Outfit {
         workdir: &Root,
         hidden: &[Vec<u8>],
         rooms: &Arc<Bank>,
-    ) -> Result<Outfit, Refusal> {
+    ) -> Result<ExecConfig, Refusal> {
         let env = target.env.clone().unwrap_or_default();
         check_environment(
             "target.local.env",
@@ -59,7 +59,7 @@ impl Outfit {
         if mounts.len() > MOUNTS_MAX {
             return Err(Refusal::new(Code::InvalidMount, format!("at most {MOUNTS_MAX} mounts")));
         }
-        Ok(Outfit {
+        Ok(ExecConfig {
             isolation,
             network: target.network_mode,
             env,
@@ -74,8 +74,8 @@ impl Outfit {
     }
 
     /// Of a session in which no command runs.
-    pub(crate) fn unused(session_id: &str, isolation: Isolation, rooms: &Arc<Bank>) -> Outfit {
-        Outfit {
+    pub(crate) fn unused(session_id: &str, isolation: Isolation, rooms: &Arc<Bank>) -> ExecConfig {
+        ExecConfig {
             isolation,
             network: None,
             env: UniqueMap::default(),
@@ -110,13 +110,13 @@ impl Outfit {
     }
 
     /// The session's mounts; none may be written where the capability forbids writing.
-    pub(crate) fn mounts(&self, may_write: bool) -> Vec<Sight> {
-        let narrowed = |pin: &Pin| Sight { writable: pin.sight.writable && may_write, ..pin.sight.clone() };
+    pub(crate) fn mounts(&self, may_write: bool) -> Vec<BindMount> {
+        let narrowed = |pin: &Pin| BindMount { writable: pin.bind.writable && may_write, ..pin.bind.clone() };
         self.mounts.iter().map(narrowed).collect()
     }
 
     /// How HOME is shown, and the private `/tmp`. The folders are made when the first command needs them.
-    pub(crate) fn rooms(&self, home: &str, state: &[u8]) -> Result<(HomeShown, Sight), Refusal> {
+    pub(crate) fn rooms(&self, home: &str, state: &[u8]) -> Result<(HomeShown, BindMount), Refusal> {
         let _one_at_a_time = self.room_making.lock().expect("BUG: nobody panics making rooms");
         let room = self.rooms.session(&self.session_id)?;
         let make = |name: &str, mode: u32| -> Result<Meta, Errno> {
@@ -135,7 +135,7 @@ impl Outfit {
             }
             Meta::at(&room, name.as_bytes())?.ok_or(Errno::NOENT)
         };
-        let sight = |at: &[u8], name: &str, meta: Meta| Sight {
+        let bind = |at: &[u8], name: &str, meta: Meta| BindMount {
             at: at.to_vec(),
             from: self.room(state, name),
             pin: Some((meta.dev, meta.ino)),
@@ -145,10 +145,10 @@ impl Outfit {
             overlay: None,
         };
         let fail = |why| crate::fault::refusal("cannot make the private folders of the session", why);
-        let tmp = sight(b"/tmp", "tmp", make("tmp", 0o1777).map_err(fail)?);
+        let tmp = bind(b"/tmp", "tmp", make("tmp", 0o1777).map_err(fail)?);
         let shown = match self.home {
             Home::Private => {
-                HomeShown::Private(sight(home.as_bytes(), "home", make("home", 0o700).map_err(fail)?))
+                HomeShown::Private(bind(home.as_bytes(), "home", make("home", 0o700).map_err(fail)?))
             }
             Home::ReadOnly => HomeShown::Real { writable: false },
             Home::Host => HomeShown::Real { writable: true },
@@ -171,11 +171,11 @@ impl Outfit {
         if self.home != Home::Private {
             return;
         }
-        for sight in view.sights.iter().filter(|sight| !sight.required) {
-            let name = sight.at.strip_prefix(home.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+        for bind in view.binds.iter().filter(|bind| !bind.required) {
+            let name = bind.at.strip_prefix(home.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
             if let Some(name) = name.filter(|name| !name.contains(&b'/')) {
                 let link = [self.room(state, "home").as_slice(), b"/", name].concat();
-                let _ = rustix::fs::symlink(sight.from.as_slice(), link);
+                let _ = rustix::fs::symlink(bind.from.as_slice(), link);
             }
         }
     }
@@ -223,7 +223,7 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
     if hidden.iter().any(|hidden| is_below(&real, hidden)) {
         return Err(bad("our own state is nobody's to mount"));
     }
-    let sight = Sight {
+    let bind = BindMount {
         at,
         from: real,
         pin: Some((meta.dev, meta.ino)),
@@ -232,5 +232,5 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
         required: true,
         overlay: None,
     };
-    Ok(Pin { _fd: fd, sight })
+    Ok(Pin { _fd: fd, bind })
 }

@@ -1,7 +1,7 @@
 //! Settling: what a change displaced is hashed, taken into the blobs and listed in the snapshot's manifest.
 //!
 //! The manifest is written first and the bodies move after it, so that a crash in between leaves nothing unknown: a
-//! body is in the blobs or still in the bank, and settling again finds it there.
+//! body is in the blobs or still in the bank, and finalizing again finds it there.
 
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,34 +22,34 @@ use crate::change::{attributes, hash_open, names_in, open_dir, remove_any};
 use crate::host::Host;
 use crate::jail::Meta;
 use crate::operation::is_too_deep;
-use crate::session::Live;
+use crate::session::OpenSession;
 
-/// Whoever works without a pause of this length is left alone meanwhile: settling costs the disk as much as a change.
+/// Whoever works without a pause of this length is left alone meanwhile: finalizing costs the disk as much as a change.
 const PAUSE: Duration = Duration::from_millis(10);
 /// But no more than so many changes wait for it.
 const CHANGES_WAITING_MAX: u64 = 1024;
 
 /// Settles beside the sessions' work, on a thread of its own.
 #[derive(Debug, Default)]
-pub(crate) struct Settler {
+pub(crate) struct Finalizer {
     due: Mutex<Due>,
     wake: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Due {
-    sessions: Vec<Weak<Live>>,
+    sessions: Vec<Weak<OpenSession>>,
     /// Since the last time.
     changes: u64,
     stop: bool,
 }
 
-impl Settler {
-    pub(crate) fn wake(&self, live: &Arc<Live>) {
+impl Finalizer {
+    pub(crate) fn wake(&self, session: &Arc<OpenSession>) {
         let mut due = self.due.lock().expect("BUG: nobody panics here");
         due.changes += 1;
-        if !due.sessions.iter().any(|known| known.as_ptr() == Arc::as_ptr(live)) {
-            due.sessions.push(Arc::downgrade(live));
+        if !due.sessions.iter().any(|known| known.as_ptr() == Arc::as_ptr(session)) {
+            due.sessions.push(Arc::downgrade(session));
             self.wake.notify_one();
         }
     }
@@ -60,16 +60,16 @@ impl Settler {
     }
 
     /// Works until the host is gone.
-    pub(crate) fn run(settler: &Arc<Settler>, host: &Weak<Host>) {
+    pub(crate) fn run(finalizer: &Arc<Finalizer>, host: &Weak<Host>) {
         loop {
-            let mut due = settler.due.lock().expect("BUG: nobody panics here");
+            let mut due = finalizer.due.lock().expect("BUG: nobody panics here");
             while due.sessions.is_empty() && !due.stop {
-                due = settler.wake.wait(due).expect("BUG: nobody panics here");
+                due = finalizer.wake.wait(due).expect("BUG: nobody panics here");
             }
             let mut seen = 0;
             while !due.stop && due.changes != seen && due.changes < CHANGES_WAITING_MAX {
                 seen = due.changes;
-                due = settler.wake.wait_timeout(due, PAUSE).expect("BUG: nobody panics here").0;
+                due = finalizer.wake.wait_timeout(due, PAUSE).expect("BUG: nobody panics here").0;
             }
             if due.stop {
                 return;
@@ -78,16 +78,16 @@ impl Settler {
             let sessions = std::mem::take(&mut due.sessions);
             drop(due);
             let Some(host) = host.upgrade() else { return };
-            for live in sessions.iter().filter_map(Weak::upgrade) {
+            for session in sessions.iter().filter_map(Weak::upgrade) {
                 // What fails here (a full disk) is tried again, and told, when somebody needs it.
-                let _ = settle(&host, &live, &Which::All);
+                let _ = finalize(&host, &session, &Which::All);
             }
             host.memory.give_back();
         }
     }
 }
 
-/// What is to be settled.
+/// What is to be finalized.
 #[derive(Debug)]
 pub(crate) enum Which<'a> {
     All,
@@ -99,41 +99,43 @@ impl Which<'_> {
     /// The next one of a session that waits.
     fn next(&self, book: &Book, failed: &BTreeMap<Arc<str>, Fault>) -> Option<Snapshot> {
         let found = match self {
-            Which::All => book.unsettled().find(|one| !failed.contains_key(&one.id)),
+            Which::All => book.unfinalized().find(|one| !failed.contains_key(&one.id)),
             Which::Of(seqs) => {
                 let mut of_entries = seqs.iter().filter_map(|seq| book.of_entry(*seq));
-                of_entries.find(|one| book.is_unsettled(&one.id) && !failed.contains_key(&one.id))
+                of_entries.find(|one| book.is_unfinalized(&one.id) && !failed.contains_key(&one.id))
             }
         };
         found.cloned()
     }
 }
 
-/// Settles what waits in a session. What could not be settled is returned by its snapshot, and tried again the next
+/// Settles what waits in a session. What could not be finalized is returned by its snapshot, and tried again the next
 /// time; every other snapshot has its manifest.
-pub(crate) fn settle(
+pub(crate) fn finalize(
     host: &Host,
-    live: &Live,
+    session: &OpenSession,
     which: &Which<'_>,
 ) -> Result<BTreeMap<Arc<str>, Fault>, Fault> {
     let mut failed = BTreeMap::new();
     loop {
         // One at a time, and between two anybody who needs one of them now.
-        let _alone = live.ledger.settling.lock().expect("BUG: nobody panics settling");
-        let Some(snapshot) = look(host, live, |book| which.next(book, &failed))? else { return Ok(failed) };
-        let settled = settle_one(host, live, &snapshot);
-        let mut book = book(host, live)?;
+        let _alone = session.ledger.finalizing.lock().expect("BUG: nobody panics finalizing");
+        let Some(snapshot) = look(host, session, |book| which.next(book, &failed))? else {
+            return Ok(failed);
+        };
+        let finalized = settle_one(host, session, &snapshot);
+        let mut book = book(host, session)?;
         let book = book.as_mut().expect("BUG: read above");
         match book.get(&snapshot.id) {
-            // A change that came meanwhile leaves it unsettled.
-            Some(now) if settled.is_ok() && now.seqs.len() == snapshot.seqs.len() => {
-                book.settled(&snapshot.id);
+            // A change that came meanwhile leaves it unfinalized.
+            Some(now) if finalized.is_ok() && now.seqs.len() == snapshot.seqs.len() => {
+                book.finalized(&snapshot.id);
             }
             Some(_) => {}
             // It was dropped meanwhile.
-            None => super::let_go(host, live, &snapshot.id, Some(&snapshot)),
+            None => super::let_go(host, session, &snapshot.id, Some(&snapshot)),
         }
-        if let Err(fault) = settled {
+        if let Err(fault) = finalized {
             failed.insert(snapshot.id, fault);
         }
     }
@@ -141,28 +143,28 @@ pub(crate) fn settle(
 
 /// After a start: the manifests that a crash left of snapshots that were dropped go. What else the bank holds stays
 /// until the session ends: it may be the last copy of what a recovery could not put back.
-pub(super) fn tidy(host: &Host, live: &Live, book: &Book) -> Result<(), Fault> {
-    for id in host.manifests.snapshots(&live.id)? {
+pub(super) fn tidy(host: &Host, session: &OpenSession, book: &Book) -> Result<(), Fault> {
+    for id in host.manifests.snapshots(&session.id)? {
         if book.get(&id).is_none() {
-            host.manifests.drop_snapshot(&live.id, &id)?;
+            host.manifests.drop_snapshot(&session.id, &id)?;
         }
     }
     Ok(())
 }
 
-fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault> {
-    let bank = host.bank.session(&live.id)?;
+fn settle_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Result<(), Fault> {
+    let bank = host.bank.session(&session.id)?;
     let damaged = |fault: Fault| Fault::Refused(fault.to_string());
-    let known = host.manifests.read(&live.id, &snapshot.id).map_err(damaged)?;
+    let known = host.manifests.read(&session.id, &snapshot.id).map_err(damaged)?;
     let mut manifest = known.clone().unwrap_or_else(|| {
-        let mut manifest = Manifest::new(&live.id, &snapshot.id, &live.workdir_shown);
+        let mut manifest = Manifest::new(&session.id, &snapshot.id, &session.workdir_shown);
         manifest.scope_id = snapshot.scope.to_string();
         manifest.turn_id = snapshot.turn.as_deref().map(str::to_owned);
         manifest.captured_at_ns = snapshot.at_ns;
         manifest
     });
     let touches = touches(host, snapshot.seqs.iter().copied())?;
-    let superseded = superseded(host, live, &touches)?;
+    let superseded = superseded(host, session, &touches)?;
     let records = touches.iter().flat_map(|touch| touch.paths.iter().map(|record| (touch.in_tree, record)));
     let mut waiting = Vec::new();
     for (in_tree, record) in records {
@@ -173,7 +175,7 @@ fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault
                 // A crash may have left a folder half adopted: what is listed counts, not what still waits.
                 if manifest.pieces.contains_key(name) {
                     waiting.push((name, None));
-                // What waits no longer was settled before, or is lost: restoring it will say so.
+                // What waits no longer was finalized before, or is lost: restoring it will say so.
                 } else if let Some(piece) = examine_piece(host, &bank, name, record)? {
                     // What is no folder is one body, and need not be looked up again.
                     let alone = (piece.len() == 1).then(|| piece.clone());
@@ -196,7 +198,11 @@ fn settle_one(host: &Host, live: &Live, snapshot: &Snapshot) -> Result<(), Fault
 
 /// The pre-images that no way back leads to: between two changes of a path by one call in one turn, with nothing in
 /// between. Where something moved, paths do not tell which object is meant, and all stay.
-fn superseded<'t>(host: &Host, live: &Live, touches: &'t [Touch]) -> Result<HashSet<&'t str>, Fault> {
+fn superseded<'t>(
+    host: &Host,
+    session: &OpenSession,
+    touches: &'t [Touch],
+) -> Result<HashSet<&'t str>, Fault> {
     let mut superseded = HashSet::new();
     if touches.iter().flat_map(|touch| &touch.paths).any(|record| record.moved_to.is_some()) {
         return Ok(superseded);
@@ -206,7 +212,7 @@ fn superseded<'t>(host: &Host, live: &Live, touches: &'t [Touch]) -> Result<Hash
     for touch in touches {
         let goes_on = match last {
             Some(last) if last.turn_id == touch.turn_id && !last.explicit => {
-                !look(host, live, |book| book.is_between(last.seq, touch.seq))?
+                !look(host, session, |book| book.is_between(last.seq, touch.seq))?
             }
             _ => false,
         };
@@ -225,12 +231,13 @@ fn superseded<'t>(host: &Host, live: &Live, touches: &'t [Touch]) -> Result<Hash
 }
 
 fn failed(why: Errno) -> Fault {
-    Fault::io("cannot settle a pre-image", why)
+    Fault::io("cannot finalize a pre-image", why)
 }
 
 /// Forgets what still waits in the bank for a snapshot that goes.
-pub(super) fn discard(host: &Host, live: &Live, snapshot: &Snapshot) {
-    let (Ok(bank), Ok(touches)) = (host.bank.session(&live.id), touches(host, snapshot.seqs.iter().copied()))
+pub(super) fn discard(host: &Host, session: &OpenSession, snapshot: &Snapshot) {
+    let (Ok(bank), Ok(touches)) =
+        (host.bank.session(&session.id), touches(host, snapshot.seqs.iter().copied()))
     else {
         return;
     };

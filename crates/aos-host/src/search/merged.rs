@@ -17,7 +17,7 @@ use crate::tree::View;
 
 /// Where the names of a folder are, and what they stand for.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct MergedDir {
     /// The folder on the disk, where it is seen.
     pub(super) fd: Option<OwnedFd>,
     tree: Option<OfTree>,
@@ -35,24 +35,28 @@ const READ_FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags
 const READ_FILE: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-impl Shelf {
-    pub(super) fn of(place: &Place) -> Result<Shelf, Errno> {
+impl MergedDir {
+    pub(super) fn of(place: &Place) -> Result<MergedDir, Errno> {
         let Some(leaf) = &place.leaf else {
-            return Ok(Shelf { fd: Some(place.open_dir()?), tree: None, cross_mounts: place.cross_mounts });
+            return Ok(MergedDir {
+                fd: Some(place.open_dir()?),
+                tree: None,
+                cross_mounts: place.cross_mounts,
+            });
         };
         let own = leaf.node.is_some() || !leaf.view.is_staged();
         let fd = if own { None } else { Some(place.open_dir()?) };
         let tree = Some(OfTree { view: leaf.view.clone(), prefix: leaf.view.prefix(&place.absolute) });
-        Ok(Shelf { fd, tree, cross_mounts: place.cross_mounts })
+        Ok(MergedDir { fd, tree, cross_mounts: place.cross_mounts })
     }
 
     /// A folder above the one that is searched, for its ignore files.
-    pub(super) fn above(jail: &Jail, base: &Place, path: &[u8]) -> Option<Shelf> {
+    pub(super) fn above(jail: &Jail, base: &Place, path: &[u8]) -> Option<MergedDir> {
         let view = base.leaf.as_ref().map(|leaf| leaf.view.clone());
         let tree = view.map(|view| OfTree { prefix: view.prefix(path), view });
         let covered = tree.as_ref().is_some_and(|tree| tree.view.is_covered(path));
         let fd = if covered { None } else { root_of(jail, path).and_then(|at| open_below(jail, at, path)) };
-        (fd.is_some() || tree.is_some()).then_some(Shelf { fd, tree, cross_mounts: jail.cross_mounts })
+        (fd.is_some() || tree.is_some()).then_some(MergedDir { fd, tree, cross_mounts: jail.cross_mounts })
     }
 
     /// What the tree itself has here, by name; what hides something too.
@@ -65,7 +69,7 @@ impl Shelf {
     }
 
     /// A folder in this one. `path` is its absolute path with a slash at the end.
-    pub(super) fn enter(&self, jail: &Jail, name: &CStr, own: bool, path: &[u8]) -> Result<Shelf, Errno> {
+    pub(super) fn enter(&self, jail: &Jail, name: &CStr, own: bool, path: &[u8]) -> Result<MergedDir, Errno> {
         let tree = self.tree.as_ref().map(|tree| OfTree {
             view: tree.view.clone(),
             prefix: format!("{}{}/", tree.prefix, aos_model::path::show(name.to_bytes())),
@@ -82,7 +86,7 @@ impl Shelf {
             }),
             _ => None,
         };
-        Ok(Shelf { fd, tree, cross_mounts: self.cross_mounts })
+        Ok(MergedDir { fd, tree, cross_mounts: self.cross_mounts })
     }
 
     /// A file to be searched, and its size; nothing where it is no regular file any more.
