@@ -49,7 +49,7 @@ pub(crate) fn record(kept: Vec<Section>, found: Vec<Section>) -> anyhow::Result<
     for section in all.iter().filter(|section| !section.races.is_empty()) {
         std::fs::write(folder.join(format!("{}.svg", section.name)), plot::svg(section))?;
     }
-    table::renew(&folder.join("../README.md"), &all)
+    table::renew(&folder.join("README.md"), &all)
 }
 
 fn folder() -> PathBuf {

@@ -61,7 +61,7 @@ pub(crate) struct Options {
     /// Write what was found into this file too
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Keep what was found: `bench/figures.json`, the plots beside it, the table of README
+    /// Keep what was found: `bench/figures.json`, the plots beside it, the table of bench/README.md
     #[arg(long)]
     record: bool,
     /// Fail when a ratio is worse than the kept one by more than this factor

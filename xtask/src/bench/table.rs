@@ -1,4 +1,4 @@
-//! The table of README, made from the kept figures, so that no figure is copied by hand.
+//! The table of bench/README.md, made from the kept figures, so that no figure is copied by hand.
 
 use std::fmt::Write as _;
 use std::path::Path;
