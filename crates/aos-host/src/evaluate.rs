@@ -1,141 +1,18 @@
-//! `policy.evaluate`: what policy would say, by the function that enforces it. Touches nothing.
+//! `policy.evaluate` in an open session.
 
-use aos_model::path::{Spelled, show};
-use aos_model::policy::{CommandQuery, Evaluation, PathQuery, Policy, PolicySpec, Verdict, lexical_join};
-use aos_model::refusal::{Code, Refusal};
-use aos_model::request::TargetSpec;
-use aos_model::state::SessionRecord;
-use aos_model::strict::present;
-use aos_model::vfs::VfsPath;
-use serde::Deserialize;
+use aos_model::policy::Evaluation;
+use aos_model::refusal::Refusal;
 
 use crate::host::Host;
-use crate::rule::absolute_shown;
-use crate::session;
-
-/// The params of `policy.evaluate`.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Evaluate {
-    #[serde(default, deserialize_with = "present")]
-    pub session_id: Option<String>,
-    #[serde(default, deserialize_with = "present")]
-    pub cwd: Option<String>,
-    #[serde(default, deserialize_with = "present")]
-    pub workspace: Option<String>,
-    #[serde(default, deserialize_with = "present")]
-    pub policy: Option<PolicySpec>,
-    #[serde(default, deserialize_with = "present")]
-    pub path: Option<String>,
-    #[serde(default, deserialize_with = "present")]
-    pub argv: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "present")]
-    pub command_cwd: Option<String>,
-}
+use crate::lifecycle::find_session;
+use crate::policy::{self, Evaluate};
 
 impl Host {
-    /// Evaluates for a live session: its policy, its workdir, its roots.
+    /// What policy would say, by the function that enforces it. Touches nothing.
     pub fn evaluate(&self, asked: &Evaluate) -> Result<Evaluation, Refusal> {
-        let Some(session_id) = &asked.session_id else { return evaluate(asked) };
-        let session = session::find_session(self, session_id)?;
-        let policy = match &asked.policy {
-            Some(spec) => compile(spec)?,
-            None => session.policy.clone(),
-        };
-        let roots: Vec<&str> = session.workspaces.iter().map(String::as_str).collect();
-        match &asked.path {
-            Some(path) if session.is_virtual() => in_virtual_tree(&policy, &roots, path),
-            _ => run(&policy, &session.workdir_shown, &roots, asked),
+        match &asked.session_id {
+            Some(session_id) => policy::evaluate_in(&*find_session(self, session_id)?, asked),
+            None => policy::evaluate(asked),
         }
     }
-}
-
-/// In a virtual tree there are no links, and the host's are none of its.
-fn in_virtual_tree(policy: &Policy, workspaces: &[&str], path: &str) -> Result<Evaluation, Refusal> {
-    let path = VfsPath::parse(if path == "." { "/" } else { path })?;
-    let relative = if path.as_str().is_empty() { "." } else { path.as_str() };
-    let resolved = format!("/{}", path.as_str());
-    let query = PathQuery { input: relative, cwd: "/", workspaces, resolved: &resolved };
-    Ok(policy.host_access().evaluate_path(&query))
-}
-
-/// Evaluates without a session, as `aos policy` does when it is given folders.
-pub fn evaluate(asked: &Evaluate) -> Result<Evaluation, Refusal> {
-    let invalid = |why: &str| Refusal::new(Code::InvalidParams, why);
-    let cwd = asked.cwd.as_deref().ok_or_else(|| invalid("missing field `cwd` (or `session_id`)"))?;
-    if !cwd.starts_with('/') {
-        return Err(invalid("field `cwd`: give an absolute path"));
-    }
-    let cwd = link_free(cwd);
-    let workspace = asked.workspace.as_deref().map(|workspace| link_free(&beneath(&cwd, workspace)));
-    let policy = compile(asked.policy.as_ref().unwrap_or(&PolicySpec::default()))?;
-    let workspaces: Vec<&str> = workspace.as_deref().into_iter().collect();
-    run(&policy, &cwd, &workspaces, asked)
-}
-
-/// Evaluates a path or a command under the policy of a session that the record knows, open or not.
-pub fn evaluate_recorded(record: &SessionRecord, asked: &Evaluate) -> Result<Evaluation, Refusal> {
-    let policy = compile(&record.policy)?;
-    if let (Some(path), Ok(TargetSpec::Vfs(_))) = (&asked.path, serde_json::from_str(record.target.get())) {
-        let roots = record.capability.fs_roots.iter().flatten().map(String::as_str).collect::<Vec<_>>();
-        return in_virtual_tree(&policy, &roots, path);
-    }
-    let roots: Vec<&str> = record.roots.iter().map(|root| root.path.as_str()).collect();
-    run(&policy, &record.workdir.path, &roots, asked)
-}
-
-fn compile(spec: &PolicySpec) -> Result<Policy, Refusal> {
-    Policy::compile(spec.clone()).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))
-}
-
-fn run(policy: &Policy, cwd: &str, workspaces: &[&str], asked: &Evaluate) -> Result<Evaluation, Refusal> {
-    let access = policy.host_access();
-    match (&asked.path, &asked.argv) {
-        (Some(path), None) => {
-            let resolved = link_free(&beneath(cwd, path));
-            Ok(access.evaluate_path(&PathQuery { input: path, cwd, workspaces, resolved: &resolved }))
-        }
-        (None, Some(argv)) => {
-            let command_cwd = link_free(&beneath(cwd, asked.command_cwd.as_deref().unwrap_or(cwd)));
-            Ok(command(policy, cwd, workspaces, argv, &command_cwd).0)
-        }
-        _ => Err(Refusal::new(Code::InvalidParams, "give either `path` or `argv`")),
-    }
-}
-
-/// What policy says about a command: the points by where it reaches, the rules by what it names.
-pub(crate) fn command<'p>(
-    policy: &'p Policy,
-    cwd: &str,
-    workspaces: &[&str],
-    argv: &[String],
-    command_cwd: &str,
-) -> (Evaluation, Verdict<'p>) {
-    let home = std::env::var("HOME").ok();
-    let query = CommandQuery {
-        argv,
-        cwd,
-        workspaces,
-        command_cwd,
-        home: home.as_deref(),
-        resolve: &|path| link_free(path),
-    };
-    let evaluation = policy.host_access().evaluate_command(&query);
-    let verdict = policy.judge_command(&query, evaluation.references());
-    (evaluation, verdict)
-}
-
-/// Joined but not simplified: what `..` means depends on the links before it.
-fn beneath(cwd: &str, path: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") }
-}
-
-/// Where an absolute path leads, links read as text; one that cannot be followed stays as it is.
-fn link_free(path: &str) -> String {
-    let Ok(spelled) = Spelled::parse(path) else { return lexical_join("/", path) };
-    if let Some(followed) = crate::jail::follow_text(spelled.as_bytes()) {
-        return absolute_shown(&followed);
-    }
-    // A `..` behind something that is missing: nothing can be there, and the jail goes by the text too.
-    lexical_join("/", &show(spelled.as_bytes()))
 }

@@ -14,10 +14,11 @@ use serde::Serialize;
 
 use crate::host::Host;
 use crate::jail::{Found, Last, resolve};
-use crate::rule::judge_path;
-use crate::session::{self, OpenSession};
+use crate::layer;
+use crate::lifecycle;
+use crate::policy::check_path;
+use crate::session::OpenSession;
 use crate::snapshot::{self, Which, finalize};
-use crate::tree;
 
 /// One turn that changed something.
 #[derive(Debug, Serialize)]
@@ -52,7 +53,7 @@ pub struct Touched {
 impl Host {
     /// The turns of a session, the newest first: those that stand, and before them those that were rolled back.
     pub fn history(&self, session_id: &str) -> Result<Vec<Turn>, Refusal> {
-        let session = session::find_session(self, session_id)?;
+        let session = lifecycle::find_session(self, session_id)?;
         finalize(self, &session, &Which::All)?;
         let turns: Turns = self.decode(&turns_key(session_id))?.unwrap_or_default();
         let mut shown = Vec::new();
@@ -120,7 +121,7 @@ impl Host {
 
     /// What a tool call changed, as a unified diff of what was before and what it left.
     pub fn diff(&self, session_id: &str, tool_call_id: &str) -> Result<String, Refusal> {
-        let session = session::find_session(self, session_id)?;
+        let session = lifecycle::find_session(self, session_id)?;
         let seqs = snapshot::seqs_of_scope(self, &session, tool_call_id)?;
         if seqs.is_empty() {
             return Err(Refusal::new(
@@ -202,15 +203,15 @@ impl Host {
         facts: &[Fact],
     ) -> Result<Sides, &'static str> {
         let path = &record.path;
-        let absolute = tree::absolute(session, path);
-        judge_path(session, Op::Read, path, &absolute, &absolute, &mut Vec::new())
+        let absolute = layer::absolute(session, path);
+        check_path(session, Op::Read, path, &absolute, &absolute, &mut Vec::new())
             .map_err(|_| "the policy does not let it be read")?;
         let mut deltas = facts.iter().filter_map(|fact| match fact {
             Fact::Tree(change) => change.deltas.iter().find(|delta| delta.path == *path),
             _ => None,
         });
         let delta = deltas.next().ok_or("nothing is known of it")?;
-        let (old, new) = tree::contents_of(session, delta)?;
+        let (old, new) = layer::contents_of(session, delta)?;
         Ok(Sides { old, new })
     }
 
@@ -254,7 +255,7 @@ impl Host {
         let here = || {
             let Found::Here(place) = found else { return None };
             let (file, meta) = place.open_file().ok()?;
-            let bytes = crate::operation::read_whole(place, &file, meta.size).ok()?;
+            let bytes = crate::payload::read_whole(place, &file, meta.size).ok()?;
             (aos_model::request::content_hash(&bytes) == hash).then_some(bytes)
         };
         self.body(Some(hash)).or_else(here)
@@ -263,9 +264,9 @@ impl Host {
 
 /// Where a path is, if the session lets it be read.
 fn may_read(session: &Arc<OpenSession>, path: &str) -> Result<Found, &'static str> {
-    let resolved = resolve(session, path, Last::NoLinks).map_err(|_| "outside of the session now")?;
+    let resolved = resolve(&session.jail, path, Last::NoLinks).map_err(|_| "outside of the session now")?;
     let absolute = resolved.found.absolute();
-    judge_path(session, Op::Read, path, &resolved.literal, absolute, &mut Vec::new())
+    check_path(session, Op::Read, path, &resolved.literal, absolute, &mut Vec::new())
         .map_err(|_| "the policy does not let it be read")?;
     Ok(resolved.found)
 }

@@ -1,12 +1,11 @@
 //! The form of what is returned: inline while it is small, a blob when it is not, the same for the same input.
 
+use aos_model::capability::Capability;
 use aos_model::limits::PREVIEW_BYTES_MAX;
 use aos_model::receipt::Payload;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Base64, OutputMode};
-
-use crate::host::Host;
-use crate::session::OpenSession;
+use aos_store::Blobs;
 
 /// How a payload may rollback_to, from the request, the capability and the policy together.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +17,7 @@ pub(crate) struct Form {
 
 impl Form {
     pub(crate) fn new(
-        session: &OpenSession,
+        capability: &Capability,
         mode: Option<OutputMode>,
         blob_only: bool,
     ) -> Result<Form, Refusal> {
@@ -29,7 +28,7 @@ impl Form {
                 "a policy rule lets this content out as a blob only; leave `output_mode` at `auto`",
             ));
         }
-        Ok(Form { inline_bytes_max: session.capability.inline_bytes_max(), require_inline, blob_only })
+        Ok(Form { inline_bytes_max: capability.inline_bytes_max(), require_inline, blob_only })
     }
 
     pub(crate) fn is_inline(&self, size: u64) -> bool {
@@ -54,17 +53,17 @@ impl Form {
     }
 
     /// Text that is at hand.
-    pub(crate) fn text(&self, host: &Host, text: String, shown: &str) -> Result<Payload, Refusal> {
+    pub(crate) fn text(&self, blobs: &Blobs, text: String, shown: &str) -> Result<Payload, Refusal> {
         let size = text.len() as u64;
         self.refuse_large(size, shown)?;
         if self.is_inline(size) {
             return Ok(Payload::InlineText { text });
         }
-        self.blob(host, text.as_bytes())
+        self.blob(blobs, text.as_bytes())
     }
 
     /// Text in pieces, which are joined only where they are small.
-    pub(crate) fn pieces(&self, host: &Host, pieces: &[&[u8]], shown: &str) -> Result<Payload, Refusal> {
+    pub(crate) fn pieces(&self, blobs: &Blobs, pieces: &[&[u8]], shown: &str) -> Result<Payload, Refusal> {
         let size = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.refuse_large(size, shown)?;
         if self.is_inline(size) {
@@ -78,13 +77,13 @@ impl Form {
             }
             head.extend_from_slice(&piece[..piece.len().min(PREVIEW_BYTES_MAX - head.len())]);
         }
-        let blob_ref = host.blobs.put_pieces(pieces)?;
+        let blob_ref = blobs.put_pieces(pieces)?;
         Ok(Payload::Blob { blob_ref, size_bytes: size, preview_bytes: self.preview(&head) })
     }
 
-    pub(crate) fn blob(&self, host: &Host, bytes: &[u8]) -> Result<Payload, Refusal> {
+    pub(crate) fn blob(&self, blobs: &Blobs, bytes: &[u8]) -> Result<Payload, Refusal> {
         Ok(Payload::Blob {
-            blob_ref: host.blobs.put(bytes)?,
+            blob_ref: blobs.put(bytes)?,
             size_bytes: bytes.len() as u64,
             preview_bytes: self.preview(bytes),
         })

@@ -8,8 +8,8 @@ use aos_model::strict::present;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::operation::may_name;
-use crate::session;
+use crate::lifecycle;
+use crate::payload::may_name;
 
 /// The params of `blob.read`.
 #[derive(Debug, Deserialize)]
@@ -34,7 +34,7 @@ pub struct BlobRange {
 
 impl Host {
     pub fn read_blob(&self, asked: &ReadBlob) -> Result<BlobRange, Refusal> {
-        let session = session::find_session(self, &asked.session_id)?;
+        let session = lifecycle::find_session(self, &asked.session_id)?;
         let shown = aos_model::text::escape(&asked.blob_ref.chars().take(100).collect::<String>());
         let unknown =
             || Refusal::new(Code::BlobNotFound, format!("{shown}: no receipt of this session names it"));

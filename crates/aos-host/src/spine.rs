@@ -5,9 +5,8 @@
 use std::sync::Arc;
 
 use aos_model::entry::{Draft, Fact};
-use aos_model::id::{self, Token};
 use aos_model::limits::RECORDED_RAW_BYTES_MAX;
-use aos_model::receipt::{Body, Receipt, Trace, Warning, with_seq};
+use aos_model::receipt::{Receipt, Warning, with_seq};
 use aos_model::refusal::{Code, Detail, Refusal, Status};
 use aos_model::request::{Request, Unparsed};
 use aos_model::state::Effects;
@@ -18,11 +17,14 @@ use crate::change::{self, Armed};
 use crate::exec::Watcher;
 use crate::host::Host;
 use crate::lane::Ticket;
+use crate::layer;
+use crate::ledger::EntryRef;
+use crate::lifecycle;
 use crate::operation::{self, Authorized, Planned};
+use crate::outcome::{Done, Ids};
 use crate::rule::{self, PolicyChecked};
-use crate::session::{self, OpenSession};
-use crate::snapshot::{self, EntryRef};
-use crate::tree;
+use crate::session::OpenSession;
+use crate::snapshot::{self};
 
 /// One effect as a door hands it in.
 #[derive(Debug, Clone, Copy)]
@@ -73,43 +75,6 @@ pub(crate) struct InSession {
     pub(crate) ticket: Option<Ticket>,
 }
 
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Ids {
-    pub(crate) tool_call: Option<String>,
-    pub(crate) turn: Option<String>,
-}
-
-/// What an effect came to, before it is a receipt.
-#[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) status: Status,
-    pub(crate) body: Body,
-    pub(crate) warnings: Vec<Warning>,
-    pub(crate) facts: Vec<Fact>,
-    pub(crate) trace: Option<Trace>,
-    /// For what was done and is no success: a command that was ended, say.
-    pub(crate) fault: Option<(Code, String)>,
-    /// What else the receipt says of the fault.
-    pub(crate) detail: Option<Box<Detail>>,
-    /// The time of the call, where what was done carries it too.
-    pub(crate) at_ns: Option<u64>,
-}
-
-impl Done {
-    pub(crate) fn new(status: Status, body: Body, warnings: Vec<Warning>) -> Done {
-        Done {
-            status,
-            body,
-            warnings,
-            facts: Vec::new(),
-            trace: None,
-            fault: None,
-            detail: None,
-            at_ns: None,
-        }
-    }
-}
-
 impl Host {
     /// Takes a request in: parses it and gives it its place in the order. Only broken JSON is no request at all.
     pub fn admit(&self, call: Call<'_>) -> Result<Job, String> {
@@ -119,7 +84,7 @@ impl Host {
             Ok(request) => Ok(request),
         };
         let params = recorded_params(&parsed, call.params);
-        let (ids, parsed) = match Ids::of(&call) {
+        let (ids, parsed) = match Ids::parse(call.tool_call_id, call.turn_id) {
             Ok(ids) => (ids, parsed),
             Err(refusal) => (Ids::default(), Err(refusal)),
         };
@@ -154,9 +119,9 @@ impl Host {
         if matches!(request, Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_)) {
             return Ok(Vec::new());
         }
-        let session = session::find_session(self, request.session_id().unwrap_or_default())?;
+        let session = lifecycle::find_session(self, request.session_id().unwrap_or_default())?;
         let authorized: Authorized = operation::cap(self, &session, request)?;
-        let checked: PolicyChecked = rule::judge(authorized)?;
+        let checked: PolicyChecked = rule::check_policy(authorized)?;
         Ok(checked.warnings)
     }
 
@@ -164,7 +129,7 @@ impl Host {
         if matches!(request, Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_)) {
             return Ok(Admitted::Outside(request));
         }
-        let session = session::find_session(self, request.session_id().unwrap_or_default())?;
+        let session = lifecycle::find_session(self, request.session_id().unwrap_or_default())?;
         let ticket = operation::mutates(&request).then(|| session.lane.draw());
         Ok(Admitted::InSession(InSession { request, session, ticket }))
     }
@@ -179,11 +144,11 @@ impl Host {
     ) -> Passed<'a> {
         let inside = match admitted {
             Admitted::Outside(Request::SessionOpen(request)) => {
-                return (session::open(self, &request), None, None);
+                return (lifecycle::open(self, &request), None, None);
             }
-            Admitted::Outside(Request::SessionList(_)) => return (session::list(self), None, None),
+            Admitted::Outside(Request::SessionList(_)) => return (lifecycle::list(self), None, None),
             Admitted::Outside(Request::SessionSignal(request)) => {
-                return (session::signal(self, &request), None, None);
+                return (lifecycle::signal(self, &request), None, None);
             }
             Admitted::Outside(_) => unreachable!("BUG: the rest are seated inside"),
             Admitted::InSession(inside) => inside,
@@ -196,12 +161,12 @@ impl Host {
         let ended = (|| {
             session.still_open()?;
             let authorized: Authorized = operation::cap(self, &session, inside.request)?;
-            let checked: PolicyChecked = rule::judge(authorized)?;
+            let checked: PolicyChecked = rule::check_policy(authorized)?;
             let (planned, locks) = operation::plan(self, checked)?;
             match planned {
                 Planned::Answer(done) => Ok(done),
-                Planned::Change(plan) if session.layer.is_some() => tree::land(self, &session, plan, ids),
-                Planned::InTree(deltas, ending) => tree::land_deltas(self, &session, deltas, ending, ids),
+                Planned::Change(plan) if session.layer.is_some() => layer::land(self, &session, plan, ids),
+                Planned::InTree(deltas, ending) => layer::land_deltas(self, &session, deltas, ending, ids),
                 Planned::Change(plan) | Planned::OnDisk(plan) => {
                     let armed: &Armed<'_> =
                         armed.insert(change::arm(self, &session, plan, ids, locks, &job.kind, &job.params)?);
@@ -282,7 +247,7 @@ impl Host {
     /// What cannot be written down has not happened: it is taken back, and the answer says so.
     fn unrecorded(&self, mut refusal: Refusal, opened: Option<&str>, armed: Option<Armed<'_>>) -> Answer {
         if let Some(session_id) = opened {
-            session::forget(self, session_id);
+            lifecycle::forget(self, session_id);
         }
         if let Some(armed) = armed {
             refusal.detail.not_rolled_back = change::take_back(self, &armed);
@@ -355,24 +320,4 @@ fn recorded_params(parsed: &Result<Request, Refusal>, raw: &str) -> String {
         }
     }
     .expect("BUG: a request is plain data")
-}
-
-impl Ids {
-    fn of(call: &Call<'_>) -> Result<Ids, Refusal> {
-        let check = |name: &str, id: Option<&str>| match id.map(Token::parse) {
-            None => Ok(None),
-            Some(Ok(token)) => Ok(Some(token.as_str().to_owned())),
-            Some(Err(why)) => Err(Refusal::new(Code::InvalidParams, format!("field `{name}`: {why}"))),
-        };
-        Ok(Ids {
-            tool_call: check("tool_call_id", call.tool_call_id)?,
-            turn: check("turn_id", call.turn_id)?,
-        })
-    }
-
-    /// A mutation without ids of its caller's is a tool call and a turn of its own.
-    pub(crate) fn complete(&mut self, now_ns: u64, random: u64) {
-        self.tool_call.get_or_insert_with(|| id::make(id::TOOL_CALL, now_ns, random));
-        self.turn.get_or_insert_with(|| id::make(id::TURN, now_ns, random));
-    }
 }

@@ -12,10 +12,10 @@ use syn::visit::Visit;
 /// Cycles that still exist, as `crate::module: the modules in the cycle`. The list may only shrink.
 const KNOWN_CYCLES: &[&str] = &[
     "aos: cli, commands",
-    "aos-host: capture, change, evaluate, exec, host, jail, operation, output, rule, search, session, snapshot, spine, tree",
+    "aos-host: capture, change, exec, finalizer, host, policy, session, snapshot, subtree, target",
+    "aos-host: operation, rule",
     "aos-host::exec: confine, init, mounts, spawner",
     "aos-host::search: listing, walk",
-    "aos-host::snapshot: build, judge, restore",
     "aos-model: entry, receipt, state",
     "aos-model::policy: evaluation, host_access",
     "aos-store: blobs, spool",

@@ -15,12 +15,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "NO_MAGICLINKS is dropped, and NO_SYMLINKS, which implies it: what was judged need not be what is opened",
         edits: &[
             Edit {
-                file: "crates/aos-host/src/jail/mod.rs",
+                file: "crates/aos-host/src/disk/open.rs",
                 old: "ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS, cross_mounts)",
                 new: "ResolveFlags::BENEATH, cross_mounts)",
             },
             Edit {
-                file: "crates/aos-host/src/jail/mod.rs",
+                file: "crates/aos-host/src/disk/open.rs",
                 old: "    resolve |= ResolveFlags::NO_SYMLINKS;\n",
                 new: "",
             },
@@ -33,12 +33,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "the kernel is not told to stay beneath the root, nor to refuse links: only the text is checked",
         edits: &[
             Edit {
-                file: "crates/aos-host/src/jail/mod.rs",
+                file: "crates/aos-host/src/disk/open.rs",
                 old: "ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS, cross_mounts)",
                 new: "ResolveFlags::empty(), cross_mounts)",
             },
             Edit {
-                file: "crates/aos-host/src/jail/mod.rs",
+                file: "crates/aos-host/src/disk/open.rs",
                 old: "    resolve |= ResolveFlags::NO_SYMLINKS;\n",
                 new: "",
             },
@@ -94,7 +94,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 1,
         breaks: "a session may read a blob that only another session's receipt named",
         edits: &[Edit {
-            file: "crates/aos-host/src/operation/mod.rs",
+            file: "crates/aos-host/src/payload.rs",
             old: "    for session in [None, Some(session.id.as_str())] {",
             new: "    if host.blobs.size_of(blob_ref)?.is_some() {\n        return Ok(true);\n    }\n    for session in [None, Some(session.id.as_str())] {",
         }],
@@ -260,7 +260,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 6,
         breaks: "undo buries what somebody else has written since",
         edits: &[Edit {
-            file: "crates/aos-host/src/snapshot/judge.rs",
+            file: "crates/aos-host/src/restore/judge.rs",
             old: "if expected.unconditional || self.is_as_left(found, now, expected.image.as_ref())? {",
             new: "if expected.unconditional || self.is_as_left(found, now, expected.image.as_ref()).is_ok() {",
         }],

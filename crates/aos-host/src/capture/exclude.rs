@@ -7,11 +7,12 @@ use aos_model::receipt::Kind;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::OFlags;
 
-use crate::change::names_in;
+use crate::disk::names_in;
+use crate::disk::{Meta, open_beneath};
 use crate::exec::BindMount;
-use crate::jail::{Meta, is_below, open_beneath};
-use crate::operation::is_too_deep;
+use crate::jail::is_below;
 use crate::session::OpenSession;
+use crate::target::is_too_deep;
 
 /// The folders below the roots that the session's globs name. They are relative to the workdir, as those of rules are.
 pub(super) fn find(session: &OpenSession) -> Vec<BindMount> {

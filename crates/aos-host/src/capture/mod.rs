@@ -24,11 +24,12 @@ use aos_model::request::{Isolation, OnFailure};
 
 pub(crate) use overlay::{Overlay, Sweeper};
 
-use crate::change::{self, Armed, Ending, Locked, Plan};
+use crate::change::{self, Armed, Ending, Plan};
 use crate::exec::{self, Command, NotRun, Ran, Watcher};
 use crate::host::Host;
+use crate::lock::Locked;
+use crate::outcome::{Done, Ids};
 use crate::session::OpenSession;
-use crate::spine::{Done, Ids};
 use scan::Scan;
 use upper::Changes;
 

@@ -10,10 +10,11 @@ use rustix::fs::{AtFlags, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::exclude;
-use crate::change::{names_in, open_dir};
+use crate::disk::Meta;
+use crate::disk::{names_in, open_dir};
 use crate::exec::{BindMount, OverlayOrder};
 use crate::host::Host;
-use crate::jail::{Meta, is_below};
+use crate::jail::is_below;
 use crate::session::OpenSession;
 
 /// What one command writes, root by root.

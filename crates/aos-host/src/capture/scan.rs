@@ -14,13 +14,13 @@ use aos_model::receipt::{Coverage, Kind, Trace};
 use aos_model::state::{Identity, Image, PathRecord, SnapshotRecord};
 use rustix::fs::OFlags;
 
-use crate::change::{names_in, open_dir};
+use crate::disk::{Meta, open_beneath};
+use crate::disk::{names_in, open_dir};
 use crate::exec::Ran;
 use crate::host::Host;
-use crate::jail::{Meta, open_beneath};
-use crate::operation::is_too_deep;
+use crate::outcome::{Done, Ids};
 use crate::session::OpenSession;
-use crate::spine::{Done, Ids};
+use crate::target::is_too_deep;
 
 /// Everything in the roots, by absolute path.
 #[derive(Debug)]

@@ -9,9 +9,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::upper::Changes;
-use crate::change::{Content, DirAt, Put, Step, StepTarget, names_in, open_dir};
-use crate::jail::Meta;
-use crate::operation::is_too_deep;
+use crate::change::{Content, DirAt, Put, Step, StepTarget};
+use crate::disk::Meta;
+use crate::disk::{names_in, open_dir};
+use crate::target::is_too_deep;
 
 pub(super) fn diff(changes: &Changes) -> String {
     let mut shown = String::new();

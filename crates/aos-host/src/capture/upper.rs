@@ -23,15 +23,15 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Overlay;
-use crate::change::{
-    Content, DirAt, FileAttrs, Moved, Put, Step, StepTarget, attributes, hash_of, names_in, open_dir,
-    times_of, too_many_paths,
-};
+use crate::change::{Content, DirAt, Moved, Put, Step, StepTarget, too_many_paths};
+use crate::disk::{FileAttrs, hash_of, names_in, open_dir, read_xattrs, times_of};
+use crate::disk::{Meta, open_beneath};
 use crate::fault;
-use crate::jail::{Dir, Meta, open_beneath};
-use crate::operation::{self, Walk};
-use crate::rule::judge_path;
+use crate::jail::Dir;
+use crate::policy::check_path;
 use crate::session::OpenSession;
+use crate::subtree::Subtree;
+use crate::target;
 
 /// All that one command changed.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl Changes {
                 upper_root: &part.upper,
                 upper: part.upper.as_fd(),
                 below: Vec::new(),
-                lower: Lower::There(Dir::Root(session.clone(), part.root)),
+                lower: Lower::There(Dir::Root(session.jail.roots[part.root].clone())),
                 absolute: root.path.clone(),
                 in_new_git: false,
             };
@@ -187,7 +187,7 @@ impl Reader<'_> {
             if self.session.jail.is_hidden(&absolute) {
                 continue;
             }
-            operation::check_depth(self.session, &absolute)?;
+            target::check_depth(self.session, &absolute)?;
             let Some(upper) = Meta::at(site.upper, name).map_err(fail)? else { continue };
             let lower = match &site.lower {
                 Lower::There(dir) => Meta::at(dir, name).map_err(fail)?,
@@ -232,10 +232,10 @@ impl Reader<'_> {
             return Err(too_many_paths());
         }
         if !entry.site.in_new_git {
-            operation::protect(self.session, &entry.absolute, &mut self.out.warnings)?;
+            target::protect(self.session, &entry.absolute, &mut self.out.warnings)?;
         }
         let (session, path) = (self.session, &entry.absolute);
-        judge_path(session, op, &entry.shown, path, path, &mut self.out.warnings).map(drop)
+        check_path(session, op, &entry.shown, path, path, &mut self.out.warnings).map(drop)
     }
 
     /// Something goes, with all below it.
@@ -243,7 +243,7 @@ impl Reader<'_> {
         self.judge(entry, Op::Remove)?;
         let mut bytes = lower.size;
         if let Some(dir) = entry.lower_dir().filter(|_| lower.kind == Kind::Dir) {
-            let mut walk = Walk {
+            let mut walk = Subtree {
                 session: self.session,
                 op: Op::Remove,
                 onto: None,
@@ -267,12 +267,12 @@ impl Reader<'_> {
     fn enter(&mut self, entry: &Entry<'_>) -> Result<(), Refusal> {
         let fail = |why| entry.fail(why);
         let upper = open_own_dir(entry).map_err(fail)?;
-        let worn = attributes(&upper).map_err(fail)?;
+        let worn = read_xattrs(&upper).map_err(fail)?;
         let merged = match (entry.lower, entry.lower_dir()) {
             (Some(lower), Some(dir)) if lower.kind == Kind::Dir && !is_opaque(&upper).map_err(fail)? => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let below = open_beneath(dir, entry.name, flags, false).map_err(fail)?;
-                let was = match open_dir(&below, b".").and_then(|folder| attributes(&folder)) {
+                let was = match open_dir(&below, b".").and_then(|folder| read_xattrs(&folder)) {
                     // One that even its owner may not read: whoever changed its attributes could not see them either.
                     Err(Errno::ACCESS) => worn.clone(),
                     outcome => outcome.map_err(fail)?,
@@ -292,8 +292,8 @@ impl Reader<'_> {
                     self.remove(entry, lower)?;
                 }
                 self.judge(entry, Op::Write)?;
-                let dress = Some(FileAttrs { owner: Some((entry.upper.uid, entry.upper.gid)), xattrs: worn });
-                self.out.steps.push(Step::MakeDir { at: entry.spot(), mode: entry.upper.mode, dress });
+                let attrs = Some(FileAttrs { owner: Some((entry.upper.uid, entry.upper.gid)), xattrs: worn });
+                self.out.steps.push(Step::MakeDir { at: entry.spot(), mode: entry.upper.mode, attrs });
                 (Lower::Made(self.out.steps.len() - 1), None)
             }
         };
@@ -367,7 +367,7 @@ impl Reader<'_> {
             content: Content::Link(to.into_bytes()),
             mode: entry.upper.mode,
             before,
-            dress: Some(FileAttrs {
+            attrs: Some(FileAttrs {
                 owner: Some((entry.upper.uid, entry.upper.gid)),
                 ..FileAttrs::default()
             }),
@@ -420,7 +420,7 @@ impl Reader<'_> {
             );
             self.out.warnings.push(Warning::new("special_files_not_kept", message));
         }
-        self.out.warnings.truncate(crate::rule::WARNINGS_MAX);
+        self.out.warnings.truncate(crate::policy::WARNINGS_MAX);
     }
 }
 
@@ -456,7 +456,7 @@ fn is_same(
         Err(Errno::ACCESS | Errno::NOENT) => return Ok(false),
         Err(why) => return Err(why),
     };
-    Ok(attributes(file)? == attributes(&old)? && hash_of(dir, name, Kind::File)? == hash)
+    Ok(read_xattrs(file)? == read_xattrs(&old)? && hash_of(dir, name, Kind::File)? == hash)
 }
 
 /// What the command closed even to itself is opened up: it is ours now, and what its mode was is known.

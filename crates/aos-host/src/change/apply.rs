@@ -14,16 +14,18 @@ use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::bank::{self, Object};
-use super::dress::{AttrsFrom, dress, wear, write_all};
 use super::mark::{Seen, StepIntent};
 use super::record::record;
 use super::take::take;
-use super::{Content, FileAttrs, Outcome, Put, Step, StepTarget, undo};
+use super::{Content, Outcome, Put, Step, StepTarget, undo};
+use crate::disk::FileAttrs;
+use crate::disk::Meta;
+use crate::disk::{AttrsFrom, apply_attrs, apply_metadata, write_all};
 use crate::fault;
 use crate::host::Host;
-use crate::jail::{Meta, is_below};
+use crate::jail::is_below;
+use crate::outcome::Done;
 use crate::session::OpenSession;
-use crate::spine::Done;
 
 /// What the owner of a folder needs to fill it.
 const OPEN_TO_US: u32 = 0o700;
@@ -37,7 +39,7 @@ pub(crate) fn apply(host: &Host, session: &Arc<OpenSession>, armed: &Armed<'_>) 
         armed.ending.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
     let mut work = Work {
         armed,
-        bank: session.bank_dir()?,
+        bank: session.preimages.dir()?,
         sync: host.machine.durability == Durability::Power,
         begun: false,
         touched: BTreeMap::new(),
@@ -107,8 +109,8 @@ impl<'a> Work<'a> {
                 self.remove(at, before, temporary.as_bytes(), bank)?;
                 None
             }
-            (Step::MakeDir { at, mode, dress }, StepIntent::MakeDir { .. }) => {
-                Some(self.make_dir(index, at, *mode, dress.as_ref())?)
+            (Step::MakeDir { at, mode, attrs }, StepIntent::MakeDir { .. }) => {
+                Some(self.make_dir(index, at, *mode, attrs.as_ref())?)
             }
             (Step::SetMode { at, before, mode, xattrs }, StepIntent::SetMode { .. }) => {
                 Some(self.set_mode(at, before, *mode, xattrs.as_ref().map(|(_, after)| after))?)
@@ -172,7 +174,7 @@ impl<'a> Work<'a> {
         if let Content::Link(target) = &put.content {
             rustix::fs::symlinkat(target.as_slice(), dir, temporary)?;
             self.begun = true;
-            if let Some(FileAttrs { owner: Some((uid, gid)), .. }) = put.dress {
+            if let Some(FileAttrs { owner: Some((uid, gid)), .. }) = put.attrs {
                 let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
                 // Who owns a link hardly matters, and only root can give it away.
                 let _ = rustix::fs::chownat(dir, temporary, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
@@ -192,15 +194,15 @@ impl<'a> Work<'a> {
         self.begun = true;
         match &put.content {
             Content::Bytes(fresh) => write_all(&file, &fresh.bytes)?,
-            Content::Blob(blob) => bank::copy_content(&blob.open()?, &file)?,
+            Content::Blob(blob) => crate::disk::copy_content(&blob.open()?, &file)?,
             Content::Link(_) | Content::Moved(_) => unreachable!("BUG: made above"),
         }
-        let worn = match (&put.dress, &put.before) {
-            (Some(kept), _) => AttrsFrom::Kept(kept),
+        let worn = match (&put.attrs, &put.before) {
+            (Some(kept), _) => AttrsFrom::Given(kept),
             (None, Some(before)) => AttrsFrom::Replaced { before, old },
             (None, None) => AttrsFrom::New,
         };
-        let (meta, kept) = dress(&file, &put.at.shown, put.mode, worn)?;
+        let (meta, kept) = apply_metadata(&file, &put.at.shown, put.mode, worn)?;
         if self.sync {
             rustix::fs::fsync(&file)?;
         }
@@ -345,11 +347,11 @@ impl<'a> Work<'a> {
             Err(why) => return Err(fail(why)),
         }
         self.begun = true;
-        let made = bank::open_dir(dir, &at.name).map_err(fail)?;
+        let made = crate::disk::open_dir(dir, &at.name).map_err(fail)?;
         let made = self.armed.made[index].get_or_init(|| made);
         // The daemon's own umask is strict; the folder gets what the user's would have given.
-        let worn = worn.map_or(AttrsFrom::New, AttrsFrom::Kept);
-        let (meta, kept) = dress(made, &at.shown, mode | OPEN_TO_US, worn).map_err(fail)?;
+        let worn = worn.map_or(AttrsFrom::New, AttrsFrom::Given);
+        let (meta, kept) = apply_metadata(made, &at.shown, mode | OPEN_TO_US, worn).map_err(fail)?;
         self.warnings.extend(kept);
         self.touch(at)?;
         // As it will be left, not as it is while it is being filled.
@@ -376,13 +378,13 @@ impl<'a> Work<'a> {
         xattrs: Option<&Attributes>,
     ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot set the mode of {}", at.shown), why);
-        let dir = bank::open_dir(self.dir(at), &at.name).map_err(fail)?;
+        let dir = crate::disk::open_dir(self.dir(at), &at.name).map_err(fail)?;
         let now = Meta::of(&dir).map_err(fail)?;
         if !Seen::from(*before).is(&now) || now.mode != before.mode {
             return Err(changed_meanwhile(at, "it was replaced"));
         }
         self.begun = true;
-        xattrs.map_or(Ok(()), |xattrs| wear(&dir, xattrs)).map_err(fail)?;
+        xattrs.map_or(Ok(()), |xattrs| apply_attrs(&dir, xattrs)).map_err(fail)?;
         rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(fail)?;
         self.touch(at)?;
         Meta::of(&dir).map_err(fail)
@@ -413,7 +415,7 @@ impl<'a> Work<'a> {
         };
         let (dir, to_dir) = (self.dir(from), self.dir(to));
         let flags = if replaced.is_some() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
-        bank::shift(dir, &from.name, to_dir, &to.name, flags).map_err(|why| match why {
+        crate::disk::rename(dir, &from.name, to_dir, &to.name, flags).map_err(|why| match why {
             Errno::EXIST => {
                 Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile", to.shown))
             }
@@ -441,7 +443,7 @@ impl<'a> Work<'a> {
             let dir = self.dir(at);
             let stat = rustix::fs::fstat(dir).map_err(fail)?;
             if let Entry::Vacant(unknown) = self.touched.entry((stat.st_dev, stat.st_ino)) {
-                unknown.insert(bank::open_dir(dir, b".").map_err(fail)?);
+                unknown.insert(crate::disk::open_dir(dir, b".").map_err(fail)?);
             }
         }
         Ok(())

@@ -9,11 +9,12 @@ use aos_model::path::show;
 use aos_model::refusal::{Code, Refusal};
 
 use super::mark::{At, Content, Intent, StepIntent};
-use super::{DirAt, Ending, Locked, Plan, Step, StepTarget};
+use super::{DirAt, Ending, Plan, Step, StepTarget};
 use crate::host::Host;
+use crate::lock::Locked;
+use crate::outcome::Ids;
 use crate::session::OpenSession;
 use crate::snapshot;
-use crate::spine::Ids;
 
 /// A plan whose intent is on disk. It keeps the folders open that it works in, so that taking back needs no path.
 #[derive(Debug)]
@@ -50,10 +51,10 @@ impl Armed<'_> {
 
 /// Throws away what a change displaced that is not to be taken back.
 pub(crate) fn forget_displaced(armed: &Armed<'_>) {
-    let Ok(bank) = armed.session.bank_dir() else { return };
+    let Ok(bank) = armed.session.preimages.dir() else { return };
     if armed.snapshot_id.is_none() {
         for (index, _) in armed.steps.iter().enumerate().filter(|(_, step)| step.displaces()) {
-            let _ = super::remove_any(bank, bank_name(&armed.change_id, index).as_bytes());
+            let _ = crate::disk::remove_any(bank, bank_name(&armed.change_id, index).as_bytes());
         }
     }
 }
@@ -107,7 +108,7 @@ fn prepare<'a>(
     }
     host.memory.needed_for(plan.steps.len());
     // Opened now: when the bank cannot be had, nothing has moved yet.
-    session.bank_dir()?;
+    session.preimages.dir()?;
     let scope = ids.tool_call.as_deref().expect("BUG: completed above");
     let scope = (!plan.ending.own_snapshot).then_some(scope);
     // A session that was closed while its command ran keeps no snapshots any more.

@@ -4,7 +4,7 @@ use aos_model::receipt::Kind;
 use aos_model::state::Attributes;
 use serde::{Deserialize, Serialize};
 
-use crate::jail::Meta;
+use crate::disk::Meta;
 
 /// One step as the journal keeps it. Paths are spelled as receipts spell them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,9 +136,6 @@ impl StepIntent {
             && bank.strip_prefix(&format!("{change_id}.")).is_some_and(is_number)
     }
 }
-
-/// The names under which we put things beside the user's. Listings leave them out.
-pub(crate) const TEMPORARY_PREFIX: &[u8] = b".aos-tmp-";
 
 /// What the intent row holds: the request, and the marks in order.
 #[derive(Debug, Serialize, Deserialize)]

@@ -12,18 +12,15 @@
 mod apply;
 mod arm;
 mod bank;
-mod dress;
-mod lease;
 mod mark;
 mod record;
 mod recover;
 mod take;
 mod undo;
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock};
 
 use aos_model::entry::Fact;
 use aos_model::receipt::{Body, Kind, Warning};
@@ -33,15 +30,14 @@ use aos_model::state::Attributes;
 use aos_store::{Blobs, Fault};
 use rustix::io::Errno;
 
-use crate::jail::{Dir, Found, Meta, Place};
+use crate::disk::FileAttrs;
+use crate::disk::Meta;
+use crate::jail::{Dir, Found, Place};
 
 pub(crate) use apply::apply;
 pub(crate) use arm::{Armed, announce, arm, arm_announced, forget_displaced, too_many_paths};
-pub(crate) use bank::{copy, names_in, open_dir, remove_any, times_of};
-pub(crate) use dress::attributes;
-pub(crate) use mark::TEMPORARY_PREFIX;
 pub(crate) use recover::recover;
-pub(crate) use undo::{hash_of, hash_open, take_back};
+pub(crate) use undo::take_back;
 
 /// What is to be done, computed in full before anything moves.
 #[derive(Debug)]
@@ -93,7 +89,7 @@ pub(crate) enum Step {
         at: StepTarget,
         mode: u32,
         /// Owner, ACL and attributes, where it had some.
-        dress: Option<FileAttrs>,
+        attrs: Option<FileAttrs>,
     },
     /// A folder with another mode and, where given, other attributes: those of before and those it gets.
     SetMode { at: StepTarget, before: Meta, mode: u32, xattrs: Option<(Attributes, Attributes)> },
@@ -116,7 +112,7 @@ pub(crate) struct Put {
     /// What is replaced.
     pub(crate) before: Option<Meta>,
     /// Owner, ACL and attributes; `None` keeps those of the file that is replaced.
-    pub(crate) dress: Option<FileAttrs>,
+    pub(crate) attrs: Option<FileAttrs>,
     /// The new bytes were made from the old: if those changed meanwhile, nothing is put.
     pub(crate) built_on_before: bool,
 }
@@ -208,14 +204,6 @@ impl Content {
     }
 }
 
-/// What a file or a folder wears beside its mode, and nothing else.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct FileAttrs {
-    /// User and group.
-    pub(crate) owner: Option<(u32, u32)>,
-    pub(crate) xattrs: Attributes,
-}
-
 /// Where a step acts: a folder and a name in it. The folder may be one that an earlier step makes.
 #[derive(Debug, Clone)]
 pub(crate) struct StepTarget {
@@ -280,7 +268,7 @@ impl Parents {
                     shown: jail.shown(&absolute),
                     absolute: absolute.clone(),
                 };
-                steps.push(Step::MakeDir { at, mode, dress: None });
+                steps.push(Step::MakeDir { at, mode, attrs: None });
                 steps.len() - 1
             });
             dir = DirAt::Made(step);
@@ -291,57 +279,5 @@ impl Parents {
             absolute: found.absolute().to_vec(),
             shown: found.shown().to_owned(),
         }
-    }
-}
-
-/// Mutations of one path by different sessions take turns: between them, an exchange could lose an update. The
-/// folders above are held too, but shared: they must not be moved away meanwhile.
-#[derive(Debug)]
-pub(crate) struct PathLocks {
-    stripes: Vec<RwLock<()>>,
-}
-
-const STRIPES: usize = 4096;
-
-impl Default for PathLocks {
-    fn default() -> Self {
-        PathLocks { stripes: (0..STRIPES).map(|_| RwLock::new(())).collect() }
-    }
-}
-
-/// Held from before the old content is read until the receipt is written.
-#[derive(Debug, Default)]
-pub(crate) struct Locked<'a> {
-    _alone: Vec<RwLockWriteGuard<'a, ()>>,
-    _shared: Vec<RwLockReadGuard<'a, ()>>,
-}
-
-impl PathLocks {
-    /// In the order of the stripes, so that two plans never wait for each other.
-    pub(crate) fn hold<'p>(&self, paths: impl Iterator<Item = &'p [u8]>) -> Locked<'_> {
-        let stripe = |path: &[u8]| {
-            let mut hasher = DefaultHasher::new();
-            path.hash(&mut hasher);
-            hasher.finish() as usize % STRIPES
-        };
-        let mut wanted: BTreeMap<usize, bool> = BTreeMap::new();
-        for path in paths {
-            let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
-            for above in slashes {
-                wanted.entry(stripe(&path[..above])).or_insert(false);
-            }
-            wanted.insert(stripe(path), true);
-        }
-        let mut locked = Locked { _alone: Vec::new(), _shared: Vec::new() };
-        for (index, alone) in wanted {
-            // A panic while one was held poisons nothing: the intent it left is what tells.
-            let stripe = &self.stripes[index];
-            if alone {
-                locked._alone.push(stripe.write().unwrap_or_else(PoisonError::into_inner));
-            } else {
-                locked._shared.push(stripe.read().unwrap_or_else(PoisonError::into_inner));
-            }
-        }
-        locked
     }
 }

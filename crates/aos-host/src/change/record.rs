@@ -4,7 +4,7 @@ use aos_model::state::{Identity, Image, PathRecord};
 
 use super::Step;
 use super::arm::{Armed, bank_name};
-use crate::jail::Meta;
+use crate::disk::Meta;
 
 /// A record for each path that the steps touched, in their order. A move is two: where it went, then where it was.
 pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecord> {

@@ -6,10 +6,10 @@ use aos_model::receipt::Warning;
 use rustix::fs::{Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::bank::{copy_content, times_of};
-use super::dress::{AttrsFrom, attributes, dress, undress_overlay};
-use super::{Content, FileAttrs, Moved, Put};
-use crate::jail::Meta;
+use super::{Content, Moved, Put};
+use crate::disk::Meta;
+use crate::disk::{AttrsFrom, apply_metadata, read_xattrs, remove_overlay_xattrs};
+use crate::disk::{FileAttrs, copy_content, times_of};
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
@@ -26,7 +26,7 @@ pub(super) fn take(
         Ok(()) => {
             *begun = true;
             let file = rustix::fs::openat(dir, temporary, READ, Mode::empty())?;
-            undress_overlay(&file)?;
+            remove_overlay_xattrs(&file)?;
             if Meta::of(&file)?.mode != put.mode {
                 rustix::fs::fchmod(&file, Mode::from_raw_mode(put.mode))?;
             }
@@ -39,8 +39,8 @@ pub(super) fn take(
             let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600))?;
             *begun = true;
             copy_content(&from, &file)?;
-            let worn = put.dress.as_ref().map_or(AttrsFrom::New, AttrsFrom::Kept);
-            let (_, lost) = dress(&file, &put.at.shown, put.mode, worn)?;
+            let worn = put.attrs.as_ref().map_or(AttrsFrom::New, AttrsFrom::Given);
+            let (_, lost) = apply_metadata(&file, &put.at.shown, put.mode, worn)?;
             rustix::fs::futimens(&file, &times_of(moved.mtime_ns))?;
             let meta = Meta::of(&file)?;
             Ok((file, meta, lost))
@@ -79,13 +79,13 @@ impl Put {
         meta: &Meta,
         before: Option<Meta>,
     ) -> Result<Put, Errno> {
-        let dress = FileAttrs { owner: Some((meta.uid, meta.gid)), xattrs: attributes(file)? };
+        let attrs = FileAttrs { owner: Some((meta.uid, meta.gid)), xattrs: read_xattrs(file)? };
         Ok(Put {
             at,
             content: Content::Moved(moved),
             mode: meta.mode,
             before,
-            dress: Some(dress),
+            attrs: Some(attrs),
             built_on_before: false,
         })
     }

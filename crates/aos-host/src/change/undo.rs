@@ -7,17 +7,16 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::path::Spelled;
 use aos_model::receipt::Kind;
-use aos_model::request::{content_hash, hash_name};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
-use sha2::{Digest as _, Sha256};
 
 use super::arm::Armed;
-use super::dress::wear;
-use super::mark::{At, Content, Seen, StepIntent, TEMPORARY_PREFIX};
+use super::mark::{At, Content, Seen, StepIntent};
 use super::{Put, Step, StepTarget, bank};
+use crate::disk::Meta;
+use crate::disk::apply_attrs;
+use crate::disk::{self, TEMPORARY_PREFIX, hash_of};
 use crate::host::Host;
-use crate::jail::Meta;
 
 /// Takes back all steps of an armed plan. Returns the paths that had to stay as they are.
 pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
@@ -27,7 +26,7 @@ pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
 /// Takes back the first `count` steps, the last of them first, in the folders that are still open.
 pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> Vec<String> {
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
-    let Ok(bank) = armed.session.bank_dir() else {
+    let Ok(bank) = armed.session.preimages.dir() else {
         return what_stayed((0..count).map(|index| (armed.mark(index), Ok(false))));
     };
     let undone = (0..count).rev().map(|index| {
@@ -37,7 +36,7 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
                 // A folder that was copied to another disk and is back by now is another one.
                 return Site::find(at);
             }
-            Ok(Some(Site { dir: bank::open_dir(dir, b".")?, name: spot.name.clone() }))
+            Ok(Some(Site { dir: crate::disk::open_dir(dir, b".")?, name: spot.name.clone() }))
         };
         let mark = armed.mark(index);
         let sites = match (&armed.steps[index], &mark) {
@@ -156,9 +155,9 @@ fn undo(
             if now.kind != Kind::Dir || (now.mode != *before && now.mode != *after) {
                 return Ok(false);
             }
-            let dir = bank::open_dir(&site.dir, &site.name)?;
+            let dir = crate::disk::open_dir(&site.dir, &site.name)?;
             if let Some((before, _)) = xattrs {
-                wear(&dir, before)?;
+                apply_attrs(&dir, before)?;
             }
             rustix::fs::fchmod(&dir, Mode::from_raw_mode(*before))?;
             lasting(&dir, sync)
@@ -332,13 +331,13 @@ impl Site {
 
     /// A folder that is back and was open for the moment of a move is closed again.
     fn close(&self, before: &Seen) -> Result<bool, Errno> {
-        let opened = |here: &Meta| before.is(here) && here.mode == before.mode | bank::OWNER_WRITES;
+        let opened = |here: &Meta| before.is(here) && here.mode == before.mode | crate::disk::OWNER_WRITES;
         if before.kind == Kind::Dir
             && self.here()?.is_some_and(|here| here.mode != before.mode && opened(&here))
         {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let held = rustix::fs::openat(&self.dir, self.name.as_slice(), flags, Mode::empty())?;
-            bank::set_mode(&held, before.mode)?;
+            crate::disk::set_mode(&held, before.mode)?;
         }
         Ok(true)
     }
@@ -361,7 +360,7 @@ impl Site {
             return self.unrenamed(before);
         }
         let Some(replaced) = replaced else {
-            return match bank::shift(&to.dir, &to.name, &self.dir, &self.name, RenameFlags::NOREPLACE) {
+            return match disk::rename(&to.dir, &to.name, &self.dir, &self.name, RenameFlags::NOREPLACE) {
                 Ok(()) => self.close(before),
                 Err(Errno::EXIST) => Ok(false),
                 Err(why) => Err(why),
@@ -402,20 +401,20 @@ impl Site {
     ) -> Result<bool, Errno> {
         if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|meta| before.is_or_was_copied_to(&meta)) {
             // A copy that was being made of it is not needed any more.
-            let _ = bank::remove_any(bank, kept.as_bytes());
+            let _ = disk::remove_any(bank, kept.as_bytes());
             return Ok(true);
         }
-        let _ = bank::remove_any(bank, format!("{kept}.part").as_bytes());
+        let _ = disk::remove_any(bank, format!("{kept}.part").as_bytes());
         let Some(meta) = Meta::at(bank, kept.as_bytes())? else { return Ok(false) };
-        bank::remove_any(&self.dir, temporary.as_bytes())?;
-        match bank::shift(bank, kept.as_bytes(), &self.dir, temporary.as_bytes(), RenameFlags::NOREPLACE) {
+        disk::remove_any(&self.dir, temporary.as_bytes())?;
+        match disk::rename(bank, kept.as_bytes(), &self.dir, temporary.as_bytes(), RenameFlags::NOREPLACE) {
             Ok(()) => Ok(true),
             Err(Errno::XDEV) => {
-                bank::copy(bank, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;
+                disk::copy(bank, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;
                 if sync {
                     rustix::fs::fsync(&self.dir)?;
                 }
-                bank::remove_any(bank, kept.as_bytes())?;
+                disk::remove_any(bank, kept.as_bytes())?;
                 Ok(true)
             }
             Err(why) => Err(why),
@@ -436,33 +435,10 @@ impl Site {
         if let Some(waiting) = waiting
             && (undone || !old.is_some_and(|old| old.is_or_was_copied_to(&waiting)))
         {
-            bank::remove(&self.dir, temporary.as_bytes(), &waiting)?;
+            disk::remove(&self.dir, temporary.as_bytes(), &waiting)?;
         }
-        bank::remove_any(&self.dir, format!("{temporary}.part").as_bytes())?;
+        disk::remove_any(&self.dir, format!("{temporary}.part").as_bytes())?;
         lasting(&self.dir, sync)?;
         Ok(undone)
-    }
-}
-
-/// Of a file's bytes, or of where a link leads.
-pub(crate) fn hash_of(dir: impl AsFd, name: &[u8], kind: Kind) -> Result<String, Errno> {
-    if kind == Kind::Symlink {
-        return Ok(content_hash(rustix::fs::readlinkat(dir, name, Vec::new())?.as_bytes()));
-    }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    hash_open(&rustix::fs::openat(dir, name, flags, Mode::empty())?)
-}
-
-/// Of an open file's bytes, from where it stands.
-pub(crate) fn hash_open(file: &OwnedFd) -> Result<String, Errno> {
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        match rustix::io::read(file, buffer.as_mut_slice()) {
-            Ok(0) => return Ok(hash_name(&hash.finalize().into())),
-            Ok(n) => hash.update(&buffer[..n]),
-            Err(Errno::INTR) => {}
-            Err(why) => return Err(why),
-        }
     }
 }

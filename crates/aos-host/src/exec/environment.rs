@@ -101,7 +101,7 @@ fn find_account(passwd: &str, uid: u32) -> Option<Account> {
 }
 
 /// Whom commands run as: the daemon's own user, or, for root, the owner of the workdir.
-pub(crate) fn user_for(workdir: &crate::jail::Meta) -> Option<User> {
+pub(crate) fn user_for(workdir: &crate::disk::Meta) -> Option<User> {
     let owner = || User { uid: workdir.uid, gid: account(workdir.uid).map_or(workdir.gid, |own| own.gid) };
     rustix::process::geteuid().is_root().then(owner)
 }

@@ -18,7 +18,8 @@ use super::environment::{self, Surroundings};
 use super::order::{BindMount, User, View};
 use super::running::RunningSet;
 use super::view::{HomeShown, SYSTEM};
-use crate::jail::{Meta, Root, is_below};
+use crate::disk::Meta;
+use crate::jail::{Root, is_below};
 
 #[derive(Debug)]
 pub(crate) struct ExecConfig {

@@ -229,7 +229,7 @@ fn view_of(
     let (_, home) = exec_config.person(&host.executor.surroundings, state, true);
     let (home_shown, tmp) = exec_config.rooms(&home, state)?;
     let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
-    let root = |root: &crate::jail::Root| BindMount {
+    let root = |root: &Arc<crate::jail::Root>| BindMount {
         at: root.path.clone(),
         from: root.path.clone(),
         pin: Some((root.meta.dev, root.meta.ino)),

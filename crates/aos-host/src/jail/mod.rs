@@ -4,25 +4,25 @@
 //! falsify at any moment; then its folder is opened beneath the pinned root with links forbidden, and from there on
 //! only that descriptor is used. What was judged is what is opened, or nothing is.
 
-mod meta;
+mod layered;
 mod place;
 mod resolve;
-mod source;
 
-use std::ffi::CStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use aos_model::capability::FollowSymlinks;
 use aos_model::state::RootRecord;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-pub(crate) use meta::Meta;
+use crate::disk::Meta;
+
+pub(crate) use layered::{Layer, Leaf, View};
 pub(crate) use place::{Dir, Folders, Found, Place};
 pub(crate) use resolve::{Last, Resolved, follow_text, link_refused, outside, resolve};
-pub(crate) use source::{Held, Source};
 
 /// A folder that a session may work in, held open for the session's life.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ fn raw(fd: &OwnedFd) -> i32 {
 /// The boundary of one session.
 #[derive(Debug)]
 pub(crate) struct Jail {
-    pub(crate) roots: Vec<Root>,
+    pub(crate) roots: Vec<Arc<Root>>,
     /// Where relative paths start: absolute, link-free.
     pub(crate) workdir: Vec<u8>,
     /// The workdir as the opener spelled it, when that went through a link: absolute requests may use it too.
@@ -81,50 +81,6 @@ pub(crate) struct Jail {
     pub(crate) cross_mounts: bool,
     /// Never inside, whatever the roots say: our own state, our own /proc entries.
     pub(crate) hidden: Vec<Vec<u8>>,
-}
-
-/// A neighbour that swaps links gets this many chances to make us look again.
-const RACE_TRIES: usize = 64;
-
-/// `openat2` beneath `dir` with links forbidden, retried while the kernel says that a rename got in the way.
-pub(crate) fn open_beneath(
-    dir: impl AsFd,
-    rel: impl rustix::path::Arg + Copy,
-    flags: OFlags,
-    cross_mounts: bool,
-) -> Result<OwnedFd, Errno> {
-    open_as(dir, rel, flags, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS, cross_mounts)
-}
-
-/// The same for a name as a folder's listing gives it. It has no slash and is not `..`: there is nothing beneath to
-/// insist on, and not insisting saves a tenth of the call.
-pub(crate) fn open_listed(
-    dir: impl AsFd,
-    name: &CStr,
-    flags: OFlags,
-    cross_mounts: bool,
-) -> Result<OwnedFd, Errno> {
-    open_as(dir, name, flags, ResolveFlags::empty(), cross_mounts)
-}
-
-fn open_as(
-    dir: impl AsFd,
-    rel: impl rustix::path::Arg + Copy,
-    flags: OFlags,
-    mut resolve: ResolveFlags,
-    cross_mounts: bool,
-) -> Result<OwnedFd, Errno> {
-    resolve |= ResolveFlags::NO_SYMLINKS;
-    if !cross_mounts {
-        resolve |= ResolveFlags::NO_XDEV;
-    }
-    for _ in 0..RACE_TRIES {
-        match rustix::fs::openat2(&dir, rel, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            outcome => return outcome,
-        }
-    }
-    Err(Errno::AGAIN)
 }
 
 /// Whether `path` is `folder` or lies below it: by component, so that `ws-evil` is not below `ws`.
@@ -161,4 +117,9 @@ fn is_own_thread(absolute: &[u8]) -> bool {
     let Ok(number) = std::str::from_utf8(number) else { return false };
     number.bytes().all(|b| b.is_ascii_digit())
         && rustix::fs::stat(format!("/proc/self/task/{number}")).is_ok()
+}
+
+/// An absolute path as people read it: `/` for the empty one.
+pub(crate) fn absolute_shown(path: &[u8]) -> String {
+    if path.is_empty() { "/".to_owned() } else { aos_model::path::show(path) }
 }

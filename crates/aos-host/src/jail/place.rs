@@ -9,22 +9,22 @@ use aos_model::refusal::{Code, Refusal};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{Meta, Source, open_beneath};
+use super::{Leaf, Root};
+use crate::content::Source;
+use crate::disk::{Meta, open_beneath};
 use crate::fault;
-use crate::session::OpenSession;
-use crate::tree::Leaf;
 
 /// A folder held open: the session's own root, or one opened beneath it.
 #[derive(Debug, Clone)]
 pub(crate) enum Dir {
-    Root(Arc<OpenSession>, usize),
+    Root(Arc<Root>),
     Opened(Arc<OwnedFd>),
 }
 
 impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Dir::Root(session, index) => session.jail.roots[*index].fd.as_fd(),
+            Dir::Root(root) => root.fd.as_fd(),
             Dir::Opened(fd) => fd.as_fd(),
         }
     }

@@ -11,9 +11,9 @@ use aos_model::refusal::{Code, Refusal};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Dir, Found, Jail, Meta, Place, RACE_TRIES, is_below, open_beneath};
+use super::{Dir, Found, Jail, Place, is_below};
+use crate::disk::{Meta, RACE_TRIES, open_beneath};
 use crate::fault;
-use crate::session::OpenSession;
 
 /// What to do when the last name is a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +44,10 @@ pub(crate) struct Resolved {
     pub(crate) found: Found,
 }
 
-/// Resolves `text` in the jail of `live`.
-pub(crate) fn resolve(session: &Arc<OpenSession>, text: &str, last: Last) -> Result<Resolved, Refusal> {
+/// Resolves a path as a request spelled it.
+pub(crate) fn resolve(jail: &Jail, text: &str, last: Last) -> Result<Resolved, Refusal> {
     let spelled = Spelled::parse(text)
         .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shorten(text))))?;
-    let jail = &session.jail;
     let clean = jail.clean(&spelled)?;
     let literal = clean.absolute.clone();
     let plain = !spelled.names().any(|name| name == b"..");
@@ -67,7 +66,7 @@ pub(crate) fn resolve(session: &Arc<OpenSession>, text: &str, last: Last) -> Res
                 }
             },
         };
-        match open(session, &clean, last) {
+        match open(jail, &clean, last) {
             Ok(found) => return Ok(Resolved { literal, found }),
             Err(Again::Refused(refusal)) => return Err(refusal),
             Err(Again::Link) => {}
@@ -127,7 +126,7 @@ impl Jail {
 
     /// The innermost root that `absolute` begins with.
     pub(crate) fn root_of(&self, absolute: &[u8]) -> Option<usize> {
-        let inside = |(_, root): &(usize, &super::Root)| is_below(absolute, &root.path);
+        let inside = |(_, root): &(usize, &Arc<super::Root>)| is_below(absolute, &root.path);
         self.roots
             .iter()
             .enumerate()
@@ -281,13 +280,12 @@ pub(crate) fn follow_text(absolute: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Opens the folder of a clean path beneath its root and looks at the name in it.
-fn open(session: &Arc<OpenSession>, clean: &Clean, last: Last) -> Result<Found, Again> {
-    let jail = &session.jail;
+fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
     let shown = jail.shown(&clean.absolute);
     let (base, rest): (Dir, &[u8]) = if clean.root == OUTSIDE {
         (Dir::Opened(Arc::new(open_slash()?)), &clean.absolute)
     } else {
-        (Dir::Root(session.clone(), clean.root), &clean.absolute[jail.roots[clean.root].path.len()..])
+        (Dir::Root(jail.roots[clean.root].clone()), &clean.absolute[jail.roots[clean.root].path.len()..])
     };
     let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
     let rest = rest.strip_prefix(b"/").unwrap_or(rest);
@@ -311,8 +309,8 @@ fn open(session: &Arc<OpenSession>, clean: &Clean, last: Last) -> Result<Found, 
     let dir = match open_parent(&base, parent, cross_mounts) {
         Ok(Some(dir)) => Dir::Opened(Arc::new(dir)),
         Ok(None) => base,
-        Err(Errno::LOOP) if last == Last::NoLinks => return deepest(session, base, rest, clean, last),
-        Err(Errno::NOENT | Errno::NOTDIR) => return deepest(session, base, rest, clean, last),
+        Err(Errno::LOOP) if last == Last::NoLinks => return deepest(jail, base, rest, clean, last),
+        Err(Errno::NOENT | Errno::NOTDIR) => return deepest(jail, base, rest, clean, last),
         Err(why) => return Err(sort_out(why, &shown)),
     };
     let meta = match Meta::at(&dir, name) {
@@ -346,14 +344,7 @@ fn open_parent(base: &Dir, parent: &[u8], cross_mounts: bool) -> Result<Option<s
 }
 
 /// Finds how far the folders of a path exist.
-fn deepest(
-    session: &Arc<OpenSession>,
-    base: Dir,
-    rest: &[u8],
-    clean: &Clean,
-    last: Last,
-) -> Result<Found, Again> {
-    let jail = &session.jail;
+fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Result<Found, Again> {
     let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
     let shown = jail.shown(&clean.absolute);
     let names: Vec<&[u8]> = rest.split(|b| *b == b'/').collect();
@@ -400,7 +391,7 @@ fn sort_out(why: Errno, shown: &str) -> Again {
 }
 
 pub(crate) fn outside(shown: &str, jail: &Jail) -> Refusal {
-    let roots: Vec<String> = jail.roots.iter().map(super::Root::shown).collect();
+    let roots: Vec<String> = jail.roots.iter().map(|root| root.shown()).collect();
     let inside = if roots.is_empty() {
         "this session has no roots".to_owned()
     } else {

@@ -11,9 +11,10 @@ use aos_model::text;
 use aos_model::vfs;
 
 use super::write_file::new_mode;
-use super::{Operation, Planned, Scene, Target, read_file};
+use super::{Operation, Planned, Scene};
 use crate::change::{Content, Ending, Plan, Put, Step, StepTarget};
 use crate::jail::Last;
+use crate::target::Target;
 
 /// An edit whose arguments make sense.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Operation for Checked {
             }
         }
         let (file, meta) = place.open_file()?;
-        let old = read_file::whole(place, &file, meta.size, EDIT_FILE_BYTES_MAX)?;
+        let old = crate::payload::whole(place, &file, meta.size, EDIT_FILE_BYTES_MAX)?;
         if let Some(expected) = &self.request.expected_hash
             && *expected != content_hash(&old)
         {
@@ -110,7 +111,7 @@ impl Operation for Checked {
             content: Content::Bytes(edited.text.into_bytes().into()),
             mode: new_mode(Some(meta), None, scene.host.machine.umask),
             before: Some(meta),
-            dress: None,
+            attrs: None,
             built_on_before: true,
         };
         Ok(Planned::Change(Plan {

@@ -9,11 +9,13 @@ use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Exec;
 
-use super::{Operation, Planned, Scene, Target, may_name};
+use super::{Operation, Planned, Scene};
 use crate::exec::{Command, Pinned, locate, resolved};
 use crate::host::Host;
 use crate::jail::{Found, Last};
+use crate::payload::may_name;
 use crate::session::OpenSession;
+use crate::target::Target;
 
 /// What the capability says before anything is looked at.
 pub(super) fn check(session: &OpenSession, request: Exec) -> Result<Exec, Refusal> {

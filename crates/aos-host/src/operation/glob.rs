@@ -8,9 +8,10 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Glob;
 use aos_model::text::count;
 
-use super::{Operation, Planned, Scene, Target};
+use super::{Operation, Planned, Scene};
 use crate::jail::Last;
 use crate::search::{GlobQuery, Pattern};
+use crate::target::Target;
 
 /// A glob whose pattern makes sense.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Operation for Compiled {
             text.push_str(&line);
             shown += 1;
         }
-        let paths = form.text(scene.host, text, &place.shown)?;
+        let paths = form.text(&scene.host.blobs, text, &place.shown)?;
         let more = if truncated { "; there are more, narrow the pattern or raise `max_results`" } else { "" };
         let summary_text =
             if shown == 0 { "No files matched".to_owned() } else { count(shown, "path") + more };

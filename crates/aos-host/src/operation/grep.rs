@@ -8,11 +8,12 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Grep;
 use aos_model::text::count;
 
-use super::{Operation, Planned, Scene, Target};
+use super::{Operation, Planned, Scene};
 use crate::jail::Last;
 use crate::output::Form;
-use crate::rule::judge_path;
+use crate::policy::check_path;
 use crate::search::{GrepQuery, Grepped, compile_filter, compile_regex};
+use crate::target::Target;
 
 /// A grep whose pattern and filter make sense.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ impl Operation for Compiled {
             let absolute = &place.absolute;
             let spelled = self.request.path.as_deref().unwrap_or(".");
             scene.blob_only |=
-                judge_path(session, Op::Read, spelled, absolute, absolute, &mut scene.warnings)?;
+                check_path(session, Op::Read, spelled, absolute, absolute, &mut scene.warnings)?;
             query.file(machine, session, place)?
         };
         let base = place.shown.clone();
@@ -147,5 +148,5 @@ fn payload(
     if let Some(last) = pieces.last_mut() {
         *last = last.strip_suffix(b"\n").unwrap_or(last);
     }
-    form.pieces(scene.host, &pieces, shown)
+    form.pieces(&scene.host.blobs, &pieces, shown)
 }

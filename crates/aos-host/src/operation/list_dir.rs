@@ -9,9 +9,11 @@ use aos_model::request::ListDir;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::{Operation, Planned, Scene, Target};
-use crate::change::TEMPORARY_PREFIX;
-use crate::jail::{Last, Meta, Place};
+use super::{Operation, Planned, Scene};
+use crate::disk::Meta;
+use crate::disk::TEMPORARY_PREFIX;
+use crate::jail::{Last, Place};
+use crate::target::Target;
 
 impl Operation for ListDir {
     fn targets(&self) -> Vec<Target> {
@@ -35,7 +37,7 @@ impl Operation for ListDir {
         let count = names.len() as u64;
         let lines: Vec<String> =
             names.iter().map(|(name, suffix)| format!("{}{suffix}", show(name))).collect();
-        let entries = form.text(scene.host, lines.join("\n"), &place.shown)?;
+        let entries = form.text(&scene.host.blobs, lines.join("\n"), &place.shown)?;
         scene.answer(Body::Entries { entries, count, truncated })
     }
 }

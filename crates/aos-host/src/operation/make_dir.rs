@@ -6,9 +6,10 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::MakeDir;
 
 use super::write_file::exists;
-use super::{Operation, Planned, Scene, Target};
+use super::{Operation, Planned, Scene};
 use crate::change::{Ending, Parents, Plan, Step};
 use crate::jail::{Found, Last};
+use crate::target::Target;
 
 impl Operation for MakeDir {
     fn targets(&self) -> Vec<Target> {
@@ -36,7 +37,7 @@ impl Operation for MakeDir {
         let mode = 0o777 & !scene.host.machine.umask;
         let mut steps = Vec::new();
         let at = Parents::default().spot(found, &mut steps, mode, &scene.session.jail);
-        steps.push(Step::MakeDir { at, mode, dress: None });
+        steps.push(Step::MakeDir { at, mode, attrs: None });
         Ok(Planned::Change(Plan {
             steps,
             ending: Ending {

@@ -15,29 +15,26 @@ mod trees;
 mod undo;
 mod write_file;
 
-pub(crate) use remove::Walk;
-
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use aos_model::capability::{FsOp, ProtectedPaths, protected_name};
-use aos_model::limits::FOLDERS_DEEP_MAX;
-use aos_model::policy::Op;
+use aos_model::capability::FsOp;
 use aos_model::receipt::{Body, Warning};
-use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::request::{Content, Request};
-use aos_model::state::blob_key;
+use aos_model::refusal::{Refusal, Status};
+use aos_model::request::Request;
 use aos_model::vfs::Delta;
 
-use crate::change::{Ending, Locked, Plan};
+use crate::change::{Ending, Plan};
+use crate::disk::Meta;
 use crate::exec::Command;
 use crate::host::Host;
-use crate::jail::{Folders, Found, Jail, Last, Meta, Place, Resolved, Source, resolve};
+use crate::jail::{Folders, Found, Resolved};
+use crate::lock::Locked;
+use crate::outcome::Done;
 use crate::output::Form;
 use crate::rule::PolicyChecked;
 use crate::session::OpenSession;
-use crate::spine::Done;
-use crate::tree::{self, View};
+use crate::target::{Target, protect};
 
 /// A tool: what it wants to touch, and what it would do.
 pub(crate) trait Operation: Debug + Send {
@@ -51,57 +48,6 @@ pub(crate) trait Operation: Debug + Send {
 
     /// Reads and computes; changes nothing. What it found stands in the order of its targets.
     fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal>;
-}
-
-/// One path of a request.
-#[derive(Debug, Clone)]
-pub(crate) struct Target {
-    /// As the request spelled it; without one the workdir is meant.
-    text: Option<String>,
-    pub(crate) op: Op,
-    pub(crate) last: Last,
-    /// Whether the names that run code or steer agents are protected here.
-    protected: bool,
-    /// On the disk, whatever tree the session works in.
-    on_disk: bool,
-}
-
-impl Target {
-    pub(crate) fn new(text: &str, op: Op, last: Last) -> Target {
-        Target { text: Some(text.to_owned()), op, last, protected: true, on_disk: false }
-    }
-
-    /// A path that may be left out: the workdir then.
-    pub(crate) fn or_workdir(text: Option<&str>, op: Op, last: Last) -> Target {
-        Target { text: text.map(str::to_owned), ..Target::new(".", op, last) }
-    }
-
-    pub(crate) fn on_disk(self) -> Target {
-        Target { on_disk: true, ..self }
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        self.text.as_deref().unwrap_or(".")
-    }
-
-    fn resolve(&self, session: &Arc<OpenSession>) -> Result<Resolved, Refusal> {
-        match View::now(session).filter(|_| !self.on_disk) {
-            Some(view) => tree::resolve(&view, self.text.as_deref(), self.last),
-            None => resolve(session, self.text(), self.last),
-        }
-    }
-
-    /// Of something that the session itself made, whatever it is called.
-    pub(crate) fn of_its_own(self) -> Target {
-        Target { protected: false, ..self }
-    }
-
-    pub(crate) fn changes(&self) -> bool {
-        match self.op {
-            Op::Write | Op::Edit | Op::Patch | Op::Remove => true,
-            Op::Read | Op::Search | Op::List | Op::Stat | Op::Exec => false,
-        }
-    }
 }
 
 /// Where a tool works: the session, and the places it asked for.
@@ -225,60 +171,6 @@ pub(crate) fn cap(host: &Host, session: &Arc<OpenSession>, request: Request) -> 
     Ok(Authorized { session: session.clone(), operation, targets, warnings })
 }
 
-/// Names that run code or steer agents are protected under whatever spelling.
-pub(crate) fn protect(
-    session: &OpenSession,
-    absolute: &[u8],
-    warnings: &mut Vec<Warning>,
-) -> Result<(), Refusal> {
-    if session.capability.protected_paths == ProtectedPaths::Allow {
-        return Ok(());
-    }
-    let Some(pattern) = protected_name(below_roots(&session.jail, absolute)) else { return Ok(()) };
-    let message = format!(
-        "{} is protected (`{pattern}`): it can run code or steer agents",
-        session.jail.shown(absolute)
-    );
-    if session.capability.protected_paths == ProtectedPaths::Deny {
-        return Err(Refusal::new(
-            Code::ProtectedPath,
-            format!("{message}. Ask the operator, or open a session with `protected_paths` `warn`"),
-        ));
-    }
-    let warning = Warning::new("protected_path", message);
-    if !warnings.contains(&warning) {
-        warnings.push(warning);
-    }
-    Ok(())
-}
-
-/// A tree that is nested too deep is not taken as a whole: somebody can make one that walking would not come to the
-/// end of.
-pub(crate) fn check_depth(session: &OpenSession, absolute: &[u8]) -> Result<(), Refusal> {
-    if is_too_deep(absolute) { Err(too_deep(&session.jail.shown(absolute))) } else { Ok(()) }
-}
-
-pub(crate) fn too_deep(shown: &str) -> Refusal {
-    let begins = shown.chars().take(100).collect::<String>();
-    Refusal::new(
-        Code::LimitExceeded,
-        format!("{begins}: more than {FOLDERS_DEEP_MAX} folders deep; take what lies deepest first"),
-    )
-}
-
-pub(crate) fn is_too_deep(path: &[u8]) -> bool {
-    path.iter().filter(|b| **b == b'/').count() > FOLDERS_DEEP_MAX
-}
-
-/// The part of a path that the session can shape. What lies above its roots is the operator's choice.
-fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
-    let inside = jail.roots.iter().filter(|root| crate::jail::is_below(absolute, &root.path));
-    // A root inside `.git` protects as if it were the whole repository: one name above the root still counts.
-    let cut = inside.map(|root| root.path.len()).min().unwrap_or(0);
-    let start = absolute[..cut].iter().rposition(|b| *b == b'/').map_or(0, |slash| slash);
-    &absolute[start..]
-}
-
 /// Lets the tool read and compute. A mutation holds its paths from here until its receipt is written.
 pub(crate) fn plan(host: &Host, checked: PolicyChecked) -> Result<(Planned, Locked<'_>), Refusal> {
     let PolicyChecked { session, operation, mut found, changes, warnings, blob_only } = checked;
@@ -304,56 +196,10 @@ fn look_again(found: &mut Found) -> Result<(), Refusal> {
 
 impl Scene<'_> {
     pub(crate) fn form(&self, mode: Option<aos_model::request::OutputMode>) -> Result<Form, Refusal> {
-        Form::new(self.session, mode, self.blob_only)
+        Form::new(&self.session.capability, mode, self.blob_only)
     }
 
     pub(crate) fn answer(self, body: Body) -> Result<Planned, Refusal> {
         Ok(Planned::Answer(Done::new(Status::Ok, body, self.warnings)))
-    }
-}
-
-/// The bytes of a file that is open.
-pub(crate) fn read_whole(place: &Place, file: &Source, size: u64) -> Result<Vec<u8>, Refusal> {
-    read_file::whole(place, file, size, aos_model::limits::READ_BYTES_MAX)
-}
-
-/// Whether a session may use a blob: one that the operator put, or that a receipt of its own named.
-pub(crate) fn may_name(host: &Host, session: &OpenSession, blob_ref: &str) -> Result<bool, Refusal> {
-    for session in [None, Some(session.id.as_str())] {
-        if host.journal.state(&blob_key(session, blob_ref))?.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// The bytes that a request brings along, inline or by a blob that this session may name.
-pub(crate) fn content(
-    host: &Host,
-    session: &OpenSession,
-    content: &Content,
-    bytes_max: u64,
-) -> Result<Vec<u8>, Refusal> {
-    match content {
-        Content::InlineText { text } => Ok(text.clone().into_bytes()),
-        Content::InlineBytes { bytes } => Ok(bytes.0.clone()),
-        Content::BlobRef { blob_ref } => {
-            let shown = aos_model::text::escape(blob_ref);
-            let unknown = || {
-                Refusal::new(
-                    Code::BlobNotFound,
-                    format!("{shown}: no such blob for this session; make it with `aos blob put`"),
-                )
-            };
-            let known = may_name(host, session, blob_ref)?;
-            let size = if known { host.blobs.size_of(blob_ref)? } else { None }.ok_or_else(unknown)?;
-            if size > bytes_max {
-                return Err(Refusal::new(
-                    Code::LimitExceeded,
-                    format!("{shown}: {size} bytes are over the limit of {bytes_max}; nothing was changed"),
-                ));
-            }
-            host.blobs.read(blob_ref, bytes_max)?.ok_or_else(unknown)
-        }
     }
 }

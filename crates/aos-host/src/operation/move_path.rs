@@ -5,11 +5,14 @@ use aos_model::receipt::{Body, Kind};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Move;
 
-use super::remove::{Walk, root_stays};
+use super::remove::root_stays;
 use super::write_file::exists;
-use super::{Operation, Planned, Scene, Target};
+use super::{Operation, Planned, Scene};
 use crate::change::{Ending, Plan, Step, StepTarget};
-use crate::jail::{Last, Meta, Place, is_below};
+use crate::disk::Meta;
+use crate::jail::{Last, Place, is_below};
+use crate::subtree::Subtree;
+use crate::target::Target;
 
 impl Operation for Move {
     fn targets(&self) -> Vec<Target> {
@@ -26,7 +29,7 @@ impl Operation for Move {
             }
         }
         if from.absolute == to.absolute {
-            return Ok(Planned::Answer(crate::spine::Done::new(
+            return Ok(Planned::Answer(crate::outcome::Done::new(
                 aos_model::refusal::Status::Ok,
                 Body::Moved {},
                 warnings,
@@ -41,7 +44,7 @@ impl Operation for Move {
         let replaced = replaced(self, to, &before)?;
         if before.kind == Kind::Dir {
             let onto = Some((from.absolute.clone(), to.absolute.clone()));
-            let mut walk = Walk {
+            let mut walk = Subtree {
                 session: scene.session,
                 op: Op::Write,
                 onto,

@@ -15,11 +15,14 @@ use aos_model::request::ApplyPatch;
 use aos_model::text;
 
 use super::write_file::new_mode;
-use super::{Operation, Planned, Scene, Target, content, read_file};
+use super::{Operation, Planned, Scene};
 use crate::change::{Content, Ending, Parents, Plan, Put, Step, StepTarget, too_many_paths};
+use crate::disk::Meta;
 use crate::host::Host;
-use crate::jail::{Found, Last, Meta};
+use crate::jail::{Found, Last};
+use crate::payload::content;
 use crate::session::OpenSession;
+use crate::target::Target;
 
 /// A patch that was read; the jail and the policy see the same tree that is applied.
 #[derive(Debug)]
@@ -245,7 +248,7 @@ impl Tree {
                 content: Content::Bytes(bytes.into()),
                 mode: new_mode(dressed_as, None, umask),
                 before,
-                dress: None,
+                attrs: None,
                 built_on_before: true,
             }));
         }
@@ -283,7 +286,7 @@ impl patch::Before for Tree {
             return Ok(Some(Vec::new()));
         }
         let (file, meta) = place.open_file()?;
-        let bytes = read_file::whole(place, &file, meta.size, EDIT_FILE_BYTES_MAX)?;
+        let bytes = crate::payload::whole(place, &file, meta.size, EDIT_FILE_BYTES_MAX)?;
         self.old.insert(path.to_owned(), bytes.clone());
         Ok(Some(bytes))
     }

@@ -6,12 +6,14 @@ use aos_model::policy::Op;
 use aos_model::receipt::{Body, Payload, ReadBody};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Base64, Encoding, ReadFile, hash_name};
-use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::{Operation, Planned, Scene, Target};
-use crate::jail::{Last, Place, Source};
+use super::{Operation, Planned, Scene};
+use crate::content::Source;
+use crate::jail::{Last, Place};
 use crate::output::Form;
+use crate::payload::Range;
+use crate::target::Target;
 
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -62,14 +64,6 @@ fn as_read(refusal: Refusal) -> Refusal {
     }
 }
 
-struct Range<'a> {
-    place: &'a Place,
-    file: &'a Source,
-    at: u64,
-    left: u64,
-    sized: bool,
-}
-
 struct Taken {
     payload: Payload,
     bytes: u64,
@@ -78,28 +72,6 @@ struct Taken {
 }
 
 impl Range<'_> {
-    /// One piece, at most `max` bytes; empty at the end of the range.
-    fn piece(&mut self, buffer: &mut Vec<u8>, max: usize) -> Result<(), Refusal> {
-        let want = (max as u64).min(self.left) as usize;
-        buffer.resize(want, 0);
-        let mut filled = 0;
-        // A position that no file can have is past the end of every file.
-        while filled < want && i64::try_from(self.at).is_ok() {
-            match self.file.read_at(&mut buffer[filled..], self.at) {
-                Ok(0) => break,
-                Ok(n) => {
-                    filled += n;
-                    self.at += n as u64;
-                    self.left -= n as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(why) => return Err(self.place.fault("read", why)),
-            }
-        }
-        buffer.truncate(filled);
-        Ok(())
-    }
-
     fn take(
         &mut self,
         scene: &Scene<'_>,
@@ -254,21 +226,4 @@ pub(super) fn whole_hash(place: &Place, file: &Source, size: u64) -> Result<Stri
         }
         hash.update(&buffer);
     }
-}
-
-/// The whole of a file that is small enough to work on in memory.
-pub(super) fn whole(place: &Place, file: &Source, size: u64, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
-    let too_large = |size: u64| {
-        Refusal::new(
-            Code::FileTooLarge,
-            format!("{}: {size} bytes are over the {bytes_max} that are worked on in memory", place.shown),
-        )
-    };
-    if size > bytes_max {
-        return Err(too_large(size));
-    }
-    let mut bytes = Vec::new();
-    let mut range = Range { place, file, at: 0, left: size, sized: true };
-    range.piece(&mut bytes, size as usize)?;
-    Ok(bytes)
 }

@@ -5,8 +5,9 @@ use aos_model::receipt::{Body, StatBody};
 use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::request::{Exists, Stat};
 
-use super::{Operation, Planned, Scene, Target};
+use super::{Operation, Planned, Scene};
 use crate::jail::Last;
+use crate::target::Target;
 
 impl Operation for Stat {
     fn targets(&self) -> Vec<Target> {

@@ -10,12 +10,13 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{StagedCommit, StagedDiff, StagedDiscard, VfsLatest};
 use aos_model::vfs::{Node, timestamp};
 
-use super::{Operation, Planned, Scene, Target};
+use super::{Operation, Planned, Scene};
 use crate::change::{Ending, Plan};
 use crate::jail::Last;
-use crate::rule::judge_path;
+use crate::layer::{self, Chosen};
+use crate::policy::check_path;
 use crate::session::OpenSession;
-use crate::tree::{self, Chosen};
+use crate::target::Target;
 
 impl Operation for VfsLatest {
     fn targets(&self) -> Vec<Target> {
@@ -29,9 +30,9 @@ impl Operation for VfsLatest {
                 "`host.vfs.latest` is for `vfs` sessions; `host.staged.diff` shows what a staged one holds",
             ));
         }
-        let layer = scene.session.layer.as_ref().ok_or_else(tree::no_tree)?;
+        let layer = scene.session.layer.as_ref().ok_or_else(layer::no_tree)?;
         let wanted = self.tree_version.unwrap_or_else(|| layer.now().version());
-        let Some(found) = tree::at_version(scene.host, scene.session, wanted)? else {
+        let Some(found) = layer::at_version(scene.host, scene.session, wanted)? else {
             return Err(Refusal::new(
                 Code::PathNotFound,
                 format!("there is no version {wanted} of this tree; the newest is {}", layer.now().version()),
@@ -56,8 +57,8 @@ fn file(
     node: &Node,
     bytes: &mut usize,
 ) -> Result<Option<VfsFile>, Refusal> {
-    let absolute = tree::absolute(session, path);
-    let Ok(blob_only) = judge_path(session, Op::Read, path, &absolute, &absolute, &mut Vec::new()) else {
+    let absolute = layer::absolute(session, path);
+    let Ok(blob_only) = check_path(session, Op::Read, path, &absolute, &absolute, &mut Vec::new()) else {
         return Ok(None);
     };
     let body = node.body().expect("BUG: only files are asked for");
@@ -65,7 +66,7 @@ fn file(
     let content = if blob_only || *bytes > VFS_LATEST_BYTES_MAX {
         None
     } else {
-        let layer = session.layer.as_ref().ok_or_else(tree::no_tree)?;
+        let layer = session.layer.as_ref().ok_or_else(layer::no_tree)?;
         let source = layer.contents.open(path, body)?;
         let mut content = vec![0; body.size_bytes as usize];
         let read = source
@@ -97,8 +98,8 @@ impl Operation for StagedDiff {
     }
 
     fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
-        let chosen = tree::changes(scene.session, self.paths.as_deref())?;
-        let (diff, mut files, hidden) = tree::diff(scene.session, &chosen);
+        let chosen = layer::changes(scene.session, self.paths.as_deref())?;
+        let (diff, mut files, hidden) = layer::diff(scene.session, &chosen);
         scene.warnings.extend(not_shown(hidden));
         let files_count = files.len() as u64;
         files.truncate(RECEIPT_PATHS_MAX);
@@ -111,7 +112,7 @@ impl Operation for StagedDiff {
 pub(super) struct Commit(Chosen);
 
 pub(super) fn commit(session: &Arc<OpenSession>, request: &StagedCommit) -> Result<Commit, Refusal> {
-    Ok(Commit(tree::changes(session, request.paths.as_deref())?.with_folders_above(session)))
+    Ok(Commit(layer::changes(session, request.paths.as_deref())?.with_folders_above(session)))
 }
 
 impl Operation for Commit {
@@ -127,7 +128,7 @@ impl Operation for Commit {
         if committed_paths_count == 0 {
             return scene.answer(body);
         }
-        let (steps, change) = tree::commit(scene.host, scene.session, &self.0, &scene.found)?;
+        let (steps, change) = layer::commit(scene.host, scene.session, &self.0, &scene.found)?;
         Ok(Planned::OnDisk(Plan {
             steps,
             ending: Ending {
@@ -146,7 +147,7 @@ impl Operation for Commit {
 pub(super) struct Discard(Chosen);
 
 pub(super) fn discard(session: &Arc<OpenSession>, request: &StagedDiscard) -> Result<Discard, Refusal> {
-    Ok(Discard(tree::changes(session, request.paths.as_deref())?))
+    Ok(Discard(layer::changes(session, request.paths.as_deref())?))
 }
 
 impl Operation for Discard {

@@ -12,14 +12,16 @@ use aos_model::request::{DropSnapshot, ListSnapshots, Redo, Restore, Rollback, S
 use aos_model::state::{SnapshotRecord, StepRecord, Turns, lost_key, step_key, turns_key};
 use aos_model::undo::Touch;
 
-use super::{Operation, Planned, Scene, Target};
+use super::{Operation, Planned, Scene};
 use crate::change::{Ending, Outcome, Plan};
 use crate::host::Host;
 use crate::jail::Last;
+use crate::layer::{self, TreeRestoration};
+use crate::outcome::Done;
+use crate::restore::{DiskRestoration, Goals};
 use crate::session::OpenSession;
-use crate::snapshot::{self, DiskRestoration, Goals};
-use crate::spine::Done;
-use crate::tree::{self, TreeRestoration};
+use crate::snapshot::{self};
+use crate::target::Target;
 
 /// Bringing paths back, whoever asked for it.
 #[derive(Debug)]
@@ -137,7 +139,7 @@ impl Operation for Restoration {
             return Ok(Planned::InTree(staged.deltas, ending));
         }
         // Of a commit: files go back on the disk, and what they were made from into the tree.
-        ending.facts.extend(tree::change_of(scene.session, staged.deltas));
+        ending.facts.extend(layer::change_of(scene.session, staged.deltas));
         Ok(Planned::OnDisk(Plan { steps, ending }))
     }
 }
@@ -337,7 +339,7 @@ impl Operation for Snapshot {
         let snapshot_id = id::make(id::SNAPSHOT, now_ns, random);
         let in_tree = scene.session.layer.is_some();
         let (paths, captured, kept) = if in_tree {
-            tree::capture(scene.host, scene.session, &scene.found, now_ns)?
+            layer::capture(scene.host, scene.session, &scene.found, now_ns)?
         } else {
             let (paths, captured) = snapshot::capture(scene.host, scene.session, &snapshot_id, &scene.found)?;
             (paths, captured, Vec::new())

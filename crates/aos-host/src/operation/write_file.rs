@@ -8,9 +8,12 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{WriteFile, WriteMode, content_hash};
 use aos_model::vfs;
 
-use super::{Operation, Planned, Scene, Target, content, read_file};
+use super::{Operation, Planned, Scene};
 use crate::change::{Content, Ending, Outcome, Parents, Plan, Put, Step};
-use crate::jail::{Found, Last, Meta, Place};
+use crate::disk::Meta;
+use crate::jail::{Found, Last, Place};
+use crate::payload::content;
+use crate::target::Target;
 
 impl Operation for WriteFile {
     fn targets(&self) -> Vec<Target> {
@@ -67,7 +70,7 @@ impl Operation for WriteFile {
             content: Content::Bytes(bytes.into()),
             mode: new_mode(before, self.executable, umask),
             before,
-            dress: None,
+            attrs: None,
             built_on_before,
         }));
         let created = before.is_none();
@@ -126,7 +129,7 @@ fn old_file(request: &WriteFile, found: &Found) -> Result<Option<OldFile>, Refus
         return Ok(Some((meta, None)));
     }
     let (file, meta) = place.open_file()?;
-    let old = read_file::whole(place, &file, meta.size, READ_BYTES_MAX)?;
+    let old = crate::payload::whole(place, &file, meta.size, READ_BYTES_MAX)?;
     if let Some(expected) = &request.expected_hash
         && *expected != content_hash(&old)
     {

@@ -19,7 +19,8 @@ use super::lines::{Lines, Style};
 use super::listing::Item;
 use super::trouble::Troubles;
 use super::walk::{Go, Options, Visitor, Walk};
-use crate::jail::{Jail, Place, Source};
+use crate::content::Source;
+use crate::jail::{Jail, Place};
 use crate::machine::Machine;
 use crate::session::OpenSession;
 

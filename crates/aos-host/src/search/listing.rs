@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use super::merged::{MergedDir, kind_of, spelled};
 use super::rules::{Marks, Rules};
 use super::walk::{Visitor, Walk};
-use crate::change::TEMPORARY_PREFIX;
-use crate::jail::Meta;
+use crate::disk::Meta;
+use crate::disk::TEMPORARY_PREFIX;
 
 /// A folder held open.
 #[derive(Debug)]

@@ -12,8 +12,10 @@ use aos_model::vfs::{Node, What};
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::jail::{Jail, Meta, Place, Source, is_below, open_beneath, open_listed};
-use crate::tree::View;
+use crate::content::Source;
+use crate::disk::{Meta, open_beneath, open_listed};
+use crate::jail::View;
+use crate::jail::{Jail, Place, is_below};
 
 /// Where the names of a folder are, and what they stand for.
 #[derive(Debug)]
@@ -78,7 +80,8 @@ impl MergedDir {
             Some(fd) if !own => Some(match open_beneath(fd, name, READ_FOLDER, self.cross_mounts) {
                 // A mount point is outside, unless it is a root of its own.
                 Err(Errno::XDEV) => {
-                    let is_it = |root: &&crate::jail::Root| root.path == path[..path.len() - 1];
+                    let is_it =
+                        |root: &&std::sync::Arc<crate::jail::Root>| root.path == path[..path.len() - 1];
                     let root = jail.roots.iter().find(is_it).ok_or(Errno::XDEV)?;
                     open_beneath(&root.fd, b".".as_slice(), READ_FOLDER, self.cross_mounts)?
                 }

@@ -8,11 +8,12 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{Image, PathRecord};
 use rustix::io::Errno;
 
-use crate::change::{copy, names_in, open_dir};
+use crate::disk::Meta;
+use crate::disk::{copy, names_in, open_dir};
 use crate::host::Host;
-use crate::jail::{Found, Meta};
-use crate::operation::too_deep;
+use crate::jail::Found;
 use crate::session::OpenSession;
+use crate::target::too_deep;
 
 /// Copies what was found, folders with all below them. Returns the records, and how many paths they hold.
 pub(crate) fn capture(
@@ -90,7 +91,7 @@ impl Taken<'_> {
         }
         let bank_name = format!("{}.{}", self.snapshot_id, self.records.len());
         let sync = self.host.machine.durability == Durability::Power;
-        let bank = self.session.bank_dir()?;
+        let bank = self.session.preimages.dir()?;
         copy(dir, name, &meta, bank, bank_name.as_bytes(), sync).map_err(fail)?;
         let image = Image {
             kind: meta.kind,

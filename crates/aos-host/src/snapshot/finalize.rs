@@ -5,8 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
 use aos_model::path::show;
 use aos_model::receipt::Kind;
@@ -16,74 +15,24 @@ use aos_store::{Fault, Kept, KeptKind, Manifest};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::book::{Book, Snapshot};
 use super::{book, look, touches};
-use crate::change::{attributes, hash_open, names_in, open_dir, remove_any};
+use crate::disk::Meta;
+use crate::disk::{hash_open, names_in, open_dir, read_xattrs, remove_any};
+use crate::finalizer::Finalizer;
 use crate::host::Host;
-use crate::jail::Meta;
-use crate::operation::is_too_deep;
+use crate::ledger::{Book, Snapshot};
 use crate::session::OpenSession;
+use crate::target::is_too_deep;
 
-/// Whoever works without a pause of this length is left alone meanwhile: finalizing costs the disk as much as a change.
-const PAUSE: Duration = Duration::from_millis(10);
-/// But no more than so many changes wait for it.
-const CHANGES_WAITING_MAX: u64 = 1024;
-
-/// Settles beside the sessions' work, on a thread of its own.
-#[derive(Debug, Default)]
-pub(crate) struct Finalizer {
-    due: Mutex<Due>,
-    wake: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Due {
-    sessions: Vec<Weak<OpenSession>>,
-    /// Since the last time.
-    changes: u64,
-    stop: bool,
-}
-
-impl Finalizer {
-    pub(crate) fn wake(&self, session: &Arc<OpenSession>) {
-        let mut due = self.due.lock().expect("BUG: nobody panics here");
-        due.changes += 1;
-        if !due.sessions.iter().any(|known| known.as_ptr() == Arc::as_ptr(session)) {
-            due.sessions.push(Arc::downgrade(session));
-            self.wake.notify_one();
+/// Finalizes on a thread of its own, beside the work of the sessions, until the host is gone.
+pub(crate) fn run(finalizer: &Finalizer, host: &Weak<Host>) {
+    while let Some(sessions) = finalizer.wait_for_work() {
+        let Some(host) = host.upgrade() else { return };
+        for session in sessions.iter().filter_map(Weak::upgrade) {
+            // A failure (a full disk) is tried again, and reported, when the content is needed.
+            let _ = finalize(&host, &session, &Which::All);
         }
-    }
-
-    pub(crate) fn stop(&self) {
-        self.due.lock().expect("BUG: nobody panics here").stop = true;
-        self.wake.notify_all();
-    }
-
-    /// Works until the host is gone.
-    pub(crate) fn run(finalizer: &Arc<Finalizer>, host: &Weak<Host>) {
-        loop {
-            let mut due = finalizer.due.lock().expect("BUG: nobody panics here");
-            while due.sessions.is_empty() && !due.stop {
-                due = finalizer.wake.wait(due).expect("BUG: nobody panics here");
-            }
-            let mut seen = 0;
-            while !due.stop && due.changes != seen && due.changes < CHANGES_WAITING_MAX {
-                seen = due.changes;
-                due = finalizer.wake.wait_timeout(due, PAUSE).expect("BUG: nobody panics here").0;
-            }
-            if due.stop {
-                return;
-            }
-            due.changes = 0;
-            let sessions = std::mem::take(&mut due.sessions);
-            drop(due);
-            let Some(host) = host.upgrade() else { return };
-            for session in sessions.iter().filter_map(Weak::upgrade) {
-                // What fails here (a full disk) is tried again, and told, when somebody needs it.
-                let _ = finalize(&host, &session, &Which::All);
-            }
-            host.memory.give_back();
-        }
+        host.memory.give_back();
     }
 }
 
@@ -313,12 +262,12 @@ fn examine(
             for name in names_in(&folder.file).map_err(failed)? {
                 examine(host, &folder.file, &name, &format!("{suffix}/{}", show(&name)), piece)?;
             }
-            let xattrs = attributes(&folder.file).map_err(failed)?;
+            let xattrs = read_xattrs(&folder.file).map_err(failed)?;
             Kept { kind: KeptKind::Dir, xattrs, ..owner }
         }
         Kind::File => {
             let Own { file, .. } = &Own::open(dir, name, &meta).map_err(failed)?;
-            let xattrs = attributes(file).map_err(failed)?;
+            let xattrs = read_xattrs(file).map_err(failed)?;
             let hash = if has_other_names(&meta) {
                 host.blobs.copy(file)?
             } else {

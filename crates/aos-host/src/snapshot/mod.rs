@@ -4,14 +4,10 @@
 //! index of those entries, read from the journal when it is first needed. What was displaced waits in the bank; it
 //! is finalized (hashed, shared, listed in a manifest) beside the session's work, and before anybody reads it.
 
-mod book;
-mod build;
 mod capture;
 mod finalize;
-mod judge;
-mod restore;
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 
 use aos_model::entry::{Entry, Fact};
 use aos_model::refusal::{Code, Refusal};
@@ -22,26 +18,9 @@ use aos_store::Fault;
 use crate::host::Host;
 use crate::session::OpenSession;
 
-use book::Book;
-pub(crate) use book::{EntryRef, Snapshot};
+use crate::ledger::{Book, EntryRef, Snapshot};
 pub(crate) use capture::capture;
-pub(crate) use finalize::{Finalizer, Which, finalize};
-pub(crate) use restore::{DiskRestoration, Goals, is_or_below};
-
-/// The snapshots of one live session, in the order of capture.
-#[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    /// `None` until it was read from the journal.
-    book: Mutex<Option<Book>>,
-    finalizing: Mutex<()>,
-}
-
-impl Ledger {
-    /// Of a session that was opened just now: there is nothing to read.
-    pub(crate) fn empty() -> Ledger {
-        Ledger { book: Mutex::new(Some(Book::default())), finalizing: Mutex::new(()) }
-    }
-}
+pub(crate) use finalize::{Which, finalize, run as run_finalizer};
 
 /// The ledger's book, read from the journal when this is the first look.
 fn book<'l>(host: &Host, session: &'l OpenSession) -> Result<MutexGuard<'l, Option<Book>>, Fault> {

@@ -3,6 +3,9 @@
 //! What the model unwound says which paths, and how they were left. Here they are compared with what stands there
 //! now, bodies are fetched and checked, and a plan like any other is made of it: judged, armed, applied, undoable.
 
+mod build;
+mod judge;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,13 +14,14 @@ use aos_model::refusal::{Code, Conflict, Refusal};
 use aos_model::undo::{Expected, Look, Node, Piece, Touch, Unwound};
 use aos_store::{Kept, Manifest};
 
-use super::build::Builder;
-use super::judge::Judge;
 use crate::change::Step;
+use crate::disk::Meta;
 use crate::host::Host;
-use crate::jail::{Found, Last, Meta};
-use crate::operation::Target;
+use crate::jail::{Found, Last};
 use crate::session::OpenSession;
+use crate::target::Target;
+use build::Builder;
+use judge::Judge;
 
 /// What shall go, and what shall be, path by path.
 #[derive(Debug)]
@@ -289,7 +293,7 @@ fn stays(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str, from: &str) ->
 
 /// A path of the request as receipts show it.
 fn shown(session: &Arc<OpenSession>, path: &str) -> Result<String, Refusal> {
-    let literal = crate::jail::resolve(session, path, Last::NoLinks)?.literal;
+    let literal = crate::jail::resolve(&session.jail, path, Last::NoLinks)?.literal;
     Ok(session.jail.shown(&literal))
 }
 

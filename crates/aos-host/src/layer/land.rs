@@ -12,13 +12,14 @@ use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::state::{Image, PathRecord, SnapshotRecord};
 use aos_model::vfs::{Base, Body, Delta, Kept, Node, Tree, TreeChange, VfsPath, What};
 
-use super::View;
-use crate::change::{self, Content, Ending, Fresh, Outcome, Plan, Put, Step, StepTarget};
+use crate::change::{Content, Ending, Fresh, Outcome, Plan, Put, Step, StepTarget};
+use crate::disk::Meta;
 use crate::host::Host;
-use crate::jail::{self, Found, Last, Meta, Place};
+use crate::jail::View;
+use crate::jail::{self, Found, Last, Place};
+use crate::outcome::{Done, Ids};
 use crate::session::OpenSession;
 use crate::snapshot;
-use crate::spine::{Done, Ids};
 
 /// Carries a plan out in the session's tree.
 pub(crate) fn land(
@@ -197,7 +198,7 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     fn new(host: &'a Host, session: &'a Arc<OpenSession>) -> Work<'a> {
-        let view = View::now(session).expect("BUG: only layered sessions land in a tree");
+        let view = session.view().expect("BUG: only layered sessions land in a tree");
         let tree = view.tree.clone();
         Work { host, session, view, tree, net: BTreeMap::new(), now_ns: (host.machine.now_ns)() }
     }
@@ -207,7 +208,7 @@ impl<'a> Work<'a> {
     }
 
     fn is_virtual(&self) -> bool {
-        !self.view.layer().is_staged
+        !self.view.layer.is_staged
     }
 
     fn step(&mut self, step: Step) -> Result<Option<Meta>, Refusal> {
@@ -230,7 +231,7 @@ impl<'a> Work<'a> {
                     );
                     return Err(Refusal::new(Code::InvalidUtf8, why));
                 }
-                What::File(self.view.layer().contents.put(bytes)?)
+                What::File(self.view.layer.contents.put(bytes)?)
             }
             Content::Blob(blob) => {
                 let (hash, size) = blob.into_hash_and_size();
@@ -276,7 +277,7 @@ impl<'a> Work<'a> {
     /// A path and everything below it, as it stands by now.
     fn all_from(&self, at: &StepTarget) -> Result<Vec<(Place, Meta)>, Refusal> {
         let view = self.view.with(self.tree.clone());
-        let found = super::resolve(&view, Some(&at.shown), Last::NoLinks)?.found;
+        let found = crate::view::resolve(&view, Some(&at.shown), Last::NoLinks)?.found;
         let (place, meta) = found.existing()?;
         let mut all = vec![(place.clone(), meta)];
         if meta.kind == Kind::Dir {
@@ -362,7 +363,7 @@ impl<'a> Work<'a> {
 
 /// What the host's folder holds at a path now.
 pub(super) fn base_now(session: &Arc<OpenSession>, key: &str) -> Result<(Base, Found), Refusal> {
-    let found = jail::resolve(session, key, Last::NoLinks)?.found;
+    let found = jail::resolve(&session.jail, key, Last::NoLinks)?.found;
     let base = base_at(&found)?;
     Ok((base, found))
 }
@@ -380,7 +381,7 @@ pub(super) fn base_at(found: &Found) -> Result<Base, Refusal> {
             Base::Link { target: aos_model::path::show(target.as_bytes()) }
         }
         Kind::File => {
-            let hash = change::hash_of(&place.dir, &place.name, Kind::File).map_err(fail)?;
+            let hash = crate::disk::hash_of(&place.dir, &place.name, Kind::File).map_err(fail)?;
             Base::File { hash, mode: meta.mode }
         }
     })

@@ -10,13 +10,13 @@ use aos_model::receipt::Kind;
 use aos_model::refusal::{Conflict, Refusal};
 use aos_model::vfs::{Base, Delta, Node, Tree, What};
 
-use super::View;
 use super::land::base_now;
 use crate::host::Host;
 use crate::jail::Last;
-use crate::operation::Target;
+use crate::jail::View;
 use crate::session::OpenSession;
 use crate::snapshot::{self, with_entry};
+use crate::target::Target;
 
 /// The paths of a tree that a run of changes touched.
 #[derive(Debug, Default)]
@@ -67,14 +67,15 @@ impl TreeRestoration {
                 }
             })?;
         }
-        if let (Some(only), Some(view)) = (only, View::now(session)) {
+        if let (Some(only), Some(view)) = (only, session.view()) {
             let key = |path: &String| {
-                let literal = super::resolve(&view, Some(path), Last::NoLinks)?.literal;
+                let literal = crate::view::resolve(&view, Some(path), Last::NoLinks)?.literal;
                 Ok(view.key(&literal))
             };
             let only = only.iter().map(key).collect::<Result<Vec<String>, Refusal>>()?;
-            let wanted =
-                |path: &str| only.iter().any(|root| root.is_empty() || snapshot::is_or_below(path, root));
+            let wanted = |path: &str| {
+                only.iter().any(|root| root.is_empty() || crate::restore::is_or_below(path, root))
+            };
             unwound.paths.retain(|path, _| wanted(path));
         }
         Ok(unwound)
@@ -115,7 +116,7 @@ impl TreeRestoration {
         session: &Arc<OpenSession>,
         force: bool,
     ) -> Result<Restaged, Refusal> {
-        let Some(view) = View::now(session) else { return Ok(Restaged::default()) };
+        let Some(view) = session.view() else { return Ok(Restaged::default()) };
         let mut out = Restaged::default();
         let mut goals = BTreeMap::new();
         for (path, back) in self.paths {
@@ -272,7 +273,7 @@ impl Builder<'_> {
         for slash in above {
             let folder = &path[..slash];
             let view = self.view.with(self.tree.clone());
-            let found = super::resolve(&view, Some(folder), Last::NoLinks)?.found;
+            let found = crate::view::resolve(&view, Some(folder), Last::NoLinks)?.found;
             match found.existing() {
                 Ok((_, meta)) if meta.kind == Kind::Dir => {}
                 Ok((place, _)) => {
@@ -286,12 +287,12 @@ impl Builder<'_> {
                 }
                 Err(_) => {
                     let base = self.tree.get(folder).and_then(|node| node.base.clone());
-                    let base = base.or(self.view.layer().is_staged.then_some(Base::Absent));
+                    let base = base.or(self.view.layer.is_staged.then_some(Base::Absent));
                     let node = Node {
                         created_at_ns: self.now_ns,
                         updated_at_ns: self.now_ns,
                         base,
-                        ..super::root_node()
+                        ..crate::view::root_node()
                     };
                     self.set(folder.to_owned(), Some(node));
                 }
@@ -358,13 +359,14 @@ fn side(
         Some(What::Dir | What::Link { .. }) => Err("no file, so no lines"),
         None => match other.and_then(|other| other.base.as_ref()) {
             Some(Base::File { hash, .. }) => {
-                let found = crate::jail::resolve(session, &delta.path, Last::Itself).map_err(|_| GONE)?.found;
+                let found =
+                    crate::jail::resolve(&session.jail, &delta.path, Last::Itself).map_err(|_| GONE)?.found;
                 let (place, _) = found.existing().map_err(|_| GONE)?;
                 let (source, meta) = place.open_file().map_err(|_| GONE)?;
                 if meta.size > DIFF_FILE_BYTES_MAX as u64 {
                     return Err(LARGE);
                 }
-                let bytes = crate::operation::read_whole(place, &source, meta.size).map_err(|_| GONE)?;
+                let bytes = crate::payload::read_whole(place, &source, meta.size).map_err(|_| GONE)?;
                 if aos_model::request::content_hash(&bytes) == *hash { Ok(Some(bytes)) } else { Err(GONE) }
             }
             Some(Base::Dir | Base::Link { .. } | Base::Other) => Err("no file, so no lines"),

@@ -1,15 +1,30 @@
-//! The book of a session's snapshots: the index by which each is found without looking at the others.
+//! The ledger of a session: the index of its snapshots, by id, by tool call and by journal entry.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use aos_model::entry::Fact;
 use aos_model::receipt::Coverage;
 use aos_model::state::SnapshotRecord;
 
+/// The snapshots of one open session, in the order of capture.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// `None` until it was read from the journal.
+    pub(crate) book: Mutex<Option<Book>>,
+    pub(crate) finalizing: Mutex<()>,
+}
+
+impl Ledger {
+    /// Of a session that was opened just now: there is nothing to read.
+    pub(crate) fn empty() -> Ledger {
+        Ledger { book: Mutex::new(Some(Book::default())), finalizing: Mutex::new(()) }
+    }
+}
+
 /// What is held, in the order of capture.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(crate) struct Book {
     /// By a number that grows: what was captured later has a higher one.
     snapshots: BTreeMap<u64, Snapshot>,
     next: u64,
@@ -32,7 +47,7 @@ pub(crate) struct Snapshot {
     pub(crate) seqs: Vec<u64>,
     pub(crate) bytes: u64,
     /// From which something was taken into it since another one was, by the first change of each.
-    pub(super) paths: HashSet<Box<str>>,
+    pub(crate) paths: HashSet<Box<str>>,
     last_turn: Option<Arc<str>>,
     pub(crate) coverage: Coverage,
     /// Later changes of the same tool call are captured into it.
@@ -72,7 +87,7 @@ impl Snapshot {
 
 impl Book {
     /// Takes in what an entry captured and dropped.
-    pub(super) fn note(&mut self, made: &EntryRef<'_>, facts: &[Fact]) {
+    pub(crate) fn note(&mut self, made: &EntryRef<'_>, facts: &[Fact]) {
         for fact in facts {
             match fact {
                 Fact::Captured(record) => self.captured(made, record),
@@ -127,7 +142,7 @@ impl Book {
         number
     }
 
-    pub(super) fn forget(&mut self, snapshot_id: &str) -> Option<Snapshot> {
+    pub(crate) fn forget(&mut self, snapshot_id: &str) -> Option<Snapshot> {
         let number = self.by_id.remove(snapshot_id)?;
         let snapshot = self.snapshots.remove(&number)?;
         if let Some(of_scope) = self.by_scope.get_mut(&snapshot.scope) {
@@ -144,55 +159,55 @@ impl Book {
         Some(snapshot)
     }
 
-    pub(super) fn get(&self, snapshot_id: &str) -> Option<&Snapshot> {
+    pub(crate) fn get(&self, snapshot_id: &str) -> Option<&Snapshot> {
         self.snapshots.get(self.by_id.get(snapshot_id)?)
     }
 
     /// The snapshots of a tool call, or those taken by hand under that name.
-    pub(super) fn of_scope(&self, scope: &str) -> impl DoubleEndedIterator<Item = &Snapshot> {
+    pub(crate) fn of_scope(&self, scope: &str) -> impl DoubleEndedIterator<Item = &Snapshot> {
         let numbers = self.by_scope.get(scope).into_iter().flatten();
         numbers.map(|number| &self.snapshots[number])
     }
 
     /// The one that the next change of a tool call is captured into.
-    pub(super) fn open_of(&self, scope: &str) -> Option<&Snapshot> {
+    pub(crate) fn open_of(&self, scope: &str) -> Option<&Snapshot> {
         self.of_scope(scope).rev().find(|snapshot| snapshot.open)
     }
 
     /// All, oldest first.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Snapshot> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Snapshot> {
         self.snapshots.values()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The entries from this one on, in order.
-    pub(super) fn seqs_from(&self, first: u64) -> impl DoubleEndedIterator<Item = u64> {
+    pub(crate) fn seqs_from(&self, first: u64) -> impl DoubleEndedIterator<Item = u64> {
         self.seqs.range(first..).map(|(seq, _)| *seq)
     }
 
     /// The snapshot that an entry captured something for.
-    pub(super) fn of_entry(&self, seq: u64) -> Option<&Snapshot> {
+    pub(crate) fn of_entry(&self, seq: u64) -> Option<&Snapshot> {
         self.snapshots.get(self.seqs.get(&seq)?)
     }
 
     /// Whether anything was captured between two entries.
-    pub(super) fn is_between(&self, one: u64, other: u64) -> bool {
+    pub(crate) fn is_between(&self, one: u64, other: u64) -> bool {
         self.seqs_from(one + 1).next().is_some_and(|seq| seq < other)
     }
 
     /// Those that wait to be finalized, oldest first.
-    pub(super) fn unfinalized(&self) -> impl Iterator<Item = &Snapshot> {
+    pub(crate) fn unfinalized(&self) -> impl Iterator<Item = &Snapshot> {
         self.unfinalized.iter().map(|number| &self.snapshots[number])
     }
 
-    pub(super) fn is_unfinalized(&self, snapshot_id: &str) -> bool {
+    pub(crate) fn is_unfinalized(&self, snapshot_id: &str) -> bool {
         self.by_id.get(snapshot_id).is_some_and(|number| self.unfinalized.contains(number))
     }
 
-    pub(super) fn finalized(&mut self, snapshot_id: &str) {
+    pub(crate) fn finalized(&mut self, snapshot_id: &str) {
         if let Some(number) = self.by_id.get(snapshot_id) {
             self.unfinalized.remove(number);
         }

@@ -14,8 +14,10 @@ use rustix::fs::OFlags;
 
 use super::reach::{Reached, reach};
 use super::{Allowed, invalid};
-use crate::change::{TEMPORARY_PREFIX, names_in};
-use crate::jail::{Meta, is_below, open_beneath};
+use crate::disk::TEMPORARY_PREFIX;
+use crate::disk::names_in;
+use crate::disk::{Meta, open_beneath};
+use crate::jail::is_below;
 
 /// A file to be copied.
 pub(super) struct File {

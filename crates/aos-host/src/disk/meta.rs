@@ -1,4 +1,4 @@
-//! What stands at a path, from one `statx`.
+//! What is at a path, from one `statx`.
 
 use std::os::fd::AsFd;
 

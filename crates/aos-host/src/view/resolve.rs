@@ -14,12 +14,14 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::vfs::{Node, VfsPath, What};
 use rustix::fs::OFlags;
 
-use super::{Leaf, View};
-use crate::jail::{Dir, Found, Last, Meta, Place, Resolved, link_refused, open_beneath, outside};
+use crate::jail::{Leaf, View};
+
+use crate::disk::{Meta, open_beneath};
+use crate::jail::{Dir, Found, Last, Place, Resolved, link_refused, outside};
 
 /// Resolves `text` in a view. Without a text the workdir is meant.
 pub(crate) fn resolve(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolved, Refusal> {
-    if view.layer().is_staged {
+    if view.layer.is_staged {
         in_staged(view, text.unwrap_or("."), last)
     } else {
         in_virtual(view, text, last)
@@ -35,8 +37,8 @@ fn in_virtual(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolv
         .map(|name| name.as_bytes().to_vec())
         .collect();
     let literal: Vec<u8> = names.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect();
-    if !view.layer().is_inside(&literal) {
-        return Err(outside(text.unwrap_or("/"), &view.session.jail));
+    if !view.layer.is_inside(&literal) {
+        return Err(outside(text.unwrap_or("/"), &view.jail));
     }
     let start = Frame { absolute: Vec::new(), folder: None };
     let found = Walk { view, last, links: 0, rest: names, root: None, frames: vec![start] }.run()?;
@@ -44,7 +46,7 @@ fn in_virtual(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolv
 }
 
 fn in_staged(view: &Arc<View>, text: &str, last: Last) -> Result<Resolved, Refusal> {
-    let jail = &view.session.jail;
+    let jail = &view.jail;
     let shown = || aos_model::text::escape(&text.chars().take(200).collect::<String>());
     let spelled = Spelled::parse(text)
         .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shown())))?;
@@ -86,9 +88,9 @@ enum Standing {
 
 impl Walk<'_> {
     fn begin_at(&mut self, root: usize) {
-        let path = self.view.session.jail.roots[root].path.clone();
+        let path = self.view.jail.roots[root].path.clone();
         let hidden = self.view.tree.cover(&self.view.key(&path)).is_some();
-        let folder = (!hidden).then(|| Dir::Root(self.view.session.clone(), root));
+        let folder = (!hidden).then(|| Dir::Root(self.view.jail.roots[root].clone()));
         self.root = Some(root);
         self.frames = vec![Frame { absolute: path, folder }];
     }
@@ -111,8 +113,8 @@ impl Walk<'_> {
                 continue;
             }
             let absolute = [self.at().absolute.as_slice(), b"/", &name].concat();
-            if self.view.session.jail.is_hidden(&absolute) {
-                return Err(outside(&self.view.session.jail.shown(&absolute), &self.view.session.jail));
+            if self.view.jail.is_hidden(&absolute) {
+                return Err(outside(&self.view.jail.shown(&absolute), &self.view.jail));
             }
             let standing = self.look(&absolute, &name)?;
             let is_last = self.rest.is_empty();
@@ -145,10 +147,10 @@ impl Walk<'_> {
             return Ok(meta.map_or(Standing::Nothing, |meta| Standing::Own(node.clone(), meta)));
         }
         let Some(folder) = &self.at().folder else { return Ok(Standing::Nothing) };
-        let shown = || self.view.session.jail.shown(absolute);
+        let shown = || self.view.jail.shown(absolute);
         let fail = |why| crate::fault::refusal(&format!("cannot look at {}", shown()), why);
         let Some(meta) = Meta::at(folder, name).map_err(fail)? else { return Ok(Standing::Nothing) };
-        let jail = &self.view.session.jail;
+        let jail = &self.view.jail;
         let mount = self.root.map(|root| jail.roots[root].meta.mount);
         if meta.kind != Kind::Symlink && !jail.cross_mounts && Some(meta.mount) != mount {
             return Err(Refusal::new(
@@ -163,7 +165,7 @@ impl Walk<'_> {
         let folder = match (standing, &self.at().folder) {
             (Standing::Base(_), Some(folder)) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-                let jail = &self.view.session.jail;
+                let jail = &self.view.jail;
                 let opened = open_beneath(folder, name, flags, jail.cross_mounts).map_err(|why| {
                     crate::fault::refusal(&format!("cannot open {}", jail.shown(&absolute)), why)
                 })?;
@@ -177,7 +179,7 @@ impl Walk<'_> {
 
     /// Puts what a link says in the place of its name.
     fn follow(&mut self, absolute: &[u8], name: &[u8], standing: &Standing) -> Result<(), Refusal> {
-        let jail = &self.view.session.jail;
+        let jail = &self.view.jail;
         let shown = jail.shown(absolute);
         self.links += 1;
         if self.links > LINKS_MAX {
@@ -220,14 +222,14 @@ impl Walk<'_> {
             Standing::Own(node, meta) => (Some(node), Some(meta)),
             Standing::Base(meta) => (None, Some(meta)),
         };
-        let no_folder = || Dir::Opened(self.view.layer().no_folder.clone());
+        let no_folder = || Dir::Opened(self.view.layer.no_folder.clone());
         Place {
             dir: self.at().folder.clone().filter(|_| node.is_none()).unwrap_or_else(no_folder),
             name: name.to_vec(),
-            shown: self.view.session.jail.shown(&absolute),
+            shown: self.view.jail.shown(&absolute),
             absolute,
             meta,
-            cross_mounts: self.view.session.jail.cross_mounts,
+            cross_mounts: self.view.jail.cross_mounts,
             leaf: Some(Leaf { view: self.view.clone(), node }),
         }
     }
@@ -240,7 +242,7 @@ impl Walk<'_> {
                 Some(folder) => {
                     Meta::of(folder).map_err(|why| crate::fault::refusal("cannot look at the root", why))?
                 }
-                None => self.view.meta(b"", &super::root_node()).expect("BUG: a folder has a look"),
+                None => self.view.meta(b"", &root_node()).expect("BUG: a folder has a look"),
             };
             let place = self.place_in(frame.folder, frame.absolute, Vec::new());
             return Ok(Place { meta: Some(meta), ..place });
@@ -253,19 +255,19 @@ impl Walk<'_> {
 
     fn place_in(&self, folder: Option<Dir>, absolute: Vec<u8>, name: Vec<u8>) -> Place {
         Place {
-            dir: folder.unwrap_or_else(|| Dir::Opened(self.view.layer().no_folder.clone())),
+            dir: folder.unwrap_or_else(|| Dir::Opened(self.view.layer.no_folder.clone())),
             name,
-            shown: self.view.session.jail.shown(&absolute),
+            shown: self.view.jail.shown(&absolute),
             absolute,
             meta: None,
-            cross_mounts: self.view.session.jail.cross_mounts,
+            cross_mounts: self.view.jail.cross_mounts,
             leaf: Some(Leaf { view: self.view.clone(), node: None }),
         }
     }
 
     /// The walk cannot go on: a name is missing, or is no folder.
     fn below(mut self, name: &[u8], standing: &Standing) -> Found {
-        let jail = &self.view.session.jail;
+        let jail = &self.view.jail;
         let mut absolute = [self.at().absolute.as_slice(), b"/", name].concat();
         for next in &self.rest {
             absolute = [absolute.as_slice(), b"/", next].concat();
@@ -284,4 +286,9 @@ impl Walk<'_> {
         missing.extend(self.rest);
         Found::Below { base: Place { meta, ..base }, missing, absolute, shown }
     }
+}
+
+/// The root of a virtual tree: it is always there.
+pub(crate) fn root_node() -> Node {
+    Node { what: What::Dir, mode: 0o755, version: 1, created_at_ns: 0, updated_at_ns: 0, base: None }
 }

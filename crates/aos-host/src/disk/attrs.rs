@@ -1,4 +1,4 @@
-//! What a new file or folder wears: mode, owner, ACL and attributes.
+//! The metadata of new files and folders: mode, owner, ACL and extended attributes.
 
 use std::os::fd::OwnedFd;
 
@@ -8,32 +8,39 @@ use aos_model::state::Attributes;
 use rustix::fs::{Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::FileAttrs;
-use crate::jail::Meta;
+use super::Meta;
 
-/// Whose clothes a new file or folder wears.
+/// Owner, ACL and extended attributes of a file or a folder, all of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FileAttrs {
+    /// User and group.
+    pub(crate) owner: Option<(u32, u32)>,
+    pub(crate) xattrs: Attributes,
+}
+
+/// Where the metadata of a new file or folder comes from.
 #[derive(Clone, Copy)]
-pub(super) enum AttrsFrom<'a> {
-    /// These, and nothing else.
-    Kept(&'a FileAttrs),
-    /// Those of the file that it replaces; that one is not open when we may not read it.
+pub(crate) enum AttrsFrom<'a> {
+    /// Exactly these.
+    Given(&'a FileAttrs),
+    /// From the file that it replaces. `old` is `None` when we may not read that file.
     Replaced { before: &'a Meta, old: Option<&'a OwnedFd> },
-    /// Whatever its folder gives.
+    /// The defaults of its folder.
     New,
 }
 
-/// Dresses what was just made. Returns how it is now, and what could not be kept.
-pub(super) fn dress(
+/// Sets the metadata of something just made. Returns its state now, and a warning for what could not be kept.
+pub(crate) fn apply_metadata(
     file: &OwnedFd,
     shown: &str,
     mode: u32,
-    worn: AttrsFrom<'_>,
+    from: AttrsFrom<'_>,
 ) -> Result<(Meta, Option<Warning>), Errno> {
     let mut lost = Vec::new();
-    let (attributes_set, owner) = match worn {
-        AttrsFrom::Kept(dress) => (wear(file, &dress.xattrs), dress.owner),
+    let (attributes_set, owner) = match from {
+        AttrsFrom::Given(attrs) => (apply_attrs(file, &attrs.xattrs), attrs.owner),
         AttrsFrom::Replaced { before, old } => {
-            let copied = old.map_or(Err(Errno::ACCESS), |old| copy_attributes(old, file));
+            let copied = old.map_or(Err(Errno::ACCESS), |old| copy_xattrs(old, file));
             let owner = (before.kind == Kind::File).then_some((before.uid, before.gid));
             (copied, owner)
         }
@@ -60,36 +67,36 @@ pub(super) fn dress(
     Ok((meta, (!lost.is_empty()).then(warning)))
 }
 
-/// Exactly these: what the folder gave to a new file, an ACL, is taken off again.
-pub(super) fn wear(file: &OwnedFd, kept: &Attributes) -> Result<(), Errno> {
-    for given in attributes(file)?.into_keys() {
+/// Sets exactly these attributes. A default ACL that the folder gave to a new file is removed.
+pub(crate) fn apply_attrs(file: &OwnedFd, kept: &Attributes) -> Result<(), Errno> {
+    for given in read_xattrs(file)?.into_keys() {
         if !kept.contains_key(&given) {
             rustix::fs::fremovexattr(file, given.as_str())?;
         }
     }
-    set_attributes(file, kept)
+    set_xattrs(file, kept)
 }
 
-/// Under these an overlay keeps its own notes on a file, which is nobody else's business.
-const OVERLAY_ATTRIBUTES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+/// The prefixes under which overlayfs stores its own metadata; it never leaves the overlay.
+const OVERLAY_XATTRS: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
-/// Takes an overlay's notes off a file. Where they cannot be taken off, they do no harm.
-pub(super) fn undress_overlay(file: &OwnedFd) -> Result<(), Errno> {
-    let mut notes = names_of_attributes(file)?;
-    notes.retain(|name| OVERLAY_ATTRIBUTES.iter().any(|own| name.starts_with(own)));
+/// Removes overlayfs metadata from a file. Where that fails, it does no harm.
+pub(crate) fn remove_overlay_xattrs(file: &OwnedFd) -> Result<(), Errno> {
+    let mut names = xattr_names(file)?;
+    names.retain(|name| OVERLAY_XATTRS.iter().any(|own| name.starts_with(own)));
     let mode = Meta::of(file)?.mode;
-    // Who may not write a file may not take attributes off it; whose it is may open it for the moment.
-    let closed = !notes.is_empty() && mode & 0o200 == 0;
+    // Removing an attribute needs write permission, which the owner can grant for the moment.
+    let closed = !names.is_empty() && mode & 0o200 == 0;
     if closed {
         rustix::fs::fchmod(file, Mode::from_raw_mode(mode | 0o200))?;
     }
-    for name in notes {
+    for name in names {
         let _ = rustix::fs::fremovexattr(file, name.as_slice());
     }
     if closed { rustix::fs::fchmod(file, Mode::from_raw_mode(mode)) } else { Ok(()) }
 }
 
-fn names_of_attributes(file: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+fn xattr_names(file: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let size = match rustix::fs::flistxattr_query(file) {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         outcome => outcome?,
@@ -99,40 +106,29 @@ fn names_of_attributes(file: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     Ok(names[..size].split(|b| *b == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
 }
 
-/// User attributes and the ACL. Security labels are the system's to set.
-pub(crate) fn attributes(file: &OwnedFd) -> Result<Attributes, Errno> {
+/// User attributes and the ACL. Security labels are set by the system.
+pub(crate) fn read_xattrs(file: &OwnedFd) -> Result<Attributes, Errno> {
     let ours = |name: &Vec<u8>| {
-        name.starts_with(b"user.") && !name.starts_with(OVERLAY_ATTRIBUTES[1])
+        name.starts_with(b"user.") && !name.starts_with(OVERLAY_XATTRS[1])
             || name.starts_with(b"system.posix_acl_")
     };
     let mut found = Attributes::new();
-    for name in names_of_attributes(file)?.into_iter().filter(ours) {
+    for name in xattr_names(file)?.into_iter().filter(ours) {
         let mut value = vec![0_u8; rustix::fs::fgetxattr_query(file, name.as_slice())?];
         let size = rustix::fs::fgetxattr(file, name.as_slice(), value.as_mut_slice())?;
         value.truncate(size);
-        // A name that is no text cannot stand in a manifest; there is none in practice.
+        // A manifest holds UTF-8 only; other attribute names do not occur in practice.
         found.insert(String::from_utf8(name).map_err(|_| Errno::ILSEQ)?, Base64(value));
     }
     Ok(found)
 }
 
-fn set_attributes(file: &OwnedFd, attributes: &Attributes) -> Result<(), Errno> {
+fn set_xattrs(file: &OwnedFd, attributes: &Attributes) -> Result<(), Errno> {
     attributes.iter().try_for_each(|(name, value)| {
         rustix::fs::fsetxattr(file, name.as_str(), &value.0, XattrFlags::empty())
     })
 }
 
-pub(super) fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
-    set_attributes(to, &attributes(from)?)
-}
-
-pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::write(file, bytes) {
-            Ok(n) => bytes = &bytes[n..],
-            Err(Errno::INTR) => {}
-            Err(why) => return Err(why),
-        }
-    }
-    Ok(())
+pub(crate) fn copy_xattrs(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+    set_xattrs(to, &read_xattrs(from)?)
 }

@@ -2,8 +2,8 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
 
 use aos_model::capability::Capability;
 use aos_model::entry::Fact;
@@ -18,13 +18,15 @@ use aos_model::state::{RootRecord, SessionRecord, SessionState};
 use aos_model::strict::{self, Invalid};
 use aos_model::vfs::{Tree, TreeChange, VfsPath};
 
-use super::{OpenSession, expire_all};
+use super::expire_all;
 use crate::exec::ExecConfig;
 use crate::host::Host;
+use crate::jail::Layer;
 use crate::jail::{Jail, Root};
-use crate::snapshot::Ledger;
-use crate::spine::Done;
-use crate::tree::{self, Layer};
+use crate::layer::{self};
+use crate::ledger::Ledger;
+use crate::outcome::Done;
+use crate::session::{OpenSession, Preimages};
 
 /// `host.session.open`.
 pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> {
@@ -116,7 +118,7 @@ fn describe(
         }
         (TargetSpec::Vfs(target), None) => {
             capability.fs_roots = Some(virtual_roots(capability.fs_roots.as_deref())?);
-            let (deltas, shown) = tree::mount(host, target, now_ns)?;
+            let (deltas, shown) = layer::mount(host, target, now_ns)?;
             change = (!deltas.is_empty()).then_some(TreeChange { version: 1, deltas });
             mounts = shown;
             (RootRecord { path: "/".to_owned(), dev: 0, ino: 0 }, Vec::new())
@@ -225,7 +227,7 @@ fn jail(host: &Host, record: &SessionRecord) -> Result<Jail, Refusal> {
     let roots = record
         .roots
         .iter()
-        .map(|root| Root::pin_again(root).map_err(|why| gone(&root.path, why)))
+        .map(|root| Root::pin_again(root).map(Arc::new).map_err(|why| gone(&root.path, why)))
         .collect::<Result<Vec<_>, _>>()?;
     let workdir = Spelled::parse(&record.workdir.path)
         .map_err(|_| gone(&record.workdir.path, rustix::io::Errno::INVAL))?;
@@ -256,7 +258,7 @@ pub(super) fn open_recorded(
     let jail = Jail { hidden: if is_virtual { Vec::new() } else { jail.hidden }, ..jail };
     let fs_roots = record.capability.fs_roots.as_deref().unwrap_or_default();
     let workspaces =
-        if is_virtual { fs_roots.to_vec() } else { jail.roots.iter().map(Root::shown).collect() };
+        if is_virtual { fs_roots.to_vec() } else { jail.roots.iter().map(|root| root.shown()).collect() };
     let pinned = || Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why));
     let exec_config = match &target {
         TargetSpec::Local(local) => {
@@ -269,14 +271,17 @@ pub(super) fn open_recorded(
     };
     let layer = match &target {
         TargetSpec::Local(_) => None,
-        TargetSpec::Staged(_) => Some(pinned().and_then(|_| Layer::new(host, true, &[], tree))?),
-        TargetSpec::Vfs(_) => Some(Layer::new(host, false, fs_roots, tree)?),
+        TargetSpec::Staged(_) => {
+            pinned()?;
+            Some(Arc::new(Layer::new(&host.contents, true, &[], tree)?))
+        }
+        TargetSpec::Vfs(_) => Some(Arc::new(Layer::new(&host.contents, false, fs_roots, tree)?)),
     };
     Ok(OpenSession {
         id: record.session_id.clone(),
         workspaces,
         workdir_shown: record.workdir.path.clone(),
-        jail,
+        jail: Arc::new(jail),
         capability: record.capability.clone(),
         policy,
         expires_at_ns: record.expires_at_ns,
@@ -286,12 +291,9 @@ pub(super) fn open_recorded(
         capture_exclude: record.capture_exclude.clone(),
         on_failure: record.on_failure,
         ledger,
-        manifests: host.manifests.clone(),
         exec_config,
         layer,
-        bank: host.bank.clone(),
-        bank_dir: OnceLock::new(),
-        bank_opening: Mutex::new(()),
+        preimages: Preimages::new(&record.session_id, &host.bank, &host.manifests),
         ended: AtomicBool::new(false),
     })
 }

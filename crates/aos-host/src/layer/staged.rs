@@ -11,15 +11,15 @@ use aos_model::text;
 use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
 
 use super::land::{base_at, next_version};
+use super::no_tree;
 use super::unwind::{contents_of, is_there, uncover};
-use super::{View, no_tree};
 use crate::change::{Blob, Content, Parents, Put, Step, StepTarget};
 use crate::host::Host;
 use crate::jail::{Found, Last, Place};
-use crate::operation::{Target, protect};
-use crate::rule::judge_path;
+use crate::policy::check_path;
+use crate::restore::is_or_below;
 use crate::session::OpenSession;
-use crate::snapshot::is_or_below;
+use crate::target::{Target, protect};
 
 /// The nodes of a staged tree that were chosen, in path order.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ pub(crate) struct Chosen {
 
 /// What of a staged tree a request means: all, or some paths and what is below them.
 pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> Result<Chosen, Refusal> {
-    let view = View::now(session).filter(|view| view.layer().is_staged).ok_or_else(no_tree)?;
+    let view = session.view().filter(|view| view.layer.is_staged).ok_or_else(no_tree)?;
     let mut roots = Vec::new();
     for path in paths.into_iter().flatten() {
-        let found = super::resolve(&view, Some(path), Last::NoLinks)?.found;
+        let found = crate::view::resolve(&view, Some(path), Last::NoLinks)?.found;
         let key = view.key(found.absolute());
         let touched = key.is_empty()
             || view.tree.get(&key).is_some()
@@ -58,7 +58,7 @@ impl Chosen {
 
     /// A commit by path brings the new folders above it along.
     pub(crate) fn with_folders_above(mut self, session: &Arc<OpenSession>) -> Chosen {
-        let Some(view) = View::now(session) else { return self };
+        let Some(view) = session.view() else { return self };
         let visible = self.nodes.iter().filter(|(_, node)| !node.is_gone());
         let above: BTreeSet<String> = visible
             .flat_map(|(path, _)| path.match_indices('/').map(|(slash, _)| path[..slash].to_owned()))
@@ -84,7 +84,7 @@ impl Chosen {
     /// Taking the chosen nodes out of the tree: what the host's folder holds is seen again. What was committed as removed
     /// need not be.
     pub(crate) fn cleared(&self, session: &Arc<OpenSession>, committed: bool) -> Vec<Delta> {
-        let view = View::now(session).expect("BUG: chosen from a tree");
+        let view = session.view().expect("BUG: chosen from a tree");
         let (mut tree, mut net) = (view.tree.clone(), BTreeMap::new());
         for (path, node) in &self.nodes {
             let shows = if committed { !node.is_gone() } else { is_there(node.base.as_ref()) };
@@ -105,7 +105,7 @@ pub(crate) fn diff(session: &Arc<OpenSession>, chosen: &Chosen) -> (String, Vec<
         let Some(change) = change(node) else { continue };
         let absolute = super::absolute(session, path);
         let mut told = Vec::new();
-        if judge_path(session, Op::Read, path, &absolute, &absolute, &mut told).is_err() {
+        if check_path(session, Op::Read, path, &absolute, &absolute, &mut told).is_err() {
             hidden += 1;
             continue;
         }
@@ -212,7 +212,7 @@ impl Commit<'_> {
         let fail = |why| place.fault("look into", why);
         let dir = place.open_dir().map_err(fail)?;
         let mut strangers = Vec::new();
-        for name in crate::change::names_in(&dir).map_err(fail)? {
+        for name in crate::disk::names_in(&dir).map_err(fail)? {
             let below = format!("{}/{}", place.shown, aos_model::path::show(&name));
             if !self.chosen.nodes.contains_key(&below) {
                 strangers.push(below);
@@ -268,7 +268,7 @@ impl Commit<'_> {
                 What::Dir if node.base == Some(Base::Dir) || self.is_above_another(path) => {}
                 What::Dir => {
                     let at = parents.spot(found, steps, folder_mode, &self.session.jail);
-                    steps.push(Step::MakeDir { at, mode: node.mode, dress: None });
+                    steps.push(Step::MakeDir { at, mode: node.mode, attrs: None });
                 }
                 What::File(_) | What::Link { .. } => {
                     let unchanged = change(node).is_none();
@@ -317,6 +317,6 @@ impl Commit<'_> {
             Found::Here(_) | Found::Below { .. } | Found::Nowhere { .. } => None,
         };
         let at = parents.spot(found, steps, 0o777 & !self.host.machine.umask, &self.session.jail);
-        Ok(Put { at, content, mode: node.mode, before, dress: None, built_on_before: true })
+        Ok(Put { at, content, mode: node.mode, before, attrs: None, built_on_before: true })
     }
 }

@@ -15,10 +15,13 @@ use aos_model::undo::Look;
 use aos_store::{Kept, KeptKind};
 
 use super::judge::{Sets, worn};
-use super::restore::{Aim, DiskRestoration, Task, damaged, standing};
-use crate::change::{Blob, Content, DirAt, FileAttrs, Put, Step, StepTarget, TEMPORARY_PREFIX};
+use super::{Aim, DiskRestoration, Task, damaged, standing};
+use crate::change::{Blob, Content, DirAt, Put, Step, StepTarget};
+use crate::disk::FileAttrs;
+use crate::disk::Meta;
+use crate::disk::TEMPORARY_PREFIX;
 use crate::host::Host;
-use crate::jail::{Dir, Found, Last, Meta, Place, resolve};
+use crate::jail::{Dir, Found, Last, Place, resolve};
 use crate::session::OpenSession;
 
 pub(super) struct Builder<'a> {
@@ -26,7 +29,7 @@ pub(super) struct Builder<'a> {
     session: &'a Arc<OpenSession>,
     sets: Sets,
     /// Paths as they are now that something goes or leaves from.
-    unfinalized: BTreeSet<String>,
+    pending: BTreeSet<String>,
     /// And those from which it went.
     cleared: BTreeSet<String>,
     /// Folders that go in one piece, and how many bytes with them.
@@ -61,7 +64,7 @@ impl<'a> Builder<'a> {
             host,
             session,
             sets,
-            unfinalized: BTreeSet::new(),
+            pending: BTreeSet::new(),
             cleared: BTreeSet::new(),
             whole: BTreeMap::new(),
             brought: BTreeMap::new(),
@@ -98,7 +101,7 @@ impl<'a> Builder<'a> {
             }
         }
         going.sort_by(|(a, _), (b, _)| b.cmp(a));
-        self.unfinalized = going.iter().map(|(path, _)| (*path).to_owned()).collect();
+        self.pending = going.iter().map(|(path, _)| (*path).to_owned()).collect();
         self.find_whole_folders(&going)?;
         for (path, going) in going {
             self.let_go(path, going)?;
@@ -196,7 +199,7 @@ impl<'a> Builder<'a> {
     fn straight(&self, task: &Task<'_>) -> Option<StepTarget> {
         let goal = &task.goal;
         let Found::Here(place) = task.here else { return None };
-        let stays = !ancestors(&goal.path).any(|above| self.unfinalized.contains(above));
+        let stays = !ancestors(&goal.path).any(|above| self.pending.contains(above));
         let free = place.meta.is_none() && place.shown == goal.path;
         (free && stays && goal.now_at == goal.path).then(|| StepTarget::of(place))
     }
@@ -204,9 +207,9 @@ impl<'a> Builder<'a> {
     /// A name that nobody uses, in the deepest folder above the path that is not on the move itself.
     fn stand_aside(&self, path: &str) -> Result<StepTarget, Refusal> {
         let above: Vec<&str> = ancestors(path).collect();
-        let finalized = above.iter().rev().take_while(|above| !self.unfinalized.contains(**above)).last();
+        let finalized = above.iter().rev().take_while(|above| !self.pending.contains(**above)).last();
         let text = finalized.copied().unwrap_or(if path.starts_with('/') { "/" } else { "." });
-        let found = resolve(self.session, text, Last::NoLinks)?.found;
+        let found = resolve(&self.session.jail, text, Last::NoLinks)?.found;
         let (folder, _) = found.existing()?;
         let dir = if folder.is_root() {
             folder.dir.clone()
@@ -269,7 +272,7 @@ impl<'a> Builder<'a> {
         }
         let at = self.spot(task)?;
         self.brought.insert(at.absolute.clone(), Brought::Made(self.out.steps.len()));
-        self.out.steps.push(Step::MakeDir { at, mode, dress: Some(dress(kept)) });
+        self.out.steps.push(Step::MakeDir { at, mode, attrs: Some(apply_metadata(kept)) });
         Ok(())
     }
 
@@ -278,7 +281,7 @@ impl<'a> Builder<'a> {
         let at = self.spot(task)?;
         let content = self.content(&task.goal.path, kept)?;
         let mode = kept.mode.unwrap_or(0o644);
-        let put = Put { at, content, mode, before, dress: Some(dress(kept)), built_on_before: true };
+        let put = Put { at, content, mode, before, attrs: Some(apply_metadata(kept)), built_on_before: true };
         self.out.steps.push(Step::Put(put));
         Ok(())
     }
@@ -327,7 +330,7 @@ impl<'a> Builder<'a> {
                 absolute: path.clone(),
             };
             let step = self.out.steps.len();
-            self.out.steps.push(Step::MakeDir { at, mode: self.folder_mode(), dress: None });
+            self.out.steps.push(Step::MakeDir { at, mode: self.folder_mode(), attrs: None });
             self.brought.insert(path, Brought::Made(step));
             (dir, from) = (DirAt::Made(step), end + 1);
         }
@@ -387,7 +390,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn dress(kept: &Kept) -> FileAttrs {
+fn apply_metadata(kept: &Kept) -> FileAttrs {
     FileAttrs { owner: kept.uid.zip(kept.gid), xattrs: kept.xattrs.clone() }
 }
 

@@ -7,7 +7,8 @@ use aos_model::receipt::Kind;
 use rustix::fs::OFlags;
 
 use super::Allowed;
-use crate::jail::{Meta, is_below, open_beneath};
+use crate::disk::{Meta, open_beneath};
+use crate::jail::is_below;
 
 /// Something inside an allowed root, by its link-free path from there.
 pub(super) struct Reached {

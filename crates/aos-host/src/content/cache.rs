@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::vfs::Body;
 use aos_store::Blobs;
 
-use crate::jail::{Held, Source};
+use crate::content::{Held, Source};
 
 #[derive(Debug)]
 pub(crate) struct Contents {

@@ -12,12 +12,13 @@ use aos_model::undo::{Expected, Look};
 use aos_store::{Kept, KeptKind};
 use rustix::io::Errno;
 
-use super::author;
-use super::restore::{Aim, Gone, Task};
-use crate::change::{attributes, hash_of, names_in, open_dir};
+use super::{Aim, Gone, Task};
+use crate::disk::Meta;
+use crate::disk::{hash_of, names_in, open_dir, read_xattrs};
 use crate::host::Host;
-use crate::jail::{Found, Meta, Place};
+use crate::jail::{Found, Place};
 use crate::session::OpenSession;
+use crate::snapshot::{self, author};
 
 /// Compares what is with what was left, and finds whose work would be lost.
 pub(super) struct Judge<'a> {
@@ -222,8 +223,8 @@ impl<'a> Judge<'a> {
         seq: u64,
         fits: impl Fn(&PathRecord) -> Result<bool, Refusal>,
     ) -> Result<Conflict, Refusal> {
-        for seq in super::seqs_from(self.host, self.session, seq + 1)?.into_iter().rev() {
-            for touch in super::touches(self.host, [seq])? {
+        for seq in snapshot::seqs_from(self.host, self.session, seq + 1)?.into_iter().rev() {
+            for touch in snapshot::touches(self.host, [seq])? {
                 let left = touch.paths.iter().rev().find(|record| record.path == path);
                 if let Some(record) = left
                     && fits(record)?
@@ -287,8 +288,8 @@ fn wears(place: &Place, now: &Meta, kept: &Attributes) -> Result<bool, Refusal> 
 pub(super) fn worn(place: &Place, kind: Kind) -> Result<Attributes, Refusal> {
     let fail = |why| place.fault("look at", why);
     if kind == Kind::Dir {
-        return attributes(&place.open_dir().map_err(fail)?).map_err(fail);
+        return read_xattrs(&place.open_dir().map_err(fail)?).map_err(fail);
     }
     let (file, _) = place.open_file()?;
-    attributes(file.file().expect("BUG: what is judged here lies on the disk")).map_err(fail)
+    read_xattrs(file.file().expect("BUG: what is judged here lies on the disk")).map_err(fail)
 }

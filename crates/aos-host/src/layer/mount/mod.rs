@@ -23,8 +23,10 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::content::Held;
+use crate::disk::open_beneath;
 use crate::host::Host;
-use crate::jail::{Held, Root, open_beneath};
+use crate::jail::Root;
 use walk::File;
 
 /// Where mounts may come from.

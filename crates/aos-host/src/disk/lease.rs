@@ -1,15 +1,15 @@
-//! Proof that nobody has a file open for writing: a read lease, taken and given back.
+//! Proof that no process has a file open for writing: a read lease, taken and released.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Once;
 
 static IGNORE_BREAKS: Once = Once::new();
 
-/// True when no process holds `file` (open read-only here) for writing at this moment. A file system without leases,
-/// or a file that is not ours, gives no proof.
+/// True when no process has `file` (open read-only here) open for writing at this moment. False without proof: on a
+/// file system without leases, or for a file of another owner.
 #[expect(unsafe_code, reason = "rustix has no F_SETLEASE; both calls take integers and an open descriptor")]
-pub(super) fn nobody_writes(file: &OwnedFd) -> bool {
-    // Somebody who opens the file while we hold the lease has us told by SIGIO, which would end the process.
+pub(crate) fn has_no_writer(file: &OwnedFd) -> bool {
+    // Whoever opens the file while we hold the lease makes the kernel send us SIGIO, whose default action is to terminate.
     IGNORE_BREAKS.call_once(|| {
         // SAFETY: SIG_IGN is a valid disposition and touches no memory of ours.
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };

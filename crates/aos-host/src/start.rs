@@ -1,0 +1,113 @@
+//! Starting a host on a home: recovery first, then the sessions that were open.
+
+use std::sync::Arc;
+
+use aos_model::entry::Fact;
+use aos_model::limits::WALK_STACK_BYTES;
+use aos_model::receipt::Durability;
+use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
+use aos_store::{Fault, Home, SqliteJournal};
+
+use crate::change;
+use crate::content::Contents;
+use crate::exec::Executor;
+use crate::host::Host;
+use crate::lifecycle;
+use crate::lock::PathLocks;
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::session::Sessions;
+use crate::snapshot;
+
+/// What starting found.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct StartReport {
+    pub sessions_open: usize,
+    pub sessions_closed: usize,
+    pub rolled_back: usize,
+}
+
+impl Host {
+    /// Opens a home, rolls back what the last daemon left half done, and serves its open sessions again.
+    pub fn start(home: Home, machine: Machine) -> Result<(Arc<Host>, StartReport), Fault> {
+        let journal = Box::new(SqliteJournal::open(&home, machine.durability)?);
+        let (blobs, bank) = (Arc::new(home.blobs(machine.durability)?), Arc::new(home.bank()?));
+        let manifests = Arc::new(home.manifests(machine.durability)?);
+        if machine.durability == Durability::Power {
+            home.sync()?;
+        }
+        let hidden = hidden_paths(&home)?;
+        let executor = Executor::new(&machine.spawner, home.rooms()?, home.overlays()?);
+        let host = Host {
+            machine,
+            journal,
+            contents: Arc::new(Contents::new(blobs.clone())),
+            blobs,
+            bank,
+            manifests,
+            finalizer: Arc::default(),
+            memory: Memory::default(),
+            sessions: Sessions::default(),
+            sessions_max: lifecycle::sessions_max(),
+            locks: PathLocks::default(),
+            executor,
+            hidden,
+            home,
+        };
+        let mut report = StartReport { rolled_back: change::recover(&host)?, ..StartReport::default() };
+        // Nothing of ours runs yet: what commands had changed and was not committed is nobody's.
+        host.executor.overlays.sweep_all()?;
+        let records = host.open_records()?;
+        for (session_id, state, why) in lifecycle::revive(&host, records) {
+            report.sessions_closed += 1;
+            let fact = Fact::SessionEnded { session_id: session_id.clone(), state };
+            let kind =
+                if state == SessionState::Expired { "host.session.expired" } else { "host.session.lost" };
+            host.note(kind, &session_id, &why, fact);
+        }
+        host.drop_orphans()?;
+        report.sessions_open = host.sessions.len();
+        let host = Arc::new(host);
+        let (finalizer, weak) = (host.finalizer.clone(), Arc::downgrade(&host));
+        std::thread::Builder::new()
+            .name("finalize".into())
+            .stack_size(WALK_STACK_BYTES)
+            .spawn(move || snapshot::run_finalizer(&finalizer, &weak))
+            .map_err(|why| Fault::Refused(format!("cannot start a thread: {why}")))?;
+        host.sessions.each(|session| host.finalizer.wake(session));
+        Ok((host, report))
+    }
+
+    fn open_records(&self) -> Result<Vec<SessionRecord>, Fault> {
+        let mut records = Vec::new();
+        self.journal.state_below(&session_key(""), &mut |_, bytes| {
+            records.extend(decode_session(bytes).filter(|record| record.state == SessionState::Open));
+        })?;
+        Ok(records)
+    }
+
+    /// A session that ended just before a crash may have left its pre-images and its private folders.
+    fn drop_orphans(&self) -> Result<(), Fault> {
+        for bank in [&self.bank, &self.executor.rooms] {
+            for session_id in bank.sessions()? {
+                if self.sessions.get(&session_id).is_none() {
+                    bank.drop_session(&session_id)?;
+                }
+            }
+        }
+        for session_id in self.manifests.sessions()? {
+            if self.sessions.get(&session_id).is_none() {
+                self.manifests.drop_session(&session_id)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Our state and our own /proc entries: no session reaches them, not even one with the root `/`.
+fn hidden_paths(home: &Home) -> Result<Vec<Vec<u8>>, Fault> {
+    let root = crate::jail::Root::pin(home.path())
+        .map_err(|why| Fault::io(format!("cannot open {}", home.path().display()), why))?;
+    let own_proc = format!("/proc/{}", rustix::process::getpid().as_raw_nonzero()).into_bytes();
+    Ok(vec![root.path, own_proc, b"/proc/self".to_vec(), b"/proc/thread-self".to_vec()])
+}

@@ -1,0 +1,118 @@
+//! The paths that a request names, and the names that are protected whatever the request.
+
+use std::sync::Arc;
+
+use aos_model::capability::{ProtectedPaths, protected_name};
+use aos_model::limits::FOLDERS_DEEP_MAX;
+use aos_model::policy::Op;
+use aos_model::receipt::Warning;
+use aos_model::refusal::{Code, Refusal};
+
+use crate::jail::{Jail, Last, Resolved, resolve};
+use crate::session::OpenSession;
+use crate::view;
+
+/// One path of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// As the request spelled it; without one the workdir is meant.
+    text: Option<String>,
+    pub(crate) op: Op,
+    pub(crate) last: Last,
+    /// Whether the names that run code or steer agents are protected here.
+    pub(crate) protected: bool,
+    /// On the disk, whatever tree the session works in.
+    on_disk: bool,
+}
+
+impl Target {
+    pub(crate) fn new(text: &str, op: Op, last: Last) -> Target {
+        Target { text: Some(text.to_owned()), op, last, protected: true, on_disk: false }
+    }
+
+    /// A path that may be left out: the workdir then.
+    pub(crate) fn or_workdir(text: Option<&str>, op: Op, last: Last) -> Target {
+        Target { text: text.map(str::to_owned), ..Target::new(".", op, last) }
+    }
+
+    pub(crate) fn on_disk(self) -> Target {
+        Target { on_disk: true, ..self }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or(".")
+    }
+
+    pub(crate) fn resolve(&self, session: &Arc<OpenSession>) -> Result<Resolved, Refusal> {
+        match session.view().filter(|_| !self.on_disk) {
+            Some(view) => view::resolve(&view, self.text.as_deref(), self.last),
+            None => resolve(&session.jail, self.text(), self.last),
+        }
+    }
+
+    /// Of something that the session itself made, whatever it is called.
+    pub(crate) fn of_its_own(self) -> Target {
+        Target { protected: false, ..self }
+    }
+
+    pub(crate) fn changes(&self) -> bool {
+        match self.op {
+            Op::Write | Op::Edit | Op::Patch | Op::Remove => true,
+            Op::Read | Op::Search | Op::List | Op::Stat | Op::Exec => false,
+        }
+    }
+}
+
+/// Names that run code or steer agents are protected under whatever spelling.
+pub(crate) fn protect(
+    session: &OpenSession,
+    absolute: &[u8],
+    warnings: &mut Vec<Warning>,
+) -> Result<(), Refusal> {
+    if session.capability.protected_paths == ProtectedPaths::Allow {
+        return Ok(());
+    }
+    let Some(pattern) = protected_name(below_roots(&session.jail, absolute)) else { return Ok(()) };
+    let message = format!(
+        "{} is protected (`{pattern}`): it can run code or steer agents",
+        session.jail.shown(absolute)
+    );
+    if session.capability.protected_paths == ProtectedPaths::Deny {
+        return Err(Refusal::new(
+            Code::ProtectedPath,
+            format!("{message}. Ask the operator, or open a session with `protected_paths` `warn`"),
+        ));
+    }
+    let warning = Warning::new("protected_path", message);
+    if !warnings.contains(&warning) {
+        warnings.push(warning);
+    }
+    Ok(())
+}
+
+/// A tree that is nested too deep is not taken as a whole: somebody can make one that walking would not come to the
+/// end of.
+pub(crate) fn check_depth(session: &OpenSession, absolute: &[u8]) -> Result<(), Refusal> {
+    if is_too_deep(absolute) { Err(too_deep(&session.jail.shown(absolute))) } else { Ok(()) }
+}
+
+pub(crate) fn too_deep(shown: &str) -> Refusal {
+    let begins = shown.chars().take(100).collect::<String>();
+    Refusal::new(
+        Code::LimitExceeded,
+        format!("{begins}: more than {FOLDERS_DEEP_MAX} folders deep; take what lies deepest first"),
+    )
+}
+
+pub(crate) fn is_too_deep(path: &[u8]) -> bool {
+    path.iter().filter(|b| **b == b'/').count() > FOLDERS_DEEP_MAX
+}
+
+/// The part of a path that the session can shape. What lies above its roots is the operator's choice.
+fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
+    let inside = jail.roots.iter().filter(|root| crate::jail::is_below(absolute, &root.path));
+    // A root inside `.git` protects as if it were the whole repository: one name above the root still counts.
+    let cut = inside.map(|root| root.path.len()).min().unwrap_or(0);
+    let start = absolute[..cut].iter().rposition(|b| *b == b'/').map_or(0, |slash| slash);
+    &absolute[start..]
+}

@@ -1,0 +1,111 @@
+//! The entries of a folder in a view: those of the tree over those of the host's folder.
+
+use std::sync::Arc;
+
+use aos_model::path::show;
+use aos_model::receipt::Kind;
+use aos_model::refusal::Refusal;
+use aos_model::vfs::{Node, What};
+use rustix::io::Errno;
+
+use crate::disk::{Meta, TEMPORARY_PREFIX, names_in};
+use crate::jail::{Dir, Leaf, Place, View};
+
+impl View {
+    pub(crate) fn meta(&self, absolute: &[u8], node: &Node) -> Option<Meta> {
+        let mount = self.jail.roots.first().map_or(0, |root| root.meta.mount);
+        Meta::of_node(absolute, node, mount)
+    }
+
+    /// A place of the tree's own.
+    pub(crate) fn leaf(self: &Arc<View>, absolute: Vec<u8>, node: Option<Arc<Node>>) -> Place {
+        let name = absolute.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
+        Place {
+            dir: Dir::Opened(self.layer.no_folder.clone()),
+            name: absolute[name..].to_vec(),
+            shown: self.jail.shown(&absolute),
+            meta: node.as_ref().and_then(|node| self.meta(&absolute, node)),
+            cross_mounts: false,
+            leaf: Some(Leaf { view: self.clone(), node }),
+            absolute,
+        }
+    }
+
+    /// What stands right in a folder, in no order.
+    pub(crate) fn inside(self: &Arc<View>, folder: &Place) -> Result<Vec<Place>, Errno> {
+        let mut places = Vec::new();
+        let own = |name: &[u8]| self.tree.get(&format!("{}{}", self.prefix(&folder.absolute), show(name)));
+        let is_own = folder.leaf.as_ref().is_some_and(|leaf| leaf.node.is_some());
+        if !is_own && self.layer.is_staged {
+            let dir = Arc::new(folder.open_dir()?);
+            for name in names_in(&dir)? {
+                let absolute = [folder.absolute.as_slice(), b"/", &name].concat();
+                let passed = name.starts_with(TEMPORARY_PREFIX) || self.jail.is_hidden(&absolute);
+                if passed || own(&name).is_some() {
+                    continue;
+                }
+                places.push(Place {
+                    meta: Meta::at(&dir, &name)?,
+                    dir: Dir::Opened(dir.clone()),
+                    shown: self.jail.shown(&absolute),
+                    absolute,
+                    name,
+                    cross_mounts: folder.cross_mounts,
+                    leaf: Some(Leaf { view: self.clone(), node: None }),
+                });
+            }
+        }
+        for (name, node) in self.tree.children(&self.prefix(&folder.absolute)) {
+            if !node.is_gone() {
+                let name = aos_model::path::Spelled::parse(name).map_err(|_| Errno::INVAL)?;
+                let absolute = [folder.absolute.as_slice(), b"/", name.as_bytes()].concat();
+                places.push(self.leaf(absolute, Some(node.clone())));
+            }
+        }
+        Ok(places)
+    }
+
+    /// Everything below a folder, each folder before what is in it.
+    pub(crate) fn each_below(
+        self: &Arc<View>,
+        folder: &Place,
+        each: &mut dyn FnMut(&Place, Meta) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let mut inside = self.inside(folder).map_err(|why| folder.fault("look into", why))?;
+        inside.sort_by(|a, b| a.name.cmp(&b.name));
+        for place in inside {
+            let Some(meta) = place.meta else { continue };
+            each(&place, meta)?;
+            if meta.kind == Kind::Dir {
+                self.each_below(&place, each)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Meta {
+    /// What a node looks like; nothing where it hides something.
+    fn of_node(absolute: &[u8], node: &Node, mount: u64) -> Option<Meta> {
+        let (kind, size) = match &node.what {
+            What::File(body) => (Kind::File, body.size_bytes),
+            What::Dir => (Kind::Dir, 0),
+            What::Link { target } => (Kind::Symlink, target.len() as u64),
+            What::Gone => return None,
+        };
+        // Nodes have no number; paths tell them apart.
+        let number = absolute.iter().fold(5381_u64, |sum, b| sum.wrapping_mul(33) ^ u64::from(*b));
+        Some(Meta {
+            kind,
+            mode: node.mode,
+            size,
+            mtime_ns: i64::try_from(node.updated_at_ns).unwrap_or(i64::MAX),
+            dev: u64::MAX,
+            ino: number,
+            nlink: 1,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            mount,
+        })
+    }
+}
