@@ -1,6 +1,6 @@
 //! Access control lists as attributes: which part of one is the mode's, said twice.
 
-use crate::state::Attributes;
+use crate::records::Attributes;
 
 const ATTRIBUTE: &str = "system.posix_acl_access";
 const HEADER_BYTES: usize = 4;

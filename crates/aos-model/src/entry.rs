@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::state::{SessionRecord, SessionState, SnapshotRecord};
+use crate::records::{SessionRecord, SessionState, SnapshotRecord};
 use crate::vfs::{Kept, TreeChange};
 
 /// An entry as it is written. Params and receipt are JSON already, so they are put in as they are.

@@ -13,6 +13,7 @@ pub mod patch;
 pub mod path;
 pub mod policy;
 pub mod receipt;
+pub mod records;
 pub mod refusal;
 pub mod request;
 pub mod state;

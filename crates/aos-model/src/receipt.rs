@@ -4,9 +4,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::limits::RECEIPT_PATHS_MAX;
+pub use crate::records::{Coverage, Kind};
+use crate::records::{MountShown, SessionState};
 use crate::refusal::{Code, Detail, Refusal, Status};
 use crate::request::Base64;
-use crate::state::SessionState;
 
 /// A remark that does not stop the effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -64,16 +65,6 @@ pub enum Durability {
     Process,
     /// Also a power cut.
     Power,
-}
-
-/// What kind of thing stands at a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    File,
-    Dir,
-    Symlink,
-    Other,
 }
 
 /// The fields of each effect's receipt.
@@ -231,7 +222,7 @@ pub struct ListedSession<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<&'a std::collections::BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub mounts: &'a [crate::state::MountShown],
+    pub mounts: &'a [MountShown],
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -344,27 +335,6 @@ impl Executed {
         self.not_undoable_count = (!paths.is_empty()).then_some(paths.len() as u64);
         paths.truncate(RECEIPT_PATHS_MAX);
         self.not_undoable = paths;
-    }
-}
-
-/// How far what an effect did can be undone, the least first. Never more than is true.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Coverage {
-    /// A command that nobody watched.
-    None,
-    /// A command, by comparing before and after: what it made can be taken back, the rest was listed.
-    Scan,
-    /// A command over an overlay: all that it did in the roots.
-    Overlay,
-    /// A file effect.
-    #[default]
-    Exact,
-}
-
-impl Coverage {
-    pub fn is_exact(&self) -> bool {
-        *self == Coverage::Exact
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::state::{Attributes, Image, PathRecord};
+use crate::records::{Attributes, Image, PathRecord};
 
 /// One journaled change with the paths it touched, in the order in which it touched them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,7 +204,7 @@ impl Unwound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receipt::Kind;
+    use crate::records::Kind;
 
     fn image(hash: &str) -> Option<Image> {
         Some(Image {
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_was_made_and_then_moved_is_known_by_its_content() {
-        let identity = crate::state::Identity { dev: 1, ino: 2, mtime_ns: 3 };
+        let identity = crate::records::Identity { dev: 1, ino: 2, mtime_ns: 3 };
         let made = Image { identity: Some(identity), ..image("made").unwrap() };
         let moved_image = Image { hash: None, ..made.clone() };
         let mut history = [touch(1, vec![put("a", None, "made")]), touch(2, moved("a", "b"))];

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::{Decision, Point, Reference};
+use super::Decision;
+use super::command::Reference;
+use super::point::Point;
 
 /// How many paths a list shows; every path is judged.
 const PATHS_SHOWN_MAX: usize = 1_000;

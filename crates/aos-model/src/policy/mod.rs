@@ -9,6 +9,7 @@ mod command;
 mod evaluation;
 mod host_access;
 mod lexical;
+mod point;
 mod rules;
 mod shell;
 mod tools;
@@ -21,8 +22,9 @@ use serde::{Deserialize, Serialize};
 
 pub use command::{CommandQuery, Reference};
 pub use evaluation::{Evaluation, Risk, Target};
-pub use host_access::{HostAccess, HostAccessSpec, PathQuery, Point};
+pub use host_access::{HostAccess, HostAccessSpec, PathQuery};
 pub use lexical::{lexical_join, rule_path};
+pub use point::Point;
 pub use rules::{OutputRule, Policy, PolicyError, PolicySpec, Rule, Verdict};
 
 /// What the policy says to a request; the stronger of two is the greater.

@@ -10,8 +10,10 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use super::command::{CommandQuery, Reference};
+use super::host_access::{HostAccess, HostAccessSpec};
 use super::lexical::{rule_path, simplify};
-use super::{CommandQuery, Decision, HostAccess, HostAccessSpec, Op, Preset, Reference};
+use super::{Decision, Op, Preset};
 
 const RULES_MAX: usize = 1_000;
 const GLOBS_PER_RULE_MAX: usize = 1_000;

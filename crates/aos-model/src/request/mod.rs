@@ -4,15 +4,15 @@ mod content;
 mod exec;
 mod files;
 mod session;
+mod snapshots;
 mod trees;
-mod undo;
 
 pub use content::{Base64, Content, content_hash, hash_name};
 pub use exec::*;
 pub use files::*;
 pub use session::*;
+pub use snapshots::*;
 pub use trees::*;
-pub use undo::*;
 
 use serde::{Deserialize, Serialize, Serializer};
 

@@ -171,31 +171,4 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<Node>(&json).unwrap(), node);
     }
-
-    #[test]
-    fn the_bytes_of_a_change_are_frozen_and_fold_to_rows() {
-        use crate::entry::Fact;
-        use crate::state::{Before as _, Effects, State, tree_prefix, tree_versions_prefix};
-        let folder =
-            Node { what: What::Dir, mode: 0o755, version: 1, created_at_ns: 1, updated_at_ns: 1, base: None };
-        let change = |version, before: Option<&Node>, after: Option<&Node>| {
-            let [before, after] = [before, after].map(|node| node.cloned().map(Box::new));
-            Fact::Tree(TreeChange { version, deltas: vec![Delta { path: "d".into(), before, after }] })
-        };
-        let made = change(1, None, Some(&folder));
-        let json = serde_json::to_string(&made).unwrap();
-        let node = r#"{"what":"dir","mode":493,"version":1,"created_at_ns":1,"updated_at_ns":1}"#;
-        assert_eq!(json, format!(r#"{{"tree":{{"version":1,"deltas":[{{"path":"d","after":{node}}}]}}}}"#));
-        assert_eq!(serde_json::from_str::<Fact>(&json).unwrap(), made);
-        let mut state = State::default();
-        let mut apply = |seq, fact| {
-            let effects =
-                Effects { session_id: Some("hs_1".into()), facts: vec![fact].into(), ..Effects::default() };
-            state.apply(seq, &effects);
-            (state.get("tree/hs_1/d"), state.keys_with_prefix(&tree_versions_prefix("hs_1")).len())
-        };
-        assert_eq!(apply(7, made), (Some(node.as_bytes().to_vec()), 1));
-        assert_eq!(apply(8, change(2, Some(&folder), None)), (None, 2));
-        assert_eq!(tree_prefix("hs_1"), "tree/hs_1/");
-    }
 }
