@@ -11,11 +11,11 @@ use crate::capability::Capability;
 use crate::policy::PolicySpec;
 use crate::request::{Base64, Isolation, OnFailure};
 
-/// Where a session stands.
+/// The state of a session.
 ///
 /// ```text
-/// open ──signal term|kill, root gone──▶ closed
-///   └────time to live is over─────────▶ expired
+/// open ──signal term|kill, root changed──▶ closed
+///   └────time to live elapsed─────────▶ expired
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -25,7 +25,7 @@ pub enum SessionState {
     Expired,
 }
 
-/// All that is needed to serve a session again after a restart.
+/// Everything that is needed to serve a session again after a restart.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRecord {
@@ -34,7 +34,7 @@ pub struct SessionRecord {
     pub started_at_ns: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at_ns: Option<u64>,
-    /// As in the request, for people; what is in force stands below.
+    /// The target as requested, for display. The fields below hold what is in force.
     pub target: Box<RawValue>,
     pub workdir: RootRecord,
     pub roots: Vec<RootRecord>,
@@ -48,20 +48,20 @@ pub struct SessionRecord {
     pub on_failure: OnFailure,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// The host mounts of a virtual tree, as a model is told of them.
+    /// The host mounts of a virtual tree, as the prompt for models lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountShown>,
 }
 
-/// A host mount as it is shown: where it is, how it is called, and its top level.
+/// A host mount as the prompt for models shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MountShown {
     pub mount_path: String,
-    /// The mount path, unless the operator lets the host's path be shown.
+    /// The mount path, or the host path where the operator allows it to be shown.
     pub shown: String,
     pub entries: Vec<String>,
-    /// How many entries there are beside those.
+    /// How many further entries the top level has.
     pub more: u64,
 }
 
@@ -71,7 +71,7 @@ impl PartialEq for SessionRecord {
     }
 }
 
-/// A pinned folder: its link-free absolute path, as receipts show paths, and its identity.
+/// A pinned folder: its link-free absolute path, spelled as in receipts, and its device and inode (I3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RootRecord {
@@ -80,30 +80,30 @@ pub struct RootRecord {
     pub ino: u64,
 }
 
-/// The pre-images of one mutation. Session, tool call, turn and time are those of its entry.
+/// The pre-images of one mutation. Session, tool call, turn and time are in its entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRecord {
     pub snapshot_id: String,
-    /// The tool call it is for, where that is not the one of the entry.
+    /// The tool call that the snapshot belongs to, where it is not the one of the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope_id: Option<String>,
-    /// Captured by hand: the paths are as they were found, nothing was changed.
+    /// Taken by `host.fs.snapshot`: the paths were captured and nothing was changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub explicit: bool,
-    /// Of a change that takes others back: nothing else is ever captured into it.
+    /// Belongs to a restore, rollback or redo: no other change is captured into it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own: bool,
-    /// The paths are of the session's tree, not of the disk: what they were stands in the entry's other facts.
+    /// The paths are in the session's tree, not on disk. The other facts of the entry hold what they were.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_tree: bool,
-    /// How much of what was done the paths are.
+    /// How much of the change `paths` covers.
     #[serde(default, skip_serializing_if = "Coverage::is_exact")]
     pub coverage: Coverage,
     pub paths: Vec<PathRecord>,
 }
 
-/// What one path was before a mutation, where its pre-image lies, and what the mutation made of it.
+/// One path of a mutation: what it was before, where its pre-image is stored, and what it became.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathRecord {
@@ -112,45 +112,47 @@ pub struct PathRecord {
     pub before: Option<Image>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Image>,
-    /// Where the object went when it was moved.
+    /// The new path of the object, if it was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<String>,
-    /// The object stayed; only its mode, or its attributes, are others.
+    /// The object stayed in place; only its mode or its extended attributes changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mode_only: bool,
 }
 
-/// User attributes and the ACL of a file or a folder.
+/// The user extended attributes and the ACL of a file or folder, by attribute name.
 pub type Attributes = BTreeMap<String, Base64>;
 
-/// One state of one path. Absent is `None` around it.
+/// What one path is at one time. An absent path is `None` instead of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Image {
     pub kind: Kind,
     pub mode: u32,
     pub size_bytes: u64,
-    /// The content's name, where it was at hand without reading the file again.
+    /// The hash of the content, where it was known without reading the file again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// The pre-image's file in the session's folder of the store.
+    /// The name of the pre-image in the session's pre-image folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bank: Option<String>,
-    /// By what the object is known again without reading it.
+    /// Identifies the object without reading it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    /// Where a change set them and nothing else.
+    /// Only for a change of attributes alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xattrs: Option<Attributes>,
 }
 
 impl Image {
+    /// The image with the name of its pre-image.
     pub fn in_bank(mut self, name: String) -> Image {
         self.bank = Some(name);
         self
     }
 }
 
+/// Device, inode and mtime. A later writer may keep inode and size, but changes the mtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -159,7 +161,7 @@ pub struct Identity {
     pub mtime_ns: i64,
 }
 
-/// What kind of thing stands at a path.
+/// The type of the object at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -169,15 +171,15 @@ pub enum Kind {
     Other,
 }
 
-/// How far what an effect did can be undone, the least first. Never more than is true.
+/// How much of an effect can be undone, least first. It never claims more than is true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Coverage {
-    /// A command that nobody watched.
+    /// A command without capture.
     None,
-    /// A command, by comparing before and after: what it made can be taken back, the rest was listed.
+    /// A command whose roots were compared before and after: created paths can be undone, the others are only listed.
     Scan,
-    /// A command over an overlay: all that it did in the roots.
+    /// A command that ran over an overlay: everything that it changed in the roots.
     Overlay,
     /// A file effect.
     #[default]
