@@ -54,7 +54,7 @@ pub fn check_content(shown: &str, bytes: &[u8]) -> Result<(), Refusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| {
         Refusal::new(
             Code::InvalidUtf8,
-            format!("{shown}: a virtual tree stores UTF-8 text only; nothing was changed"),
+            format!("{shown}: a virtual tree holds UTF-8 text only; nothing was changed"),
         )
     })?;
     check_text(text, "Content exceeds maximum length of 48,000 characters.")
