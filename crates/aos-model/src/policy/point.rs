@@ -15,7 +15,8 @@ pub enum Point {
     CommandPathsOutsideWorkspace,
 }
 
-/// What is fixed about a point: its names, its sentence, and its decision in the default, strict and permissive preset.
+/// The fixed properties of a point: its names, its sentence, and its decision in the default, strict and permissive
+/// preset.
 struct Row {
     name: &'static str,
     risk_code: &'static str,
