@@ -155,7 +155,7 @@ impl Finder<'_> {
 
     /// Expands `~`, `$HOME` and `$PWD`; `None` for the home of another user.
     fn expand<'p>(&self, path: &'p str) -> Option<Cow<'p, str>> {
-        // The original heuristic (the seed) reads `./~/x` as `~/x`, and this must not be weaker.
+        // The original heuristic (`HostAccessPolicy` of pydantic-acp) reads `./~/x` as `~/x`. This must not be weaker.
         let (base, rest) = if let Some(rest) = skip_dots(path).strip_prefix('~') {
             (self.query.home.filter(|_| rest.is_empty() || rest.starts_with('/'))?, rest)
         } else {

@@ -96,8 +96,8 @@ fn command<'a>(argv: &'a [String], command_cwd: &'a str) -> CommandQuery<'a> {
     }
 }
 
-/// The words that the original heuristic (the seed) takes for paths.
-fn paths_of_the_seed(argv: &[String]) -> Vec<String> {
+/// The words that the original heuristic (`HostAccessPolicy` of pydantic-acp) takes for paths.
+fn paths_of_the_original(argv: &[String]) -> Vec<String> {
     let looks_like_path = |word: &str| {
         matches!(word, "." | "..") || (!word.starts_with('-') && (word.contains('/') || word.contains('\\')))
     };
@@ -162,14 +162,14 @@ proptest! {
 
     /// The generated words exclude the exemptions of the contract: URLs, tools, devices, system programs.
     #[test]
-    fn never_weaker_than_the_seed(
+    fn never_weaker_than_the_original(
         words in prop::collection::vec(plain_word(), 0..4),
         command_cwd in select(vec![CWD, "/ws/app/sub", "/ws", "/tmp/x"]),
     ) {
         prop_assume!(!words.iter().any(|word| word.contains("://")));
         let argv: Vec<String> = ["prog".to_owned()].into_iter().chain(words).collect();
         let leaves = |path: &String| !is_within(command_cwd, path, CWD);
-        if paths_of_the_seed(&argv).iter().any(leaves) {
+        if paths_of_the_original(&argv).iter().any(leaves) {
             let evaluation = HostAccess::preset(Preset::Strict).evaluate_command(&command(&argv, command_cwd));
             prop_assert!(evaluation.should_deny());
             prop_assert!(evaluation.risk_codes().contains(&"command_references_external_paths"));
