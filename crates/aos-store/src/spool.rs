@@ -22,7 +22,7 @@ pub struct Spool {
     /// The number of bytes before the ring.
     head: u64,
     total: u64,
-    kept: Kept,
+    storage: Storage,
     /// The hash of everything up to the limit.
     hash: Sha256,
     /// The hash of the head alone. The ring of a truncated stream is hashed in stream order at the end.
@@ -32,7 +32,7 @@ pub struct Spool {
 }
 
 #[derive(Debug)]
-enum Kept {
+enum Storage {
     Memory(Vec<u8>),
     File(OwnedFd),
 }
@@ -43,7 +43,7 @@ impl Spool {
             limit,
             head: limit.div_ceil(2),
             total: 0,
-            kept: Kept::Memory(Vec::new()),
+            storage: Storage::Memory(Vec::new()),
             hash: Sha256::new(),
             head_hash: None,
             lost: None,
@@ -95,7 +95,7 @@ impl Spool {
 
     fn put(&mut self, blobs: &Blobs, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         let end = at + bytes.len() as u64;
-        if let Kept::Memory(memory) = &mut self.kept {
+        if let Storage::Memory(memory) = &mut self.storage {
             if end <= MEMORY_BYTES_MAX {
                 let at = usize::try_from(at).expect("BUG: an offset below MEMORY_BYTES_MAX");
                 let known = bytes.len().min(memory.len() - at);
@@ -106,10 +106,10 @@ impl Spool {
             let memory = std::mem::take(memory);
             let file = blobs.nameless()?;
             write_at(&file, 0, &memory)?;
-            self.kept = Kept::File(file);
+            self.storage = Storage::File(file);
             self.digest(0, &memory);
         }
-        let Kept::File(file) = &self.kept else { unreachable!("BUG: the file was created above") };
+        let Storage::File(file) = &self.storage else { unreachable!("BUG: the file was created above") };
         write_at(file, at, bytes)?;
         if self.total < self.limit {
             self.digest(at, bytes);
@@ -140,9 +140,9 @@ impl Spool {
     /// The first kept bytes, at most `most`.
     pub fn start(&self, most: usize) -> Result<Vec<u8>, Fault> {
         let most = most.min(usize::try_from(self.kept_bytes().min(self.head)).unwrap_or(usize::MAX));
-        match &self.kept {
-            Kept::Memory(memory) => Ok(memory[..most].to_vec()),
-            Kept::File(file) => {
+        match &self.storage {
+            Storage::Memory(memory) => Ok(memory[..most].to_vec()),
+            Storage::File(file) => {
                 let mut bytes = vec![0; most];
                 let n = read_at(file, 0, &mut bytes)?;
                 bytes.truncate(n);
@@ -156,7 +156,7 @@ impl Spool {
         if let Some(why) = self.lost {
             return Err(Fault::io("cannot store the output of a command", why));
         }
-        if let Kept::File(file) = &self.kept {
+        if let Storage::File(file) = &self.storage {
             if !self.is_truncated() {
                 return blobs.publish(file, std::mem::take(&mut self.hash).finalize().into());
             }
@@ -221,9 +221,9 @@ impl Spool {
         to: u64,
         take: &mut impl FnMut(&[u8]) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let file = match &self.kept {
-            Kept::Memory(memory) => return take(&memory[from as usize..to as usize]),
-            Kept::File(file) => file,
+        let file = match &self.storage {
+            Storage::Memory(memory) => return take(&memory[from as usize..to as usize]),
+            Storage::File(file) => file,
         };
         let mut piece = vec![0; 256 << 10];
         let mut at = from;
