@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn show_and_parse_are_inverse(name in proptest::collection::vec(any::<u8>().prop_filter("no NUL or slash", |b| *b != 0 && *b != b'/'), 1..40)) {
+        fn showing_and_asking_are_inverse(name in proptest::collection::vec(any::<u8>().prop_filter("no NUL or slash", |b| *b != 0 && *b != b'/'), 1..40)) {
             let shown = show(&name);
             prop_assert!(!shown.chars().any(char::is_control));
             let spelled = Spelled::parse(&shown).unwrap();
