@@ -1,12 +1,9 @@
-//! The committed inputs that a run starts from, and bytes as a person can copy them.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the workshop reads the repository it stands in; the product does not"
-)]
+//! The committed inputs that a run starts from, and hex text for single inputs.
+#![allow(clippy::disallowed_methods, reason = "a test tool that reads the corpus of its repository")]
 
 use std::path::{Path, PathBuf};
 
-/// The inputs of a target, in the order of their names.
+/// The inputs of a target, in the order of their file names.
 pub fn read(target: &str) -> std::io::Result<Vec<Vec<u8>>> {
     let folder = folder().join(target);
     let listed = std::fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()?;
@@ -23,7 +20,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Undoes [`hex`].
+/// The inverse of [`hex`].
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u32>> = text.trim().chars().map(|c| c.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;

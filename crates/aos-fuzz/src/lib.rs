@@ -1,8 +1,7 @@
-//! What must hold for whatever bytes the parsers of `aos` are given, and a mutator that looks for bytes for which it
-//! does not.
+//! Properties of the parsers of `aos` for any input bytes, and a mutator that searches for inputs that violate them.
 //!
-//! Each target is a function of bytes that panics when a law is broken. `fuzz/` hands the same functions to cargo-fuzz;
-//! here they run on any toolchain: shortly in the tests, long by `cargo xtask torture fuzz`.
+//! Each target is a function of bytes that panics when a property is violated. `fuzz/` passes the same functions to
+//! cargo-fuzz. Here they run on any toolchain: a short run in the tests, a long one by `cargo xtask torture fuzz`.
 
 pub mod corpus;
 mod mutator;

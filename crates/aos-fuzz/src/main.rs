@@ -1,7 +1,7 @@
-//! Runs one target in a process of its own, so that whoever watches it outlives what it does.
+//! Runs one target in a separate process, so that the caller survives a crash.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the workshop notes on disk what it is about to try; the product does not"
+    reason = "a test tool that writes each input to a file before it runs it"
 )]
 
 use std::fs::File;
@@ -16,21 +16,21 @@ use aos_fuzz::{Plan, find, run, targets};
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(name = "aos-fuzz", about = "Run a parser of aos over inputs that nobody thought of")]
+#[command(name = "aos-fuzz", about = "Run a parser of aos over mutated inputs")]
 struct Options {
-    /// Left out: the targets are listed
+    /// The target; omit it to list the targets
     target: Option<String>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[arg(long, default_value_t = 100_000)]
     runs: u64,
-    /// Stop after so many seconds, however much is done
+    /// Stop after this many seconds, even if runs are left
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
-    /// Where to note each input before it is tried: its number, its length, its bytes
+    /// Write each input to this file before it runs: its number, its length, its bytes
     #[arg(long, value_name = "FILE")]
     note: Option<PathBuf>,
-    /// One input alone, as a crash names it
+    /// Run this one input, in hex as a crash report prints it
     #[arg(long, value_name = "HEX")]
     input: Option<String>,
 }
@@ -42,12 +42,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     match fuzz(name, &options) {
-        Ok(told) => {
-            println!("{told}");
+        Ok(summary) => {
+            println!("{summary}");
             ExitCode::SUCCESS
         }
         Err(why) => {
-            // The reader may be gone; the exit code says it too.
+            // stderr may be closed; the exit code reports the failure too.
             let _ = writeln!(std::io::stderr(), "{name}: {why}");
             ExitCode::FAILURE
         }
@@ -55,13 +55,13 @@ fn main() -> ExitCode {
 }
 
 fn fuzz(name: &str, options: &Options) -> Result<String, String> {
-    let target = find(name).ok_or("there is no such target; without a name they are listed")?;
+    let target = find(name).ok_or("unknown target; run without a name to list the targets")?;
     if let Some(input) = &options.input {
-        let input = unhex(input).ok_or("that is no hex")?;
+        let input = unhex(input).ok_or("the input is not hex")?;
         (target.run)(&input);
-        return Ok(format!("{name}: nothing wrong with {:?}", String::from_utf8_lossy(&input)));
+        return Ok(format!("{name}: no failure with {:?}", String::from_utf8_lossy(&input)));
     }
-    let corpus = corpus::read(name).map_err(|why| format!("its corpus cannot be read: {why}"))?;
+    let corpus = corpus::read(name).map_err(|why| format!("cannot read its corpus: {why}"))?;
     let until = options.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let plan = Plan { seed: options.seed, runs: options.runs, until };
     let note = options.note.as_ref().map(File::create).transpose().map_err(|why| why.to_string())?;
@@ -69,7 +69,7 @@ fn fuzz(name: &str, options: &Options) -> Result<String, String> {
     let outcome = run(&target, &corpus, plan, &mut |number, input| {
         if let Some(file) = &note {
             let head = [number.to_le_bytes(), (input.len() as u64).to_le_bytes()].concat();
-            file.write_all_at(&[&head, input].concat(), 0).expect("the note can be written");
+            file.write_all_at(&[&head, input].concat(), 0).expect("cannot write the note file");
         }
     });
     let report = outcome.map_err(|crash| {

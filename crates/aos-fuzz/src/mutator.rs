@@ -1,13 +1,13 @@
-//! Changes an input a little: flips, inserts, cuts, repeats, words of the target's own language, parts of others.
+//! Mutates an input: flips, insertions, deletions, repetitions, words of the target's dictionary, parts of other inputs.
 
 use crate::random::Random;
 
-/// Longer inputs only cost time: the parsers meet nothing new in them.
+/// Longer inputs cost time and find nothing new.
 const INPUT_BYTES_MAX: usize = 2_048;
 const CHANGES_MAX: usize = 6;
 
-/// Bytes and numbers at which parsers stumble, whatever they parse.
-const STUMBLES: &[&[u8]] = &[
+/// Bytes and numbers that are difficult for any parser.
+const DIFFICULT: &[&[u8]] = &[
     b"\0",
     b"\r",
     b"\r\n",
@@ -70,9 +70,9 @@ impl Mutator<'_> {
 
     fn word(&mut self) -> &[u8] {
         let own = self.dictionary.len();
-        match self.random.below(own + STUMBLES.len()) {
+        match self.random.below(own + DIFFICULT.len()) {
             index if index < own => self.dictionary[index].as_bytes(),
-            index => STUMBLES[index - own],
+            index => DIFFICULT[index - own],
         }
     }
 
@@ -90,7 +90,7 @@ impl Mutator<'_> {
         }
     }
 
-    /// Puts bytes in somewhere, or over what stands there; without any, a few at random.
+    /// Inserts bytes at a random offset, or overwrites there. An empty `bytes` means a few random ones.
     fn put(&mut self, input: &mut Vec<u8>, bytes: &[u8]) {
         let random: Vec<u8> = (0..=self.random.below(4)).map(|_| self.random.number() as u8).collect();
         let bytes = if bytes.is_empty() { &random } else { bytes };
@@ -110,7 +110,7 @@ impl Mutator<'_> {
 
     fn repeat(&mut self, input: &mut Vec<u8>) {
         let part = self.part(input.len());
-        // Mostly a few times; sometimes so often that what grows with depth or length is seen to.
+        // Mostly a few times; sometimes often, to exercise depth and length limits.
         let most = if self.random.below(16) == 0 { 200 } else { 4 };
         let times = 1 + self.random.below(most);
         let again = input[part.clone()].repeat(times);
@@ -124,7 +124,7 @@ impl Mutator<'_> {
         input.splice(at..at, moved);
     }
 
-    /// Puts a part of another input in.
+    /// Inserts a part of another input.
     fn splice(&mut self, input: &mut Vec<u8>, corpus: &[Vec<u8>]) {
         let other = self.random.pick(corpus);
         let part = self.part(other.len());
@@ -132,7 +132,7 @@ impl Mutator<'_> {
         input.splice(from.min(to)..from.max(to), other[part].iter().copied());
     }
 
-    /// Goes on as another input ends.
+    /// Replaces the end by the end of another input.
     fn cross(&mut self, input: &mut Vec<u8>, corpus: &[Vec<u8>]) {
         let other = self.random.pick(corpus);
         let (keep, from) = (self.random.below(input.len() + 1), self.random.below(other.len() + 1));
@@ -140,7 +140,7 @@ impl Mutator<'_> {
         input.extend_from_slice(&other[from..]);
     }
 
-    /// Puts a whole line of another input between two lines.
+    /// Inserts a whole line of another input between two lines.
     fn line(&mut self, input: &mut Vec<u8>, corpus: &[Vec<u8>]) {
         let other = self.random.pick(corpus);
         let lines: Vec<&[u8]> = other.split_inclusive(|b| *b == b'\n').collect();

@@ -1,4 +1,4 @@
-//! Numbers from a seed: the same seed, the same run.
+//! Random numbers from a seed: the same seed gives the same run.
 
 #[derive(Debug)]
 pub(crate) struct Random(u64);

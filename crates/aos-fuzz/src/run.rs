@@ -1,4 +1,4 @@
-//! Running a target over many inputs: those of the corpus first, then mutated ones, new shapes kept to go on from.
+//! Runs a target over many inputs: first the corpus, then mutated inputs. Inputs with new shapes are mutated further.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,29 +8,29 @@ use crate::mutator::Mutator;
 use crate::random::Random;
 use crate::targets::Target;
 
-/// Inputs that are kept to be mutated further; later ones take the place of earlier ones.
+/// Inputs that are kept for further mutation. At the limit a new one replaces an old one.
 const KEPT_MAX: usize = 4_096;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub seed: u64,
     pub runs: u64,
-    /// Stop then, however much is done.
+    /// Stop at this time, even if runs are left.
     pub until: Option<Instant>,
 }
 
-/// What a run without a crash came to.
+/// The result of a run without a crash.
 #[derive(Debug, Default)]
 pub struct Report {
     pub runs: u64,
-    /// How many different shapes there were.
+    /// The number of different shapes.
     pub shapes: usize,
-    /// By the processor's time.
+    /// In CPU time.
     pub slowest: Duration,
     pub slowest_input: Vec<u8>,
 }
 
-/// An input for which a law did not hold.
+/// An input that violated a property.
 #[derive(Debug)]
 pub struct Crash {
     pub run: u64,
@@ -38,8 +38,8 @@ pub struct Crash {
     pub message: String,
 }
 
-/// Runs a target. Before each input `note` hears its number and its bytes: who watches from outside knows then what
-/// took the process down.
+/// Runs a target. `note` gets the number and the bytes of each input before it runs, so that a caller in another process
+/// knows which input crashed this one.
 pub fn run(
     target: &Target,
     corpus: &[Vec<u8>],
@@ -53,7 +53,7 @@ pub fn run(
     let mut mutator = Mutator { random: Random::new(plan.seed), dictionary: target.dictionary };
     let (mut seen, mut report) = (HashSet::new(), Report::default());
     while report.runs < plan.runs {
-        // Asking the clock each time would cost more than many an input.
+        // Reading the clock each time would cost more than many inputs.
         if report.runs.is_multiple_of(1_024) && plan.until.is_some_and(|until| Instant::now() >= until) {
             break;
         }
@@ -62,10 +62,10 @@ pub fn run(
             None => mutator.mutate(&kept),
         };
         note(report.runs, &input);
-        let begun = own_time();
+        let begun = cpu_time();
         let shape = catch_unwind(AssertUnwindSafe(|| (target.run)(&input).number()))
             .map_err(|panic| Crash { run: report.runs, input: input.clone(), message: message(&*panic) })?;
-        let took = own_time().saturating_sub(begun);
+        let took = cpu_time().saturating_sub(begun);
         report.runs += 1;
         if took > report.slowest {
             (report.slowest, report.slowest_input) = (took, input.clone());
@@ -83,13 +83,13 @@ pub fn run(
     Ok(report)
 }
 
-/// What this thread has computed for so far: a busy machine does not make an input slow.
-fn own_time() -> Duration {
+/// The CPU time of this thread. Unlike wall time it does not depend on other load.
+fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
 }

@@ -1,23 +1,23 @@
-//! The shape of an outcome: a cheap sign that an input led somewhere new.
+//! The shape of a result: a cheap substitute for code coverage.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
-/// What an input came to, roughly. Two inputs of one shape are taken to say the same.
+/// A rough description of a result. Inputs with the same shape count as equivalent.
 #[derive(Debug, Default)]
 pub struct Shape {
     hasher: DefaultHasher,
-    /// A bit for each part of which only counts that there is one.
+    /// One bit per part for which only its presence counts.
     marks: u64,
 }
 
 impl Shape {
-    /// Adds something of which each value counts: a kind, a code.
+    /// Adds a part for which each value counts: a kind, a code.
     pub fn with(mut self, part: impl Hash) -> Shape {
         part.hash(&mut self.hasher);
         self
     }
 
-    /// Adds something that may stand there often and in any order.
+    /// Adds a part for which number and order do not count.
     pub fn mark(mut self, part: impl Hash) -> Shape {
         let mut hasher = DefaultHasher::new();
         part.hash(&mut hasher);
@@ -25,16 +25,16 @@ impl Shape {
         self
     }
 
-    /// Adds a number of which only the size counts.
+    /// Adds a number for which only its magnitude counts.
     pub fn about(self, number: usize) -> Shape {
         self.with(number.checked_ilog2())
     }
 
-    /// Adds what a message says in its first line, without the numbers in it and without what it quotes.
+    /// Adds the first line of a message, without numbers and quoted text.
     pub fn message(self, message: &str) -> Shape {
         let line = message.lines().next().unwrap_or_default();
-        let said = line.split('`').step_by(2).take(3);
-        said.fold(self, |shape, part| {
+        let parts = line.split('`').step_by(2).take(3);
+        parts.fold(self, |shape, part| {
             shape.with(part.chars().filter(|c| !c.is_ascii_digit()).take(40).collect::<String>())
         })
     }

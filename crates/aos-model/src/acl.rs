@@ -1,6 +1,9 @@
-//! Access control lists as attributes: which part of one is the mode's, said twice.
+//! POSIX ACLs as extended attributes: the entries that repeat the permission bits of the mode.
+//!
+//! The kernel keeps both in step: `chmod` rewrites these entries of `system.posix_acl_access`. The value is a 4-byte
+//! header and 8-byte entries (tag, permissions, id), little-endian, as in `<linux/posix_acl_xattr.h>`.
 
-use crate::state::Attributes;
+use crate::records::Attributes;
 
 const ATTRIBUTE: &str = "system.posix_acl_access";
 const HEADER_BYTES: usize = 4;
@@ -11,8 +14,7 @@ const GROUP: u16 = 0x04;
 const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 
-/// These attributes as the kernel shows them on what has this mode: setting a mode sets those entries of the list that
-/// say the same.
+/// The attributes as the kernel shows them on an object with this mode.
 pub fn under_mode(attributes: &Attributes, mode: u32) -> Attributes {
     let mut shown = attributes.clone();
     if let Some(list) = shown.get_mut(ATTRIBUTE) {
@@ -28,7 +30,7 @@ fn set_mode(list: &mut [u8], mode: u32) {
     for entry in entries.chunks_exact_mut(ENTRY_BYTES) {
         let bits = match tag_of(entry) {
             OWNER => mode >> 6,
-            // With a mask, that is what the group's bits of the mode mean.
+            // With a mask entry, the group bits of the mode are the mask (acl(5)).
             GROUP if !has_mask => mode >> 3,
             MASK => mode >> 3,
             OTHERS => mode,
@@ -51,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_says_some_entries_of_a_list_and_no_others() {
+    fn a_mode_sets_only_the_entries_that_repeat_it() {
         let before = list(&[(OWNER, 7), (0x02, 4), (GROUP, 4), (MASK, 5), (OTHERS, 1)]);
         let closed = list(&[(OWNER, 5), (0x02, 4), (GROUP, 4), (MASK, 0), (OTHERS, 0)]);
         assert_eq!(under_mode(&before, 0o500), closed);
@@ -60,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_stays_as_it_is() {
+    fn a_malformed_acl_is_left_unchanged() {
         for bytes in [vec![], vec![2, 0], vec![2, 0, 0, 0, 1], vec![2, 0, 0, 0, 9, 0, 7, 0, 0, 0, 0, 0, 1]] {
             let odd = Attributes::from([(ATTRIBUTE.to_owned(), Base64(bytes))]);
             assert_eq!(under_mode(&odd, 0o777), odd);

@@ -1,4 +1,4 @@
-//! The capability: the hard ceiling of a session, given when it is opened and never widened.
+//! The capability: the hard limit of a session, set when it is opened and never widened.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::limits::INLINE_BYTES_DEFAULT;
 use crate::refusal::{Code, Refusal};
 use crate::strict::present;
 
-/// A kind of file access that a capability allows or not. Removing, moving and making folders need `write`.
+/// A kind of file access that a capability can allow. `remove`, `move` and `make_dir` need `write`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FsOp {
@@ -38,7 +38,7 @@ impl FsOp {
     }
 }
 
-/// Which symbolic links a path may go through.
+/// Which symbolic links a path may traverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FollowSymlinks {
@@ -48,7 +48,7 @@ pub enum FollowSymlinks {
     Allow,
 }
 
-/// What happens to names that run code or steer agents, `.git/hooks` say.
+/// What happens to paths that run code or configure agents, such as `.git/hooks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProtectedPaths {
@@ -58,7 +58,7 @@ pub enum ProtectedPaths {
     Allow,
 }
 
-/// The ceiling for commands.
+/// The limits for commands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecCapability {
@@ -97,9 +97,10 @@ fn all_ops() -> BTreeSet<FsOp> {
     FsOp::ALL.into()
 }
 
-/// A capability, as given and as in force: the same shape, so that a receipt's can be given again.
+/// A capability, as requested and as in force. Both have one form, so the capability in a receipt can be used in a
+/// request.
 ///
-/// In force, `fs_roots` holds absolute, link-free paths; as given it may be left out or be relative.
+/// In a request `fs_roots` may be absent or relative; in force it holds absolute, link-free paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capability {
@@ -141,7 +142,7 @@ pub struct Capability {
 
 impl Default for Capability {
     fn default() -> Self {
-        crate::strict::parse("{}").expect("BUG: every field of a capability has a default")
+        crate::strict::parse("{}").expect("BUG: a field of the capability has no default")
     }
 }
 
@@ -153,7 +154,7 @@ impl Capability {
         Err(Refusal::new(
             Code::OpNotAllowed,
             format!(
-                "the capability of this session does not allow `{}`; it allows [{}]. Open a session whose `allowed_fs_ops` holds it",
+                "the capability of this session does not allow `{}`; it allows [{}]. Open a session whose `allowed_fs_ops` includes it",
                 op.as_str(),
                 self.allowed_fs_ops.iter().map(|op| op.as_str()).collect::<Vec<_>>().join(", "),
             ),
@@ -165,7 +166,7 @@ impl Capability {
     }
 }
 
-/// Refuses `actual` over `limit`, when there is one. Writes are never cut to fit.
+/// Refuses an `actual` above `limit`. A write is refused as a whole, never truncated.
 pub fn within(limit: Option<u64>, name: &str, actual: u64, subject: &str) -> Result<(), Refusal> {
     match limit {
         Some(limit) if actual > limit => Err(Refusal::new(
@@ -178,7 +179,7 @@ pub fn within(limit: Option<u64>, name: &str, actual: u64, subject: &str) -> Res
     }
 }
 
-/// The smaller of what the request asks and what the capability allows.
+/// The smaller of the limits in the request and in the capability.
 pub fn smaller(request: Option<u64>, capability: Option<u64>) -> Option<u64> {
     match (request, capability) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -186,7 +187,7 @@ pub fn smaller(request: Option<u64>, capability: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Names that run code or steer agents, at any depth. `**` after a slash means everything below.
+/// Names that run code or configure agents, at any depth. `**` matches everything below a folder.
 const PROTECTED: &[&str] = &[
     ".git/hooks/**",
     ".git/config",
@@ -198,8 +199,8 @@ const PROTECTED: &[&str] = &[
     ".cursor/mcp.json",
 ];
 
-/// The protected name that `path` (relative, `/`-separated) is or lies below, compared case-folded: a
-/// case-insensitive file system would open the same file under another spelling.
+/// The protected name that `path` (relative, `/`-separated) matches. The comparison folds case, because a
+/// case-insensitive file system opens the same file under another spelling.
 pub fn protected_name(path: &[u8]) -> Option<&'static str> {
     let names: Vec<Vec<u8>> = path.split(|b| *b == b'/').filter(|n| !n.is_empty()).map(fold_case).collect();
     PROTECTED.iter().copied().find(|pattern| {
@@ -208,8 +209,7 @@ pub fn protected_name(path: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Whether `names` begin with `wanted`. The folder of a `folder/**` is protected itself: replacing it replaces
-/// all that it holds.
+/// Whether `names` match `wanted`. `folder/**` also matches the folder itself: replacing it replaces its content.
 fn matches_here(names: &[Vec<u8>], wanted: &[&str]) -> bool {
     if let [head @ .., "**"] = wanted {
         return names.len() >= head.len() && head.iter().zip(names).all(|(w, n)| name_matches(n, w));
@@ -228,10 +228,10 @@ fn name_matches(name: &[u8], wanted: &str) -> bool {
     }
 }
 
-/// Name by name: one that is no UTF-8 must not hide the others.
+/// Folds one name. A name that is not UTF-8 must not keep the others from being folded.
 fn fold_case(name: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(name) {
-        // Through upper case first: `ſ` and `K` (Kelvin) are other spellings of `s` and `k` only there.
+        // Upper case first: only there do `ſ` (long s) and `K` (Kelvin) become the same as `s` and `k`.
         Ok(text) if !text.is_ascii() => text.to_uppercase().to_lowercase().into_bytes(),
         _ => name.to_ascii_lowercase(),
     }
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn left_out_means_permissive() {
+    fn an_empty_capability_allows_everything() {
         let open = Capability::default();
         for op in FsOp::ALL {
             assert!(open.allows(op).is_ok());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_let_writes_through_with_only_read_allowed() {
+    fn only_the_allowed_operations_are_allowed() {
         let reader: Capability = crate::strict::parse(r#"{"allowed_fs_ops":["read"]}"#).unwrap();
         assert!(reader.allows(FsOp::Read).is_ok());
         for op in FsOp::ALL.into_iter().filter(|op| *op != FsOp::Read) {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_number_holds() {
+    fn the_smaller_limit_applies() {
         assert_eq!(smaller(Some(5), Some(3)), Some(3));
         assert_eq!(smaller(Some(2), Some(3)), Some(2));
         assert_eq!(smaller(None, Some(3)), Some(3));
@@ -303,11 +303,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_are_refused_by_name() {
+    fn invalid_numbers_are_refused_with_their_field() {
         for bad in ["18446744073709551616", "-1", "1e308", "\"10\"", "null"] {
-            let complaint =
+            let error =
                 crate::strict::parse::<Capability>(&format!("{{\"max_read_bytes\":{bad}}}")).unwrap_err();
-            assert!(complaint.to_string().contains("max_read_bytes"), "{complaint}");
+            assert!(error.to_string().contains("max_read_bytes"), "{error}");
         }
     }
 }

@@ -1,14 +1,14 @@
-//! One entry of the journal: who asked what, what was answered, and the facts from which the state is folded.
+//! One entry of the journal: the request, the receipt, and the facts from which the state is folded.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::state::{SessionRecord, SessionState, SnapshotRecord};
+use crate::records::{SessionRecord, SessionState, SnapshotRecord};
 use crate::vfs::{Kept, TreeChange};
 
-/// An entry as it is written. Params and receipt are JSON already, so they are put in as they are.
+/// An entry to be written. Params and receipt are JSON already and are copied unchanged.
 #[derive(Debug, Clone, Copy)]
 pub struct Draft<'a> {
     pub at_ns: u64,
@@ -23,10 +23,10 @@ pub struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// The frozen bytes of the entry: fields are added at the end or not at all.
+    /// The bytes of the entry. Their form is frozen: new fields may only be added at the end.
     pub fn to_bytes(&self) -> Vec<u8> {
         fn json(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
-            serde_json::to_writer(out, value).expect("BUG: an entry is plain data");
+            serde_json::to_writer(out, value).expect("BUG: an entry did not serialize");
         }
         let mut out = Vec::with_capacity(self.params.len() + self.receipt.len() + 512);
         out.extend_from_slice(b"{\"at_ns\":");
@@ -44,7 +44,7 @@ impl Draft<'_> {
             }
         }
         for (name, value) in [("params", self.params), ("receipt", self.receipt)] {
-            debug_assert!(serde_json::from_str::<&RawValue>(value).is_ok(), "BUG: {name} is JSON");
+            debug_assert!(serde_json::from_str::<&RawValue>(value).is_ok(), "BUG: {name} is not JSON");
             out.extend_from_slice(b",\"");
             out.extend_from_slice(name.as_bytes());
             out.extend_from_slice(b"\":");
@@ -63,7 +63,7 @@ impl Draft<'_> {
     }
 }
 
-/// An entry as it is read back. Params and receipt stay as they are until somebody wants them.
+/// An entry that was read. Params and receipt stay unparsed.
 #[derive(Debug, Deserialize)]
 pub struct Entry<'a> {
     pub at_ns: u64,
@@ -85,7 +85,7 @@ pub struct Entry<'a> {
     pub facts: Vec<Fact>,
 }
 
-/// What an entry changes in the state. What changes nothing carries none.
+/// What an entry changes in the state. An entry that changes nothing has no facts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fact {
@@ -98,7 +98,7 @@ pub enum Fact {
     SnapshotDropped {
         snapshot_id: String,
     },
-    /// The entry took turns back (newest first), or did them again (oldest first).
+    /// The entry rolled back turns (newest first), or with `again` redid them (oldest first).
     Rolled {
         steps: Vec<u64>,
         again: bool,
@@ -106,9 +106,9 @@ pub enum Fact {
     BlobPut {
         blob_ref: String,
     },
-    /// What the entry made of its session's virtual or staged tree.
+    /// How the entry changed the virtual or staged tree of its session (I18).
     Tree(TreeChange),
-    /// What stood in the tree when it was captured by hand; beside the `captured` of the same entry.
+    /// The nodes that `host.fs.snapshot` captured from a tree, beside the `captured` fact of the same entry.
     TreeKept(Vec<Kept>),
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_of_an_entry_are_frozen_and_read_back() {
+    fn the_bytes_of_an_entry_are_frozen_and_can_be_read() {
         let facts = [Fact::SessionEnded { session_id: "hs_1".into(), state: SessionState::Closed }];
         let draft = Draft {
             at_ns: 7,

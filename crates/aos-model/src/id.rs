@@ -1,8 +1,8 @@
-//! Names for sessions, snapshots, tool calls and turns. The ones made here sort by time.
+//! Ids of sessions, snapshots, tool calls and turns. Ids that are made here sort by time.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Makes `prefix` + 16 hex digits of time + 16 of randomness: sortable, and unguessable by 64 bits.
+/// Makes `prefix` + 16 hex digits of time + 16 random hex digits: it sorts by time and has 64 random bits.
 pub fn make(prefix: &str, at_ns: u64, random: u64) -> String {
     format!("{prefix}{at_ns:016x}{random:016x}")
 }
@@ -12,7 +12,7 @@ pub const SNAPSHOT: &str = "snap_";
 pub const TOOL_CALL: &str = "tc_";
 pub const TURN: &str = "turn_";
 
-/// An id that a caller chose: `[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}`, so that it is safe as a name anywhere.
+/// An id chosen by a caller: `[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}`. It is safe as a file name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Token(String);
@@ -25,7 +25,7 @@ impl Token {
         if starts_well && bytes.len() <= 128 && bytes.iter().all(|b| rest(*b)) {
             return Ok(Token(text.to_owned()));
         }
-        Err("an id starts with a letter, a digit or `_` and holds at most 128 of letters, digits, `.`, `_`, `:`, `-`"
+        Err("an id must start with a letter, a digit or `_` and have at most 128 characters, only letters, digits, `.`, `_`, `:` and `-`"
             .to_owned())
     }
 

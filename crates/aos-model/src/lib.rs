@@ -1,7 +1,7 @@
-//! The judgements of `aos`: what a request means, what a session may do, what an edit or a patch makes of a
-//! text, and what the journal adds up to.
+//! The pure part of `aos`: it parses requests, decides what a session may do, computes edits and patches in memory,
+//! and folds the journal into the state.
 //!
-//! Nothing here looks at a disk, a clock or a process: what the outside world has to say comes in as an argument.
+//! Nothing here performs I/O, reads a clock or starts a process. What is needed from outside comes in as an argument.
 
 pub mod acl;
 pub mod capability;
@@ -11,12 +11,16 @@ pub mod id;
 pub mod limits;
 pub mod patch;
 pub mod path;
+pub mod plan_undo;
 pub mod policy;
 pub mod receipt;
+pub mod records;
 pub mod refusal;
 pub mod request;
 pub mod state;
 pub mod strict;
 pub mod text;
-pub mod undo;
 pub mod vfs;
+
+/// The former name of [`plan_undo`], for callers that still use it.
+pub use plan_undo as undo;

@@ -1,107 +1,107 @@
-//! Every ceiling that holds whether or not a capability sets a lower one. Units come last in the names.
+//! Every limit that holds whether or not a capability sets a lower one (I10). Names end in the unit.
 
-/// One line on the socket. Larger content goes by blob.
+/// One line on the socket. Larger content is passed as a blob.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// A line up to this length needs no share of the next.
+/// Lines up to this length do not count towards `FRAMES_BYTES_MAX`.
 pub const FRAME_BYTES_FREE: usize = 64 << 10;
-/// All longer lines that are being received or answered at one time, together.
+/// The total of all longer lines that are being received or answered at one time.
 pub const FRAMES_BYTES_MAX: usize = 64 << 20;
-/// What a receipt carries inline when the capability does not say otherwise.
+/// The size of an inline payload, unless the capability sets another.
 pub const INLINE_BYTES_DEFAULT: u64 = 16_384;
-/// What one read returns.
+/// The content of one read.
 pub const READ_BYTES_MAX: u64 = 256 << 20;
-/// The largest file that edit and patch take.
+/// The largest file that edit and patch accept.
 pub const EDIT_FILE_BYTES_MAX: u64 = 64 << 20;
-/// What is kept of each stream of a command when the capability does not say otherwise.
+/// How much of each output stream of a command is stored, unless the capability sets another limit.
 pub const OUTPUT_BYTES_DEFAULT: u64 = 256 << 20;
-/// Open files of a command, soft and hard.
+/// `RLIMIT_NOFILE` of a command, soft and hard.
 pub const COMMAND_FILES: (u64, u64) = (1_024, 65_536);
 /// Mounts of a session.
 pub const MOUNTS_MAX: usize = 64;
-/// The preview a blob carries beside its reference.
+/// The preview beside a blob reference.
 pub const PREVIEW_BYTES_MAX: usize = 1_024;
-/// How much of the written content the journal keeps inline; more is recorded by digest.
+/// Written content up to this size is in the journal; larger content is recorded by its hash.
 pub const RECORDED_CONTENT_BYTES_MAX: usize = 16_384;
-/// How much of a request that made no sense is kept in the record.
+/// How much of an unparsable request the journal stores.
 pub const RECORDED_RAW_BYTES_MAX: usize = 4_096;
-/// Entries of a listing when the request does not say otherwise.
+/// Entries of a listing, unless the request sets another number.
 pub const LIST_RESULTS_DEFAULT: u64 = 1_000;
-/// Entries of one folder that are read at all; a larger folder is listed `truncated`.
+/// Entries of one folder that are read; a larger folder is listed as `truncated`.
 pub const LIST_ENTRIES_MAX: usize = 1_000_000;
-/// Matches of a grep and paths of a glob when the request does not say otherwise.
+/// Matches of a grep and paths of a glob, unless the request sets another number.
 pub const GREP_RESULTS_DEFAULT: u64 = 100;
 pub const GLOB_RESULTS_DEFAULT: u64 = 1_000;
-/// Paths of one glob, whatever is asked for.
+/// Paths of one glob, whatever the request asks for.
 pub const GLOB_RESULTS_MAX: u64 = 1_000_000;
-/// What one search returns.
+/// The output of one search.
 pub const SEARCH_OUTPUT_BYTES_MAX: usize = 64 << 20;
-/// How long one search looks; then it answers with what it has.
+/// The time of one search; after it the search returns what it has found.
 pub const SCAN_TIME_NS_MAX: u64 = 30_000_000_000;
-/// Threads that work at one search.
+/// Threads of one search.
 pub const SCAN_THREADS_MAX: usize = 12;
-/// A line of a grep as it is shown.
+/// One line in the output of a grep.
 pub const GREP_LINE_BYTES_MAX: usize = 64 << 10;
-/// A line that is searched as a whole; a longer one is searched in windows of this size.
+/// A line up to this size is searched as a whole; a longer one in windows of this size.
 pub const GREP_WINDOW_BYTES: usize = 4 << 20;
 /// The longest pattern of a grep or a glob.
 pub const PATTERN_BYTES_MAX: usize = 64 << 10;
-/// A compiled pattern, and what its automaton may remember on each thread.
+/// A compiled pattern, and the lazy DFA cache of each thread.
 pub const PATTERN_COMPILED_BYTES_MAX: usize = 16 << 20;
-/// An ignore file; what is behind is not read.
+/// How much of an ignore file is read.
 pub const IGNORE_FILE_BYTES_MAX: usize = 1 << 20;
-/// Unreadable paths that a search names.
+/// Unreadable paths that the warnings of a search name.
 pub const SCAN_WARNINGS_MAX: usize = 20;
-/// Paths in a receipt's list; a `…_count` beside the list says how many there were.
+/// Paths in a list of a receipt; the `…_count` field beside the list has the full number.
 pub const RECEIPT_PATHS_MAX: usize = 1_000;
-/// Paths one mutation may change (a recursive removal counts each). Each is held in memory while it is changed, and
-/// again, in more detail, while it is taken back.
+/// Paths that one mutation may change; a recursive removal counts each. Each path is in memory while it is changed, and
+/// in more detail while it is undone.
 pub const CHANGED_PATHS_MAX: usize = 80_000;
-/// Paths below a folder that moves in one piece. They are judged and not held.
+/// Paths below a folder that is moved as a whole. Policy checks each one, but they are not kept in memory.
 pub const MOVED_PATHS_MAX: usize = 1_000_000;
-/// Paths of the roots that are compared before and after a command where it cannot run over an overlay.
+/// Paths of the roots that are compared before and after a command that runs without an overlay.
 pub const SCANNED_PATHS_MAX: usize = 50_000;
-/// Folders that are looked at for those that a session leaves out of capture.
+/// Folders that are visited to find those that `capture_exclude` names.
 pub const EXCLUDE_FOLDERS_MAX: usize = 20_000;
-/// Diagnostics of a patch.
+/// Errors that are reported for one patch.
 pub const PATCH_ERRORS_MAX: usize = 20;
 /// Sessions open at one time.
 pub const SESSIONS_OPEN_MAX: usize = 16_384;
 /// Connections served at one time.
 pub const CONNECTIONS_MAX: usize = 4_096;
-/// Requests of one connection that may be under way at one time.
+/// Requests of one connection that may run at one time.
 pub const CONNECTION_REQUESTS_MAX: usize = 256;
 /// Labels of a session, and the bytes of each key and value.
 pub const LABELS_MAX: usize = 64;
 pub const LABEL_BYTES_MAX: usize = 1_024;
 /// Roots of a session.
 pub const ROOTS_MAX: usize = 64;
-/// The longest name and path the system takes.
+/// The longest name (`NAME_MAX`) and path (`PATH_MAX` without the NUL byte) of Linux.
 pub const NAME_BYTES_MAX: usize = 255;
 pub const PATH_BYTES_MAX: usize = 4_095;
-/// Folders within folders, counted from the top of the machine, that a mutation takes as a whole.
+/// The depth of a folder, counted from `/`, that a mutation changes as a whole.
 pub const FOLDERS_DEEP_MAX: usize = 500;
-/// The stack of a thread that walks folders: one as deep as that fits.
+/// The stack of a thread that walks folders. It is enough for the depth above.
 pub const WALK_STACK_BYTES: usize = 8 << 20;
-/// Links followed while one path is resolved, as the kernel's own limit.
+/// Symbolic links that are followed while one path is resolved: the kernel's limit (`MAXSYMLINKS`).
 pub const LINKS_MAX: usize = 40;
-/// Pre-images kept for a session when it does not say otherwise.
+/// The size of all pre-images of a session, unless it sets another limit.
 pub const SNAPSHOT_BYTES_DEFAULT: u64 = 1 << 30;
-/// A path of a virtual tree, and each name in it.
+/// The depth of a path in a virtual tree, and the length of each name.
 pub const VFS_SEGMENTS_MAX: usize = 16;
 pub const VFS_SEGMENT_CHARACTERS_MAX: usize = 80;
-/// What one write brings into a virtual tree.
+/// The content of one write to a virtual tree.
 pub const VFS_CONTENT_CHARACTERS_MAX: usize = 48_000;
-/// What one mount brings into a virtual tree when it does not say otherwise.
+/// The content of one mount in a virtual tree, unless the mount sets another limit.
 pub const VFS_MOUNT_BYTES_DEFAULT: u64 = 64 << 20;
 /// Files of one mount.
 pub const VFS_MOUNT_FILES_MAX: usize = 200_000;
-/// What is shown of a mount's top level.
+/// Entries of a mount's top level that the prompt for models lists.
 pub const VFS_MOUNT_ENTRIES_SHOWN: usize = 20;
-/// Contents of virtual and staged files that are kept in memory, of all sessions together.
+/// The cache of contents of virtual and staged files, for all sessions together.
 pub const TREE_CACHE_BYTES_MAX: usize = 96 << 20;
-/// What `host.vfs.latest` carries of contents; the files behind are told without.
+/// The contents in one answer of `host.vfs.latest`; further files are listed without content.
 pub const VFS_LATEST_BYTES_MAX: usize = 16 << 20;
 /// A unified diff in a receipt.
 pub const DIFF_BYTES_MAX: usize = 1 << 20;
-/// Files larger than this get no line diff, only a note.
+/// Larger files get a note instead of a line diff.
 pub const DIFF_FILE_BYTES_MAX: usize = 4 << 20;

@@ -1,15 +1,16 @@
-//! Paths as requests spell them and as receipts show them. Containment is not judged here: that takes a descriptor.
+//! Paths as requests spell them and as receipts show them. Containment is not checked here: that takes a descriptor
+//! (I3).
 
 use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 
-/// Why a text names no path.
+/// Why a text is not a valid path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathFault {
     #[error("the path is empty; use `.` for the workdir")]
     Empty,
-    #[error("the path holds a NUL byte")]
+    #[error("the path contains a NUL byte")]
     Nul,
-    #[error("`\\x2f` would be a slash inside a name; write `/`")]
+    #[error("`\\x2f` is an escaped slash inside a name; write `/`")]
     EscapedSlash,
     #[error("a name in the path is longer than {NAME_BYTES_MAX} bytes")]
     NameTooLong,
@@ -17,7 +18,7 @@ pub enum PathFault {
     TooLong,
 }
 
-/// A path as a request spelled it, decoded to bytes and known to be one the system could take.
+/// A path as a request spelled it, decoded to bytes and within the limits of the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spelled {
     bytes: Vec<u8>,
@@ -45,7 +46,7 @@ impl Spelled {
         self.bytes[0] == b'/'
     }
 
-    /// The names between slashes; empty ones and `.` are passed over, `..` is kept.
+    /// The names between slashes, without empty ones and `.`; `..` is kept.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.split(|b| *b == b'/').filter(|name| !name.is_empty() && *name != b".")
     }
@@ -55,7 +56,7 @@ impl Spelled {
     }
 }
 
-/// Undoes [`show`]: `\xNN` is that byte, any other backslash is itself.
+/// The inverse of [`show`]: `\xNN` is that byte, any other backslash is itself.
 fn decode(text: &str) -> Result<Vec<u8>, PathFault> {
     if !text.contains('\\') {
         return Ok(text.as_bytes().to_vec());
@@ -86,8 +87,8 @@ fn escaped(bytes: &[u8]) -> Option<u8> {
     Some((digit(*high)? * 16 + digit(*low)?) as u8)
 }
 
-/// A path as receipts show it: bytes that are no UTF-8 and control characters become `\xNN`, and so does a
-/// backslash that would otherwise read as one of those.
+/// A path as receipts show it (I11). Bytes that are not UTF-8 and control characters become `\xNN`, and so does a
+/// backslash that would otherwise look like such an escape.
 pub fn show(bytes: &[u8]) -> String {
     if bytes.iter().all(|b| (0x20..0x7f).contains(b) && *b != b'\\') {
         return String::from_utf8_lossy(bytes).into_owned();
@@ -96,8 +97,8 @@ pub fn show(bytes: &[u8]) -> String {
     let mut seen = 0;
     for chunk in bytes.utf8_chunks() {
         for (at, c) in chunk.valid().char_indices() {
-            let reads_as_escape = c == '\\' && escaped(&bytes[seen + at..]).is_some();
-            if c.is_control() || reads_as_escape {
+            let looks_like_escape = c == '\\' && escaped(&bytes[seen + at..]).is_some();
+            if c.is_control() || looks_like_escape {
                 push_hex(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes());
             } else {
                 out.push(c);
@@ -112,7 +113,7 @@ pub fn show(bytes: &[u8]) -> String {
 fn push_hex(out: &mut String, bytes: &[u8]) {
     use std::fmt::Write;
     for byte in bytes {
-        write!(out, "\\x{byte:02x}").expect("BUG: a String takes all writes");
+        write!(out, "\\x{byte:02x}").expect("BUG: a write to a String failed");
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_names_no_path_is_told_why() {
+    fn an_invalid_path_is_refused_with_its_reason() {
         assert_eq!(Spelled::parse(""), Err(PathFault::Empty));
         assert_eq!(Spelled::parse("a\0b"), Err(PathFault::Nul));
         assert_eq!(Spelled::parse("a\\x00b"), Err(PathFault::Nul));
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_are_shown_on_one_line_and_can_be_asked_for_again() {
+    fn odd_names_are_shown_on_one_line_and_can_be_parsed_again() {
         assert_eq!(show(b"a\nb.rs:1:fake"), "a\\x0ab.rs:1:fake");
         assert_eq!(show(b"x\xff"), "x\\xff");
         assert_eq!(show("caf\u{e9}".as_bytes()), "caf\u{e9}");

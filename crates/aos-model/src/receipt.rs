@@ -1,14 +1,15 @@
-//! Receipts: the answer to one effect. The bytes made here are what the caller gets and what the journal keeps.
+//! Receipts: the answer to one effect. The caller and the journal get the bytes that are made here.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::limits::RECEIPT_PATHS_MAX;
+pub use crate::records::{Coverage, Kind};
+use crate::records::{MountShown, SessionState};
 use crate::refusal::{Code, Detail, Refusal, Status};
 use crate::request::Base64;
-use crate::state::SessionState;
 
-/// A remark that does not stop the effect.
+/// A warning. It does not stop the effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Warning {
     pub code: String,
@@ -21,7 +22,7 @@ impl Warning {
     }
 }
 
-/// Bytes on their way out.
+/// Bytes in a receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Payload {
@@ -40,7 +41,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Inline: as text where it is text.
+    /// An inline payload: text if the bytes are UTF-8.
     pub fn from_bytes(bytes: Vec<u8>) -> Payload {
         match String::from_utf8(bytes) {
             Ok(text) => Payload::InlineText { text },
@@ -56,7 +57,7 @@ impl Payload {
     }
 }
 
-/// How far an acknowledged mutation survives.
+/// What an acknowledged mutation survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
@@ -64,16 +65,6 @@ pub enum Durability {
     Process,
     /// Also a power cut.
     Power,
-}
-
-/// What kind of thing stands at a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    File,
-    Dir,
-    Symlink,
-    Other,
 }
 
 /// The fields of each effect's receipt.
@@ -84,7 +75,7 @@ pub enum Body {
     Listed {
         sessions: Vec<Box<RawValue>>,
     },
-    /// How the journal keeps a long listing: it would hold the same sessions over and over.
+    /// What the journal stores instead of `Listed`: the sessions are in it already.
     Counted {
         sessions_count: usize,
     },
@@ -130,7 +121,7 @@ pub enum Body {
         tree_version: u64,
         files: Vec<VfsFile>,
     },
-    /// How the journal keeps it: the contents are there already.
+    /// What the journal stores instead of `Latest`: the contents are in it already.
     LatestCounted {
         tree_version: u64,
         files_count: usize,
@@ -154,7 +145,7 @@ pub enum Body {
 #[derive(Debug, Clone, Serialize)]
 pub struct VfsFile {
     pub path: String,
-    /// Left out behind the ceiling of one answer; `read_file` gives it.
+    /// Absent once the size limit of one answer is reached; `read_file` returns it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     pub encoding: &'static str,
@@ -164,7 +155,7 @@ pub struct VfsFile {
     pub updated_at: String,
 }
 
-/// One path that a staged tree has otherwise than the host's folder.
+/// One path that differs between a staged tree and the host folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StagedFile {
     pub path: String,
@@ -179,7 +170,7 @@ pub struct Snapshotted {
     pub captured: u64,
 }
 
-/// What a restore, a rollback or a redo came to.
+/// The result of a restore, rollback or redo.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Restored {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,7 +222,7 @@ pub struct ListedSession<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<&'a std::collections::BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub mounts: &'a [crate::state::MountShown],
+    pub mounts: &'a [MountShown],
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -298,12 +289,12 @@ pub struct StatBody {
 pub struct Executed {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// By which signal it ended, when it did not exit: `SIGKILL`.
+    /// The signal that ended it, such as `SIGKILL`, if it did not exit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     pub stdout: Payload,
     pub stderr: Payload,
-    /// All that was written, kept or not.
+    /// All bytes that were written, stored or not.
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -311,24 +302,24 @@ pub struct Executed {
     pub started_at_ns: u64,
     pub ended_at_ns: u64,
     pub isolation_applied: String,
-    /// What it changed in the roots, as far as that was seen.
+    /// The paths that it changed in the roots, as far as they were captured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed_paths: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed_paths_count: Option<u64>,
     pub coverage: Coverage,
-    /// What of it no undo brings back.
+    /// Changed paths that cannot be undone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_undoable: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_undoable_count: Option<u64>,
-    /// Of a dry run: what it would have changed.
+    /// The changes of a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
 
 impl Executed {
-    /// Lists what was changed, in path order and cut.
+    /// Sets the list of changed paths: in path order, and cut at the limit.
     pub fn list_changed(&mut self, mut paths: Vec<String>) {
         paths.sort_unstable();
         paths.dedup();
@@ -337,7 +328,7 @@ impl Executed {
         self.changed_paths = Some(paths);
     }
 
-    /// Lists what cannot be taken back, in path order and cut.
+    /// Sets the list of paths that cannot be undone: in path order, and cut at the limit.
     pub fn list_not_undoable(&mut self, mut paths: Vec<String>) {
         paths.sort_unstable();
         paths.dedup();
@@ -347,28 +338,7 @@ impl Executed {
     }
 }
 
-/// How far what an effect did can be undone, the least first. Never more than is true.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Coverage {
-    /// A command that nobody watched.
-    None,
-    /// A command, by comparing before and after: what it made can be taken back, the rest was listed.
-    Scan,
-    /// A command over an overlay: all that it did in the roots.
-    Overlay,
-    /// A file effect.
-    #[default]
-    Exact,
-}
-
-impl Coverage {
-    pub fn is_exact(&self) -> bool {
-        *self == Coverage::Exact
-    }
-}
-
-/// What a mutation adds to its receipt.
+/// The fields that every mutation adds to its receipt.
 #[derive(Debug, Clone, Serialize)]
 pub struct Trace {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -376,7 +346,7 @@ pub struct Trace {
     pub durability: Durability,
 }
 
-/// A finished answer, all but its `seq`, which the journal gives.
+/// A finished answer without its `seq`, which the journal assigns.
 #[derive(Debug, Serialize)]
 pub struct Receipt {
     pub status: Status,
@@ -427,7 +397,7 @@ impl Receipt {
         }
     }
 
-    /// The blobs it names, which must outlive it.
+    /// The blobs that the receipt names. They must be kept as long as its entry.
     pub fn blob_refs(&self) -> Vec<&str> {
         match &self.body {
             Some(Body::Read(read)) => read.content.blob_ref().into_iter().collect(),
@@ -441,7 +411,7 @@ impl Receipt {
         }
     }
 
-    /// What the journal keeps, where that is less than what the caller gets.
+    /// The JSON that the journal stores, if it is shorter than what the caller gets.
     pub fn recorded(&mut self) -> Option<String> {
         let counted = match &self.body {
             Some(Body::Listed { sessions }) => Body::Counted { sessions_count: sessions.len() },
@@ -456,18 +426,15 @@ impl Receipt {
         Some(json)
     }
 
-    /// The receipt as JSON without `seq`: what the journal keeps.
+    /// The receipt as JSON without `seq`, as the journal stores it.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("BUG: a receipt is plain data")
+        serde_json::to_string(self).expect("BUG: a receipt did not serialize")
     }
 }
 
-/// Puts `seq` at the head of a receipt's JSON: what the caller gets.
+/// Inserts `seq` at the start of a receipt's JSON. This is what the caller gets.
 pub fn with_seq(seq: u64, receipt: &str) -> String {
-    debug_assert!(
-        receipt.starts_with("{\"status\""),
-        "BUG: a receipt is an object that opens with its status"
-    );
+    debug_assert!(receipt.starts_with("{\"status\""), "BUG: a receipt does not start with its status");
     let mut out = String::with_capacity(receipt.len() + 28);
     out.push_str("{\"seq\":");
     out.push_str(&seq.to_string());

@@ -1,4 +1,4 @@
-//! How an effect ends: its status, and on anything but success a code and a sentence.
+//! How an effect ends: its status, and unless it succeeded an error code and a message.
 
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ impl Status {
     }
 }
 
-/// One line a code: the variant, the status it comes with, and the word on the wire.
+/// One line per code: the variant, its status, and its name on the wire.
 macro_rules! codes {
     ($($variant:ident $status:ident $word:literal,)*) => {
         /// The `error_code` field of a receipt. Each code comes with exactly one status.
@@ -77,7 +77,7 @@ codes! {
     SessionNotFound Error "session_not_found",
     SessionClosed Error "session_closed",
     SessionExpired Error "session_expired",
-    // `host.session.signal` says it with a status of its own
+    // `host.session.signal` has a status of its own for it
     SignalSessionNotFound NotFound "session_not_found",
     InvalidWorkdir Error "invalid_workdir",
     UnsupportedTarget Error "unsupported_target",
@@ -93,15 +93,15 @@ codes! {
     PolicyDenied Forbidden "policy_denied",
     ProtectedPath Forbidden "protected_path",
     LimitExceeded Forbidden "limit_exceeded",
-    // paths and what stands there
+    // paths and the objects at them
     InvalidPath Error "invalid_path",
     PathNotFound NotFound "path_not_found",
     IsDirectory Error "is_directory",
-    // `host.fs.read_file` says it with a status of its own
+    // `host.fs.read_file` has a status of its own for it
     ReadIsDirectory IsDirectory "is_directory",
     NotDirectory Error "not_directory",
     NotRegularFile Error "not_regular_file",
-    // `edit_file` and `stat` of something whose parent is missing are `path_not_found`; writes are this
+    // only for writes; `edit_file` and `stat` of a path whose parent is missing are `path_not_found`
     ParentNotFound Error "parent_not_found",
     DirectoryNotEmpty Error "directory_not_empty",
     // content
@@ -134,7 +134,7 @@ codes! {
     StdinRefNotFound Error "stdin_ref_not_found",
     SpawnFailed Error "spawn_failed",
     Unsupported Error "unsupported",
-    // it ran, and did not end by itself
+    // the command ran and was ended
     Timeout Timeout "timeout",
     Signaled Signaled "signaled",
     // undoing
@@ -143,7 +143,7 @@ codes! {
     PreimageDamaged Error "preimage_damaged",
     NothingToRollBack NothingToRollBack "nothing_to_roll_back",
     NothingToRedo NothingToRedo "nothing_to_redo",
-    // the world
+    // the system
     PermissionDenied Error "permission_denied",
     NoSpace Error "no_space",
     IoError Error "io_error",
@@ -157,17 +157,17 @@ impl Serialize for Code {
     }
 }
 
-/// An answer that says no: what was refused, why, and what to do. It is journaled like any other.
+/// A negative answer: what was refused, why, and what to do. It is journaled like any other answer (I2).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
     pub code: Code,
     pub message: String,
-    /// What else the receipt carries, beside code and message.
+    /// Further fields of the receipt.
     pub detail: Box<Detail>,
 }
 
-/// The fields that only some refusals have.
+/// Fields that only some refusals have.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Detail {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,11 +186,11 @@ pub struct Detail {
     pub conflicts_count: Option<u64>,
 }
 
-/// A path that undo would have overwritten, and whose work that would have been.
+/// A path that undo would have overwritten, and who changed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Conflict {
     pub path: String,
-    /// A tool call's id, or `outside` for somebody who did not come through here.
+    /// The id of a tool call, or `outside` for a change that was not made through aos.
     pub changed_by: String,
 }
 

@@ -1,171 +1,22 @@
-//! The state: a pure fold of the journal, kept as a map from keys to frozen bytes.
+//! The state: a pure fold of the journal, kept as a map from keys to bytes (I7).
 //!
-//! The store keeps the same map as a table that is brought up to date every so many entries (a checkpoint), so that
-//! opening a home folds only the few entries after it; `replay --verify` folds from genesis and compares the two byte
-//! for byte. What is large stays in its entry: the map then holds the entry's number.
+//! The store keeps the same map as a table, a checkpoint that it updates from time to time, so opening a home folds only
+//! the entries after it. `replay --verify` folds from the first entry and compares both maps byte for byte. Large
+//! values stay in their entry, and the map holds the number of the entry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
-use crate::capability::Capability;
 use crate::entry::{Entry, Fact};
-use crate::policy::PolicySpec;
-use crate::receipt::{Coverage, Kind};
-use crate::request::{Base64, Isolation, OnFailure};
+pub use crate::records::{
+    Attributes, Identity, Image, MountShown, PathRecord, RootRecord, SessionRecord, SessionState,
+    SnapshotRecord,
+};
 use crate::vfs::{self, TreeChange};
 
-/// Where a session stands.
-///
-/// ```text
-/// open ──signal term|kill, root gone──▶ closed
-///   └────time to live is over─────────▶ expired
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionState {
-    Open,
-    Closed,
-    Expired,
-}
-
-/// All that is needed to serve a session again after a restart.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SessionRecord {
-    pub session_id: String,
-    pub state: SessionState,
-    pub started_at_ns: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at_ns: Option<u64>,
-    /// As in the request, for people; what is in force stands below.
-    pub target: Box<RawValue>,
-    pub workdir: RootRecord,
-    pub roots: Vec<RootRecord>,
-    pub capability: Capability,
-    pub policy: PolicySpec,
-    pub isolation: Isolation,
-    pub auto_snapshot: bool,
-    pub snapshot_bytes_max: u64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub capture_exclude: Vec<String>,
-    pub on_failure: OnFailure,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub labels: Option<BTreeMap<String, String>>,
-    /// The host mounts of a virtual tree, as a model is told of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mounts: Vec<MountShown>,
-}
-
-/// A host mount as it is shown: where it is, how it is called, and its top level.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MountShown {
-    pub mount_path: String,
-    /// The mount path, unless the operator lets the host's path be shown.
-    pub shown: String,
-    pub entries: Vec<String>,
-    /// How many entries there are beside those.
-    pub more: u64,
-}
-
-impl PartialEq for SessionRecord {
-    fn eq(&self, other: &Self) -> bool {
-        encode(self) == encode(other)
-    }
-}
-
-/// A pinned folder: its link-free absolute path, as receipts show paths, and its identity.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RootRecord {
-    pub path: String,
-    pub dev: u64,
-    pub ino: u64,
-}
-
-/// The pre-images of one mutation. Session, tool call, turn and time are those of its entry.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SnapshotRecord {
-    pub snapshot_id: String,
-    /// The tool call it is for, where that is not the one of the entry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scope_id: Option<String>,
-    /// Captured by hand: the paths are as they were found, nothing was changed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub explicit: bool,
-    /// Of a change that takes others back: nothing else is ever captured into it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub own: bool,
-    /// The paths are of the session's tree, not of the disk: what they were stands in the entry's other facts.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub in_tree: bool,
-    /// How much of what was done the paths are.
-    #[serde(default, skip_serializing_if = "Coverage::is_exact")]
-    pub coverage: Coverage,
-    pub paths: Vec<PathRecord>,
-}
-
-/// What one path was before a mutation, where its pre-image lies, and what the mutation made of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PathRecord {
-    pub path: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Image>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Image>,
-    /// Where the object went when it was moved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moved_to: Option<String>,
-    /// The object stayed; only its mode, or its attributes, are others.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub mode_only: bool,
-}
-
-/// User attributes and the ACL of a file or a folder.
-pub type Attributes = BTreeMap<String, Base64>;
-
-/// One state of one path. Absent is `None` around it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Image {
-    pub kind: Kind,
-    pub mode: u32,
-    pub size_bytes: u64,
-    /// The content's name, where it was at hand without reading the file again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hash: Option<String>,
-    /// The pre-image's file in the session's folder of the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bank: Option<String>,
-    /// By what the object is known again without reading it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub identity: Option<Identity>,
-    /// Where a change set them and nothing else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub xattrs: Option<Attributes>,
-}
-
-impl Image {
-    pub fn in_bank(mut self, name: String) -> Image {
-        self.bank = Some(name);
-        self
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Identity {
-    pub dev: u64,
-    pub ino: u64,
-    pub mtime_ns: i64,
-}
-
-/// A change of the map: a new value, or `None` to take the key away.
+/// A change of the map: a new value, or `None` to remove the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub key: String,
@@ -176,38 +27,38 @@ pub fn session_key(session_id: &str) -> String {
     format!("session/{session_id}")
 }
 
-/// Below it, a key for each snapshot and entry that captured something for it.
+/// The prefix of the keys `<snapshot>/<entry>`, one for each entry that captured something into the snapshot.
 pub fn snapshot_prefix(session_id: &str) -> String {
     format!("snapshot/{session_id}/")
 }
 
-/// The value of such a key where the entry changed something, and its pre-images are needed on the way back over it.
+/// The value of such a key if the entry changed something. Undoing past that entry needs its pre-images.
 const CHANGED: &[u8] = b"1";
 
-/// The newest change of a session whose pre-images are gone.
+/// The key of the newest change of a session whose pre-images were dropped.
 pub fn lost_key(session_id: &str) -> String {
     format!("lost/{session_id}")
 }
 
-/// The snapshot and the entry's number that such a key names.
+/// The snapshot id and the entry number in a key below [`snapshot_prefix`].
 pub fn decode_snapshot_key(key: &str) -> Option<(&str, u64)> {
     let (rest, seq) = key.rsplit_once('/')?;
     Some((rest.rsplit_once('/')?.1, seq.parse().ok()?))
 }
 
-/// Where the turns of a session stand.
+/// The undo and redo stacks of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Turns {
-    /// The newest step that was not rolled back.
+    /// The newest step that is not rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<u64>,
-    /// The steps that were, the one to be done again first at the end.
+    /// The steps that are rolled back; the last one is redone first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<u64>,
 }
 
-/// One step of undo: the changes that one turn made in a row. It is named by its first entry.
+/// One undo step: consecutive changes of one turn. Its id is the number of its first entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepRecord {
@@ -224,44 +75,44 @@ pub fn step_key(session_id: &str, step: u64) -> String {
     format!("step/{session_id}/{step:020}")
 }
 
-/// Below it, a key for each entry of the step.
+/// The prefix of the keys of the entries of a step.
 pub fn step_prefix(session_id: &str, step: u64) -> String {
     format!("change/{session_id}/{step:020}/")
 }
 
-/// Blobs that the operator put may be used by every session; those that a receipt named, by its own session.
+/// A blob that the operator put is usable in every session; a blob that a receipt named, in its own session.
 pub fn blob_key(session_id: Option<&str>, blob_ref: &str) -> String {
     format!("blob/{}/{blob_ref}", session_id.unwrap_or("*"))
 }
 
-/// Below it, a key for each path of a session's tree, whose value is the node.
+/// The prefix of the paths of a session's tree. The value of such a key is the node.
 pub fn tree_prefix(session_id: &str) -> String {
     format!("tree/{session_id}/")
 }
 
-/// The version of a session's tree.
+/// The key of the current version of a session's tree.
 pub fn tree_version_key(session_id: &str) -> String {
     format!("tree_version/{session_id}")
 }
 
-/// Below it, a key for each version of a session's tree, whose value is the number of the entry that published it.
+/// The prefix of the versions of a session's tree. The value is the number of the entry that published the version.
 pub fn tree_versions_prefix(session_id: &str) -> String {
     format!("tree_versions/{session_id}/")
 }
 
-/// Reading the map as it stands before an entry.
+/// Reads the map as it is before an entry.
 pub trait Before {
     fn get(&self, key: &str) -> Option<Vec<u8>>;
     fn keys_with_prefix(&self, prefix: &str) -> Vec<String>;
 }
 
-/// The part of an entry that the fold looks at.
+/// The part of an entry that the fold reads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Effects {
     pub session_id: Option<String>,
     pub turn_id: Option<String>,
     pub blobs: Vec<String>,
-    /// Shared: one change may have very many paths.
+    /// Shared, because a change may have very many paths.
     pub facts: Arc<Vec<Fact>>,
 }
 
@@ -270,7 +121,7 @@ impl Effects {
         self.blobs.is_empty() && self.facts.is_empty()
     }
 
-    /// Every blob the entry names: those of its receipt, those that the operator put, those that a tree needs.
+    /// Every blob that the entry names: those of its receipt, those that the operator put, those of a tree.
     pub fn blob_refs(&self) -> impl Iterator<Item = &str> {
         let put = self.facts.iter().flat_map(|fact| match fact {
             Fact::BlobPut { blob_ref } => vec![blob_ref.as_str()],
@@ -299,8 +150,8 @@ impl From<Entry<'_>> for Effects {
     }
 }
 
-/// What the entry `seq` changes. Facts that contradict the state (a session that never was) change nothing: the
-/// journal is read back after damage too.
+/// What entry `seq` changes. Facts that contradict the state, such as a session that was never opened, change nothing:
+/// `verify` also folds damaged journals.
 pub fn fold(before: &impl Before, seq: u64, effects: &Effects) -> Vec<Change> {
     let mut changes = Vec::new();
     let session_id = effects.session_id.as_deref();
@@ -336,7 +187,7 @@ pub fn fold(before: &impl Before, seq: u64, effects: &Effects) -> Vec<Change> {
     changes
 }
 
-/// A row a path: what the tree holds costs nothing when something else in it changes.
+/// One row per path, so a write costs what it changes and not the size of the tree.
 fn change_tree(session_id: &str, seq: u64, change: &TreeChange, changes: &mut Vec<Change>) {
     let prefix = tree_prefix(session_id);
     for delta in &change.deltas {
@@ -348,7 +199,7 @@ fn change_tree(session_id: &str, seq: u64, change: &TreeChange, changes: &mut Ve
     changes.push(put(version, encode(&seq)));
 }
 
-/// With a snapshot goes the way back over its changes: the newest of them is remembered.
+/// Removes a snapshot. Changes without pre-images cannot be undone, so the newest of them is recorded.
 fn drop_snapshot(before: &impl Before, session_id: &str, snapshot_id: &str, changes: &mut Vec<Change>) {
     let keys = before.keys_with_prefix(&format!("{}{snapshot_id}/", snapshot_prefix(session_id)));
     let is_change = |key: &&String| before.get(key).is_some_and(|value| value == CHANGED);
@@ -360,18 +211,18 @@ fn drop_snapshot(before: &impl Before, session_id: &str, snapshot_id: &str, chan
     changes.extend(keys.into_iter().map(|key| Change { key, value: None }));
 }
 
-/// A session that ends loses its snapshots and its claims on blobs.
+/// Closes a session and removes its snapshots, its tree and its references to blobs.
 fn end_session(before: &impl Before, session_id: &str, state: SessionState, changes: &mut Vec<Change>) {
     let key = session_key(session_id);
     let Some(mut record) = before.get(&key).and_then(|bytes| decode_session(&bytes)) else { return };
     record.state = state;
     changes.push(put(key, encode(&record)));
-    let below = |of: &str| format!("{of}/{session_id}/");
+    let prefix_of = |kind: &str| format!("{kind}/{session_id}/");
     for prefix in [
         snapshot_prefix(session_id),
         blob_key(Some(session_id), ""),
-        below("step"),
-        below("change"),
+        prefix_of("step"),
+        prefix_of("change"),
         tree_prefix(session_id),
         tree_versions_prefix(session_id),
     ] {
@@ -388,19 +239,18 @@ fn remove_below(before: &impl Before, prefix: &str, changes: &mut Vec<Change>) {
     changes.extend(before.keys_with_prefix(prefix).into_iter().map(|key| Change { key, value: None }));
 }
 
-/// A change of a turn that is under way extends its step; another turn begins a new one. Either way, what was rolled
-/// back cannot be done again any more.
+/// Adds a change to the step of the current turn, or starts a new step for another turn. Both clear the redo stack.
 fn add_to_turn(before: &impl Before, session_id: &str, turn_id: &str, seq: u64, changes: &mut Vec<Change>) {
     let turns: Turns = decode(before, &turns_key(session_id)).unwrap_or_default();
     for step in &turns.undone {
         changes.push(Change { key: step_key(session_id, *step), value: None });
         remove_below(before, &step_prefix(session_id, *step), changes);
     }
-    let under_way = turns.top.filter(|top| {
+    let current = turns.top.filter(|top| {
         decode(before, &step_key(session_id, *top)).is_some_and(|step: StepRecord| step.turn_id == turn_id)
     });
-    let step = under_way.unwrap_or(seq);
-    if under_way.is_none() {
+    let step = current.unwrap_or(seq);
+    if current.is_none() {
         let record = StepRecord { turn_id: turn_id.to_owned(), previous: turns.top };
         changes.push(put(step_key(session_id, seq), encode(&record)));
     }
@@ -439,10 +289,10 @@ fn put(key: String, value: Vec<u8>) -> Change {
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("BUG: state records are plain data")
+    serde_json::to_vec(value).expect("BUG: a state record did not serialize")
 }
 
-/// The map in memory, for replay.
+/// The whole map in memory, for replay.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct State {
     map: BTreeMap<String, Vec<u8>>,
@@ -476,5 +326,36 @@ impl Before for State {
             .take_while(|key| key.starts_with(prefix))
             .cloned()
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::{Delta, Node, What};
+
+    #[test]
+    fn a_tree_change_has_frozen_bytes_and_folds_to_one_row_per_path() {
+        let folder =
+            Node { what: What::Dir, mode: 0o755, version: 1, created_at_ns: 1, updated_at_ns: 1, base: None };
+        let change = |version, before: Option<&Node>, after: Option<&Node>| {
+            let [before, after] = [before, after].map(|node| node.cloned().map(Box::new));
+            Fact::Tree(TreeChange { version, deltas: vec![Delta { path: "d".into(), before, after }] })
+        };
+        let made = change(1, None, Some(&folder));
+        let json = serde_json::to_string(&made).unwrap();
+        let node = r#"{"what":"dir","mode":493,"version":1,"created_at_ns":1,"updated_at_ns":1}"#;
+        assert_eq!(json, format!(r#"{{"tree":{{"version":1,"deltas":[{{"path":"d","after":{node}}}]}}}}"#));
+        assert_eq!(serde_json::from_str::<Fact>(&json).unwrap(), made);
+        let mut state = State::default();
+        let mut apply = |seq, fact| {
+            let effects =
+                Effects { session_id: Some("hs_1".into()), facts: vec![fact].into(), ..Effects::default() };
+            state.apply(seq, &effects);
+            (state.get("tree/hs_1/d"), state.keys_with_prefix(&tree_versions_prefix("hs_1")).len())
+        };
+        assert_eq!(apply(7, made), (Some(node.as_bytes().to_vec()), 1));
+        assert_eq!(apply(8, change(2, Some(&folder), None)), (None, 2));
+        assert_eq!(tree_prefix("hs_1"), "tree/hs_1/");
     }
 }

@@ -1,4 +1,4 @@
-//! Text for people: control characters made visible, and unified diffs.
+//! Text for people: escaped control characters (I11) and unified diffs.
 
 use similar::TextDiff;
 
@@ -10,7 +10,7 @@ fn is_hostile(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Escapes C0, C1 and bidi controls, so that a record stays on one line and a terminal stays as it was.
+/// Escapes C0, C1 and bidi controls, so that the text stays on one line and cannot control a terminal.
 pub fn escape(text: &str) -> String {
     if !text.chars().any(is_hostile) {
         return text.to_owned();
@@ -28,7 +28,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// JSON with its C1 and bidi controls as `\\uNNNN`: the same value, harmless on a terminal.
+/// JSON with its C1 and bidi controls written as `\\uNNNN`: the same value, safe on a terminal.
 pub fn escape_json(json: &str) -> String {
     let is_plain = |c: char| !is_hostile(c) || c == '\n';
     if json.chars().all(is_plain) {
@@ -38,12 +38,12 @@ pub fn escape_json(json: &str) -> String {
     json.chars().map(escaped).collect()
 }
 
-/// As [`escape`], but a text of several lines keeps its lines and tabs.
+/// Like [`escape`], but keeps line ends and tabs.
 pub fn escape_lines(text: &str) -> String {
     text.split('\n').map(|line| escape(line).replace("\\t", "\t")).collect::<Vec<_>>().join("\n")
 }
 
-/// A unified diff of one file; `None` on a side means that nothing is there.
+/// A unified diff of one file; `None` is an absent file.
 pub fn diff(path: &str, before: Option<&[u8]>, after: Option<&[u8]>) -> String {
     if before == after {
         return String::new();
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn controls_are_made_visible() {
+    fn control_characters_are_escaped() {
         assert_eq!(escape("a\nb\x1b[2J\u{202e}"), "a\\nb\\u{1b}[2J\\u{202e}");
         assert_eq!(escape("plain é"), "plain é");
         assert_eq!(escape_lines("a\tb\nc\x07"), "a\tb\nc\\u{7}");

@@ -1,4 +1,4 @@
-//! Patches from the outside: scenario folders, and properties over random patches and files.
+//! Patches through the public interface: scenario folders, and properties over random patches and files.
 //!
 //! A folder of `patch_scenarios` holds `patch.txt`, the files before (`input/`) and after (`expected/`), and
 //! the messages if any: `warnings.txt` (`code: message`) or, instead of `expected/`, `expected_error.txt`.
@@ -25,8 +25,8 @@ impl Before for OnDisk<'_> {
     }
 }
 
-/// Plans a patch text; what went wrong comes back as one message a line.
-fn judge(patch: &str, before: &Tree) -> Result<Plan, String> {
+/// Parses and plans a patch. The error has one message per line.
+fn plan_text(patch: &str, before: &Tree) -> Result<Plan, String> {
     let patch = parse(patch).map_err(|error| error.to_string())?;
     plan(&patch, &mut OnDisk(before))
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
@@ -60,7 +60,7 @@ fn failures_of(folder: &Path) -> Vec<String> {
     let mut expected = tree_of(&folder.join("expected"));
     let mut warnings = String::new();
     let mut error = String::new();
-    match judge(&read("patch.txt"), &tree) {
+    match plan_text(&read("patch.txt"), &tree) {
         Ok(plan) => {
             carry_out(&plan, &mut tree);
             for warning in &plan.warnings {
@@ -95,7 +95,7 @@ fn tree_of(folder: &Path) -> Tree {
     let mut tree = Tree::new();
     let mut open = vec![folder.to_path_buf()];
     while let Some(next) = open.pop() {
-        // Git keeps no empty folder, so one that is absent holds nothing.
+        // Git does not store empty folders, so an absent folder is an empty one.
         let Ok(entries) = fs::read_dir(&next) else { continue };
         for entry in entries.map(|entry| entry.unwrap().path()) {
             if entry.is_dir() {
@@ -109,7 +109,7 @@ fn tree_of(folder: &Path) -> Tree {
     tree
 }
 
-/// A search that went back for every line would take hours here.
+/// A quadratic search would take hours here.
 #[test]
 fn identical_lines_take_linear_time() {
     let tree =
@@ -117,12 +117,12 @@ fn identical_lines_take_linear_time() {
     for (path, context) in [("f", " x\n"), ("g", "\n")] {
         let hunk = context.repeat(10_000);
         let text = format!("*** Begin Patch\n*** Update File: {path}\n@@\n{hunk}-z\n*** End Patch\n");
-        let error = judge(&text, &tree).unwrap_err();
+        let error = plan_text(&text, &tree).unwrap_err();
         assert!(error.contains("it expects `z` at line 10001"), "{error}");
     }
 }
 
-/// Text made of few distinct lines, so that contexts repeat, with and without a last line end.
+/// Texts of few distinct lines, so that contexts repeat, with and without a final line end.
 fn text() -> impl Strategy<Value = String> {
     let line = prop::sample::select(vec![
         "",
@@ -146,7 +146,7 @@ fn text() -> impl Strategy<Value = String> {
     })
 }
 
-/// One hunk that holds the whole of `old`, so that it has one place only.
+/// One hunk with the whole of `old`, so that only one place matches.
 fn whole_patch(old: &str, new: &str) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
     let diff = TextDiff::from_slices(&old, &new);
@@ -161,7 +161,7 @@ fn whole_patch(old: &str, new: &str) -> String {
     format!("*** Begin Patch\n*** Update File: f\n@@\n{}*** End Patch\n", lines.collect::<String>())
 }
 
-/// Hunks with three lines of context, which are unique where lines are.
+/// Hunks with three lines of context, which are unique if the lines are.
 fn narrow_patch(old: &str, new: &str) -> String {
     let diff = TextDiff::from_lines(old, new).unified_diff().context_radius(3).to_string();
     let lines = diff.lines().map(|line| if line.starts_with("@@") { "@@" } else { line });
@@ -170,11 +170,11 @@ fn narrow_patch(old: &str, new: &str) -> String {
 
 fn applied(patch: &str, old: &str) -> Result<String, String> {
     let mut tree = Tree::from([("f".to_owned(), old.as_bytes().to_vec())]);
-    carry_out(&judge(patch, &tree)?, &mut tree);
+    carry_out(&plan_text(patch, &tree)?, &mut tree);
     Ok(String::from_utf8(tree.remove("f").unwrap()).unwrap())
 }
 
-/// The last line end is the one thing a patch cannot say: it stays missing where the last line stays.
+/// A patch cannot express a missing final line end: it stays missing if the last line stays.
 fn with_last_line_end(old: &str, new: &str) -> String {
     let stays = !old.ends_with('\n') && new.lines().last() == old.lines().last();
     let lines: String = new.lines().map(|line| format!("{line}\n")).collect();
@@ -197,7 +197,7 @@ proptest! {
         }
         let got = applied(&whole_patch(&old, &new), &old);
         let wanted = with_last_line_end(&old, &new);
-        // A last line that is both kept and moved may be reported either way by the diff.
+        // The diff may report a last line that is both kept and moved either way.
         prop_assert!(
             got.as_deref() == Ok(wanted.as_str()) || got == Ok(wanted.clone() + "\n"),
             "wanted {:?}, got {:?}", wanted, got
@@ -217,7 +217,7 @@ proptest! {
         if crlf {
             (old, new) = (old.replace('\n', "\r\n"), new.replace('\n', "\r\n"));
         }
-        // What is added to nothing has no line end to take.
+        // A line that is added to an empty file gets `\n`.
         if old.is_empty() {
             new = new.replace('\r', "");
         }
@@ -248,7 +248,7 @@ proptest! {
         }
         let patch: String = patch.into_iter().collect();
         for bytes in [old.into_bytes(), file] {
-            let _ = judge(&patch, &Tree::from([("f".to_owned(), bytes)]));
+            let _ = plan_text(&patch, &Tree::from([("f".to_owned(), bytes)]));
         }
     }
 }

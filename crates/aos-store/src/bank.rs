@@ -1,14 +1,17 @@
-//! A bank: a folder a session. One holds what mutations displaced, under names that the journal gives; another the
-//! private rooms of commands. A third has a folder a running command instead, for what it changes.
+//! One folder per session below a parent folder of the store.
+//!
+//! Three parents are used: `preimages` (files that changes displaced, under names from the journal), `rooms` (the
+//! private home and /tmp of commands) and `overlays` (one folder per running command instead of per session).
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::{Fault, disk};
+use crate::disk;
+use crate::fault::Fault;
 
-/// The folder of all sessions' folders. The host moves files in and out by folder handle; this only keeps the house.
+/// The parent folder. The host moves files in and out through the descriptors that [`Bank::session`] returns.
 #[derive(Debug)]
 pub struct Bank {
     dir: OwnedFd,
@@ -19,13 +22,13 @@ impl Bank {
         Bank { dir }
     }
 
-    /// The folder of one session, made when it is missing.
+    /// Opens the folder of one session, and creates it when it is missing.
     pub fn session(&self, session_id: &str) -> Result<OwnedFd, Fault> {
         check_name(session_id)?;
         disk::make_dir(&self.dir, session_id)
     }
 
-    /// Forgets all that a session had here.
+    /// Removes the folder of a session with everything in it.
     pub fn drop_session(&self, session_id: &str) -> Result<(), Fault> {
         check_name(session_id)?;
         drop_folder(&self.dir, session_id)
@@ -42,16 +45,17 @@ impl Bank {
     }
 }
 
-/// Ids that we made are plain names; a home that was tampered with may say otherwise.
+/// Ids that aos makes are plain names. The check keeps a manipulated journal or home from naming other paths.
 pub(crate) fn check_name(id: &str) -> Result<(), Fault> {
     if is_plain_name(id) {
         return Ok(());
     }
     let shown: String = id.chars().take(200).collect();
-    Err(Fault::Refused(format!("`{}` is no id of ours", aos_model::text::escape(&shown))))
+    Err(Fault::Refused(format!("`{}` is not an id that aos makes", aos_model::text::escape(&shown))))
 }
 
-/// A name in the bank is a change's id and a number: nothing else in the journal is followed there.
+/// Whether `name` is the name of a pre-image: the id of a change, a dot and a number. Other names in the journal are
+/// never opened.
 pub fn is_bank_name(name: &str) -> bool {
     let parts = name.split_once('.');
     parts.is_some_and(|(id, number)| {
@@ -64,7 +68,7 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
 }
 
 pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Fault> {
-    names_of(dir).map_err(|why| Fault::io("cannot list a folder of the store", why))
+    names_of(dir).map_err(|why| Fault::io("cannot list a folder of AOS_HOME/state", why))
 }
 
 fn names_of(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
@@ -79,7 +83,7 @@ fn names_of(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     Ok(names)
 }
 
-/// Removes a folder of the store, if it is there.
+/// Removes a folder of the store if it exists.
 pub(crate) fn drop_folder(parent: &OwnedFd, name: &str) -> Result<(), Fault> {
     match remove_tree(parent, name.as_bytes()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -87,25 +91,27 @@ pub(crate) fn drop_folder(parent: &OwnedFd, name: &str) -> Result<(), Fault> {
     }
 }
 
-/// Removes a folder and all below it, never through a link. Pre-images and overlays may be whole trees of the user's,
-/// as deep as somebody liked to make them: what lies deeper is brought up first, so that neither the stack nor the
-/// number of open folders grows with it.
+/// Removes a folder with everything below it, and never follows a link.
+///
+/// Pre-images and overlays can be user trees of any depth. Each inner folder is first renamed into the top folder, so
+/// neither the stack nor the number of open descriptors grows with the depth.
 pub fn remove_tree(parent: impl AsFd, name: &[u8]) -> Result<(), Errno> {
-    let top = open_up(&parent, name)?;
-    let mut brought_up = 0_u64;
+    let top = open_for_removal(&parent, name)?;
+    let mut moved = 0_u64;
     loop {
         let names = names_of(&top)?;
         if names.is_empty() {
             return rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
         }
-        for name in names.iter().filter_map(|name| folder_left(&top, name).transpose()) {
+        for name in names.iter().filter_map(|name| unlink_unless_dir(&top, name).transpose()) {
             let name = name?;
-            let inner = open_up(&top, name)?;
+            let inner = open_for_removal(&top, name)?;
             for below in names_of(&inner)? {
-                if folder_left(&inner, &below)?.is_some() {
-                    drop(open_up(&inner, &below)?);
-                    brought_up += 1;
-                    bring_up(&inner, &below, &top, brought_up)?;
+                if unlink_unless_dir(&inner, &below)?.is_some() {
+                    // rename(2) of a folder needs write permission on the folder itself when its parent changes.
+                    drop(open_for_removal(&inner, &below)?);
+                    moved += 1;
+                    move_up(&inner, &below, &top, moved)?;
                 }
             }
             rustix::fs::unlinkat(&top, name, AtFlags::REMOVEDIR)?;
@@ -113,8 +119,9 @@ pub fn remove_tree(parent: impl AsFd, name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Removes a name, unless it is a folder: then it is returned.
-fn folder_left<'n>(dir: &OwnedFd, name: &'n [u8]) -> Result<Option<&'n [u8]>, Errno> {
+/// Unlinks `name`, or returns it if it is a folder. Linux reports `EISDIR` for a folder, POSIX and some file systems
+/// `EPERM`.
+fn unlink_unless_dir<'n>(dir: &OwnedFd, name: &'n [u8]) -> Result<Option<&'n [u8]>, Errno> {
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(None),
         Err(Errno::ISDIR | Errno::PERM) => Ok(Some(name)),
@@ -122,8 +129,9 @@ fn folder_left<'n>(dir: &OwnedFd, name: &'n [u8]) -> Result<Option<&'n [u8]>, Er
     }
 }
 
-/// A folder that its owner closed to himself is opened up first: it is ours to throw away.
-fn open_up(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+/// Opens a folder that is about to be removed. Its mode may forbid its owner to read or write it, so the mode is set
+/// first.
+fn open_for_removal(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || rustix::fs::openat(&dir, name, flags, Mode::empty());
     let opened = open().or_else(|_| {
@@ -134,7 +142,8 @@ fn open_up(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(opened)
 }
 
-fn bring_up(from: &OwnedFd, name: &[u8], to: &OwnedFd, number: u64) -> Result<(), Errno> {
+/// Moves a folder into `to` under a free name. `RENAME_NOREPLACE` fails with `EEXIST` instead of replacing an entry.
+fn move_up(from: &OwnedFd, name: &[u8], to: &OwnedFd, number: u64) -> Result<(), Errno> {
     let mut free = format!(".{number}");
     loop {
         match rustix::fs::renameat_with(from, name, to, free.as_str(), RenameFlags::NOREPLACE) {

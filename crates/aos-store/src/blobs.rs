@@ -1,4 +1,7 @@
-//! Blobs: bytes named by their SHA-256, written under a temporary name and linked in whole.
+//! Blobs: bytes named by their SHA-256.
+//!
+//! A blob is written under a temporary name and then renamed or linked to its final one, so a blob that can be opened
+//! is always complete.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,51 +12,54 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::{Fault, disk};
+use crate::disk;
+use crate::fault::{Fault, LOCK_POISONED};
 
-/// The folder of all blobs: `ab/cdef…`, the first two digits apart so that no folder grows too large.
+/// The folder of all blobs: `ab/cdef…`. The first two hex digits are a folder, so that no folder grows too large.
 #[derive(Debug)]
 pub struct Blobs {
     dir: OwnedFd,
-    /// Whether blobs and their names reach the disk before they are named.
+    /// Whether a blob and its directory entry are fsynced before its name is returned (durability `power`).
     sync: bool,
     next_temporary: AtomicU64,
-    /// Readers put blobs in; the sweeper holds it alone, so that it never takes a blob that is being named again.
-    sweeping: RwLock<()>,
+    /// Held shared while a blob is added or touched, and exclusively by the garbage collector, so that it never
+    /// removes a blob that an entry is about to name.
+    gc_lock: RwLock<()>,
 }
 
-/// The digits of a well-formed reference. Anything else names no file.
-pub(crate) fn digits(blob_ref: &str) -> Option<&str> {
+/// The hex digits of a well-formed reference. Nothing else is ever used as a file name.
+pub(crate) fn hex_digits(blob_ref: &str) -> Option<&str> {
     let digits = blob_ref.strip_prefix("sha256:")?;
     let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     (digits.len() == 64 && digits.bytes().all(lower_hex)).then_some(digits)
 }
 
+/// The size of one read or write.
 const BLOCK_BYTES: usize = 256 << 10;
 
 impl Blobs {
-    pub(crate) fn open(dir: OwnedFd, sync: bool) -> Result<Blobs, Fault> {
-        Ok(Blobs { dir, sync, next_temporary: AtomicU64::new(0), sweeping: RwLock::new(()) })
+    pub(crate) fn new(dir: OwnedFd, sync: bool) -> Blobs {
+        Blobs { dir, sync, next_temporary: AtomicU64::new(0), gc_lock: RwLock::new(()) }
     }
 
-    /// Stores bytes that are at hand; those that are stored already are not written again.
+    /// Stores bytes. Bytes that are stored already are not written again.
     pub fn put(&self, bytes: &[u8]) -> Result<String, Fault> {
         self.put_pieces(&[bytes])
     }
 
-    /// The same of bytes that lie in many pieces.
+    /// Stores the concatenation of `pieces` as one blob.
     pub fn put_pieces(&self, pieces: &[&[u8]]) -> Result<String, Fault> {
         let mut hash = Sha256::new();
         pieces.iter().for_each(|piece| hash.update(piece));
         let name = hash_name(&hash.finalize().into());
-        if self.renew(&name, pieces.iter().map(|piece| piece.len()).sum())? {
+        if self.touch_existing(&name, pieces.iter().map(|piece| piece.len()).sum())? {
             return Ok(name);
         }
         let writer = self.writer()?;
         let write = |bytes: &[u8]| {
             disk::write_all(&writer.file, bytes).map_err(|why| Fault::io("cannot write a blob", why))
         };
-        // Many small pieces are one large write.
+        // Small pieces are collected into one large write.
         let mut block = Vec::new();
         for piece in pieces {
             if !block.is_empty() && block.len() + piece.len() > BLOCK_BYTES {
@@ -70,16 +76,16 @@ impl Blobs {
         writer.publish_as(name)
     }
 
-    /// Makes a blob young again that is there already, whole as far as its size tells.
-    fn renew(&self, name: &str, size: usize) -> Result<bool, Fault> {
-        let _nobody_sweeps = self.sweeping.read().expect("BUG: nobody panics while sweeping");
+    /// Touches the blob if it exists with this size. False when it does not.
+    fn touch_existing(&self, name: &str, size: usize) -> Result<bool, Fault> {
+        let _no_gc = self.lock_shared();
         let Some(file) = self.open_blob(name)? else { return Ok(false) };
         if self.size(&file, name)? != size as u64 {
             return Ok(false);
         }
-        let digits = digits(name).expect("BUG: a hash names a blob");
-        let folder = disk::open_dir(&self.dir, &digits[..2])?;
-        touch(&folder, &digits[2..], name)?;
+        let (folder, file_name) = split_name(name);
+        let folder = disk::open_dir(&self.dir, folder)?;
+        touch(&folder, file_name, name)?;
         if self.sync {
             let synced = rustix::fs::fsync(&file).and_then(|()| rustix::fs::fsync(&folder));
             synced.map_err(|why| Fault::io(format!("cannot sync {name}"), why))?;
@@ -87,23 +93,23 @@ impl Blobs {
         Ok(true)
     }
 
-    /// Stores what an open file holds.
+    /// Stores the content of an open file.
     pub fn copy(&self, file: impl AsFd) -> Result<String, Fault> {
         let mut writer = self.writer()?;
         copy_hashing(file, |chunk| writer.write(chunk))?;
         writer.finish()
     }
 
-    /// Takes a file of the store over as the blob it was found to be.
+    /// Renames a file of the store to the blob that its content was found to hash to.
     pub fn adopt(&self, dir: impl AsFd, name: &[u8], blob_ref: &str) -> Result<(), Fault> {
         let fail = |why| Fault::io(format!("cannot store {blob_ref}"), why);
-        let _nobody_sweeps = self.sweeping.read().expect("BUG: nobody panics while sweeping");
-        let digits = digits(blob_ref).expect("BUG: a hash names a blob");
-        let folder = disk::make_dir(&self.dir, &digits[..2])?;
+        let _no_gc = self.lock_shared();
+        let (folder, file_name) = split_name(blob_ref);
+        let folder = disk::make_dir(&self.dir, folder)?;
         let flags = rustix::fs::RenameFlags::NOREPLACE;
-        // The sweeper goes by age, and a blob is as old as its naming, not as the file that it was.
+        // The garbage collector goes by mtime. The age of a blob counts from here, not from the original file.
         rustix::fs::utimensat(&dir, name, &now(), AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
-        match rustix::fs::renameat_with(&dir, name, &folder, &digits[2..], flags) {
+        match rustix::fs::renameat_with(&dir, name, &folder, file_name, flags) {
             Ok(()) if self.sync => rustix::fs::fsync(&folder).map_err(fail),
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => rustix::fs::unlinkat(&dir, name, AtFlags::empty()).map_err(fail),
@@ -111,33 +117,34 @@ impl Blobs {
         }
     }
 
-    /// Starts a blob whose bytes come piece by piece.
+    /// Starts a blob that is written in pieces.
     pub fn writer(&self) -> Result<BlobWriter<'_>, Fault> {
-        let guard = self.sweeping.read().expect("BUG: nobody panics while sweeping");
+        let guard = self.lock_shared();
         let temporary = self.temporary_name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.dir, temporary.as_str(), flags, disk::PRIVATE_FILE)
-            .map_err(|why| Fault::io("cannot make a blob", why))?;
+            .map_err(|why| Fault::io("cannot create a blob", why))?;
         Ok(BlobWriter { blobs: self, _guard: guard, file, temporary, hash: Sha256::new(), linked: false })
     }
 
-    /// Opens a blob for reading; `None` when there is none of that name.
+    /// Opens a blob for reading; `None` when it does not exist. `O_NONBLOCK` keeps a FIFO that was put in its place from
+    /// blocking the open.
     pub fn open_blob(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
-        let Some(digits) = digits(blob_ref) else { return Ok(None) };
+        let Some(digits) = hex_digits(blob_ref) else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let name = format!("{}/{}", &digits[..2], &digits[2..]);
         match rustix::fs::openat(&self.dir, name, flags, Mode::empty()) {
             Ok(file) => match rustix::fs::fstat(&file) {
                 Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() => Ok(Some(file)),
-                Ok(_) => Err(Fault::Refused(format!("{blob_ref} is no regular file"))),
-                Err(why) => Err(Fault::io(format!("cannot look at {blob_ref}"), why)),
+                Ok(_) => Err(Fault::Refused(format!("{blob_ref} is not a regular file"))),
+                Err(why) => Err(Fault::io(format!("cannot stat {blob_ref}"), why)),
             },
             Err(Errno::NOENT) => Ok(None),
             Err(why) => Err(Fault::io(format!("cannot open {blob_ref}"), why)),
         }
     }
 
-    /// The whole of a blob of at most `bytes_max`, its hash checked. `None` when it is missing or larger.
+    /// Reads a blob of at most `bytes_max` and checks its hash. `None` when it is missing or larger.
     pub fn read(&self, blob_ref: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Fault> {
         let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
         let size = self.size(&file, blob_ref)?;
@@ -149,45 +156,41 @@ impl Blobs {
             bytes.extend_from_slice(chunk);
             Ok(())
         })?;
-        if hash_name(&hash) != blob_ref {
-            return Err(Fault::Refused(format!(
-                "{blob_ref} is damaged: its content hashes to {}",
-                hash_name(&hash)
-            )));
+        let found = hash_name(&hash);
+        if found != blob_ref {
+            return Err(damaged(blob_ref, &found));
         }
         Ok(Some(bytes))
     }
 
-    /// Opens a blob whose content was found to be what its name says.
+    /// Opens a blob after checking that its content hashes to its name.
     pub fn open_checked(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
         let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
         let found = hash_name(&copy_hashing(&file, |_| Ok(()))?);
         if found != blob_ref {
-            return Err(Fault::Refused(format!("{blob_ref} is damaged: its content hashes to {found}")));
+            return Err(damaged(blob_ref, &found));
         }
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))
             .map_err(|why| Fault::io(format!("cannot read {blob_ref}"), why))?;
         Ok(Some(file))
     }
 
-    /// A copy of a blob for somebody who may do with it as he likes, open for reading from its start. What is handed
-    /// out is never the blob itself: who has its file open could open it for writing.
+    /// A private copy of a blob, open for reading from its start, to be passed to a command.
+    ///
+    /// The blob itself is never passed on: the owner of an open descriptor can reopen the file for writing through
+    /// /proc/self/fd.
     pub fn private_copy(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
         use std::os::fd::AsRawFd as _;
         let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
         let fail = |why| Fault::io(format!("cannot copy {blob_ref}"), why);
         let copy = self.nameless().map_err(fail)?;
-        let found = hash_name(&copy_hashing(&file, |mut piece| {
-            while !piece.is_empty() {
-                piece = &piece[rustix::io::write(&copy, piece).map_err(fail)?..];
-            }
-            Ok(())
-        })?);
+        let found = hash_name(&copy_hashing(&file, |piece| disk::write_all(&copy, piece).map_err(fail))?);
         if found != blob_ref {
-            return Err(Fault::Refused(format!("{blob_ref} is damaged: its content hashes to {found}")));
+            return Err(damaged(blob_ref, &found));
         }
-        let own = format!("/proc/self/fd/{}", copy.as_raw_fd());
-        rustix::fs::open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Some).map_err(fail)
+        // A second open file description: read-only, with its own offset at 0.
+        let reopened = format!("/proc/self/fd/{}", copy.as_raw_fd());
+        rustix::fs::open(reopened, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Some).map_err(fail)
     }
 
     pub fn size_of(&self, blob_ref: &str) -> Result<Option<u64>, Fault> {
@@ -199,15 +202,15 @@ impl Blobs {
 
     fn size(&self, file: &OwnedFd, blob_ref: &str) -> Result<u64, Fault> {
         let stat =
-            rustix::fs::fstat(file).map_err(|why| Fault::io(format!("cannot look at {blob_ref}"), why))?;
+            rustix::fs::fstat(file).map_err(|why| Fault::io(format!("cannot stat {blob_ref}"), why))?;
         Ok(stat.st_size as u64)
     }
 
-    /// A file without a name that may become a blob, or be thrown away by closing it.
+    /// A file without a name: it can be published as a blob, or disappears when it is closed.
     pub fn nameless(&self) -> Result<OwnedFd, Errno> {
-        match crate::spool::nameless(&self.dir) {
-            // Not every file system has such files: one whose name is taken away does the same.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+        match disk::open_tmpfile(&self.dir) {
+            // Without `O_TMPFILE`, a file that is unlinked at once does the same.
+            Err(why) if disk::tmpfile_unsupported(why) => {
                 let temporary = self.temporary_name();
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let file = rustix::fs::openat(&self.dir, temporary.as_str(), flags, disk::PRIVATE_FILE)?;
@@ -218,18 +221,21 @@ impl Blobs {
         }
     }
 
-    /// Gives a nameless file, whose content hashes to `hash`, its name as a blob.
+    /// Links a nameless file, whose content hashes to `hash`, as a blob.
+    ///
+    /// `linkat` with `AT_EMPTY_PATH` needs CAP_DAC_READ_SEARCH; through /proc/self/fd it does not. A file that was
+    /// unlinked after its creation cannot be linked again (`ENOENT`), so every other error falls back to a copy.
     pub(crate) fn publish(&self, file: &OwnedFd, hash: [u8; 32]) -> Result<String, Fault> {
         use std::os::fd::AsRawFd as _;
         let name = hash_name(&hash);
-        let digits = digits(&name).expect("BUG: a hash names a blob");
-        let guard = self.sweeping.read().expect("BUG: nobody panics while sweeping");
-        let folder = disk::make_dir(&self.dir, &digits[..2])?;
+        let (folder, file_name) = split_name(&name);
+        let guard = self.lock_shared();
+        let folder = disk::make_dir(&self.dir, folder)?;
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let linked = rustix::fs::linkat(rustix::fs::CWD, own, &folder, &digits[2..], AtFlags::SYMLINK_FOLLOW);
+        let linked = rustix::fs::linkat(rustix::fs::CWD, own, &folder, file_name, AtFlags::SYMLINK_FOLLOW);
         match linked {
             Ok(()) => {}
-            Err(Errno::EXIST) => touch(&folder, &digits[2..], &name)?,
+            Err(Errno::EXIST) => touch(&folder, file_name, &name)?,
             Err(_) => {
                 drop(guard);
                 rustix::fs::seek(file, rustix::fs::SeekFrom::Start(0))
@@ -257,11 +263,24 @@ impl Blobs {
         &self.dir
     }
 
-    /// Keeps new blobs out while `sweep` takes old ones away.
-    pub(crate) fn alone<T>(&self, sweep: impl FnOnce() -> T) -> T {
-        let _alone = self.sweeping.write().expect("BUG: nobody panics while sweeping");
+    /// Runs `sweep` while no blob can be added or touched.
+    pub(crate) fn with_exclusive<T>(&self, sweep: impl FnOnce() -> T) -> T {
+        let _exclusive = self.gc_lock.write().expect(LOCK_POISONED);
         sweep()
     }
+
+    fn lock_shared(&self) -> RwLockReadGuard<'_, ()> {
+        self.gc_lock.read().expect(LOCK_POISONED)
+    }
+}
+
+fn damaged(blob_ref: &str, found: &str) -> Fault {
+    Fault::Refused(format!("{blob_ref} is damaged: its content hashes to {found}"))
+}
+
+/// The folder and the file name of a blob.
+fn split_name(blob_ref: &str) -> (&str, &str) {
+    hex_digits(blob_ref).expect("BUG: a blob name that is not `sha256:` and 64 hex digits").split_at(2)
 }
 
 fn now() -> rustix::fs::Timestamps {
@@ -269,13 +288,13 @@ fn now() -> rustix::fs::Timestamps {
     rustix::fs::Timestamps { last_access: now, last_modification: now }
 }
 
-/// Reads to the end, hashing; each piece goes to `take` first.
+/// Reads a file to its end and returns the hash of its content. `take` gets each piece.
 pub(crate) fn copy_hashing(
     file: impl AsFd,
     mut take: impl FnMut(&[u8]) -> Result<(), Fault>,
 ) -> Result<[u8; 32], Fault> {
     let mut hash = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
+    let mut buffer = vec![0; BLOCK_BYTES];
     loop {
         let n = match rustix::io::read(&file, buffer.as_mut_slice()) {
             Ok(0) => return Ok(hash.finalize().into()),
@@ -288,7 +307,7 @@ pub(crate) fn copy_hashing(
     }
 }
 
-/// A blob being written. Dropped unfinished, it leaves nothing.
+/// A blob that is being written. Dropping it unfinished removes its temporary file.
 #[derive(Debug)]
 pub struct BlobWriter<'a> {
     blobs: &'a Blobs,
@@ -305,32 +324,27 @@ impl BlobWriter<'_> {
         disk::write_all(&self.file, bytes).map_err(|why| Fault::io("cannot write a blob", why))
     }
 
-    /// Publishes the blob under its name. One that is there already is made young again, for the sweeper's sake.
+    /// Publishes the blob under its name. A blob that exists already is touched instead.
     pub fn finish(mut self) -> Result<String, Fault> {
         let name = hash_name(&std::mem::take(&mut self.hash).finalize().into());
         self.publish_as(name)
     }
 
     fn publish_as(mut self, name: String) -> Result<String, Fault> {
-        let digits = digits(&name).expect("BUG: a hash names a blob");
-        let folder = disk::make_dir(&self.blobs.dir, &digits[..2])?;
+        let (folder, file_name) = split_name(&name);
+        let folder = disk::make_dir(&self.blobs.dir, folder)?;
         let fail = |why| Fault::io(format!("cannot sync {name}"), why);
+        // fsync before rename: else a power cut could leave the final name on a file without its content.
         if self.blobs.sync {
             rustix::fs::fsync(&self.file).map_err(fail)?;
         }
         let flags = rustix::fs::RenameFlags::NOREPLACE;
-        match rustix::fs::renameat_with(
-            &self.blobs.dir,
-            self.temporary.as_str(),
-            &folder,
-            &digits[2..],
-            flags,
-        ) {
+        match rustix::fs::renameat_with(&self.blobs.dir, self.temporary.as_str(), &folder, file_name, flags) {
             Ok(()) => self.linked = true,
-            Err(Errno::EXIST) => touch(&folder, &digits[2..], &name)?,
+            Err(Errno::EXIST) => touch(&folder, file_name, &name)?,
             Err(why) => return Err(Fault::io(format!("cannot store {name}"), why)),
         }
-        // At `power` the name must last as long as the receipt that carries it.
+        // A rename is durable only after an fsync of the directory. The receipt that names the blob comes after this.
         if self.blobs.sync {
             rustix::fs::fsync(&folder).and_then(|()| rustix::fs::fsync(&self.blobs.dir)).map_err(fail)?;
         }
@@ -338,11 +352,9 @@ impl BlobWriter<'_> {
     }
 }
 
-/// A blob that is there already is made young again, for the sweeper's sake.
+/// Sets the mtime of an existing blob to now, so that the garbage collector keeps it for another day.
 fn touch(folder: &OwnedFd, file: &str, name: &str) -> Result<(), Fault> {
-    let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
-    let now = rustix::fs::Timestamps { last_access: now, last_modification: now };
-    rustix::fs::utimensat(folder, file, &now, AtFlags::SYMLINK_NOFOLLOW)
+    rustix::fs::utimensat(folder, file, &now(), AtFlags::SYMLINK_NOFOLLOW)
         .map_err(|why| Fault::io(format!("cannot touch {name}"), why))
 }
 

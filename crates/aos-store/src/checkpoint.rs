@@ -1,14 +1,16 @@
-//! Checkpoints of the write-ahead log: its pages move into the database beside the writers.
+//! WAL checkpoints: a thread copies pages from the write-ahead log into the database while writers continue.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
-/// How much is written between two checkpoints of the write-ahead log.
+use crate::fault::LOCK_POISONED;
+
+/// How many bytes are written between two checkpoints.
 const CHECKPOINT_BYTES: u64 = 4 << 20;
 
-/// Moves the write-ahead log into the database beside the writers, never inside a commit.
+/// Counts the written bytes and wakes the checkpoint thread. A commit never runs a checkpoint itself.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     due: Mutex<Due>,
@@ -22,37 +24,39 @@ struct Due {
 }
 
 impl Checkpoints {
-    /// `pen` is whatever writers hold while they write.
-    pub(crate) fn start<P: Send + 'static>(
+    /// Starts the thread. `writer` is the lock that writers hold during a commit.
+    pub(crate) fn start<W: Send + 'static>(
         self: Arc<Self>,
         connection: Connection,
-        pen: Arc<Mutex<P>>,
+        writer: Arc<Mutex<W>>,
     ) -> JoinHandle<()> {
-        let name = std::thread::Builder::new().name("checkpoint".into());
-        name.spawn(move || self.run(&connection, &pen)).expect("the system starts a thread")
+        let thread = std::thread::Builder::new().name("checkpoint".into());
+        thread.spawn(move || self.run(&connection, &writer)).expect("cannot start the checkpoint thread")
     }
 
-    fn run<P>(&self, connection: &Connection, pen: &Mutex<P>) {
+    fn run<W>(&self, connection: &Connection, writer: &Mutex<W>) {
         loop {
-            let mut due = self.due.lock().expect("BUG: nobody panics counting");
+            let mut due = self.lock();
             while due.bytes < CHECKPOINT_BYTES && !due.stop {
-                due = self.wake.wait(due).expect("BUG: nobody panics counting");
+                due = self.wake.wait(due).expect(LOCK_POISONED);
             }
             if due.stop {
                 return;
             }
             due.bytes = 0;
             drop(due);
-            // The bulk is moved beside the writers. The few pages that came meanwhile are moved with the pen in hand:
-            // a log that is moved whole is written again from its start, else it would grow for ever.
+            // SQLite restarts the WAL from its beginning only when every frame is checkpointed and no reader uses it.
+            // With writers active a PASSIVE checkpoint never gets that far, and the WAL would grow without bound. So
+            // the bulk is copied while writers continue, and the rest while the lock keeps them out.
             let _ = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
-            let _nobody_writes = pen.lock().expect("BUG: nobody panics with the pen");
+            let _no_writer = writer.lock().expect(LOCK_POISONED);
             let _ = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
         }
     }
 
+    /// Adds to the bytes written since the last checkpoint.
     pub(crate) fn wrote(&self, bytes: u64) {
-        let mut due = self.due.lock().expect("BUG: nobody panics counting");
+        let mut due = self.lock();
         due.bytes += bytes;
         if due.bytes >= CHECKPOINT_BYTES {
             self.wake.notify_one();
@@ -60,7 +64,11 @@ impl Checkpoints {
     }
 
     pub(crate) fn stop(&self) {
-        self.due.lock().expect("BUG: nobody panics counting").stop = true;
+        self.lock().stop = true;
         self.wake.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Due> {
+        self.due.lock().expect(LOCK_POISONED)
     }
 }

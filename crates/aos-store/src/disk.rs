@@ -1,4 +1,4 @@
-//! The store's own files: opened by folder handle, private to their owner, never through a link.
+//! The store's own files: opened relative to a folder descriptor, mode 0600 or 0700, never through a link (I11).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 
-use crate::Fault;
+use crate::fault::Fault;
 
 pub(crate) const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
 pub(crate) const PRIVATE_DIR: Mode = Mode::from_raw_mode(0o700);
 const GROUP_AND_OTHERS: RawMode = 0o077;
 
-/// Opens `name` below `parent`, made with mode 0700 when it is missing.
+/// Opens the folder `name` in `parent`, and creates it with mode 0700 when it is missing.
 pub(crate) fn make_dir(parent: impl AsFd, name: &str) -> Result<OwnedFd, Fault> {
     match rustix::fs::mkdirat(&parent, name, PRIVATE_DIR) {
         Ok(()) | Err(Errno::EXIST) => open_dir(parent, name),
-        Err(why) => Err(Fault::io(format!("cannot make {name}/"), why)),
+        Err(why) => Err(Fault::io(format!("cannot create {name}/"), why)),
     }
 }
 
@@ -26,7 +26,8 @@ pub(crate) fn open_dir(parent: impl AsFd, name: &str) -> Result<OwnedFd, Fault> 
         .map_err(|why| Fault::io(format!("cannot open {name}/"), why))
 }
 
-/// Makes `path` and its parents. Only what is made here gets mode 0700; what stood there keeps its own.
+/// Opens `path`, and creates it and its parents when they are missing. New folders get mode 0700; existing ones keep
+/// their mode.
 pub(crate) fn make_dirs(path: &Path) -> Result<OwnedFd, Fault> {
     let shown = path.display();
     let open = || {
@@ -43,16 +44,16 @@ pub(crate) fn make_dirs(path: &Path) -> Result<OwnedFd, Fault> {
     }
     match rustix::fs::mkdirat(rustix::fs::CWD, path, PRIVATE_DIR) {
         Ok(()) | Err(Errno::EXIST) => open().map_err(|why| Fault::io(format!("cannot open {shown}"), why)),
-        Err(why) => Err(Fault::io(format!("cannot make {shown}"), why)),
+        Err(why) => Err(Fault::io(format!("cannot create {shown}"), why)),
     }
 }
 
-/// Refuses a state file that somebody else could have prepared: a link, a foreign owner, an open mode.
+/// Refuses a state file that another user could have prepared: a link, a foreign owner, a mode that lets others in.
 pub(crate) fn check_private(dir: impl AsFd, name: &str) -> Result<(), Fault> {
     let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok(()),
-        Err(why) => return Err(Fault::io(format!("cannot look at {name}"), why)),
+        Err(why) => return Err(Fault::io(format!("cannot stat {name}"), why)),
     };
     let owner = rustix::process::geteuid().as_raw();
     let refuse =
@@ -73,6 +74,19 @@ pub(crate) fn check_private(dir: impl AsFd, name: &str) -> Result<(), Fault> {
         );
     }
     Ok(())
+}
+
+/// Creates a file without a name in `dir`: it disappears with its last descriptor unless `linkat` names it. Not every
+/// file system supports `O_TMPFILE`; see [`tmpfile_unsupported`].
+pub(crate) fn open_tmpfile(dir: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, ".", flags, PRIVATE_FILE)
+}
+
+/// `EOPNOTSUPP` means that the file system lacks `O_TMPFILE`. A kernel that does not know the flag sees
+/// `O_DIRECTORY|O_RDWR` and reports `EISDIR`; some file systems report `EINVAL`.
+pub(crate) fn tmpfile_unsupported(why: Errno) -> bool {
+    matches!(why, Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL)
 }
 
 pub(crate) fn write_all(file: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {

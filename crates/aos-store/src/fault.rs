@@ -1,19 +1,23 @@
-//! The world failing under the store.
+//! Failures of the system that the store runs on: I/O errors, SQLite errors, damaged files.
 
 use std::sync::Arc;
 
 use aos_model::refusal::{Code, Refusal};
 use rustix::io::Errno;
 
-/// What went wrong, with its subject. A fault becomes an `error` receipt; it is never a verdict about the request.
+/// The message of every `expect` on a lock: a lock is poisoned only when a thread panicked while it held it.
+pub(crate) const LOCK_POISONED: &str = "BUG: lock poisoned";
+
+/// What failed, with its subject. A fault becomes an `error` receipt. It says nothing about whether the request was
+/// allowed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Fault {
     #[error("{subject}: {source}")]
     Io { subject: String, source: Errno },
-    /// Shared, because one failed commit is the answer to all that were in it.
+    /// Shared, because one failed commit is the result of every write in it.
     #[error("the journal: {0}")]
     Journal(Arc<rusqlite::Error>),
-    /// Found damaged, or not ours: never written to.
+    /// A file is damaged, or was not written by aos. Nothing is written to it.
     #[error("{0}")]
     Refused(String),
 }
@@ -43,7 +47,7 @@ impl From<Fault> for Refusal {
         if fault.is_full() {
             return Refusal::new(
                 Code::NoSpace,
-                format!("{fault}; free some space where AOS_HOME lies and try again"),
+                format!("{fault}; free some space on the disk of AOS_HOME and try again"),
             );
         }
         let code = match &fault {

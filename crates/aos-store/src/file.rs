@@ -1,13 +1,13 @@
-//! The journal's file: what it looks like when it is ours and whole, looked at before SQLite does.
+//! The journal's database file: its schema, and checks that run before SQLite opens it.
 
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::Fault;
+use crate::fault::Fault;
 
-/// The tables. `verify` compares them with what a file really holds.
+/// The tables. [`check_schema`] compares them with the ones in the file.
 pub(crate) const SCHEMA: &[(&str, &str)] = &[
     (
         "entry",
@@ -17,19 +17,20 @@ pub(crate) const SCHEMA: &[(&str, &str)] = &[
     ("folded", "CREATE TABLE folded (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL)"),
     ("intent", "CREATE TABLE intent (id INTEGER PRIMARY KEY, body BLOB NOT NULL, digest BLOB NOT NULL)"),
 ];
-/// `aosj`, so that `file` and we know the database for ours.
+/// `aosj` in ASCII. `file(1)` and [`check_schema`] recognise the database by it.
 pub(crate) const APPLICATION_ID: i32 = 0x616f_736a;
 pub(crate) const SCHEMA_VERSION: i32 = 1;
-/// Several entries fit into a page of this size, so that most commits write one page. Measured: a third faster than
-/// 4096 for entries of one to two kilobytes.
+/// Several entries fit into one page of this size, so most commits write one page. Measured: a third faster than
+/// SQLite's default of 4096 for entries of one to two kilobytes.
 pub(crate) const PAGE_BYTES: i64 = 8192;
-/// Stands beside the journal from the first day, so that an empty journal is known to be a lost one.
-pub(crate) const MADE: &str = "journal.made";
+/// Created together with the journal. Where this file exists, an empty journal is a lost journal.
+pub(crate) const CREATED_MARKER: &str = "journal.made";
 
-/// Looked at before SQLite is: it throws away the log of an empty journal, and all that is left with it.
+/// Refuses an empty or missing journal in a home that was used before. This must run before SQLite opens the file:
+/// SQLite deletes the WAL of an empty database, and with it the entries that are left.
 pub(crate) fn check_not_lost(journal: &Path) -> Result<(), Fault> {
     let is_empty = rustix::fs::stat(journal).map_or(true, |stat| stat.st_size == 0);
-    if is_empty && rustix::fs::lstat(journal.with_file_name(MADE)).is_ok() {
+    if is_empty && rustix::fs::lstat(journal.with_file_name(CREATED_MARKER)).is_ok() {
         return Err(Fault::Refused(format!(
             "the journal is lost: {} is missing or empty in a home that was used; restore it from a copy, or choose another AOS_HOME",
             journal.display()
@@ -38,21 +39,22 @@ pub(crate) fn check_not_lost(journal: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// SQLite reads pages past a torn end from the log when it can, so a cut file may look whole. We look first.
+/// Refuses a database file that was cut inside a page. SQLite reads a page from the WAL when the WAL has it, so it may
+/// not notice the cut.
 pub(crate) fn check_length(path: &Path) -> Result<(), Fault> {
     let length = || rustix::fs::stat(path).map_or(0, |stat| stat.st_size);
     let Some(bytes) = torn_length(length, || std::thread::sleep(LENGTH_PAUSE)) else { return Ok(()) };
     Err(Fault::Refused(format!(
-        "the journal is damaged: {} is {bytes} bytes long, which is no whole number of pages; restore it from a copy",
+        "the journal is damaged: {} is {bytes} bytes long, which is not a multiple of the page size; restore it from a copy",
         path.display(),
     )))
 }
 
-/// A page that a daemon is just writing makes the file longer piece by piece: who reads beside it looks again.
+/// A checkpoint of a running daemon may extend the file in several writes, so a reader retries.
 const LENGTH_TRIES: usize = 50;
 const LENGTH_PAUSE: Duration = Duration::from_millis(2);
 
-/// A length that is no whole number of pages, and stays so.
+/// The length of the file if it is not a multiple of the page size and stays so.
 fn torn_length(length: impl Fn() -> i64, mut pause: impl FnMut()) -> Option<i64> {
     for _ in 0..LENGTH_TRIES {
         if length() % PAGE_BYTES == 0 {
@@ -67,14 +69,14 @@ pub(crate) fn create_or_check(connection: &mut Connection) -> Result<(), Fault> 
     let version: i32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let application: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     if version == 0 && application == 0 {
-        let make = connection.transaction()?;
+        let creation = connection.transaction()?;
         for (_, sql) in SCHEMA {
-            make.execute_batch(sql)?;
+            creation.execute_batch(sql)?;
         }
-        make.execute_batch(&format!(
+        creation.execute_batch(&format!(
             "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
         ))?;
-        return Ok(make.commit()?);
+        return Ok(creation.commit()?);
     }
     check_schema(connection)
 }
@@ -84,7 +86,7 @@ pub(crate) fn check_schema(connection: &Connection) -> Result<(), Fault> {
     let application: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     if application != APPLICATION_ID || version != SCHEMA_VERSION {
         return Err(Fault::Refused(format!(
-            "journal.db is no journal of this aos: application {application:#x} version {version}, expected {APPLICATION_ID:#x} version {SCHEMA_VERSION}"
+            "journal.db was not written by this version of aos: application {application:#x} version {version}, expected {APPLICATION_ID:#x} version {SCHEMA_VERSION}"
         )));
     }
     let mut select = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY rowid")?;
@@ -93,7 +95,8 @@ pub(crate) fn check_schema(connection: &Connection) -> Result<(), Fault> {
     let expected = SCHEMA.iter().map(|(name, sql)| ((*name).to_owned(), (*sql).to_owned()));
     if !found.iter().cloned().eq(expected) {
         return Err(Fault::Refused(
-            "the journal is damaged: its tables are not the ones that aos makes".into(),
+            "the journal is damaged: its tables differ from the ones that aos creates; restore it from a copy"
+                .into(),
         ));
     }
     Ok(())
@@ -105,7 +108,7 @@ mod tests {
 
     use super::{PAGE_BYTES, torn_length};
 
-    /// A daemon beside the reader adds a page in two pieces; a file that was cut stays as it is.
+    /// A running daemon appends a page in two writes; a file that was cut keeps its length.
     #[test]
     fn a_page_that_is_being_written_is_no_damage() {
         let length = Cell::new(3 * PAGE_BYTES - PAGE_BYTES / 2);

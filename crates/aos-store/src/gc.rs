@@ -1,4 +1,4 @@
-//! Sweeping: takes away the blobs that no entry and no snapshot names and that are older than a day, and nothing else.
+//! Garbage collection: removes the blobs that no entry and no snapshot names and that are older than a day.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -7,9 +7,13 @@ use aos_model::state::Effects;
 use rustix::fs::AtFlags;
 
 use crate::bank::names_in;
-use crate::{Blobs, Fault, Manifests, Reader, disk};
+use crate::blobs::{Blobs, hex_digits};
+use crate::disk;
+use crate::fault::Fault;
+use crate::manifest::Manifests;
+use crate::reader::Reader;
 
-/// What a sweep did.
+/// What one garbage collection kept and removed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Swept {
     pub kept: u64,
@@ -17,30 +21,30 @@ pub struct Swept {
     pub removed_bytes: u64,
 }
 
-/// Younger files are left alone: their entry may be on its way.
+/// Younger files are kept: a blob is stored before the entry that names it.
 const KEEP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 impl Blobs {
     pub fn sweep(&self, reader: &Reader, manifests: &Manifests, now_ns: u64) -> Result<Swept, Fault> {
-        self.alone(|| {
+        self.with_exclusive(|| {
             let mut named = named_blobs(reader)?;
             let mut damaged = None;
             manifests.each(|manifest| match manifest {
                 Ok(manifest) => named.extend(manifest.bodies().map(str::to_owned)),
                 Err(fault) => damaged = Some(fault),
             })?;
-            // What a damaged manifest names is not known, so nothing is thrown away.
+            // The blobs that a damaged manifest names are unknown, so nothing is removed.
             if let Some(fault) = damaged {
                 return Err(fault);
             }
             let mut swept = Swept::default();
             for folder in names_in(self.dir())? {
                 let Ok(folder) = String::from_utf8(folder) else { continue };
-                if is_folder_of_blobs(&folder) {
+                if is_blob_folder(&folder) {
                     let dir = disk::open_dir(self.dir(), &folder)?;
                     sweep_folder(&dir, &folder, &named, now_ns, &mut swept)?;
                 } else if folder.starts_with("tmp-") {
-                    // A blob that a killed daemon never finished.
+                    // The temporary file of a blob that a killed daemon did not finish.
                     sweep_file(self.dir(), &folder, now_ns, &mut swept)?;
                 }
             }
@@ -49,7 +53,7 @@ impl Blobs {
     }
 }
 
-fn is_folder_of_blobs(name: &str) -> bool {
+fn is_blob_folder(name: &str) -> bool {
     name.len() == 2 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
@@ -75,7 +79,7 @@ fn sweep_folder(
         let blob_ref = format!("sha256:{folder}{name}");
         if named.contains(&blob_ref) {
             swept.kept += 1;
-        } else if crate::blobs::digits(&blob_ref).is_some() {
+        } else if hex_digits(&blob_ref).is_some() {
             sweep_file(dir, &name, now_ns, swept)?;
         }
     }
@@ -84,7 +88,7 @@ fn sweep_folder(
 
 fn sweep_file(dir: &OwnedFd, name: &str, now_ns: u64, swept: &mut Swept) -> Result<(), Fault> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(|why| Fault::io(format!("cannot look at {name}"), why))?;
+        .map_err(|why| Fault::io(format!("cannot stat {name}"), why))?;
     let changed_ns =
         (stat.st_mtime as u64).saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as u64);
     if now_ns.saturating_sub(changed_ns) < KEEP_NS {

@@ -1,13 +1,13 @@
-//! Group commit: whoever finds the pen free writes, for itself and for all that queued meanwhile.
+//! Group commit: one thread, the leader, commits its own write and all writes that queued up meanwhile.
 //!
-//! Alone, that costs no thread switch; in a crowd, many writes share a commit. Each one that waits hears what became
-//! of its own write.
+//! A single writer pays no thread switch. Under load many writes share one commit, and each caller gets the result of
+//! its own write.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use crate::Fault;
+use crate::fault::{Fault, LOCK_POISONED};
 
-/// The line of those who want to write.
+/// The queue of writes that wait for a commit.
 #[derive(Debug)]
 pub(crate) struct Group<W> {
     queue: Mutex<Queue<W>>,
@@ -16,20 +16,21 @@ pub(crate) struct Group<W> {
 #[derive(Debug)]
 struct Queue<W> {
     waiting: Vec<(W, Arc<Slot>)>,
-    /// Somebody writes, or was called on to.
+    /// There is a leader: a thread commits, or was woken to commit.
     busy: bool,
 }
 
-/// Where one that waits hears what became of its write.
+/// Where a waiting thread gets the result of its write.
 #[derive(Debug, Default)]
 struct Slot {
-    turn: Mutex<Option<Turn>>,
+    signal: Mutex<Option<Signal>>,
     wake: Condvar,
 }
 
 #[derive(Debug)]
-enum Turn {
-    Write,
+enum Signal {
+    /// Become the leader.
+    Lead,
     Done(Result<u64, Fault>),
 }
 
@@ -40,20 +41,20 @@ impl<W> Default for Group<W> {
 }
 
 impl<W> Group<W> {
-    /// Writes at once when nobody else does; else queues, and is either answered or called on to write for all.
-    /// `commit` answers a number for each write.
-    pub(crate) fn write<P>(
+    /// Commits at once when there is no leader. Else queues the write and waits for its result, or until this thread
+    /// becomes the leader and commits the whole queue. `commit` returns one number per write.
+    pub(crate) fn write<G>(
         &self,
         write: W,
-        take_pen: impl Fn() -> P,
-        commit: impl Fn(&mut P, &[W]) -> Result<Vec<u64>, Fault>,
+        lock_writer: impl Fn() -> G,
+        commit: impl Fn(&mut G, &[W]) -> Result<Vec<u64>, Fault>,
     ) -> Result<u64, Fault> {
         let mut queue = self.lock();
         if !queue.busy {
             queue.busy = true;
             drop(queue);
-            let outcome = commit(&mut take_pen(), std::slice::from_ref(&write));
-            self.call_next();
+            let outcome = commit(&mut lock_writer(), std::slice::from_ref(&write));
+            self.wake_next_leader();
             return outcome.map(|numbers| numbers[0]);
         }
         let slot = Arc::new(Slot::default());
@@ -62,46 +63,46 @@ impl<W> Group<W> {
         if let Some(answer) = slot.wait() {
             return answer;
         }
-        // The pen first: who comes while it is waited for is written too.
-        let mut pen = take_pen();
+        // Lock before taking the queue: writes that arrive while this thread waits for the lock join this commit.
+        let mut writer = lock_writer();
         let (writes, slots): (Vec<W>, Vec<_>) = std::mem::take(&mut self.lock().waiting).into_iter().unzip();
-        let outcome = commit(&mut pen, &writes);
-        drop(pen);
-        self.call_next();
+        let outcome = commit(&mut writer, &writes);
+        drop(writer);
+        self.wake_next_leader();
         for (i, slot) in slots.into_iter().enumerate() {
-            slot.set(Turn::Done(outcome.as_ref().map(|numbers| numbers[i]).map_err(Fault::clone)));
+            slot.send(Signal::Done(outcome.as_ref().map(|numbers| numbers[i]).map_err(Fault::clone)));
         }
-        slot.wait().expect("BUG: whoever is called answers all that wait, itself too")
+        slot.wait().expect("BUG: the leader did not answer its own write")
     }
 
-    /// The first that waits writes next, for all that wait by then.
-    fn call_next(&self) {
+    /// Makes the first waiting thread the leader.
+    fn wake_next_leader(&self) {
         let mut queue = self.lock();
         match queue.waiting.first() {
-            Some((_, slot)) => slot.set(Turn::Write),
+            Some((_, slot)) => slot.send(Signal::Lead),
             None => queue.busy = false,
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue<W>> {
-        self.queue.lock().expect("BUG: nobody panics in the queue")
+        self.queue.lock().expect(LOCK_POISONED)
     }
 }
 
 impl Slot {
-    fn set(&self, turn: Turn) {
-        *self.turn.lock().expect("BUG: turns are only set") = Some(turn);
+    fn send(&self, signal: Signal) {
+        *self.signal.lock().expect(LOCK_POISONED) = Some(signal);
         self.wake.notify_one();
     }
 
-    /// `None`: it is this one's turn to write.
+    /// The result of the write, or `None` when this thread is to lead the next commit.
     fn wait(&self) -> Option<Result<u64, Fault>> {
-        let mut turn = self.turn.lock().expect("BUG: turns are only set");
+        let mut signal = self.signal.lock().expect(LOCK_POISONED);
         loop {
-            match turn.take() {
-                Some(Turn::Done(answer)) => return Some(answer),
-                Some(Turn::Write) => return None,
-                None => turn = self.wake.wait(turn).expect("BUG: turns are only set"),
+            match signal.take() {
+                Some(Signal::Done(answer)) => return Some(answer),
+                Some(Signal::Lead) => return None,
+                None => signal = self.wake.wait(signal).expect(LOCK_POISONED),
             }
         }
     }

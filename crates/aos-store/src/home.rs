@@ -1,4 +1,4 @@
-//! `AOS_HOME`: where everything lives, and the lock that makes one daemon its master.
+//! `AOS_HOME`: the folder of all state, and the lock that admits one daemon per home.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,19 +8,22 @@ use aos_model::receipt::Durability;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use crate::bank::Bank;
+use crate::blobs::Blobs;
 use crate::disk;
-use crate::{Bank, Blobs, Fault, Manifests};
+use crate::fault::Fault;
+use crate::manifest::Manifests;
 
-/// The folders of a home, by handle where they are used often.
+/// The folders of a home; those that are used often are open.
 ///
 /// ```text
 /// $AOS_HOME/            0700
 ///   state/journal.db    the journal and the state
 ///   state/blobs/ab/…    content by SHA-256
-///   state/preimages/…   the bank: pre-images on their way, a folder a session
-///   state/snapshots/…   what each snapshot holds, a manifest each
-///   state/rooms/…       the private home and /tmp of commands, a folder a session
-///   state/overlays/…    what running commands have changed so far, a folder a command
+///   state/preimages/…   pre-images that are not blobs yet, one folder per session
+///   state/snapshots/…   one manifest per snapshot
+///   state/rooms/…       the private home and /tmp of commands, one folder per session
+///   state/overlays/…    overlayfs upper folders of running commands, one per command
 ///   run/                lock, socket, log
 /// ```
 #[derive(Debug)]
@@ -30,20 +33,20 @@ pub struct Home {
     run: OwnedFd,
 }
 
-/// Held for life by the daemon of a home.
+/// Held by the daemon for as long as it runs. Closing the descriptor releases the lock.
 #[derive(Debug)]
 pub struct StateLock {
     _file: OwnedFd,
 }
 
-/// How long a lock is asked for before its holder counts as a daemon.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to retry before the holder of the lock is taken for a running daemon.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Home {
-    /// Opens the home, making what is missing.
+    /// Opens the home and creates the folders that are missing.
     pub fn open(path: &Path) -> Result<Home, Fault> {
         let dir = disk::make_dirs(path)?;
-        // A home that stood before (made by hand, say) is closed to others here and now.
+        // A home that existed before, created by hand for example, may have a mode that lets others in (I11).
         rustix::fs::fchmod(&dir, disk::PRIVATE_DIR)
             .map_err(|why| Fault::io(format!("cannot make {} private", path.display()), why))?;
         let state = disk::make_dir(&dir, "state")?;
@@ -72,10 +75,10 @@ impl Home {
     }
 
     pub fn blobs(&self, durability: Durability) -> Result<Blobs, Fault> {
-        Blobs::open(disk::make_dir(&self.state, "blobs")?, durability == Durability::Power)
+        Ok(Blobs::new(disk::make_dir(&self.state, "blobs")?, durability == Durability::Power))
     }
 
-    /// Makes the folders themselves last: what is written in them would be lost with them.
+    /// Fsyncs the folders above the journal. A new file is durable only after an fsync of the folder that names it.
     pub fn sync(&self) -> Result<(), Fault> {
         let parent = self.path.parent().unwrap_or(&self.path);
         for path in [parent, &self.path, &self.path.join("state")] {
@@ -95,27 +98,29 @@ impl Home {
         Ok(Manifests::new(disk::make_dir(&self.state, "snapshots")?, durability == Durability::Power))
     }
 
-    /// The folders in which commands have their private home and /tmp.
+    /// The folders with the private home and /tmp of commands.
     pub fn rooms(&self) -> Result<Bank, Fault> {
         Ok(Bank::new(disk::make_dir(&self.state, "rooms")?))
     }
 
-    /// The folders in which commands leave what they changed until it is committed, one each.
+    /// The folders with the uncommitted changes of running commands, one per command.
     pub fn overlays(&self) -> Result<Bank, Fault> {
         Ok(Bank::new(disk::make_dir(&self.state, "overlays")?))
     }
 
-    /// Takes the daemon's lock, or says that another daemon has it. One that was killed just when it started a process
-    /// leaves the lock to that process until it has become another program: a moment later nobody has it.
+    /// Takes the daemon's lock, or reports that another daemon has it.
+    ///
+    /// `flock` belongs to the open file description, which a child shares until `execve` closes it (`O_CLOEXEC`). A
+    /// daemon that was killed between `fork` and `execve` leaves the lock held for a moment, so this retries.
     pub fn lock(&self) -> Result<StateLock, Fault> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.run, "aosd.lock", flags, disk::PRIVATE_FILE)
             .map_err(|why| Fault::io("cannot open run/aosd.lock", why))?;
         let take = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
         let mut taken = take();
-        let patience = Instant::now() + LOCK_PATIENCE;
-        while taken == Err(Errno::WOULDBLOCK) && Instant::now() < patience {
-            std::thread::sleep(LOCK_PATIENCE / 100);
+        let deadline = Instant::now() + LOCK_WAIT_MAX;
+        while taken == Err(Errno::WOULDBLOCK) && Instant::now() < deadline {
+            std::thread::sleep(LOCK_WAIT_MAX / 100);
             taken = take();
         }
         match taken {

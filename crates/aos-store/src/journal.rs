@@ -1,40 +1,40 @@
-//! What the host asks of a journal. SQLite keeps it today; a fleet can put another keeper behind the same words.
+//! The journal as the host uses it. SQLite implements it today; another store can implement the same trait.
 
 use aos_model::state::Effects;
 
-use crate::Fault;
+use crate::fault::Fault;
 
-/// One finished effect on its way into the record.
+/// One finished effect, to be appended.
 #[derive(Debug)]
 pub struct Append {
-    /// The frozen bytes of the entry.
+    /// The bytes of the entry, exactly as they are stored.
     pub body: Vec<u8>,
-    /// What of it the state is folded from, so that the body need not be read again.
+    /// The part of the entry that the state is folded from, so that the body is not parsed again.
     pub effects: Effects,
     /// The intent that this receipt closes.
     pub closes: Option<u64>,
 }
 
-/// An intent that no receipt has closed: found at start after a crash.
+/// An intent that no receipt has closed. Recovery rolls it back at the next start (I4).
 #[derive(Debug)]
 pub struct OpenIntent {
     pub id: u64,
     pub body: Vec<u8>,
 }
 
-/// The ordered, durable record. When a call returns, what it wrote is durable at the daemon's level.
+/// The ordered, durable record. When a call returns, its write is durable at the daemon's durability level.
 pub trait Journal: Send + Sync + std::fmt::Debug {
-    /// Says on disk what is about to be done. Returns the intent's id.
+    /// Records what is about to be done, before anything moves (I4). Returns the intent's id.
     fn intend(&self, body: Vec<u8>) -> Result<u64, Fault>;
 
-    /// Says it anew: an intent that is still open gets another body, as one.
+    /// Replaces the body of an open intent, atomically.
     fn intend_instead(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault>;
 
-    /// Appends an entry and folds it into the state, as one. Returns its sequence number.
+    /// Appends an entry and folds it into the state, atomically. Returns its sequence number.
     fn append(&self, append: Append) -> Result<u64, Fault>;
 
-    /// Forgets an intent whose receipt could not be written and whose steps were taken back: with the next commit it
-    /// is gone, before anything is acknowledged that it could undo.
+    /// Deletes an intent whose steps were rolled back and whose receipt could not be written. The next commit deletes
+    /// it, so it is gone before any later change is acknowledged that recovery could undo by mistake.
     fn abandon(&self, intent: u64);
 
     /// The bytes of one entry.
@@ -45,7 +45,7 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     /// One value of the state.
     fn state(&self, key: &str) -> Result<Option<Vec<u8>>, Fault>;
 
-    /// All values of the state below a prefix, in key order.
+    /// All keys of the state with a prefix and their values, in key order.
     fn state_below(&self, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), Fault>;
 
     /// The sequence number of the newest entry; 0 when there is none.

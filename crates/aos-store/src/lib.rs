@@ -1,6 +1,6 @@
-//! The record of `aos`: the journal and the state folded from it, the blobs, and the bank of pre-images.
+//! The record of `aos`: the journal, the state folded from it, blobs, snapshot manifests and pre-images.
 //!
-//! It knows nothing of sessions being alive, of policy or of the user's files: it keeps bytes and finds them again.
+//! The store keeps bytes and finds them again. It knows nothing about running sessions, policy or the user's files.
 
 mod bank;
 mod blobs;
@@ -19,7 +19,6 @@ mod spool;
 mod sqlite;
 mod state_table;
 mod verify;
-mod verify_snapshots;
 mod wal;
 
 pub use bank::{Bank, is_bank_name, remove_tree};

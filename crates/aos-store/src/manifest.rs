@@ -1,6 +1,7 @@
-//! Manifests: what each path of a snapshot was, beside the journal, so that a person can read it too.
+//! Manifests: JSON files that say what each path of a snapshot was before the change.
 //!
-//! `state/snapshots/<session>/<snapshot>/manifest.json`. Bodies are blobs: what two snapshots share is stored once.
+//! `state/snapshots/<session>/<snapshot>/manifest.json`. Bodies are blobs, so a body that
+//! two snapshots share is stored once.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -12,8 +13,10 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::bank::{drop_folder, names_in};
-use crate::{Fault, disk};
+use crate::bank::{check_name, drop_folder, is_plain_name, names_in};
+use crate::blobs::copy_hashing;
+use crate::disk;
+use crate::fault::Fault;
 
 /// The pre-images of one tool call.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -26,18 +29,18 @@ pub struct Manifest {
     pub turn_id: Option<String>,
     pub captured_at_ns: u64,
     pub workspace_root: String,
-    /// By path, as receipts show paths.
+    /// By path, spelled as in receipts.
     pub entries: BTreeMap<String, Kept>,
-    /// Folders with all below them, and what is not the first pre-image of its path: by the name that it had in the
-    /// bank, then by what follows the path.
+    /// Pre-images that `entries` cannot hold: folders with everything below them, and second and later pre-images of
+    /// a path. By the name of the pre-image file, then by the suffix that follows the path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pieces: BTreeMap<String, BTreeMap<String, Kept>>,
-    /// Of the manifest without it: a flipped bit is seen before anything is restored from it.
+    /// The hash of the manifest with this field empty, checked before anything is restored.
     #[serde(default)]
     checksum: String,
 }
 
-/// A manifest as it is written, borrowed: one may list a hundred thousand paths.
+/// A manifest as it is written. It borrows, because a manifest may list a hundred thousand paths.
 #[derive(Serialize)]
 struct Written<'a> {
     snapshot_id: &'a str,
@@ -53,10 +56,10 @@ struct Written<'a> {
     checksum: &'a str,
 }
 
-/// Hashes what is written to it.
-struct Hashed(Sha256);
+/// A writer that hashes its input.
+struct HashWriter(Sha256);
 
-impl std::io::Write for Hashed {
+impl std::io::Write for HashWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.update(bytes);
         Ok(bytes.len())
@@ -67,7 +70,7 @@ impl std::io::Write for Hashed {
     }
 }
 
-/// What stood at one path.
+/// What one path was before the change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
@@ -82,13 +85,13 @@ pub struct Kept {
     pub uid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
-    /// Where a link leads, as receipts show paths.
+    /// The target of a symbolic link, spelled as paths in receipts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// User attributes and the ACL.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub xattrs: Attributes,
-    /// It was not displaced but moved there, whole.
+    /// The object was not displaced but moved to this path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<String>,
 }
@@ -133,7 +136,7 @@ impl Manifest {
         }
     }
 
-    /// Takes in a pre-image: itself at the empty suffix, and all below it.
+    /// Adds a pre-image: the object itself under the empty suffix, and everything below it.
     pub fn keep(&mut self, bank: &str, path: &str, piece: BTreeMap<String, Kept>) {
         let is_plain = piece.len() == 1 && piece.values().all(|kept| kept.kind != KeptKind::Dir);
         let is_first = !self.entries.contains_key(path);
@@ -145,7 +148,7 @@ impl Manifest {
         }
     }
 
-    /// What stood at a path, or below it, when the pre-image of that name in the bank was taken.
+    /// What was at `path` and `suffix` when the pre-image `bank` was taken.
     pub fn kept(&self, bank: &str, path: &str, suffix: &str) -> Option<&Kept> {
         match self.pieces.get(bank) {
             Some(piece) => piece.get(suffix),
@@ -154,18 +157,19 @@ impl Manifest {
         }
     }
 
-    /// What lay below a pre-image, as suffixes that begin with a slash.
+    /// The suffixes of everything below a pre-image. Each begins with a slash.
     pub fn below(&self, bank: &str) -> impl Iterator<Item = &str> {
         let suffixes = self.pieces.get(bank).into_iter().flat_map(BTreeMap::keys);
         suffixes.map(String::as_str).filter(|suffix| !suffix.is_empty())
     }
 
+    /// The blobs that the manifest names.
     pub fn bodies(&self) -> impl Iterator<Item = &str> {
         let all = self.entries.values().chain(self.pieces.values().flat_map(BTreeMap::values));
         all.filter_map(|kept| kept.body_hash.as_deref())
     }
 
-    /// As it lies on the disk, with its checksum.
+    /// The bytes of the file, with the checksum.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec_pretty(&self.with_checksum(&self.sum()))
             .expect("BUG: a manifest is plain data");
@@ -173,17 +177,17 @@ impl Manifest {
         bytes
     }
 
-    /// Undoes [`Manifest::to_bytes`]. The error says what is damaged.
+    /// Parses the bytes of a manifest file and checks its checksum. The error says what is damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Manifest, String> {
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
         if manifest.checksum != manifest.sum() {
-            return Err("it does not match its checksum".into());
+            return Err("its content does not match its checksum".into());
         }
         Ok(manifest)
     }
 
     fn sum(&self) -> String {
-        let mut hash = Hashed(Sha256::new());
+        let mut hash = HashWriter(Sha256::new());
         serde_json::to_writer(&mut hash, &self.with_checksum("")).expect("BUG: a manifest is plain data");
         hash_name(&hash.0.finalize().into())
     }
@@ -217,7 +221,7 @@ impl Manifests {
         Manifests { dir, sync }
     }
 
-    /// Puts a manifest in its place, whole.
+    /// Writes a manifest under a temporary name and renames it into place, so a reader sees all of it or none.
     pub fn write(&self, manifest: &Manifest) -> Result<(), Fault> {
         check_names(&[&manifest.session_id, &manifest.snapshot_id])?;
         let fail = |why| Fault::io(format!("cannot write the manifest of {}", manifest.snapshot_id), why);
@@ -238,7 +242,7 @@ impl Manifests {
         Ok(())
     }
 
-    /// `None` when there is none; a damaged one is a fault.
+    /// `None` when there is no manifest; a damaged one is a fault.
     pub fn read(&self, session_id: &str, snapshot_id: &str) -> Result<Option<Manifest>, Fault> {
         check_names(&[session_id, snapshot_id])?;
         let path = format!("{session_id}/{snapshot_id}/{NAME}");
@@ -249,7 +253,7 @@ impl Manifests {
             Err(why) => return Err(Fault::io(format!("cannot open the manifest of {snapshot_id}"), why)),
         };
         let mut bytes = Vec::new();
-        crate::blobs::copy_hashing(&file, |chunk| {
+        copy_hashing(&file, |chunk| {
             bytes.extend_from_slice(chunk);
             Ok(())
         })?;
@@ -286,7 +290,7 @@ impl Manifests {
         }
     }
 
-    /// Every manifest there is, one after the other.
+    /// Calls `each` with every manifest of every session.
     pub fn each(&self, mut each: impl FnMut(Result<Manifest, Fault>)) -> Result<(), Fault> {
         for session_id in self.sessions()? {
             for snapshot_id in self.snapshots(&session_id)? {
@@ -300,10 +304,10 @@ impl Manifests {
 }
 
 fn check_names(ids: &[&str]) -> Result<(), Fault> {
-    ids.iter().try_for_each(|id| crate::bank::check_name(id))
+    ids.iter().try_for_each(|id| check_name(id))
 }
 
 fn names(dir: &OwnedFd) -> Result<Vec<String>, Fault> {
     let names = names_in(dir)?.into_iter().filter_map(|name| String::from_utf8(name).ok());
-    Ok(names.filter(|name| crate::bank::is_plain_name(name)).collect())
+    Ok(names.filter(|name| is_plain_name(name)).collect())
 }

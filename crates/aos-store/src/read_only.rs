@@ -1,7 +1,7 @@
-//! A way of opening SQLite files that never asks for the right to write, not even for the log.
+//! A SQLite VFS that opens every file read-only, the WAL included.
 //!
-//! SQLite opens the write-ahead log for writing also when the database is opened read-only. Replay promises to open
-//! nothing for writing (I8), so it goes through a copy of the default file layer that asks for reading only.
+//! SQLite opens the WAL read-write even when the database is opened read-only. Replay must not open anything for
+//! writing (I8), so it uses a copy of the default VFS whose `xOpen` asks for read access only.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
@@ -21,7 +21,7 @@ static DEFAULT_OPEN: OnceLock<Open> = OnceLock::new();
 
 #[expect(
     unsafe_code,
-    reason = "SQLite's file layers are C structures; this copies the default one and wraps one function"
+    reason = "a SQLite VFS is a C structure; this copies the default one and replaces two functions"
 )]
 unsafe extern "C" fn open(
     vfs: *mut sqlite3_vfs,
@@ -32,31 +32,33 @@ unsafe extern "C" fn open(
 ) -> c_int {
     let Some(default_open) = DEFAULT_OPEN.get() else { return SQLITE_ERROR };
     let flags = (flags & !(SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) | SQLITE_OPEN_READONLY;
-    // SAFETY: the arguments are SQLite's own, passed on to the function that it would have called.
+    // SAFETY: the arguments come from SQLite and go unchanged, but for `flags`, to the function that it would have
+    // called.
     unsafe { default_open(vfs, name, file, flags, out) }
 }
 
-/// SQLite deletes the log of a journal that is empty, whatever it was opened for.
-#[expect(unsafe_code, reason = "a function of a file layer is called by C")]
+/// Refuses every deletion: SQLite deletes the WAL of an empty database, even one that is opened read-only.
+#[expect(unsafe_code, reason = "SQLite calls this function of the VFS from C")]
 unsafe extern "C" fn delete(_: *mut sqlite3_vfs, _: *const c_char, _: c_int) -> c_int {
     SQLITE_IOERR_DELETE
 }
 
-/// Registers the layer, once. False when SQLite has no default layer to copy.
+/// Registers the VFS once per process. False when SQLite has no default VFS to copy.
 #[expect(
     unsafe_code,
-    reason = "SQLite's file layers are C structures; this copies the default one and wraps one function"
+    reason = "a SQLite VFS is a C structure; this copies the default one and replaces two functions"
 )]
 pub(crate) fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| {
-        // SAFETY: a null name asks for the default layer, which lives as long as the process.
+        // SAFETY: a null name asks for the default VFS, which lives as long as the process.
         let default = unsafe { sqlite3_vfs_find(std::ptr::null::<c_char>()) };
         if default.is_null() {
             return false;
         }
-        // SAFETY: not null, and never changed once SQLite is initialised; the copy is leaked, so it lives for ever too.
-        let layer = unsafe {
+        // SAFETY: not null, and never changed once SQLite is initialised; the copy is leaked, so it is never
+        // freed.
+        let vfs = unsafe {
             let Some(default_open) = (*default).xOpen else { return false };
             if DEFAULT_OPEN.set(default_open).is_err() {
                 return false;
@@ -69,7 +71,7 @@ pub(crate) fn register() -> bool {
                 ..*default
             }))
         };
-        // SAFETY: the structure is complete and lives for ever.
-        unsafe { sqlite3_vfs_register(layer, 0) == SQLITE_OK }
+        // SAFETY: the structure is complete and is never freed.
+        unsafe { sqlite3_vfs_register(vfs, 0) == SQLITE_OK }
     })
 }

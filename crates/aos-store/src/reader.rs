@@ -1,20 +1,21 @@
-//! Reading a home's journal from outside the daemon: never writes, never locks anybody out.
+//! Reads a home's journal from outside the daemon: it never writes and never blocks the daemon (I8).
 
 use std::path::Path;
 
 use aos_model::entry::Entry;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use crate::state_table::Recent;
-use crate::{Fault, file, read_only};
+use crate::fault::Fault;
+use crate::state_table::RecentChanges;
+use crate::{file, home, read_only};
 
-/// A read-only view of a journal, beside a running daemon or without one.
+/// A read-only view of a journal, with or without a running daemon.
 #[derive(Debug)]
 pub struct Reader {
     pub(crate) connection: Connection,
 }
 
-/// One entry with its place.
+/// One entry with its sequence number.
 #[derive(Debug)]
 pub struct Row {
     pub seq: u64,
@@ -31,13 +32,13 @@ impl Row {
 }
 
 impl Reader {
-    pub fn open(home: &Path) -> Result<Reader, Fault> {
-        let path = crate::home::journal_path(home);
+    pub fn open(home_path: &Path) -> Result<Reader, Fault> {
+        let path = home::journal_path(home_path);
         file::check_not_lost(&path)?;
         if rustix::fs::stat(&path).map_or(true, |stat| stat.st_size == 0) {
             return Err(Fault::Refused(format!(
-                "{} holds no journal yet; open a session first",
-                home.display()
+                "{} has no journal yet; open a session first",
+                home_path.display()
             )));
         }
         file::check_length(&path)?;
@@ -47,7 +48,7 @@ impl Reader {
         Ok(Reader { connection })
     }
 
-    /// All that follows is read from one moment of the journal.
+    /// Starts a read transaction: everything that is read from here on comes from one snapshot of the journal.
     pub fn hold(&self) -> Result<(), Fault> {
         self.connection.execute_batch("BEGIN")?;
         Ok(())
@@ -98,43 +99,46 @@ impl Reader {
     }
 
     pub fn state(&self, key: &str) -> Result<Option<Vec<u8>>, Fault> {
-        Recent::load(&self.connection)?.get(&self.connection, key)
+        RecentChanges::load(&self.connection)?.get(&self.connection, key)
     }
 
     pub fn state_below(&self, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), Fault> {
-        Recent::load(&self.connection)?.each_below(&self.connection, prefix, each)
+        RecentChanges::load(&self.connection)?.each_below(&self.connection, prefix, each)
     }
 }
 
-/// Opens without the right to write anything, the log and its index included. Where no log is left (a clean stop, a
-/// copy), the database alone is the whole truth.
+/// Opens the database, its WAL and its WAL index (`-shm`) read-only.
+///
+/// `readonly_shm=1` needs an existing `-shm` file. Without one, SQLite cannot read a WAL without write access and fails
+/// with `SQLITE_CANTOPEN`. If the WAL is empty or missing (a clean stop, a copy), the database alone is complete, and
+/// `immutable=1` reads it without any WAL.
 fn open_read_only(path: &Path) -> Result<Connection, Fault> {
     if !read_only::register() {
-        return Err(Fault::Refused("SQLite has no file layer here".into()));
+        return Err(Fault::Refused("SQLite has no default VFS on this system".into()));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let uri = |options: &str| format!("file:{}?{options}", percent_encode(path));
-    let log_is_empty =
+    let wal_is_empty =
         || rustix::fs::stat(path.with_extension("db-wal")).map_or(true, |stat| stat.st_size == 0);
     let connection =
         Connection::open_with_flags_and_vfs(uri("mode=ro&readonly_shm=1"), flags, read_only::NAME)?;
     match connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())) {
         Ok(()) => Ok(connection),
         Err(error) if error.sqlite_error_code() != Some(rusqlite::ErrorCode::CannotOpen) => Err(error.into()),
-        Err(_) if log_is_empty() => {
+        Err(_) if wal_is_empty() => {
             Ok(Connection::open_with_flags_and_vfs(uri("mode=ro&immutable=1"), flags, read_only::NAME)?)
         }
-        Err(_) => with_an_index_of_our_own(path),
+        Err(_) => open_and_rebuild_index(path),
     }
 }
 
-/// A copy of a home may lack `journal.db-shm`, the index of the log. It can be made again where we may write.
-fn with_an_index_of_our_own(path: &Path) -> Result<Connection, Fault> {
+/// A copy of a home may lack `journal.db-shm`, the index of the WAL. SQLite rebuilds it where the folder is writable.
+fn open_and_rebuild_index(path: &Path) -> Result<Connection, Fault> {
     let opened = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     match opened.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())) {
         Ok(()) => Ok(opened),
         Err(_) => Err(Fault::Refused(format!(
-            "{} has a log whose index, journal.db-shm, is missing and cannot be made here; copy the home to a place where you may write",
+            "{} has a WAL whose index, journal.db-shm, is missing and cannot be created here; copy the home to a folder that you can write to",
             path.display()
         ))),
     }

@@ -1,34 +1,38 @@
-//! A spool: a stream of unknown length on its way to become a payload. Small ones stay in memory, larger ones go to a
-//! file without a name; of one that is longer than its limit the first and the last half are kept.
+//! A spool: the output of a command, of unknown length, until it becomes a payload.
+//!
+//! Up to 64 KiB stay in memory; more goes to a file without a name. A stream longer than its limit keeps the first half
+//! of the limit and the last half, so memory and disk stay bounded (I12).
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::{Blobs, Fault};
+use crate::blobs::Blobs;
+use crate::fault::Fault;
 
-/// What a stream may hold in memory.
+/// How much of a stream is held in memory.
 const MEMORY_BYTES_MAX: u64 = 64 << 10;
 
-/// The first `head` bytes stand at their place; what follows fills the rest of the limit and then, round and round,
-/// overwrites it. While nothing was overwritten, the stream stands as it came.
+/// The first `head` bytes are kept as they are. The rest of the limit is a ring buffer, which later bytes overwrite. Until
+/// the ring wraps, the stored bytes are in stream order.
 #[derive(Debug)]
 pub struct Spool {
     limit: u64,
-    /// How many bytes are never overwritten.
+    /// The number of bytes before the ring.
     head: u64,
     total: u64,
-    kept: Kept,
-    /// Of everything up to the limit, and of the head alone: a long stream's tail is hashed in its order at the end.
+    storage: Storage,
+    /// The hash of everything up to the limit.
     hash: Sha256,
-    hash_of_head: Option<Sha256>,
+    /// The hash of the head alone. The ring of a truncated stream is hashed in stream order at the end.
+    head_hash: Option<Sha256>,
+    /// The first write error: bytes within the limit are missing.
     lost: Option<Errno>,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum Storage {
     Memory(Vec<u8>),
     File(OwnedFd),
 }
@@ -39,14 +43,14 @@ impl Spool {
             limit,
             head: limit.div_ceil(2),
             total: 0,
-            kept: Kept::Memory(Vec::new()),
+            storage: Storage::Memory(Vec::new()),
             hash: Sha256::new(),
-            hash_of_head: None,
+            head_hash: None,
             lost: None,
         }
     }
 
-    /// All that came, kept or not.
+    /// The length of the whole stream, kept or not.
     pub fn total_bytes(&self) -> u64 {
         self.total
     }
@@ -59,12 +63,12 @@ impl Spool {
         self.total > self.limit
     }
 
-    /// Why bytes were lost that the limit would have kept.
+    /// The error because of which bytes within the limit are missing.
     pub fn lost(&self) -> Option<Errno> {
         self.lost
     }
 
-    /// Takes the next bytes in. A disk that fails costs output, never the stream.
+    /// Adds the next bytes of the stream. A write error loses output but does not fail the command.
     pub fn write(&mut self, blobs: &Blobs, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -91,9 +95,9 @@ impl Spool {
 
     fn put(&mut self, blobs: &Blobs, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         let end = at + bytes.len() as u64;
-        if let Kept::Memory(memory) = &mut self.kept {
+        if let Storage::Memory(memory) = &mut self.storage {
             if end <= MEMORY_BYTES_MAX {
-                let at = usize::try_from(at).expect("BUG: memory is small");
+                let at = usize::try_from(at).expect("BUG: an offset below MEMORY_BYTES_MAX");
                 let known = bytes.len().min(memory.len() - at);
                 memory[at..at + known].copy_from_slice(&bytes[..known]);
                 memory.extend_from_slice(&bytes[known..]);
@@ -102,10 +106,10 @@ impl Spool {
             let memory = std::mem::take(memory);
             let file = blobs.nameless()?;
             write_at(&file, 0, &memory)?;
-            self.kept = Kept::File(file);
+            self.storage = Storage::File(file);
             self.digest(0, &memory);
         }
-        let Kept::File(file) = &self.kept else { unreachable!("BUG: it was made above") };
+        let Storage::File(file) = &self.storage else { unreachable!("BUG: the file was created above") };
         write_at(file, at, bytes)?;
         if self.total < self.limit {
             self.digest(at, bytes);
@@ -113,17 +117,17 @@ impl Spool {
         Ok(())
     }
 
-    /// Hashes bytes in their order, and remembers the hash at the end of the head.
+    /// Hashes bytes in stream order, and saves the hash at the end of the head.
     fn digest(&mut self, at: u64, bytes: &[u8]) {
         let before = usize::try_from(self.head.saturating_sub(at)).unwrap_or(usize::MAX).min(bytes.len());
         self.hash.update(&bytes[..before]);
-        if at + before as u64 == self.head && self.hash_of_head.is_none() {
-            self.hash_of_head = Some(self.hash.clone());
+        if at + before as u64 == self.head && self.head_hash.is_none() {
+            self.head_hash = Some(self.hash.clone());
         }
         self.hash.update(&bytes[before..]);
     }
 
-    /// The kept bytes in their order, when they are few enough to hold.
+    /// The kept bytes in stream order. For streams that are small enough to hold in memory.
     pub fn into_bytes(self) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::with_capacity(self.kept_bytes() as usize);
         self.each(|piece| {
@@ -136,9 +140,9 @@ impl Spool {
     /// The first kept bytes, at most `most`.
     pub fn start(&self, most: usize) -> Result<Vec<u8>, Fault> {
         let most = most.min(usize::try_from(self.kept_bytes().min(self.head)).unwrap_or(usize::MAX));
-        match &self.kept {
-            Kept::Memory(memory) => Ok(memory[..most].to_vec()),
-            Kept::File(file) => {
+        match &self.storage {
+            Storage::Memory(memory) => Ok(memory[..most].to_vec()),
+            Storage::File(file) => {
                 let mut bytes = vec![0; most];
                 let n = read_at(file, 0, &mut bytes)?;
                 bytes.truncate(n);
@@ -147,16 +151,16 @@ impl Spool {
         }
     }
 
-    /// Makes a blob of what was kept, and names it.
+    /// Stores the kept bytes as a blob and returns its name.
     pub fn into_blob(mut self, blobs: &Blobs) -> Result<String, Fault> {
         if let Some(why) = self.lost {
-            return Err(Fault::io("cannot keep the output of a command", why));
+            return Err(Fault::io("cannot store the output of a command", why));
         }
-        if let Kept::File(file) = &self.kept {
+        if let Storage::File(file) = &self.storage {
             if !self.is_truncated() {
                 return blobs.publish(file, std::mem::take(&mut self.hash).finalize().into());
             }
-            if let Some(hash) = self.straighten(file) {
+            if let Some(hash) = self.linearize(file) {
                 return blobs.publish(file, hash);
             }
         }
@@ -165,21 +169,25 @@ impl Spool {
         writer.finish()
     }
 
-    /// Puts the tail of a long stream in its order without copying the head: written once more behind everything, then
-    /// the crooked one is cut out. Not every file system can cut; `None` leaves the file as it was.
-    fn straighten(&self, file: &OwnedFd) -> Option<[u8; 32]> {
-        let mut hash = self.hash_of_head.clone()?;
+    /// Puts the ring in stream order without copying the head. The ring is appended once more in order, then the
+    /// original is cut out with `FALLOC_FL_COLLAPSE_RANGE`.
+    ///
+    /// Only some file systems (ext4, XFS) support that, and only for ranges aligned to their block size. `None` leaves
+    /// the file as it was.
+    fn linearize(&self, file: &OwnedFd) -> Option<[u8; 32]> {
+        let mut hash = self.head_hash.clone()?;
         let mut at = self.limit;
         self.tail(|piece| {
             hash.update(piece);
-            write_at(file, at, piece).map_err(|why| Fault::io("cannot keep output", why))?;
+            write_at(file, at, piece)
+                .map_err(|why| Fault::io("cannot store the output of a command", why))?;
             at += piece.len() as u64;
             Ok(())
         })
         .ok()?;
-        let crooked = self.limit - self.head;
-        let cut = rustix::fs::FallocateFlags::COLLAPSE_RANGE;
-        match rustix::fs::fallocate(file, cut, self.head, crooked) {
+        let ring_bytes = self.limit - self.head;
+        let collapse = rustix::fs::FallocateFlags::COLLAPSE_RANGE;
+        match rustix::fs::fallocate(file, collapse, self.head, ring_bytes) {
             Ok(()) => Some(hash.finalize().into()),
             Err(_) => {
                 let _ = rustix::fs::ftruncate(file, self.limit);
@@ -188,23 +196,23 @@ impl Spool {
         }
     }
 
-    /// Hands out the kept bytes piece by piece, in their order.
+    /// Calls `take` with the kept bytes in stream order.
     fn each(&self, mut take: impl FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
         self.span(0, self.head.min(self.kept_bytes()), &mut take)?;
         self.tail(take)
     }
 
-    /// Those behind the head. The oldest one stands after the newest.
+    /// The bytes of the ring in stream order: from the oldest byte to the end of the ring, then from its start.
     fn tail(&self, mut take: impl FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
         let kept = self.kept_bytes();
         let start = self.head.min(kept);
-        let turn = if self.is_truncated() && self.limit > self.head {
+        let oldest = if self.is_truncated() && self.limit > self.head {
             self.head + (self.total - self.head) % (self.limit - self.head)
         } else {
             start
         };
-        self.span(turn, kept, &mut take)?;
-        self.span(start, turn, &mut take)
+        self.span(oldest, kept, &mut take)?;
+        self.span(start, oldest, &mut take)
     }
 
     fn span(
@@ -213,9 +221,9 @@ impl Spool {
         to: u64,
         take: &mut impl FnMut(&[u8]) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let file = match &self.kept {
-            Kept::Memory(memory) => return take(&memory[from as usize..to as usize]),
-            Kept::File(file) => file,
+        let file = match &self.storage {
+            Storage::Memory(memory) => return take(&memory[from as usize..to as usize]),
+            Storage::File(file) => file,
         };
         let mut piece = vec![0; 256 << 10];
         let mut at = from;
@@ -250,15 +258,11 @@ fn read_at(file: &OwnedFd, at: u64, bytes: &mut [u8]) -> Result<usize, Fault> {
     loop {
         match rustix::io::pread(file, &mut *bytes, at) {
             Err(Errno::INTR) => {}
-            outcome => return outcome.map_err(|why| Fault::io("cannot read kept output", why)),
+            outcome => {
+                return outcome.map_err(|why| Fault::io("cannot read the stored output of a command", why));
+            }
         }
     }
-}
-
-/// A file that nobody can name, in a folder of ours: gone with its last descriptor.
-pub(crate) fn nameless(dir: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    rustix::fs::openat(dir, ".", flags, Mode::from_raw_mode(0o600))
 }
 
 #[cfg(test)]
@@ -272,7 +276,7 @@ mod tests {
         (dir, blobs)
     }
 
-    /// What must be kept of a stream, said the simple way.
+    /// What must be kept of a stream, computed the simple way.
     fn expected(stream: &[u8], limit: usize) -> Vec<u8> {
         if stream.len() <= limit {
             return stream.to_vec();
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_kept_whole_or_by_its_halves_whatever_its_pieces() {
+    fn a_stream_is_kept_whole_or_by_its_halves_however_it_is_split() {
         let (_dir, blobs) = blobs();
         let stream: Vec<u8> = (0..400_000_u32).map(|n| (n * 7 % 251) as u8).collect();
         for limit in
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_is_handed_back() {
+    fn a_small_stream_is_returned_as_bytes() {
         let (_dir, blobs) = blobs();
         let mut spool = Spool::new(4);
         for piece in [b"ab".as_slice(), b"cdef", b"gh"] {

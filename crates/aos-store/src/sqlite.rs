@@ -1,9 +1,10 @@
-//! The journal in SQLite: one writer at a time, many entries a commit.
+//! The journal in SQLite: one writer at a time, many entries per commit.
 //!
-//! There is no writer thread to hand work to and wait for: who wants to write takes the pen, as `group` says.
+//! There is no writer thread. A thread that wants to write takes the writer lock and commits for itself and for all
+//! writes that queued up meanwhile (see [`crate::group`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,37 +15,40 @@ use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::Checkpoints;
-use crate::file::{MADE, PAGE_BYTES, check_length, check_not_lost, create_or_check};
+use crate::fault::{Fault, LOCK_POISONED};
+use crate::file::{CREATED_MARKER, PAGE_BYTES, check_length, check_not_lost, create_or_check};
 use crate::group::Group;
+use crate::home::Home;
 use crate::journal::{Append, Journal, OpenIntent};
-use crate::state_table::Recent;
-use crate::{Fault, Home, disk, wal};
+use crate::state_table::RecentChanges;
+use crate::{disk, wal};
 
-/// How many entries the state table may lag behind the journal: what opening a home folds at most.
+/// How many entries the state table may lag behind the journal. Opening a home folds at most this many.
 const FOLD_EVERY: u64 = 2048;
 
-/// Nobody else writes; readers hold nobody up. This only covers the moment in which a reader recovers the log.
+/// There is one writer, and in WAL mode readers do not block it. The timeout only covers the moment in which another
+/// connection holds the lock to recover the WAL.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Intents that no receipt has closed. Closed ones make room for the next, and are swept when the state is brought up
-/// to date, so that a change pays for one page less.
+/// Intents that no receipt has closed. The rows of closed intents are reused, and deleted at the next checkpoint of the
+/// state: deleting each one in its own commit would write one page more per change.
 const OPEN_INTENTS: &str = "SELECT id, body, digest FROM intent WHERE id NOT IN
     (SELECT closes FROM entry WHERE seq > coalesce((SELECT seq FROM folded), 0) AND closes IS NOT NULL) ORDER BY id";
 
 /// The chain value before the first entry.
 pub(crate) const GENESIS: [u8; 32] = [0; 32];
 
-/// Ties an entry to its place, to the intent it closes and to all before it.
-pub(crate) fn link(previous: &[u8; 32], seq: u64, closes: Option<u64>, body: &[u8]) -> [u8; 32] {
-    let place = Sha256::new().chain_update(previous).chain_update(seq.to_le_bytes());
-    place.chain_update(closes.unwrap_or(0).to_le_bytes()).chain_update(body).finalize().into()
+/// The chain value of an entry: it covers the entry, its number, the intent it closes and all entries before it.
+pub(crate) fn chain_value(previous: &[u8; 32], seq: u64, closes: Option<u64>, body: &[u8]) -> [u8; 32] {
+    let hash = Sha256::new().chain_update(previous).chain_update(seq.to_le_bytes());
+    hash.chain_update(closes.unwrap_or(0).to_le_bytes()).chain_update(body).finalize().into()
 }
 
-/// The journal of one home, open for writing. There is one of these a home: the daemon's.
+/// The journal of one home, open for writing. Only the daemon that holds the home's lock opens one.
 #[derive(Debug)]
 pub struct SqliteJournal {
-    pen: Arc<Mutex<Pen>>,
-    recent: Arc<RwLock<Recent>>,
+    writer: Arc<Mutex<Writer>>,
+    recent: Arc<RwLock<RecentChanges>>,
     group: Group<Write>,
     reader: Mutex<Connection>,
     next_intent: AtomicU64,
@@ -53,27 +57,28 @@ pub struct SqliteJournal {
     checkpointer: Option<JoinHandle<()>>,
 }
 
+/// What a thread needs to commit.
 #[derive(Debug)]
-struct Pen {
+struct Writer {
     connection: Connection,
     seq: u64,
     chain: [u8; 32],
-    recent: Arc<RwLock<Recent>>,
+    recent: Arc<RwLock<RecentChanges>>,
     abandoned: Vec<u64>,
-    /// Intents that an entry closed and whose rows still stand. The next intent takes such a row, so that the table
-    /// stays on one page and no page is taken and given back for each change.
+    /// Closed intents whose rows still exist. The next intent reuses such a row: the table stays on one page, and
+    /// SQLite does not allocate and free a page for each change.
     closed: Vec<u64>,
-    /// A commit failed and may have left pages in the log that belong to nothing.
-    leftovers: bool,
+    /// A commit failed and may have left frames in the WAL that belong to no commit.
+    stale_frames: bool,
 }
 
 #[derive(Debug)]
 enum Write {
-    /// `instead` of one that stands under this number.
     Intent {
         id: u64,
         body: Vec<u8>,
-        instead: bool,
+        /// An open intent has this id already, and gets a new body.
+        replaces: bool,
     },
     Entry(Append),
 }
@@ -86,15 +91,16 @@ impl SqliteJournal {
         check_length(&home.journal_path())?;
         check_not_lost(&home.journal_path())?;
         wal::check(&home.journal_path())?;
-        // Made here, so that it is private whatever the umask is; SQLite gives its other files the same mode.
-        make_private(home, "journal.db")?;
+        // Created here with mode 0600, whatever the umask is (I11). SQLite gives the WAL and the -shm file the mode of
+        // the database file.
+        create_private(home, "journal.db")?;
         let mut connection = Connection::open(home.journal_path())?;
         configure(&connection, durability)?;
         create_or_check(&mut connection)?;
-        // A killed daemon may have left the start of a commit in the log. With a log begun anew, whatever stands behind
-        // a page that does not fit is damage, and can be told.
-        empty_log(&connection);
-        make_private(home, MADE)?;
+        // A killed daemon may have left the start of a commit in the WAL. With a WAL that starts empty, a valid frame
+        // after an invalid one is always damage: see `wal::check`.
+        truncate_wal(&connection);
+        create_private(home, CREATED_MARKER)?;
         let last = connection
             .query_row("SELECT seq, chain FROM entry ORDER BY seq DESC LIMIT 1", [], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get(1)?))
@@ -104,22 +110,22 @@ impl SqliteJournal {
         let last_intent: i64 =
             connection.query_row("SELECT coalesce(max(id), 0) FROM intent", [], |row| row.get(0))?;
         let reader = Connection::open_with_flags(home.journal_path(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        let recent = Arc::new(RwLock::new(Recent::load(&connection)?));
-        let pen = Arc::new(Mutex::new(Pen {
+        let recent = Arc::new(RwLock::new(RecentChanges::load(&connection)?));
+        let writer = Arc::new(Mutex::new(Writer {
             connection,
             seq,
             chain,
             recent: recent.clone(),
             abandoned: Vec::new(),
             closed: Vec::new(),
-            leftovers: false,
+            stale_frames: false,
         }));
         let checkpoints = Arc::new(Checkpoints::default());
-        let mover = Connection::open(home.journal_path())?;
-        mover.busy_timeout(BUSY_TIMEOUT)?;
-        let checkpointer = checkpoints.clone().start(mover, pen.clone());
+        let checkpoint_connection = Connection::open(home.journal_path())?;
+        checkpoint_connection.busy_timeout(BUSY_TIMEOUT)?;
+        let checkpointer = checkpoints.clone().start(checkpoint_connection, writer.clone());
         Ok(SqliteJournal {
-            pen,
+            writer,
             recent,
             group: Group::default(),
             reader: Mutex::new(reader),
@@ -131,22 +137,31 @@ impl SqliteJournal {
     }
 
     fn write(&self, write: Write) -> Result<u64, Fault> {
-        self.group.write(write, || self.lock_pen(), |pen, writes| self.commit(pen, writes))
+        self.group.write(write, || self.lock_writer(), |writer, writes| self.commit(writer, writes))
     }
 
-    fn lock_pen(&self) -> MutexGuard<'_, Pen> {
-        self.pen.lock().expect("BUG: nobody panics with the pen")
+    fn lock_writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().expect(LOCK_POISONED)
     }
 
-    fn commit(&self, pen: &mut Pen, writes: &[Write]) -> Result<Vec<u64>, Fault> {
-        let numbers = pen.commit(writes).inspect_err(stop_if_unsynced)?;
-        self.head.store(pen.seq, Ordering::Release);
+    fn lock_reader(&self) -> MutexGuard<'_, Connection> {
+        self.reader.lock().expect(LOCK_POISONED)
+    }
+
+    fn recent(&self) -> RwLockReadGuard<'_, RecentChanges> {
+        self.recent.read().expect(LOCK_POISONED)
+    }
+
+    fn commit(&self, writer: &mut Writer, writes: &[Write]) -> Result<Vec<u64>, Fault> {
+        let numbers = writer.commit(writes).inspect_err(abort_if_fsync_failed)?;
+        self.head.store(writer.seq, Ordering::Release);
         self.checkpoints.wrote(writes.iter().map(Write::bytes).sum());
         Ok(numbers)
     }
 }
 
 impl Write {
+    /// About how many bytes of WAL the write costs.
     fn bytes(&self) -> u64 {
         match self {
             Write::Intent { body, .. } | Write::Entry(Append { body, .. }) => body.len() as u64 + 4096,
@@ -161,17 +176,17 @@ impl Write {
     }
 }
 
-impl Pen {
-    /// All of `writes` or none, in order. Returns their numbers: intent ids and sequence numbers.
+impl Writer {
+    /// Commits all of `writes` in order, or none. Returns one number per write: an intent id or a sequence number.
     fn commit(&mut self, writes: &[Write]) -> Result<Vec<u64>, Fault> {
         let (seq, chain) = (self.seq, self.chain);
         let mut fresh = Vec::new();
-        // One statement is a transaction by itself.
+        // A single statement is a transaction by itself, so BEGIN and COMMIT are left out.
         let alone = self.abandoned.is_empty() && writes.len() == 1;
         if !alone {
             self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         }
-        let outcome = self.forget_abandoned().and_then(|()| {
+        let outcome = self.delete_abandoned().and_then(|()| {
             let numbers = writes
                 .iter()
                 .map(|write| self.put(write, &mut fresh))
@@ -183,21 +198,22 @@ impl Pen {
         });
         if outcome.is_err() {
             (self.seq, self.chain) = (seq, chain);
-            // SQLite may have rolled back by itself; then there is nothing to roll back.
+            // After some errors (SQLITE_FULL, SQLITE_IOERR) SQLite has rolled back already, and ROLLBACK fails.
             let _ = self.connection.execute_batch("ROLLBACK");
-            self.leftovers = true;
+            self.stale_frames = true;
             return outcome;
         }
         self.abandoned.clear();
         self.closed.extend(writes.iter().filter_map(Write::closes));
-        if self.leftovers {
-            // Only now: while the disk is full, emptying the log would make room that is not there for good.
-            self.leftovers = !empty_log(&self.connection);
+        if self.stale_frames {
+            // Not before a commit succeeds: on a full disk, truncating the WAL would free space that the next commits
+            // need.
+            self.stale_frames = !truncate_wal(&self.connection);
         }
-        let mut recent = self.recent.write().expect("BUG: nobody panics folding");
+        let mut recent = self.recent.write().expect(LOCK_POISONED);
         recent.accept(fresh);
         if recent.lag(self.seq) >= FOLD_EVERY {
-            // It can wait: when it fails (a full disk), the next commit tries again.
+            // When the checkpoint fails (a full disk), the next commit tries again.
             if recent.checkpoint(&mut self.connection, self.seq).is_ok() {
                 self.closed.clear();
             }
@@ -205,7 +221,7 @@ impl Pen {
         outcome
     }
 
-    fn forget_abandoned(&self) -> Result<(), Fault> {
+    fn delete_abandoned(&self) -> Result<(), Fault> {
         for id in &self.abandoned {
             self.connection.prepare_cached("DELETE FROM intent WHERE id = ?")?.execute([*id as i64])?;
         }
@@ -214,18 +230,19 @@ impl Pen {
 
     fn put(&mut self, write: &Write, fresh: &mut Vec<Change>) -> Result<u64, Fault> {
         match write {
-            Write::Intent { id, body, instead } => {
+            Write::Intent { id, body, replaces } => {
                 let digest: [u8; 32] = Sha256::digest(body).into();
                 let id = *id as i64;
-                // A row that is taken in a commit that fails is no longer known here, and swept like any other.
-                let taken = match if *instead { None } else { self.closed.pop() } {
+                // If this commit fails, the row is no longer in `closed`; the next checkpoint deletes it.
+                let reusable = if *replaces { None } else { self.closed.pop() };
+                let updated = match reusable {
                     Some(old) => self
                         .connection
                         .prepare_cached("UPDATE intent SET id = ?, body = ?, digest = ? WHERE id = ?")?
                         .execute(params![id, body, digest, old as i64])?,
                     None => 0,
                 };
-                if taken == 0 {
+                if updated == 0 {
                     self.connection
                         .prepare_cached("INSERT OR REPLACE INTO intent (id, body, digest) VALUES (?, ?, ?)")?
                         .execute(params![id, body, digest])?;
@@ -238,14 +255,14 @@ impl Pen {
 
     fn append(&mut self, append: &Append, fresh: &mut Vec<Change>) -> Result<u64, Fault> {
         let seq = self.seq + 1;
-        let chain = link(&self.chain, seq, append.closes, &append.body);
+        let chain = chain_value(&self.chain, seq, append.closes, &append.body);
         let mut insert = self
             .connection
             .prepare_cached("INSERT INTO entry (seq, body, chain, closes) VALUES (?, ?, ?, ?)")?;
         insert.execute(params![seq as i64, append.body, chain, append.closes.map(|id| id as i64)])?;
         drop(insert);
         if !append.effects.is_empty() {
-            let recent = self.recent.read().expect("BUG: nobody panics folding");
+            let recent = self.recent.read().expect(LOCK_POISONED);
             let changes = recent.fold(fresh, &self.connection, seq, &append.effects);
             fresh.extend(changes);
         }
@@ -257,11 +274,11 @@ impl Pen {
 impl Journal for SqliteJournal {
     fn intend(&self, body: Vec<u8>) -> Result<u64, Fault> {
         let id = self.next_intent.fetch_add(1, Ordering::Relaxed);
-        self.write(Write::Intent { id, body, instead: false })
+        self.write(Write::Intent { id, body, replaces: false })
     }
 
     fn intend_instead(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault> {
-        self.write(Write::Intent { id: intent, body, instead: true }).map(drop)
+        self.write(Write::Intent { id: intent, body, replaces: true }).map(drop)
     }
 
     fn append(&self, append: Append) -> Result<u64, Fault> {
@@ -269,17 +286,17 @@ impl Journal for SqliteJournal {
     }
 
     fn abandon(&self, intent: u64) {
-        self.pen.lock().expect("BUG: nobody panics with the pen").abandoned.push(intent);
+        self.lock_writer().abandoned.push(intent);
     }
 
     fn entry(&self, seq: u64) -> Result<Option<Vec<u8>>, Fault> {
-        let reader = self.reader.lock().expect("BUG: nobody panics reading");
+        let reader = self.lock_reader();
         let mut select = reader.prepare_cached("SELECT body FROM entry WHERE seq = ?")?;
         Ok(select.query_row([seq as i64], |row| row.get(0)).optional()?)
     }
 
     fn open_intents(&self) -> Result<Vec<OpenIntent>, Fault> {
-        let reader = self.reader.lock().expect("BUG: nobody panics reading");
+        let reader = self.lock_reader();
         let mut select = reader.prepare(OPEN_INTENTS)?;
         let mut rows = select.query([])?;
         let mut intents = Vec::new();
@@ -296,13 +313,11 @@ impl Journal for SqliteJournal {
     }
 
     fn state(&self, key: &str) -> Result<Option<Vec<u8>>, Fault> {
-        let recent = self.recent.read().expect("BUG: nobody panics folding");
-        recent.get(&self.reader.lock().expect("BUG: nobody panics reading"), key)
+        self.recent().get(&self.lock_reader(), key)
     }
 
     fn state_below(&self, prefix: &str, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), Fault> {
-        let recent = self.recent.read().expect("BUG: nobody panics folding");
-        recent.each_below(&self.reader.lock().expect("BUG: nobody panics reading"), prefix, each)
+        self.recent().each_below(&self.lock_reader(), prefix, each)
     }
 
     fn head(&self) -> u64 {
@@ -316,57 +331,62 @@ impl Drop for SqliteJournal {
         if let Some(checkpointer) = self.checkpointer.take() {
             let _ = checkpointer.join();
         }
-        if let Ok(mut pen) = self.pen.lock() {
-            let Pen { connection, seq, recent, .. } = &mut *pen;
-            let _ = recent.write().expect("BUG: nobody panics folding").checkpoint(connection, *seq);
-            empty_log(&pen.connection);
+        if let Ok(mut writer) = self.writer.lock() {
+            let Writer { connection, seq, recent, .. } = &mut *writer;
+            let _ = recent.write().expect(LOCK_POISONED).checkpoint(connection, *seq);
+            truncate_wal(connection);
         }
     }
 }
 
-/// Moves the whole log into the database and starts it anew. False when a reader or a full disk is in the way.
-fn empty_log(connection: &Connection) -> bool {
+/// Copies the whole WAL into the database and truncates it to zero bytes. False when a reader still uses the WAL, or
+/// the disk is full.
+fn truncate_wal(connection: &Connection) -> bool {
     connection
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
         .is_ok_and(|busy| busy == 0)
 }
 
-fn make_private(home: &Home, name: &str) -> Result<(), Fault> {
+fn create_private(home: &Home, name: &str) -> Result<(), Fault> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(home.state(), name, flags, disk::PRIVATE_FILE)
         .map(drop)
-        .map_err(|why| Fault::io(format!("cannot make {name}"), why))
+        .map_err(|why| Fault::io(format!("cannot create {name}"), why))
 }
 
 fn configure(connection: &Connection, durability: Durability) -> Result<(), Fault> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(32);
+    // In WAL mode NORMAL fsyncs the WAL only at a checkpoint: a commit survives the death of any process, but not a
+    // power cut. FULL fsyncs the WAL at every commit.
     let synchronous = match durability {
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
     };
-    // Checkpoints are the checkpointer's work: inside a commit they would be somebody's latency.
+    // By default SQLite checkpoints inside the commit that makes the WAL exceed 1000 pages, and that request would be
+    // slow. The checkpoint thread does it instead. `page_size` works only before the first table is created.
     connection.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY;"
     ))?;
     let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
     if mode != "wal" {
         return Err(Fault::Refused(format!(
-            "the journal cannot be kept in a write-ahead log here (it is in mode {mode}); is the disk full?"
+            "SQLite cannot use WAL mode for the journal (it reports mode {mode}); check that the disk of AOS_HOME has free space and is not a network file system"
         )));
     }
     Ok(())
 }
 
-/// A failed fsync leaves nobody knowing what is on the disk: stopping is the only honest answer (rule 5).
-fn stop_if_unsynced(fault: &Fault) {
+/// Aborts after a failed fsync. Linux may mark the dirty pages clean after the error, so a second fsync can succeed
+/// without the data on disk, and no later receipt could be trusted.
+fn abort_if_fsync_failed(fault: &Fault) {
     use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
     if let Fault::Journal(error) = fault
         && let Some(inner) = error.sqlite_error()
         && matches!(inner.extended_code, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)
     {
         eprintln!(
-            "aosd: the journal could not be synced ({fault}); stopping so that nothing is acknowledged that may be lost"
+            "aosd: the journal could not be synced ({fault}); stopping, because receipts that are acknowledged now could be lost"
         );
         std::process::abort();
     }
@@ -379,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intents_take_the_rows_of_closed_ones_and_the_open_ones_stay_known() {
+    fn intents_reuse_the_rows_of_closed_ones_and_open_ones_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::open(dir.path()).unwrap();
         let journal = SqliteJournal::open(&home, Durability::Process).unwrap();
@@ -399,11 +419,11 @@ mod tests {
             assert_eq!(open(), [(stays, b"stays".to_vec())]);
         }
         let rows: i64 = journal
-            .lock_pen()
+            .lock_writer()
             .connection
             .query_row("SELECT count(*) FROM intent", [], |row| row.get(0))
             .unwrap();
-        assert_eq!(rows, 2, "one that is open, and one that makes room");
+        assert_eq!(rows, 2, "one open intent, and one row to reuse");
         close(stays);
         let abandoned = journal.intend(b"abandoned".to_vec()).unwrap();
         journal.abandon(abandoned);

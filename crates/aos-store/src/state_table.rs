@@ -1,4 +1,4 @@
-//! The state as a table: a checkpoint of the fold, and the entries after it folded over it in memory.
+//! The state: a table that is a checkpoint of the fold, and in memory the changes of the entries after it (I7).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,24 @@ use aos_model::entry::Entry;
 use aos_model::state::{self, Before, Change, Effects};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::Fault;
+use crate::fault::Fault;
 
-/// What the entries after the last checkpoint of the state change in it; `None` takes a key away.
+/// What the entries after the last checkpoint change in the state; `None` removes a key.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentChanges {
+    /// The number of the last entry that the table includes.
     folded: u64,
     map: BTreeMap<String, Option<Vec<u8>>>,
 }
 
-impl Recent {
-    /// Folds the entries that the state table has not seen yet.
-    pub(crate) fn load(connection: &Connection) -> Result<Recent, Fault> {
+impl RecentChanges {
+    /// Folds the entries after the checkpoint.
+    pub(crate) fn load(connection: &Connection) -> Result<RecentChanges, Fault> {
         let folded = connection
             .query_row("SELECT seq FROM folded", [], |row| row.get::<_, i64>(0))
             .optional()?
             .unwrap_or(0);
-        let mut recent = Recent { folded: folded as u64, map: BTreeMap::new() };
+        let mut recent = RecentChanges { folded: folded as u64, map: BTreeMap::new() };
         let mut select = connection.prepare("SELECT seq, body FROM entry WHERE seq > ? ORDER BY seq")?;
         let mut rows = select.query([folded])?;
         while let Some(row) = rows.next()? {
@@ -39,7 +40,7 @@ impl Recent {
         Ok(recent)
     }
 
-    /// What `entry` changes, seen from after `fresh`.
+    /// What entry `seq` changes. `fresh` holds the changes of earlier entries of the same commit.
     pub(crate) fn fold(
         &self,
         fresh: &[Change],
@@ -54,12 +55,12 @@ impl Recent {
         self.map.extend(changes.into_iter().map(|change| (change.key, change.value)));
     }
 
-    /// How many entries the table is behind.
+    /// How many entries the table lags behind entry `seq`.
     pub(crate) fn lag(&self, seq: u64) -> u64 {
         seq - self.folded
     }
 
-    /// Brings the table up to `seq`, in a transaction of its own.
+    /// Writes the changes up to entry `seq` into the table, in a separate transaction.
     pub(crate) fn checkpoint(&mut self, connection: &mut Connection, seq: u64) -> Result<(), Fault> {
         let work = connection.transaction()?;
         for (key, value) in &self.map {
@@ -74,14 +75,14 @@ impl Recent {
                 }
             }
         }
-        // What the entries up to here closed is done with.
-        let sweep =
+        // Intents that these entries closed are not needed any more.
+        let delete_closed =
             "DELETE FROM intent WHERE id IN (SELECT closes FROM entry WHERE seq > ? AND closes IS NOT NULL)";
-        work.prepare_cached(sweep)?.execute([self.folded as i64])?;
+        work.prepare_cached(delete_closed)?.execute([self.folded as i64])?;
         work.prepare_cached("INSERT OR REPLACE INTO folded (one, seq) VALUES (1, ?)")?
             .execute([seq as i64])?;
         work.commit()?;
-        *self = Recent { folded: seq, map: BTreeMap::new() };
+        *self = RecentChanges { folded: seq, map: BTreeMap::new() };
         Ok(())
     }
 
@@ -92,7 +93,7 @@ impl Recent {
         }
     }
 
-    /// The table with the recent changes over it, in key order.
+    /// The table merged with the recent changes, in key order.
     pub(crate) fn each_below(
         &self,
         connection: &Connection,
@@ -122,8 +123,8 @@ impl Recent {
     }
 }
 
-/// The state as the fold sees it: this commit's changes, over the recent ones, over the table. A failing read shows as
-/// a missing key; the commit after it fails too.
+/// The state as the fold reads it: the changes of this commit, then the recent ones, then the table. A failed read looks
+/// like a missing key; the commit then fails with the same error.
 struct View<'a> {
     fresh: &'a [Change],
     recent: &'a BTreeMap<String, Option<Vec<u8>>>,

@@ -1,58 +1,24 @@
-//! Proving the record whole: the chain of entries, the state they fold to, and the blobs they name.
+//! Checks the record: the hash chain of the entries, the state that they fold to, the blobs and the snapshots.
+//!
+//! Everything here reads. It opens nothing outside the home and writes nothing (I8).
 
-use std::collections::HashSet;
+mod blob_check;
+mod report;
+mod snapshots;
+
 use std::path::Path;
 
-use aos_model::request::hash_name;
 use aos_model::state::{Effects, State};
+use blob_check::BlobCheck;
+pub use report::{Finding, Report};
 
-use crate::blobs::{Blobs, copy_hashing};
+use crate::fault::Fault;
 use crate::file::check_schema;
-use crate::sqlite::{GENESIS, link};
-use crate::{Fault, Reader, disk};
+use crate::reader::Reader;
+use crate::sqlite::{GENESIS, chain_value};
+use crate::{home, wal};
 
-/// One thing that is wrong, in a sentence that names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    Journal(String),
-    /// A blob that an entry names is missing or not what its name says: replay stops here.
-    Blob(String),
-    /// The live state is not what the journal folds to.
-    State(String),
-    /// A manifest, or a body that it names, is not as it was written: what it keeps cannot be restored.
-    Snapshot(String),
-}
-
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Finding::Journal(text) | Finding::Blob(text) | Finding::State(text) | Finding::Snapshot(text)) =
-            self;
-        f.write_str(text)
-    }
-}
-
-#[derive(Debug, Default)]
-pub struct Report {
-    pub entries: u64,
-    pub blobs: u64,
-    pub state_keys: u64,
-    pub findings: Vec<Finding>,
-    pub findings_count: u64,
-}
-
-/// More findings than this say nothing new.
-const FINDINGS_MAX: usize = 100;
-
-impl Report {
-    pub(crate) fn add(&mut self, finding: Finding) {
-        self.findings_count += 1;
-        if self.findings.len() < FINDINGS_MAX {
-            self.findings.push(finding);
-        }
-    }
-}
-
-/// Everything `replay` checks, and the database itself.
+/// Checks everything that [`replay`] checks, and also the database file, the WAL, the intents and the snapshots.
 pub fn verify(home: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, Fault> {
     let reader = Reader::open(home)?;
     reader.hold()?;
@@ -61,7 +27,7 @@ pub fn verify(home: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
         report.add(Finding::Journal(fault.to_string()));
         return Ok(report);
     }
-    if let Err(fault) = crate::wal::check(&crate::home::journal_path(home)) {
+    if let Err(fault) = wal::check(&home::journal_path(home)) {
         report.add(Finding::Journal(fault.to_string()));
     }
     let mut select = reader.connection.prepare("PRAGMA integrity_check")?;
@@ -74,12 +40,12 @@ pub fn verify(home: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
     }
     check_intents(&reader, &mut report)?;
     fold_all(&reader, home, None, &mut report, progress)?;
-    crate::verify_snapshots::check(home, &mut report)?;
+    snapshots::check(home, &mut report)?;
     Ok(report)
 }
 
-/// Folds the journal from genesis and compares with the live state, byte for byte. Opens nothing but the home.
-/// With `session`, only that session's part of the state is compared.
+/// Folds the journal from its first entry and compares the result with the live state, byte for byte (I7). With
+/// `session`, only the state of that session is compared.
 pub fn replay(
     home: &Path,
     session: Option<&str>,
@@ -120,12 +86,12 @@ fn fold_all(
     reader.entries(0, |row| {
         if row.seq != expected_seq {
             report.add(Finding::Journal(format!(
-                "entry {expected_seq} is missing: the journal goes on with {}",
+                "entry {expected_seq} is missing: the journal continues with {}",
                 row.seq
             )));
         }
         let found: [u8; 32] = row.chain.as_slice().try_into().unwrap_or_default();
-        if link(&chain, row.seq, row.closes, &row.body) != found {
+        if chain_value(&chain, row.seq, row.closes, &row.body) != found {
             report.add(Finding::Journal(format!(
                 "entry {} is damaged: it does not match its chain value",
                 row.seq
@@ -152,7 +118,7 @@ fn fold_all(
     compare(reader, &state, session, report)
 }
 
-/// The live table against the folded map, both in key order.
+/// Compares the live state with the folded map in one pass: both are in key order.
 fn compare(reader: &Reader, folded: &State, session: Option<&str>, report: &mut Report) -> Result<(), Fault> {
     let concerns = |key: &str| session.is_none_or(|id| key.split('/').nth(1) == Some(id));
     let mut folded = folded.iter().filter(|(key, _)| concerns(key)).peekable();
@@ -169,9 +135,9 @@ fn compare(reader: &Reader, folded: &State, session: Option<&str>, report: &mut 
         match folded.next_if(|(folded_key, _)| *folded_key == key) {
             Some((_, expected)) if expected == value => {}
             Some(_) => {
-                differences.push(format!("`{key}` in the live state is not what the journal folds to"));
+                differences.push(format!("`{key}` in the live state differs from what the journal folds to"));
             }
-            None => differences.push(format!("the live state holds `{key}`, which no entry made")),
+            None => differences.push(format!("the live state has `{key}`, which no entry created")),
         }
     })?;
     differences.extend(
@@ -182,48 +148,4 @@ fn compare(reader: &Reader, folded: &State, session: Option<&str>, report: &mut 
         report.add(Finding::State(difference));
     }
     Ok(())
-}
-
-/// Each blob is read once, however many entries name it.
-pub(crate) struct BlobCheck {
-    blobs: Option<Blobs>,
-    seen: HashSet<String>,
-}
-
-impl BlobCheck {
-    pub(crate) fn new(home: &Path) -> BlobCheck {
-        let state = rustix::fs::open(
-            home.join("state"),
-            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY,
-            rustix::fs::Mode::empty(),
-        );
-        let blobs = state
-            .ok()
-            .and_then(|state| disk::open_dir(&state, "blobs").ok())
-            .and_then(|dir| Blobs::open(dir, false).ok());
-        BlobCheck { blobs, seen: HashSet::new() }
-    }
-
-    fn check(&mut self, blob_ref: &str, seq: u64, report: &mut Report) {
-        if !self.seen.insert(blob_ref.to_owned()) {
-            return;
-        }
-        report.blobs += 1;
-        let named = format!("blob {}, which entry {seq} names,", aos_model::text::escape(blob_ref));
-        let complaint = match self.hash(blob_ref) {
-            Ok(Some(found)) if found == blob_ref => return,
-            Ok(Some(found)) => format!("{named} is damaged: hash mismatch, its content is {found}"),
-            Ok(None) => format!("{named} is missing"),
-            Err(fault) => format!("{named} cannot be read: {fault}"),
-        };
-        report.add(Finding::Blob(complaint));
-    }
-
-    pub(crate) fn hash(&self, blob_ref: &str) -> Result<Option<String>, Fault> {
-        let Some(blobs) = &self.blobs else { return Ok(None) };
-        match blobs.open_blob(blob_ref)? {
-            Some(file) => Ok(Some(hash_name(&copy_hashing(&file, |_| Ok(()))?))),
-            None => Ok(None),
-        }
-    }
 }

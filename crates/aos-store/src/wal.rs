@@ -1,51 +1,55 @@
-//! The write-ahead log looked at by itself: SQLite stops reading it at the first page that does not fit and says
-//! nothing, so a flipped bit would take every later commit away in silence.
+//! Checks the write-ahead log for damage that SQLite does not report.
+//!
+//! SQLite stops reading a WAL at the first frame with a wrong checksum and reports nothing, because a torn last commit
+//! looks the same. A flipped bit in the middle would silently lose every later commit. The layout of header and frames
+//! and the checksum are those of <https://sqlite.org/fileformat2.html#walformat>.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::Fault;
+use crate::fault::Fault;
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
-/// SQLite's smallest page.
+/// SQLite's smallest page size.
 const PAGE_BYTES_MIN: usize = 512;
-/// The last bit tells the byte order of the checksums.
+/// The last bit says whether the checksums are computed over big-endian words.
 const MAGIC: u32 = 0x377f_0682;
 
-/// Refuses a log in which something stands behind a damaged page. A torn end is no damage: it was never committed.
+/// Refuses a WAL in which a frame of the same log follows an invalid one. A torn end is not damage: it was never
+/// committed.
 pub(crate) fn check(journal: &Path) -> Result<(), Fault> {
     let path = journal.with_extension("db-wal");
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()) else { return Ok(()) };
     let damaged = |what: String| {
         Fault::Refused(format!(
-            "the journal is damaged: {}: {what}; restore it from a copy, or move it away to go on without what it holds",
+            "the journal is damaged: {}: {what}; restore it from a copy, or move it away to continue without the entries in it",
             path.display()
         ))
     };
-    let mut log = Log { file, at: 0 };
-    let Some(header) = log.take(HEADER_BYTES)? else {
-        // Fewer bytes than a header: SQLite has not begun it.
+    let mut wal = WalReader { file, at: 0 };
+    let Some(header) = wal.read(HEADER_BYTES)? else {
+        // Fewer bytes than a header: SQLite has written no frame yet.
         return Ok(());
     };
-    let Some(mut sums) = Sums::of_header(&header) else {
-        // A header is synced before the first page goes behind it. Where none does, the power went before that: the
-        // log holds nothing that was ever committed.
-        let nothing_behind = log.take(FRAME_HEADER_BYTES + PAGE_BYTES_MIN)?.is_none();
-        return if nothing_behind { Ok(()) } else { Err(damaged("its header does not fit".into())) };
+    let Some(mut checksum) = Checksum::of_header(&header) else {
+        // SQLite syncs the header before it writes the first frame. Without a frame, the power was cut before that, and
+        // nothing was ever committed to this log.
+        let has_frame = wal.read(FRAME_HEADER_BYTES + PAGE_BYTES_MIN)?.is_some();
+        return if has_frame { Err(damaged("the checksum of its header is wrong".into())) } else { Ok(()) };
     };
     let page_bytes = number(&header, 8) as usize;
     if !page_bytes.is_power_of_two() || page_bytes > 1 << 16 {
-        return Err(damaged("its header names no page size".into()));
+        return Err(damaged("the page size in its header is invalid".into()));
     }
     let salt = &header[16..24];
     let (mut frame, mut broken) = (0, None);
-    while let Some(bytes) = log.take(FRAME_HEADER_BYTES + page_bytes)? {
+    while let Some(bytes) = wal.read(FRAME_HEADER_BYTES + page_bytes)? {
         frame += 1;
-        // Frames of an earlier round of the log have another salt: the current ones end before them.
+        // SQLite restarts a WAL from its beginning with a new salt. Frames with another salt are left over from before.
         if &bytes[8..16] != salt {
             if broken.is_none() {
                 broken = Some(frame);
@@ -55,24 +59,24 @@ pub(crate) fn check(journal: &Path) -> Result<(), Fault> {
         match broken {
             Some(first) => {
                 return Err(damaged(format!(
-                    "page {first} does not fit, and {frame} behind it belongs to the same log"
+                    "frame {first} is invalid, but frame {frame} after it belongs to the same log"
                 )));
             }
-            None if !sums.take_frame(&bytes) => broken = Some(frame),
+            None if !checksum.add_frame(&bytes) => broken = Some(frame),
             None => {}
         }
     }
     Ok(())
 }
 
-struct Log {
+struct WalReader {
     file: OwnedFd,
     at: u64,
 }
 
-impl Log {
+impl WalReader {
     /// The next `count` bytes, or `None` when fewer are left.
-    fn take(&mut self, count: usize) -> Result<Option<Vec<u8>>, Fault> {
+    fn read(&mut self, count: usize) -> Result<Option<Vec<u8>>, Fault> {
         let mut bytes = vec![0; count];
         let mut filled = 0;
         while filled < count {
@@ -92,30 +96,30 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("BUG: four bytes"))
 }
 
-/// SQLite's running checksum of the log.
-struct Sums {
+/// SQLite's checksum. It accumulates over the header and all frames.
+struct Checksum {
     first: u32,
     second: u32,
     big_endian: bool,
 }
 
-impl Sums {
-    /// Starts from a header that fits itself.
-    fn of_header(header: &[u8]) -> Option<Sums> {
+impl Checksum {
+    /// Starts from a header; `None` when its checksum is wrong.
+    fn of_header(header: &[u8]) -> Option<Checksum> {
         let magic = number(header, 0);
         if magic & !1 != MAGIC {
             return None;
         }
-        let mut sums = Sums { first: 0, second: 0, big_endian: magic & 1 == 1 };
-        sums.add(&header[..24]);
-        sums.stands_at(header, 24).then_some(sums)
+        let mut checksum = Checksum { first: 0, second: 0, big_endian: magic & 1 == 1 };
+        checksum.add(&header[..24]);
+        checksum.equals_at(header, 24).then_some(checksum)
     }
 
-    /// Takes a frame in and says whether it carries the right sums.
-    fn take_frame(&mut self, frame: &[u8]) -> bool {
+    /// Adds a frame and returns whether the checksum in it is right.
+    fn add_frame(&mut self, frame: &[u8]) -> bool {
         self.add(&frame[..8]);
         self.add(&frame[FRAME_HEADER_BYTES..]);
-        self.stands_at(frame, 16)
+        self.equals_at(frame, 16)
     }
 
     fn add(&mut self, bytes: &[u8]) {
@@ -131,7 +135,7 @@ impl Sums {
         (self.first, self.second) = (first, second);
     }
 
-    fn stands_at(&self, bytes: &[u8], at: usize) -> bool {
+    fn equals_at(&self, bytes: &[u8], at: usize) -> bool {
         (number(bytes, at), number(bytes, at + 4)) == (self.first, self.second)
     }
 }

@@ -362,8 +362,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "an entry that was changed in the journal is taken for what was written",
         edits: &[Edit {
             file: "crates/aos-store/src/verify.rs",
-            old: "if link(&chain, row.seq, row.closes, &row.body) != found {",
-            new: "if link(&chain, row.seq, row.closes, &row.body).is_empty() {",
+            old: "if chain_value(&chain, row.seq, row.closes, &row.body) != found {",
+            new: "if chain_value(&chain, row.seq, row.closes, &row.body).is_empty() {",
         }],
         caught_by: &[attack("JRNL-03")],
     },
@@ -372,7 +372,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 12,
         breaks: "a blob counts as whole when it is there",
         edits: &[Edit {
-            file: "crates/aos-store/src/verify.rs",
+            file: "crates/aos-store/src/verify/blob_check.rs",
             old: "Ok(Some(found)) if found == blob_ref => return,",
             new: "Ok(Some(found)) if !found.is_empty() => return,",
         }],

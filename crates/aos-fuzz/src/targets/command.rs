@@ -1,4 +1,4 @@
-//! Commands: the paths that their words name are clean, each named once, and one question has one answer.
+//! Commands: the paths that they name are normalised and distinct, and evaluation is deterministic.
 
 use std::collections::HashSet;
 
@@ -64,16 +64,16 @@ pub(super) const TARGET: Target = Target {
 
 const CWD: &str = "/ws/app";
 
-/// A word a line.
+/// One word per line.
 fn run(data: &[u8]) -> Shape {
     let text = String::from_utf8_lossy(data);
     let argv: Vec<String> = text.split('\n').take(64).map(str::to_owned).collect();
-    let shape = judged(&argv, Shape::default());
-    // The same text as a script: another reader.
-    judged(&["sh".to_owned(), "-c".to_owned(), text.into_owned()], shape)
+    let shape = evaluate(&argv, Shape::default());
+    // The same text as a script exercises the shell parser.
+    evaluate(&["sh".to_owned(), "-c".to_owned(), text.into_owned()], shape)
 }
 
-fn judged(argv: &[String], shape: Shape) -> Shape {
+fn evaluate(argv: &[String], shape: Shape) -> Shape {
     let query = CommandQuery {
         argv,
         cwd: CWD,
@@ -84,16 +84,16 @@ fn judged(argv: &[String], shape: Shape) -> Shape {
     };
     let access = HostAccess::preset(Preset::Strict);
     let evaluation = access.evaluate_command(&query);
-    assert_eq!(evaluation, access.evaluate_command(&query), "two answers to one question");
+    assert_eq!(evaluation, access.evaluate_command(&query), "evaluation is not deterministic");
     let strongest = evaluation.risks.iter().map(|risk| risk.decision).max();
     assert_eq!(evaluation.disposition, strongest.unwrap_or(Decision::Allow));
     let references = evaluation.references();
     let distinct: HashSet<_> = references.iter().collect();
-    assert_eq!(distinct.len(), references.len(), "a path is named twice");
+    assert_eq!(distinct.len(), references.len(), "a path is listed twice");
     let mut outside = 0;
     for reference in references.iter().filter(|reference| reference.literal.starts_with('/')) {
         let path = &reference.literal;
-        assert!(path.split('/').all(|name| name != "." && name != ".."), "{path:?} is not clean");
+        assert!(path.split('/').all(|name| name != "." && name != ".."), "{path:?} is not normalised");
         outside += usize::from(path != CWD && !path.starts_with("/ws/app/"));
     }
     assert!(outside == 0 || evaluation.should_deny(), "a path outside is not denied: {references:?}");

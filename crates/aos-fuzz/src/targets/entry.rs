@@ -1,4 +1,4 @@
-//! Entries of the journal, one a line: what was read can be written and read again, and their sum is always the same.
+//! Journal entries, one per line: an entry survives writing and reading, and folding is deterministic.
 
 use aos_model::entry::{Draft, Entry};
 use aos_model::state::{Effects, State};
@@ -39,10 +39,10 @@ fn run(data: &[u8]) -> Shape {
                 continue;
             }
         };
-        let bytes = written(&entry);
+        let bytes = serialize(&entry);
         let again: Entry<'_> = serde_json::from_slice(&bytes)
-            .unwrap_or_else(|why| panic!("{why}: written as {}", String::from_utf8_lossy(&bytes)));
-        assert_eq!(written(&again), bytes, "an entry changes by being read");
+            .unwrap_or_else(|why| panic!("{why}: serialized as {}", String::from_utf8_lossy(&bytes)));
+        assert_eq!(serialize(&again), bytes, "an entry changes when it is read");
         shape = shape.mark((entry.session_id.is_some(), entry.turn_id.is_some(), entry.blobs.len().min(3)));
         for fact in &entry.facts {
             shape = shape.mark(std::mem::discriminant(fact));
@@ -52,12 +52,12 @@ fn run(data: &[u8]) -> Shape {
         effects.blob_refs().for_each(drop);
         once.apply(seq, &effects);
         twice.apply(seq, &same);
-        assert!(once == twice, "one entry, two states");
+        assert!(once == twice, "folding is not deterministic");
     }
     shape.about(once.iter().count())
 }
 
-fn written(entry: &Entry<'_>) -> Vec<u8> {
+fn serialize(entry: &Entry<'_>) -> Vec<u8> {
     let blobs: Vec<&str> = entry.blobs.iter().map(|blob| &**blob).collect();
     let draft = Draft {
         at_ns: entry.at_ns,

@@ -1,4 +1,4 @@
-//! Manifests: what was written is read back the same, and no changed byte goes unseen unless it changes nothing.
+//! Manifests: a manifest survives writing and reading, and a changed bit is detected unless it changes nothing.
 
 use aos_store::Manifest;
 
@@ -29,7 +29,7 @@ pub(super) const TARGET: Target = Target {
 
 fn run(data: &[u8]) -> Shape {
     let verdict = Manifest::from_bytes(data);
-    // Hardly an input has the right checksum, so what is laid down is one that has.
+    // Hardly any input has the right checksum, so it is written again with the right one.
     let manifest: Manifest = match serde_json::from_slice(data) {
         Ok(manifest) => manifest,
         Err(why) => {
@@ -38,12 +38,12 @@ fn run(data: &[u8]) -> Shape {
         }
     };
     let bytes = manifest.to_bytes();
-    let read = Manifest::from_bytes(&bytes).expect("what was written is whole");
-    assert_eq!(read.to_bytes(), bytes, "a manifest changes by being read");
+    let read = Manifest::from_bytes(&bytes).expect("a written manifest is valid");
+    assert_eq!(read.to_bytes(), bytes, "a manifest changes when it is read");
     if let Ok(whole) = verdict {
-        assert_eq!(whole, read, "a whole manifest is not what it says");
+        assert_eq!(whole, read, "two reads of one manifest differ");
     }
-    flip(&bytes, data, &read);
+    check_bit_flip(&bytes, data, &read);
     let bodies = manifest.bodies().count();
     for (bank, piece) in &manifest.pieces {
         assert_eq!(manifest.below(bank).count(), piece.keys().filter(|suffix| !suffix.is_empty()).count());
@@ -57,13 +57,13 @@ fn run(data: &[u8]) -> Shape {
     })
 }
 
-/// One bit, at a place that the input chooses.
-fn flip(bytes: &[u8], data: &[u8], whole: &Manifest) {
+/// Flips one bit, at an offset that depends on the input.
+fn check_bit_flip(bytes: &[u8], data: &[u8], whole: &Manifest) {
     let place = data.iter().fold(7_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
     let mut flipped = bytes.to_vec();
     let at = place % flipped.len();
     flipped[at] ^= 1 << (place / flipped.len() % 8);
     if let Ok(taken) = Manifest::from_bytes(&flipped) {
-        assert_eq!(taken, *whole, "bit {place} of the manifest changed it, and nobody saw");
+        assert_eq!(taken, *whole, "the flip of bit {place} changed the manifest and was not detected");
     }
 }

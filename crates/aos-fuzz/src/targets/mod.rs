@@ -1,4 +1,4 @@
-//! The targets: one file each, the law first.
+//! The targets, one file each. The first line of a file states its property.
 
 mod command;
 mod edit;
@@ -11,11 +11,11 @@ mod tool;
 
 use crate::Shape;
 
-/// A parser, what must hold of it, and the words of its language.
+/// A parser with its properties and a dictionary of its language.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     pub name: &'static str,
-    /// Panics when a law is broken.
+    /// Panics when a property is violated.
     pub run: fn(&[u8]) -> Shape,
     pub dictionary: &'static [&'static str],
 }
@@ -37,11 +37,11 @@ pub fn find(name: &str) -> Option<Target> {
     targets().into_iter().find(|target| target.name == name)
 }
 
-/// Stands alone on a line between the parts of an input that has several.
-const BETWEEN: &str = "\n%%\n";
+/// The line between the parts of an input that has several.
+const SEPARATOR: &str = "\n%%\n";
 
-/// The parts of an input; those that are missing are empty.
+/// The parts of an input; missing ones are empty.
 fn parts<const N: usize>(text: &str) -> [&str; N] {
-    let mut parts = text.splitn(N, BETWEEN);
+    let mut parts = text.splitn(N, SEPARATOR);
     std::array::from_fn(|_| parts.next().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Patches: what was read can be written down and read again, and a plan is one, whole and the same each time.
+//! Patches: a parsed patch survives printing and parsing, and planning is consistent and deterministic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ pub(super) const TARGET: Target = Target {
     ],
 };
 
-/// The first part is the patch, the second what stands in every file that it names.
+/// The first part is the patch, the second the content of every file that it names.
 fn run(data: &[u8]) -> Shape {
     let text = String::from_utf8_lossy(data);
     let [text, content] = parts(&text);
@@ -41,14 +41,14 @@ fn run(data: &[u8]) -> Shape {
         Err(ParseError::Empty) => return Shape::default().with("empty"),
         Err(error) => return Shape::default().message(&error.to_string()),
     };
-    assert!(!patch.files.is_empty(), "a patch that names no file");
+    assert!(!patch.files.is_empty(), "a patch without files");
     let written = print(&patch);
-    let again = parse(&written).unwrap_or_else(|why| panic!("{why}: it was written as\n{written}"));
-    assert_eq!(without_numbers(again), without_numbers(patch.clone()), "written as\n{written}");
+    let again = parse(&written).unwrap_or_else(|why| panic!("{why}: printed as\n{written}"));
+    assert_eq!(without_numbers(again), without_numbers(patch.clone()), "printed as\n{written}");
     let mut shape = Shape::default().with("patch").about(patch.files.len());
     for content in [Some(content), None] {
         let (first, second) = (planned(&patch, content), planned(&patch, content));
-        assert_eq!(first, second, "two plans of one patch");
+        assert_eq!(first, second, "planning is not deterministic");
         shape = match first {
             Ok(plan) => check(&plan, &patch, shape),
             Err(errors) => errors.iter().fold(shape, |shape, error| match error {
@@ -65,34 +65,34 @@ fn run(data: &[u8]) -> Shape {
     shape
 }
 
-/// Every file that is asked for holds the same, or is not there.
+/// Every file has the same content, or none exists.
 struct Files<'a> {
     content: Option<&'a str>,
-    asked: BTreeSet<String>,
+    read: BTreeSet<String>,
 }
 
 impl Before for Files<'_> {
     type Error = Infallible;
 
     fn read(&mut self, path: &str) -> Result<Option<Vec<u8>>, Infallible> {
-        assert!(self.asked.insert(path.to_owned()), "{path} is read twice");
+        assert!(self.read.insert(path.to_owned()), "{path} is read twice");
         Ok(self.content.map(|content| content.as_bytes().to_vec()))
     }
 }
 
 fn planned(patch: &Patch, content: Option<&str>) -> Result<Plan, Vec<PlanError<Infallible>>> {
-    plan(patch, &mut Files { content, asked: BTreeSet::new() })
+    plan(patch, &mut Files { content, read: BTreeSet::new() })
 }
 
 fn check(plan: &Plan, patch: &Patch, shape: Shape) -> Shape {
     let named: BTreeSet<&str> = patch.targets().map(|target| target.path).collect();
-    assert!(plan.changes.is_sorted_by(|a, b| a.path < b.path), "changes out of order, or two of one path");
+    assert!(plan.changes.is_sorted_by(|a, b| a.path < b.path), "changes are unsorted, or a path has two");
     let sections = plan.counts.add + plan.counts.update + plan.counts.delete;
     assert_eq!(sections as usize, patch.files.len());
     let mut kinds: BTreeMap<(bool, bool), usize> = BTreeMap::new();
     for change in &plan.changes {
-        assert!(named.contains(change.path.as_str()), "{} is changed and was not named", change.path);
-        assert!(change.before || change.after.is_some(), "{} was not there and goes", change.path);
+        assert!(named.contains(change.path.as_str()), "{} is changed but not named", change.path);
+        assert!(change.before || change.after.is_some(), "{} did not exist and is removed", change.path);
         *kinds.entry((change.before, change.after.is_some())).or_default() += 1;
     }
     kinds
@@ -136,7 +136,7 @@ fn print_hunk(hunk: &Hunk, out: &mut String) {
     }
 }
 
-/// Where a hunk stood is not part of what it says.
+/// Line numbers change when a patch is printed.
 fn without_numbers(mut patch: Patch) -> Patch {
     for file in &mut patch.files {
         if let FileOp::Update { hunks, .. } = file {

@@ -1,4 +1,4 @@
-//! Paths: what is shown can be asked for again, what is joined is clean, and what counts as inside is inside.
+//! Paths: a shown path parses to the same path, a joined path is normalised, and containment is right.
 
 use aos_model::capability::protected_name;
 use aos_model::path::{Spelled, show};
@@ -44,7 +44,7 @@ thread_local! {
 
 fn run(data: &[u8]) -> Shape {
     let shown = show(data);
-    assert!(!shown.chars().any(char::is_control), "a control character is shown: {shown:?}");
+    assert!(!shown.chars().any(char::is_control), "a control character is not escaped: {shown:?}");
     let lossy = String::from_utf8_lossy(data);
     let mut shape = Shape::default().with(protected_name(data));
     for text in [&*lossy, &*shown] {
@@ -52,18 +52,18 @@ fn run(data: &[u8]) -> Shape {
     }
     let joined = lexical_join(CWD, &lossy);
     assert!(joined.starts_with('/') && !joined.contains("//"), "{joined:?}");
-    assert!(joined.split('/').all(|name| name != "." && name != ".."), "{joined:?} is not clean");
-    assert_eq!(lexical_join("/", &joined), joined, "cleaning twice differs");
-    shape.with(judged(&lossy, &joined))
+    assert!(joined.split('/').all(|name| name != "." && name != ".."), "{joined:?} is not normalised");
+    assert_eq!(lexical_join("/", &joined), joined, "joining is not idempotent");
+    shape.with(evaluate(&lossy, &joined))
 }
 
-/// A number for what became of the spelling.
+/// The number of `..` in the path, or its error.
 fn spelled(text: &str) -> Result<usize, String> {
     let spelled = Spelled::parse(text).map_err(|fault| fault.to_string())?;
     let bytes = spelled.as_bytes();
     assert!(!bytes.is_empty() && !bytes.contains(&0) && bytes.len() <= 4_095);
     assert!(spelled.names().all(|name| !name.is_empty() && name != b"." && name.len() <= 255));
-    let again = Spelled::parse(&show(bytes)).expect("what is shown can be asked for again");
+    let again = Spelled::parse(&show(bytes)).expect("a shown path parses");
     assert_eq!(again, spelled, "shown as {:?}", show(bytes));
     Ok(spelled.names().filter(|name| *name == b"..").count().min(4))
 }
@@ -77,16 +77,16 @@ fn virtual_path(text: &str) -> Result<usize, String> {
     Ok(path.split('/').count())
 }
 
-/// The risks that were seen, and the verdict of a rule.
-fn judged(input: &str, joined: &str) -> String {
+/// The risks and the decision of a rule.
+fn evaluate(input: &str, joined: &str) -> String {
     let query = PathQuery { input, cwd: CWD, workspaces: &[CWD], resolved: joined };
     let access = HostAccess::preset(Preset::Strict);
     let evaluation = access.evaluate_path(&query);
-    assert_eq!(evaluation, access.evaluate_path(&query), "two answers to one question");
+    assert_eq!(evaluation, access.evaluate_path(&query), "evaluation is not deterministic");
     let is_inside = joined == CWD || joined.starts_with("/ws/app/");
     assert_eq!(evaluation.risk_codes().contains(&"outside_workspace"), !is_inside, "{joined:?}");
     assert!(is_inside || evaluation.should_deny(), "{joined:?} is outside and not denied");
-    let ruled = rule_path(CWD, joined);
-    let decision = POLICY.with(|policy| policy.judge(Op::Write, ruled, ruled).decision);
+    let spelling = rule_path(CWD, joined);
+    let decision = POLICY.with(|policy| policy.judge(Op::Write, spelling, spelling).decision);
     format!("{:?} {decision:?}", evaluation.risk_codes())
 }

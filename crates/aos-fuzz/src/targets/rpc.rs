@@ -1,5 +1,5 @@
-//! Lines of the socket: each message is answered by one line of JSON under its own id, and a request that is taken in
-//! is recorded as what it is.
+//! Lines of the socket: a response is one line of JSON with the id of its message, and the recorded form of a request
+//! parses to the same request.
 
 use std::collections::BTreeMap;
 
@@ -46,54 +46,54 @@ pub(super) const TARGET: Target = Target {
 };
 
 fn run(data: &[u8]) -> Shape {
-    // The server splits at line ends before anything is read.
+    // The server splits its input at line ends before it parses.
     let line = data.split(|b| *b == b'\n').next().unwrap_or_default();
     match rpc::parse_line(line) {
-        Line::One(message) => told(message, Shape::default().with("one")),
+        Line::One(message) => check_message(message, Shape::default().with("one")),
         Line::Batch(messages) => {
             let shape = Shape::default().with("batch").about(messages.len());
-            messages.into_iter().take(8).fold(shape, |shape, message| told(message, shape))
+            messages.into_iter().take(8).fold(shape, |shape, message| check_message(message, shape))
         }
     }
 }
 
-fn told(message: Result<Message<'_>, Wrong>, shape: Shape) -> Shape {
+fn check_message(message: Result<Message<'_>, Wrong>, shape: Shape) -> Shape {
     let message = match message {
         Ok(message) => message,
         Err(wrong) => {
-            let answer = rpc::error(None, &wrong);
-            assert_eq!(one_line(&answer)["id"], "null");
+            let response = rpc::error(None, &wrong);
+            assert_eq!(fields(&response)["id"], "null");
             return shape.with(wrong.code.number()).message(&wrong.message);
         }
     };
     if let Some(id) = message.id {
-        assert_eq!(one_line(&rpc::result(id, "{}"))["id"], id.get(), "another id than was given");
+        assert_eq!(fields(&rpc::result(id, "{}"))["id"], id.get(), "the id differs");
     }
     let call: EffectCall<'_> = match strict::parse(message.params) {
         Ok(call) => call,
         Err(invalid) => return shape.message(&invalid.to_string()),
     };
     match Request::parse(&call.kind, call.params.map_or("{}", RawValue::get)) {
-        Ok(request) => recorded(&request, shape.with(request.kind())),
+        Ok(request) => check_record(&request, shape.with(request.kind())),
         Err(Unparsed::Syntax(why)) => shape.with("syntax").message(&why),
         Err(Unparsed::Refused(refusal)) => shape.with("refused").message(&refusal.message),
     }
 }
 
-/// The parts of an answer, each as it stands there.
-fn one_line(answer: &str) -> BTreeMap<&str, &str> {
-    assert!(!answer.contains('\n'), "an answer of two lines: {answer:?}");
+/// The fields of a response, as raw JSON.
+fn fields(response: &str) -> BTreeMap<&str, &str> {
+    assert!(!response.contains('\n'), "a response of two lines: {response:?}");
     let parts: BTreeMap<&str, &RawValue> =
-        serde_json::from_str(answer).unwrap_or_else(|why| panic!("{why}: {answer:?}"));
+        serde_json::from_str(response).unwrap_or_else(|why| panic!("{why}: {response:?}"));
     parts.into_iter().map(|(name, part)| (name, part.get())).collect()
 }
 
-/// The record of a request is a request of the same record.
-fn recorded(request: &Request, shape: Shape) -> Shape {
-    let record = serde_json::to_string(request).expect("a request is plain data");
+/// The recorded form of a request parses to a request with the same recorded form.
+fn check_record(request: &Request, shape: Shape) -> Shape {
+    let record = serde_json::to_string(request).expect("a request serializes");
     let again =
         Request::parse(request.kind(), &record).unwrap_or_else(|why| panic!("{why}: recorded as {record}"));
-    assert_eq!(serde_json::to_string(&again).expect("a request is plain data"), record);
+    assert_eq!(serde_json::to_string(&again).expect("a request serializes"), record);
     assert_eq!(again.session_id(), request.session_id());
     let fields = record.matches("\":").count();
     shape.with(fields)

@@ -1,5 +1,5 @@
-//! Calls of tools for models: whatever the arguments are, what comes of them is an effect of the one session that the
-//! door chose, of a shape that the daemon understands.
+//! Tool calls of models: whatever the arguments are, the effect is in the session that the front end chose (I19), and
+//! its params are valid JSON.
 
 use aos_model::request::{Request, Unparsed};
 use aos_wire::tools::{Profile, effect_of, find};
@@ -44,7 +44,7 @@ pub(super) const TARGET: Target = Target {
 
 const SESSION: &str = "hs_1";
 
-/// The parts: the tool's name, and its arguments.
+/// The parts: the name of the tool, and its arguments.
 fn run(data: &[u8]) -> Shape {
     let text = String::from_utf8_lossy(data);
     let [name, arguments] = parts(&text);
@@ -61,19 +61,19 @@ fn run(data: &[u8]) -> Shape {
                 return shape.with(index);
             };
             assert_eq!(params["session_id"], SESSION, "an argument named another session");
-            shape.with((index, kind)).with(taken(kind, &params))
+            shape.with((index, kind)).with(parse_effect(kind, &params))
         },
     )
 }
 
-/// What the daemon would say of it, before it looks at anything.
-fn taken(kind: &str, params: &Value) -> String {
+/// The error code with which the daemon refuses the params, or empty.
+fn parse_effect(kind: &str, params: &Value) -> String {
     match Request::parse(kind, &params.to_string()) {
         Ok(request) => {
             assert_eq!(request.session_id(), Some(SESSION));
             String::new()
         }
         Err(Unparsed::Refused(refusal)) => refusal.code.as_str().to_owned(),
-        Err(Unparsed::Syntax(why)) => panic!("a tool made broken JSON: {why}: {params}"),
+        Err(Unparsed::Syntax(why)) => panic!("a tool made invalid JSON: {why}: {params}"),
     }
 }

@@ -1,39 +1,39 @@
-//! What is put in the place of a match: `new`, as the text there would have it.
+//! Adapts `new` to the place of a match: its line ends and its indentation.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::ops::Range;
 
 use super::Edit;
-use super::ladder::Rung;
+use super::levels::Level;
 use super::line::{LineEnds, lines, without_bom, without_line_end};
 
-/// Fits the `new` of one edit to the places where its `old` was found.
+/// Adapts the `new` of one edit to the places where its `old` was found.
 #[derive(Debug)]
 pub(super) struct Fit<'a> {
     text: &'a str,
     old: &'a str,
     new: &'a str,
-    rung: Rung,
-    /// Of the whole text: counted only when a place has no line end to go by.
+    level: Level,
+    /// The line ends of the whole text. Computed only if a place has no line end.
     line_ends: OnceCell<LineEnds>,
 }
 
 impl<'a> Fit<'a> {
-    pub(super) fn new(text: &'a str, edit: Edit<'a>, rung: Rung) -> Self {
+    pub(super) fn new(text: &'a str, edit: Edit<'a>, level: Level) -> Self {
         let (old, new) = match edit.old.strip_prefix('\u{feff}') {
-            // Only the mark at the start of `old` was ignored: `new` repeats it, the text does not need it.
-            Some(old) if rung > Rung::Exact => (old, without_bom(edit.new)),
+            // The byte-order mark at the start of `old` was ignored, so the same mark in `new` is not inserted.
+            Some(old) if level > Level::Exact => (old, without_bom(edit.new)),
             _ => (edit.old, edit.new),
         };
-        Self { text, old, new, rung, line_ends: OnceCell::new() }
+        Self { text, old, new, level, line_ends: OnceCell::new() }
     }
 
     pub(super) fn at(&self, span: &Range<usize>) -> Cow<'a, str> {
         let there = &self.text[span.clone()];
         let mut new = self.new;
         if self.old.ends_with('\n') && !there.ends_with('\n') {
-            new = without_line_end(new); // the text does not end its last line, and still will not
+            new = without_line_end(new); // the text has no final line end, and keeps none
         }
         let new = match self.shift(span.start, there) {
             Some(shift) => Cow::Owned(shift.apply(new)),
@@ -48,9 +48,9 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// How the lines of `new` have to move, where the match ignored indentation.
+    /// How the lines of `new` are re-indented, if the match ignored indentation.
     fn shift(&self, start: usize, there: &'a str) -> Option<Shift<'a>> {
-        if self.rung < Rung::Indent {
+        if self.level < Level::Indent {
             return None;
         }
         let before = without_bom(&self.text[..start]);
@@ -62,14 +62,14 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// The white space that the first line with anything else starts with.
+/// The indentation of the first line that is not blank.
 fn first_indent(text: &str) -> &str {
     let first = lines(text).map(|line| line.body).find(|body| !body.trim().is_empty()).unwrap_or_default();
     &first[..first.len() - first.trim_start().len()]
 }
 
-/// White space `from` at the start of every line that has to become `to`. `new` moves as a block to where the
-/// first line of `old` was found, so that it keeps the shape it was written in.
+/// Replaces the indentation `from` by `to` at the start of every line. `new` moves as a block to the indentation of the
+/// place, so the relative indentation inside it stays.
 #[derive(Debug)]
 struct Shift<'a> {
     from: &'a str,
@@ -77,7 +77,7 @@ struct Shift<'a> {
 }
 
 impl<'a> Shift<'a> {
-    /// What both end in is the line's own indentation inside its block, and stays.
+    /// The common end of both is the line's indentation inside its block, and stays.
     fn between(from: &'a str, to: &'a str) -> Self {
         let own = common_bytes(from.chars().rev(), to.chars().rev());
         Self { from: &from[..from.len() - own], to: &to[..to.len() - own] }
@@ -94,7 +94,7 @@ impl<'a> Shift<'a> {
             if had == self.from.len() {
                 out.push_str(self.to);
             } else {
-                // Indented less than the block: it has as much of the new indentation as it had of the old.
+                // Indented less than the block: it gets as many characters of the new indentation as it had of the old.
                 out.extend(self.to.chars().take(line[..had].chars().count()));
             }
             out.push_str(&line[had..]);

@@ -1,11 +1,11 @@
-//! Which characters count as the same when blanks, or punctuation as well, are not told apart.
+//! Folding: which characters count as equal when white space, or also punctuation, is ignored.
 
-/// White space as programs write it is a space; everything else is itself.
+/// ASCII white space becomes a space; everything else stays.
 pub(super) fn blank(c: char) -> char {
     if c.is_ascii_whitespace() { ' ' } else { c }
 }
 
-/// As [`blank`], and the typographic quotes, dashes and spaces are those of ASCII.
+/// Like [`blank`], and typographic quotes, dashes and spaces become those of ASCII.
 pub(super) fn punctuation(c: char) -> char {
     match c {
         c if c.is_ascii() => blank(c),
@@ -18,8 +18,8 @@ pub(super) fn punctuation(c: char) -> char {
     }
 }
 
-/// Reads a line with each run of blanks as one space. The edges of a line count as blank, whether or not white
-/// space stands there, so a line reads ` like this `. With each character comes where in the line it ends.
+/// Reads a line with each run of blanks as one space. The edges of a line count as blank, with or without white space
+/// there, so a line reads ` like this `. Each character comes with the offset in the line at which it ends.
 pub(super) fn read(line: &str, fold: impl Fn(char) -> char + Copy) -> impl Iterator<Item = (char, usize)> {
     let mut at = 0;
     let mut last = None;
@@ -28,7 +28,7 @@ pub(super) fn read(line: &str, fold: impl Fn(char) -> char + Copy) -> impl Itera
         let next = rest.chars().next();
         let c = match (last, next.map_or(' ', fold)) {
             (None, _) => ' ',
-            (Some(' '), ' ') => return None, // a run is read whole, so this is the edge after it
+            (Some(' '), ' ') => return None, // runs are read whole, so this is the edge after one
             (Some(_), c) => c,
         };
         at += match (c, next) {
@@ -40,7 +40,7 @@ pub(super) fn read(line: &str, fold: impl Fn(char) -> char + Copy) -> impl Itera
     })
 }
 
-/// A line as [`read`] gives it, in a buffer to be used again.
+/// A line as [`read`] returns it, in a reused buffer.
 pub(super) fn read_into<'b>(
     buffer: &'b mut String,
     line: &str,
@@ -51,7 +51,7 @@ pub(super) fn read_into<'b>(
     buffer
 }
 
-/// A piece of a line as [`read`] gives it, where only what stands in the piece is blank.
+/// A piece of a line as [`read`] returns it, but without blanks at edges where the piece has none.
 pub(super) fn piece(piece: &str, fold: impl Fn(char) -> char + Copy) -> String {
     let mut key: String = read(piece, fold).map(|(c, _)| c).collect();
     if !piece.ends_with(|c| fold(c) == ' ') {

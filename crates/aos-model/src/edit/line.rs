@@ -1,8 +1,8 @@
-//! Lines of a text, where they stand in it, and what ends them.
+//! Lines of a text: their offsets and their line ends.
 
 use std::borrow::Cow;
 
-/// One line: `body` is what stands before its line end, `end` is where the next one starts.
+/// One line: `body` is its text without the line end, `end` is the offset of the next line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line<'a> {
     pub(super) start: usize,
@@ -10,11 +10,11 @@ pub(super) struct Line<'a> {
     pub(super) end: usize,
 }
 
-/// The lines of a text in order. A byte-order mark belongs to none, so it does not hide the first.
+/// The lines of a text in order. A byte-order mark is not part of the first line.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
-    let marked = text.len() - without_bom(text).len();
-    let mut start = marked;
-    text[marked..].split_inclusive('\n').map(move |whole| {
+    let bom_bytes = text.len() - without_bom(text).len();
+    let mut start = bom_bytes;
+    text[bom_bytes..].split_inclusive('\n').map(move |whole| {
         let line = Line { start, body: without_line_end(whole), end: start + whole.len() };
         start = line.end;
         line
@@ -29,7 +29,7 @@ pub(super) fn without_line_end(text: &str) -> &str {
     text.strip_suffix('\n').map_or(text, |body| body.strip_suffix('\r').unwrap_or(body))
 }
 
-/// The numbers, from 1, of the lines in which the places stand; the places come in order.
+/// The line numbers, from 1, of `places`, which are in ascending order.
 pub(super) fn numbers(text: &str, places: impl Iterator<Item = usize>) -> Vec<usize> {
     let (mut number, mut counted) = (1, 0);
     places
@@ -41,7 +41,7 @@ pub(super) fn numbers(text: &str, places: impl Iterator<Item = usize>) -> Vec<us
         .collect()
 }
 
-/// What ends the lines of a text.
+/// The line ends of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineEnds {
     None,
@@ -65,7 +65,7 @@ impl LineEnds {
         found
     }
 
-    /// The text with these line ends; as it is where they do not say which.
+    /// The text with these line ends; unchanged for `None` and `Mixed`.
     pub(super) fn write(self, text: Cow<'_, str>) -> Cow<'_, str> {
         match (self, Self::of(&text)) {
             (Self::Lf, Self::Crlf | Self::Mixed) => Cow::Owned(to_lf(&text).into_owned()),

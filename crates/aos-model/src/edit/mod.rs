@@ -1,17 +1,16 @@
-//! The edit ladder: finds `old` in a text and replaces it, never by guessing.
+//! Edits: finds `old` in a text and replaces it by `new`, never by similarity.
 //!
-//! An edit climbs down from the strictest way of looking to the loosest (`ladder`) and stops at the first that
-//! finds anything. What it puts there is fitted to the place (`fit`): its line ends, its indentation. Where
-//! nothing is found, the error says what stands at the nearest place (`miss`); that place is only ever named,
-//! never edited, because a wrong edit is worse than a failed one.
+//! An edit tries match levels from the strictest to the loosest (`levels`) and stops at the first that finds anything.
+//! The replacement takes the line ends and the indentation of the place (`fit`). If nothing is found, the error shows
+//! the most similar place (`not_found`). That place is never edited, because a wrong edit is worse than a failed one.
 //!
-//! Nothing here knows of files, paths or limits: the caller reads, checks, writes and names the file.
+//! Nothing here knows files, paths or capabilities: the caller reads, checks and writes the file.
 
 mod fit;
 mod fold;
-mod ladder;
+mod levels;
 mod line;
-mod miss;
+mod not_found;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
@@ -21,15 +20,15 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use fit::Fit;
-use ladder::Rung;
+use levels::Level;
 
-/// What an edit may make of a text; its last replacement may reach beyond.
+/// The size of an edited text; the last replacement may exceed it.
 const EDITED_BYTES_MAX: usize = crate::limits::READ_BYTES_MAX as usize;
 
-/// How many places an ambiguous edit names.
+/// How many places the error of an ambiguous edit lists.
 const PLACES_MAX: usize = 20;
 
-/// Replace `old` by `new`: at the one place where it stands, or at each.
+/// Replaces `old` by `new`: at the one place where it occurs, or at every place.
 #[derive(Debug, Clone, Copy)]
 pub struct Edit<'a> {
     pub old: &'a str,
@@ -37,7 +36,7 @@ pub struct Edit<'a> {
     pub replace_all: bool,
 }
 
-/// How much had to be ignored to find `old`; the later, the weaker.
+/// What was ignored to find `old`; later kinds ignore more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MatchKind {
     Exact,
@@ -56,40 +55,40 @@ impl MatchKind {
     }
 }
 
-/// What a list of edits made of a text.
+/// The result of a list of edits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edited {
     pub text: String,
     pub replacements: u64,
-    /// The weakest of all edits.
+    /// The loosest kind of all edits.
     pub kind: MatchKind,
 }
 
-/// Why a list of edits changed nothing; `index` is the edit that failed, counted from 0.
+/// Why a list of edits failed and changed nothing; `index` is the edit that failed, counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     #[error(
-        "old_string of edit {} is empty, so it names no place: give the text to replace, or write the whole file.",
+        "old_string of edit {} is empty: give the text to replace, or write the whole file.",
         .index + 1
     )]
     EmptyOld { index: usize },
 
-    /// `already_applied` if `new` stands in the text exactly once.
+    /// `already_applied` if `new` occurs exactly once in the text.
     #[error("{message}")]
     NotFound { index: usize, message: String, already_applied: bool },
 
     #[error(
-        "edit {} would make the text larger than {EDITED_BYTES_MAX} bytes, so it is not done: replace fewer places or put less.",
+        "edit {} would make the text larger than {EDITED_BYTES_MAX} bytes; nothing was changed. Replace fewer places or use a shorter new_string.",
         .index + 1
     )]
     TooLarge { index: usize },
 
-    /// `lines` counts from 1 and names the first 20 of `count` places.
-    #[error("{}", miss::ambiguous(*.index, .lines, *.count))]
+    /// `lines` counts from 1 and has the first 20 of `count` places.
+    #[error("{}", not_found::ambiguous(*.index, .lines, *.count))]
     Ambiguous { index: usize, lines: Vec<usize>, count: u64 },
 }
 
-/// Applies all edits in order, each to what the one before left, or none.
+/// Applies all edits in order, each to the result of the one before, or none of them.
 pub fn edit(text: &str, edits: &[Edit<'_>]) -> Result<Edited, EditError> {
     let mut text = Cow::Borrowed(text);
     let mut replacements = 0;
@@ -108,34 +107,34 @@ fn apply(text: &str, edits: &[Edit<'_>], index: usize) -> Result<Edited, EditErr
     if edit.old.is_empty() {
         return Err(EditError::EmptyOld { index });
     }
-    // Exact places are counted but never collected: there may be as many as the text has bytes.
-    let exact = ladder::exact(text, edit.old);
+    // Exact places are never collected: there may be as many as the text has bytes.
+    let exact = levels::exact(text, edit.old);
     if exact.clone().next().is_some() {
-        return replace(text, edit, index, Rung::Exact, exact);
+        return replace(text, edit, index, Level::Exact, exact);
     }
-    match ladder::loose(text, edit.old) {
-        Some((rung, spans)) => replace(text, edit, index, rung, spans.iter().cloned()),
-        None => Err(miss::not_found(text, edits, index)),
+    match levels::loose(text, edit.old) {
+        Some((level, spans)) => replace(text, edit, index, level, spans.iter().cloned()),
+        None => Err(not_found::error(text, edits, index)),
     }
 }
 
-/// Puts `new` at every span, if there may be as many.
-fn replace<S>(text: &str, edit: Edit<'_>, index: usize, rung: Rung, spans: S) -> Result<Edited, EditError>
+/// Replaces every span by `new`, unless there are several and only one is allowed.
+fn replace<S>(text: &str, edit: Edit<'_>, index: usize, level: Level, spans: S) -> Result<Edited, EditError>
 where
     S: Iterator<Item = Range<usize>> + Clone,
 {
-    let (count, gone) =
-        spans.clone().fold((0_usize, 0), |(count, gone), span| (count + 1, gone + span.len()));
+    let (count, removed) =
+        spans.clone().fold((0_usize, 0), |(count, removed), span| (count + 1, removed + span.len()));
     if count > 1 && !edit.replace_all {
         let lines = line::numbers(text, spans.map(|span| span.start).take(PLACES_MAX));
         return Err(EditError::Ambiguous { index, lines, count: count as u64 });
     }
-    let fit = Fit::new(text, edit, rung);
-    let size = (text.len() - gone).saturating_add(count.saturating_mul(edit.new.len()));
+    let fit = Fit::new(text, edit, level);
+    let size = (text.len() - removed).saturating_add(count.saturating_mul(edit.new.len()));
     let mut out = String::with_capacity(size.min(EDITED_BYTES_MAX));
     let mut kept = 0;
     for span in spans {
-        // A few kilobytes put at each of millions of places would fill the memory.
+        // A few kilobytes at each of millions of places would exhaust memory.
         if out.len() > EDITED_BYTES_MAX {
             return Err(EditError::TooLarge { index });
         }
@@ -144,5 +143,5 @@ where
         kept = span.end;
     }
     out.push_str(&text[kept..]);
-    Ok(Edited { text: out, replacements: count as u64, kind: rung.kind() })
+    Ok(Edited { text: out, replacements: count as u64, kind: level.kind() })
 }

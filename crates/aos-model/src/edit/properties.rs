@@ -1,4 +1,4 @@
-//! What holds for every text and every edit.
+//! Properties of every text and every edit.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn all<'a>(old: &'a str, new: &'a str) -> Edit<'a> {
     Edit { old, new, replace_all: true }
 }
 
-/// Texts in which edits collide: few characters, all that the ladder treats in a special way.
+/// Texts of few characters, all of which some match level treats specially.
 fn text() -> impl Strategy<Value = String> {
     let atom = prop::sample::select(vec![
         "a", "b", " ", "\t", "\n", "\r\n", "\r", "\u{feff}", "“", "\"", "–", "-", "\u{a0}", "é", "  ", "a\n",
@@ -38,8 +38,8 @@ proptest! {
         }
     }
 
-    /// What stands before and after the place stays byte for byte (`new` may have been indented), and what stood
-    /// there is `old` but for what the ladder ignores.
+    /// The text before and after the place is unchanged (but `new` may be indented), and the replaced text equals `old`
+    /// except for ignored characters.
     #[test]
     fn nothing_else_is_replaced(text in text(), old in text()) {
         if let Ok(edited) = edit(&text, &[one(&old, "<new>")]) {
@@ -51,7 +51,7 @@ proptest! {
     }
 
     #[test]
-    fn never_panics_and_always_says_the_same(text in text(), old in text(), new in text(), every: bool) {
+    fn never_panics_and_is_deterministic(text in text(), old in text(), new in text(), every: bool) {
         let edits = [Edit { old: &old, new: &new, replace_all: every }];
         let edited = edit(&text, &edits);
         if let Err(error) = &edited {
@@ -66,11 +66,11 @@ proptest! {
     }
 
     #[test]
-    fn the_loosest_rung_finds_whatever_another_finds(text in text(), old in text()) {
+    fn the_loosest_level_finds_whatever_another_finds(text in text(), old in text()) {
         let old = old.trim_start_matches('\u{feff}');
-        if !old.trim().is_empty() && Rung::Punctuation.find(&text, old).is_empty() {
-            for rung in [Rung::Trailing, Rung::Indent, Rung::Blanks] {
-                prop_assert!(rung.find(&text, old).is_empty());
+        if !old.trim().is_empty() && Level::Punctuation.find(&text, old).is_empty() {
+            for level in [Level::Trailing, Level::Indent, Level::Blanks] {
+                prop_assert!(level.find(&text, old).is_empty());
             }
         }
     }
@@ -89,9 +89,9 @@ proptest! {
         prop_assert_eq!(edited.text, "");
     }
 
-    /// The search by steps of indentation finds what trying every place and every shift finds.
+    /// The search by indentation steps finds the same as trying every place and every shift.
     #[test]
-    fn shifted_blocks_are_found_where_they_stand(text in block(12), old in block(4)) {
+    fn shifted_blocks_are_found_at_the_same_places(text in block(12), old in block(4)) {
         let (text_lines, old_lines): (Vec<_>, Vec<_>) = (text.lines().collect(), old.lines().collect());
         let mut naive = Vec::new();
         let mut at = 0;
@@ -101,7 +101,7 @@ proptest! {
             at += if found { old_lines.len() } else { 1 };
         }
         if !old.trim().is_empty() {
-            let spans = Rung::Indent.find(&text, &old);
+            let spans = Level::Indent.find(&text, &old);
             prop_assert_eq!(line::numbers(&text, spans.iter().map(|span| span.start)), naive);
         }
     }
@@ -112,7 +112,7 @@ fn block(lines_max: usize) -> impl Strategy<Value = String> {
         .prop_map(|lines| lines.concat())
 }
 
-/// Whether some white space at the start of every line of `old` is some other in the text.
+/// Whether the lines of `text` are those of `old` with one indentation replaced by another.
 fn is_shifted(text: &[&str], old: &[&str]) -> bool {
     let Some(first) = old.iter().position(|line| !line.trim().is_empty()) else { return false };
     let indent = |line: &str| line.len() - line.trim_start().len();

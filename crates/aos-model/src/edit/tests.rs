@@ -1,4 +1,4 @@
-//! Each rung as a table of `(text, old, new, expected)`, and the sentences of the errors.
+//! Each match level as a table of `(text, old, new, expected)`, and the error messages.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn all<'a>(old: &'a str, new: &'a str) -> Edit<'a> {
     Edit { old, new, replace_all: true }
 }
 
-/// Each row is one edit that finds one place; asking for all of them changes nothing.
+/// Each row is one edit that finds one place; `replace_all` gives the same result.
 fn check(kind: MatchKind, rows: &[(&str, &str, &str, &str)]) {
     for &(text, old, new, expected) in rows {
         let expected = Ok(Edited { text: expected.to_owned(), replacements: 1, kind });
@@ -59,7 +59,7 @@ fn exact() {
             ("a\nb\nc", "b\nc", "x\ny\nz", "a\nx\ny\nz"),
             ("a\nb\nc\n", "b\n", "", "a\nc\n"),
             ("añ→𝕏z", "ñ→𝕏", "é", "aéz"),
-            // Exact wins over looser places, wherever they stand.
+            // Exact wins over looser places, wherever they are.
             ("f( x )\nf(x)\n", "f(x)", "g", "f( x )\ng\n"),
             ("“q”\n\"q\"\n", "\"q\"", "r", "“q”\nr\n"),
             ("\u{feff}a\nb", "\u{feff}a", "c", "c\nb"),
@@ -93,18 +93,18 @@ fn line_ends_and_byte_order_mark() {
             ("f(\r\n  a,\r\n  b);\r\n", "(\n  a,\n  b)", "()", "f();\r\n"),
             ("a\r\nb\r\n", "\nb", "", "a\r\n"),
             ("a\r\nb\r\n", "a\n", "", "b\r\n"),
-            // WRITE-22: the mark, the line ends and the missing last one stay.
+            // WRITE-22: the byte-order mark, the line ends and the missing final one stay.
             ("\u{feff}a\r\nb\r\nc", "b\n", "x\ny\n", "\u{feff}a\r\nx\r\ny\r\nc"),
             ("\u{feff}a\r\nb\r\nc", "a\nb", "x", "\u{feff}x\r\nc"),
             ("a\nb", "\u{feff}a", "\u{feff}x", "x\nb"),
             ("\u{feff}a\r\nb", "\u{feff}a\nb", "\u{feff}x\ny", "\u{feff}x\r\ny"),
-            // The text does not end its last line.
+            // The text has no final line end.
             ("a\nb", "b\n", "c\n", "a\nc"),
             ("a\nb", "b\n", "c\r\n", "a\nc"),
             ("a\nb", "b\n", "c", "a\nc"),
             ("a\nb", "b\n", "", "a\n"),
             ("a\r\nb", "a\nb\n", "c\nd\n", "c\r\nd"),
-            // Mixed line ends are matched, and say nothing about those of `new`.
+            // Mixed line ends are matched, and `new` keeps its own.
             ("a\r\nb\nc\n", "a\nb\nc\n", "x\ny\n", "x\ny\n"),
         ],
     );
@@ -168,7 +168,7 @@ fn one_shift_of_indentation() {
             // Blank lines have no indentation, neither in `old` nor in `new`.
             ("  a\n\n  b\n", "a\n  \nb\n", "x\n\ny\n", "  x\n\n  y\n"),
             ("z\n\n  a\n    b\n", "\na\n  b\n", "\nx\n", "z\n\n  x\n"),
-            // A line of `new` that has not the indentation of `old` loses what it has.
+            // A line of `new` that is indented less than `old` loses what it has.
             ("a\nb\n", "    a\n    b\n", "    x\n  y\nz\n", "x\ny\nz\n"),
             ("\t\ta\n\t\tb\n", "\t    a\n\t    b\n", "\t    x\n\ty\n", "\t\tx\n\ty\n"),
             ("        a\n        b\n", "    a\n    b\n", "    x\ny\n", "        x\n    y\n"),
@@ -187,10 +187,10 @@ fn one_shift_of_indentation() {
 }
 
 #[test]
-fn a_shift_that_is_not_uniform_is_found_a_rung_later() {
-    // Both places have these lines; only the second has their shape.
+fn a_shift_that_is_not_uniform_is_found_a_level_later() {
+    // Both places have these lines; only the second has their relative indentation.
     check(MatchKind::Whitespace, &[("a\n  b\n  a\n  b\n", "\ta\n\tb\n", "\tx\n", "a\n  b\n  x\n")]);
-    // The first line says where the block stands.
+    // The first line sets the indentation of the block.
     check(
         MatchKind::Whitespace,
         &[("    if a:\n        b\n", "  if a:\n    b\n", "  if c:\n    d\n", "    if c:\n      d\n")],
@@ -294,7 +294,7 @@ fn empty_old() {
     assert_eq!(edit("a", &[one("a", "b"), one("", "x")]), Err(EditError::EmptyOld { index: 1 }));
     assert_eq!(
         message("a", &[one("", "x")]),
-        "old_string of edit 1 is empty, so it names no place: give the text to replace, or write the whole file."
+        "old_string of edit 1 is empty: give the text to replace, or write the whole file."
     );
 }
 
@@ -311,15 +311,15 @@ fn ambiguous() {
     assert_eq!(lines(&"a  b\n".repeat(1000), "a b\n"), ((1..=20).collect(), 1000));
     assert_eq!(
         message("a\nb\na\na", &[one("a", "x")]),
-        "old_string of edit 1 stands at 3 places (lines 1, 3 and 4), so it does not say which to replace: add lines \
-         from around the right one, or set replace_all to replace them all."
+        "old_string of edit 1 occurs at 3 places (lines 1, 3 and 4): add the lines around the one to replace, or set \
+         replace_all to replace them all."
     );
-    assert!(message("a a", &[one("a", "x")]).contains("at 2 places (line 1), so"));
+    assert!(message("a a", &[one("a", "x")]).contains("at 2 places (line 1): add"));
     assert!(message(&"a\n".repeat(30), &[one("a", "x")]).contains("at 30 places (lines 1, 2, 3,"));
-    assert!(message(&"a\n".repeat(30), &[one("a", "x")]).contains("19 and 20, and more), so"));
+    assert!(message(&"a\n".repeat(30), &[one("a", "x")]).contains("19 and 20, and more): add"));
     assert!(
         message("z a\na", &[one("z", "\n"), one("a", "x")]).starts_with(
-            "old_string of edit 2 stands at 2 places (lines 2 and 3 as counted after edit 1), so"
+            "old_string of edit 2 occurs at 2 places (lines 2 and 3 as counted after edit 1): add"
         )
     );
 }
@@ -331,23 +331,23 @@ fn not_found_names_the_closest_place() {
     assert_eq!(
         message(SUM, &[one("fn sum(a: i32, b: i32) -> i32 {\n    let total = a + b;\n    total\n}", "x")]),
         "old_string was not found. The closest place is lines 1 to 4; the first line that differs is line 2: \
-         old_string has `    let total = a + b;`, but there stands `    let total = a - b;`. Copy that line as it \
-         stands."
+         old_string has `    let total = a + b;`, but the text has `    let total = a - b;`. Copy that line \
+         exactly."
     );
     assert_eq!(
         message(SUM, &[one("let total = a + b", "x")]),
         "old_string was not found. The closest place is line 2; the first line that differs is line 2: old_string \
-         has `let total = a + b`, but there stands `    let total = a - b;`. Copy that line as it stands."
+         has `let total = a + b`, but the text has `    let total = a - b;`. Copy that line exactly."
     );
     assert_eq!(
         message(SUM, &[one("sum", "add"), one("  total\n}\n\nfn main() {\n", "x")]),
         "old_string of edit 2 of 2 was not found. The closest place is lines 3 to 4 as counted after edit 1; the \
          first line that differs is line 5: old_string has ``, but the text ends with line 4. 2 of 4 lines differ: \
-         read lines 3 to 4 and copy what stands there."
+         read lines 3 to 4 and copy old_string from there."
     );
     assert_eq!(
         message(SUM, &[one("struct Unrelated;", "x")]),
-        "old_string was not found, nor anything like it. Read the text again and copy old_string from it."
+        "old_string was not found, and the text has nothing similar. Read the file again and copy old_string from it."
     );
     assert_eq!(
         message("", &[one("a", "x")]),
@@ -355,23 +355,23 @@ fn not_found_names_the_closest_place() {
     );
     assert_eq!(
         message("a\tb", &[one("  ", "x")]),
-        "old_string was not found: it is only white space, which has to match exactly. Add the lines around it."
+        "old_string was not found: it is only white space, which must match exactly. Add the lines around it."
     );
 }
 
 #[test]
 fn not_found_shows_lines_safely() {
     let shown = message("key\t= \u{1b}[31m\u{202e}value", &[one("key = 1 value", "x")]);
-    assert!(shown.contains(r"there stands `key\t= \u{1b}[31m\u{202e}value`. Copy"), "{shown}");
+    assert!(shown.contains(r"the text has `key\t= \u{1b}[31m\u{202e}value`. Copy"), "{shown}");
     let (same, tail) = ("word ".repeat(100), "y".repeat(1000));
     let shown = message(&format!("{same}left {tail}"), &[one(&format!("{same}right {tail}"), "x")]);
     assert!(shown.contains("word right yyy") && shown.contains("word left yyy"), "{shown}");
-    assert!(shown.contains("1 of 1 lines differ: read line 1 and copy what stands there."), "{shown}");
+    assert!(shown.contains("1 of 1 lines differ: read line 1 and copy old_string from there."), "{shown}");
     assert!(shown.len() < 1000, "{shown}");
 }
 
 #[test]
-fn not_found_knows_an_edit_that_was_made_before() {
+fn not_found_recognises_an_edit_that_was_made_before() {
     let applied = |text: &str, old: &str, new: &str| match edit(text, &[one(old, new)]) {
         Err(EditError::NotFound { message, already_applied, .. }) => (already_applied, message),
         other => panic!("{other:?}"),
@@ -381,8 +381,8 @@ fn not_found_knows_an_edit_that_was_made_before() {
         (
             true,
             "old_string was not found. The closest place is line 2; the first line that differs is line 2: \
-             old_string has `let b = 1;`, but there stands `let b = 2;`. Copy that line as it stands. But \
-             new_string already stands in the text once, at line 2: if this edit was made before, nothing is left to do."
+             old_string has `let b = 1;`, but the text has `let b = 2;`. Copy that line exactly. \
+             new_string already occurs once in the text, at line 2: if this edit was made before, nothing is left to do."
                 .to_owned()
         )
     );
@@ -392,7 +392,7 @@ fn not_found_knows_an_edit_that_was_made_before() {
     assert!(!applied("x", "b", "y").0);
 }
 
-/// Inputs on which a naive search is quadratic; this test ends at all only because ours is not.
+/// Inputs on which a naive search is quadratic. With one, this test would not end in reasonable time.
 #[test]
 fn hostile_inputs_take_linear_time() {
     let equal = "    x \n".repeat(50_000);
@@ -412,7 +412,7 @@ fn hostile_inputs_take_linear_time() {
 }
 
 #[test]
-fn an_edit_that_would_fill_the_memory_is_not_done() {
+fn an_edit_that_would_exhaust_memory_is_refused() {
     let (text, new) = ("a".repeat(1 << 20), "b".repeat(1 << 16));
     let huge = Edit { old: "a", new: &new, replace_all: true };
     assert_eq!(edit(&text, &[huge]), Err(EditError::TooLarge { index: 0 }));

@@ -1,95 +1,95 @@
 //! Applies the hunks of one Update to the bytes of one file.
 //!
-//! What the hunks do not change stays byte for byte: kept lines, line ends, a BOM, a missing last line end.
+//! What the hunks do not change stays byte for byte: kept lines, line ends, a BOM, a missing final line end.
 
 use super::place::{Place, Places};
-use super::seek::{Effort, Rung};
+use super::seek::{Leniency, SearchCost};
 use super::text::Text;
 use super::{Hunk, HunkLine};
 
-/// What an Update made of a file.
+/// The result of an Update.
 #[derive(Debug)]
 pub(super) struct Applied {
     pub(super) bytes: Vec<u8>,
-    /// One sentence for each hunk that would also have fitted elsewhere.
+    /// One sentence for each hunk that matched at a second place too.
     pub(super) ambiguous: Vec<String>,
 }
 
 /// Why an Update cannot be applied.
 #[derive(Debug)]
-pub(super) enum Misfit {
-    /// A hunk has no place; what to tell.
+pub(super) enum HunkError {
+    /// A hunk matches nowhere; the message.
     Context(String),
-    /// The patch has searched too much.
+    /// The search cost of the patch is over its limit.
     Exhausted,
 }
 
-/// How many warnings and how many misfits are still of interest.
+/// How many more warnings and errors are reported.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
+pub(super) struct ReportLimits {
     pub(super) warnings: usize,
-    pub(super) misfits: usize,
+    pub(super) errors: usize,
 }
 
-/// Replaces `start..end` by whole lines.
+/// Replaces the bytes `start..end` by whole lines.
 struct Edit {
     start: usize,
     end: usize,
     lines: Vec<u8>,
 }
 
-/// Applies `hunks`, each below the one before it, or says which of them do not fit.
+/// Applies `hunks`, each below the one before it, or returns an error for each that does not apply.
 pub(super) fn apply(
     path: &str,
     file: &[u8],
     hunks: &[Hunk],
-    room: Room,
-    effort: &mut Effort,
-) -> Result<Applied, Vec<Misfit>> {
+    limits: ReportLimits,
+    cost: &mut SearchCost,
+) -> Result<Applied, Vec<HunkError>> {
     let text = Text::new(file, hunks);
-    let mut places = Places { text, effort };
-    let (mut edits, mut ambiguous, mut misfits) = (Vec::new(), Vec::new(), Vec::new());
+    let mut places = Places { text, cost };
+    let (mut edits, mut ambiguous, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     let mut from = 0;
     for (index, hunk) in hunks.iter().enumerate() {
-        if misfits.len() >= room.misfits {
+        if errors.len() >= limits.errors {
             break;
         }
-        if places.effort.is_exhausted() {
-            misfits.push(Misfit::Exhausted);
+        if places.cost.is_exhausted() {
+            errors.push(HunkError::Exhausted);
             break;
         }
         let name = || format!("{path}: hunk {} (line {} of the patch)", index + 1, hunk.line_number);
         match places.find(hunk, from) {
             Ok(place) => {
-                if ambiguous.len() < room.warnings
-                    && let Some(twin) = places.twin(hunk, &place)
+                if ambiguous.len() < limits.warnings
+                    && let Some(second) = places.second_match(hunk, &place)
                 {
-                    ambiguous.push(two_places(&name(), text, place.at, twin));
+                    ambiguous.push(two_places(&name(), text, place.at, second));
                 }
                 from = edit(text, &place, &mut edits);
             }
-            Err(miss) => {
-                let why = places.explain(hunk, &miss);
-                misfits.push(Misfit::Context(format!(
-                    "{} does not fit: {why}. Read the file again and take the context lines from it.",
+            Err(not_found) => {
+                let why = places.explain(hunk, &not_found);
+                errors.push(HunkError::Context(format!(
+                    "{} does not apply: {why}. Read the file again and copy the context lines from it.",
                     name()
                 )));
             }
         }
     }
-    if misfits.is_empty() { Ok(Applied { bytes: assemble(text, edits), ambiguous }) } else { Err(misfits) }
+    if errors.is_empty() { Ok(Applied { bytes: assemble(text, edits), ambiguous }) } else { Err(errors) }
 }
 
-fn two_places(name: &str, text: Text<'_>, taken: usize, twin: usize) -> String {
+fn two_places(name: &str, text: Text<'_>, first: usize, second: usize) -> String {
     format!(
-        "{name} fits at lines {} and {}; the first was taken. \
-         More context lines or an `@@` line would tell them apart.",
-        text.number(taken),
-        text.number(twin)
+        "{name} matches at lines {} and {}; the first was used. \
+         Add context lines or an `@@` line to distinguish them.",
+        text.number(first),
+        text.number(second)
     )
 }
 
-/// Turns a hunk at its place into edits; returns where the next hunk may begin.
+/// Turns a hunk at its place into edits, and returns the offset at which the next hunk may begin.
 fn edit(text: Text<'_>, place: &Place<'_>, edits: &mut Vec<Edit>) -> usize {
     let shift = Shift::of(text, place);
     let mut at = place.at;
@@ -111,7 +111,7 @@ fn edit(text: Text<'_>, place: &Place<'_>, edits: &mut Vec<Edit>) -> usize {
         }
     }
     close(edits, open);
-    // A mere addition at the end of the file does not keep later hunks from the rest of it.
+    // A hunk that only adds lines at the end of the file does not move the start of later hunks.
     if place.lines.iter().all(|line| line.old().is_none()) { place.floor } else { at }
 }
 
@@ -122,7 +122,7 @@ fn close(edits: &mut Vec<Edit>, edit: Edit) {
 }
 
 fn assemble(text: Text<'_>, mut edits: Vec<Edit>) -> Vec<u8> {
-    // Only additions at the end can be out of order; among themselves they keep theirs.
+    // Only additions at the end can be out of order. The sort is stable, so those keep their order.
     edits.sort_by_key(|edit| edit.start);
     let added: usize = edits.iter().map(|edit| edit.lines.len()).sum();
     let mut out = Vec::with_capacity(text.prefix.len() + text.bytes.len() + added + 2);
@@ -140,8 +140,8 @@ fn assemble(text: Text<'_>, mut edits: Vec<Edit>) -> Vec<u8> {
     out
 }
 
-/// How the indentation of the file differs from that of the hunk: lines that begin with `hunk` there begin
-/// with `file` here. The default changes nothing.
+/// How the indentation of the file differs from that of the hunk: a line that begins with `hunk` in the patch begins with
+/// `file` in the file. The default changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Shift<'a> {
     hunk: &'a str,
@@ -149,9 +149,9 @@ struct Shift<'a> {
 }
 
 impl<'a> Shift<'a> {
-    /// The shift that all lines of a hunk share. Where they share none, what it inserts stays as written.
+    /// The shift that all lines of a hunk share. If they share none, inserted lines stay as written.
     fn of(text: Text<'a>, place: &'a Place<'_>) -> Self {
-        if place.rung < Rung::Indentation {
+        if place.leniency < Leniency::Indentation {
             return Shift::default();
         }
         let wanted = place.lines.iter().filter_map(HunkLine::old);
@@ -165,7 +165,7 @@ impl<'a> Shift<'a> {
         if shifts.all(|shift| shift == first) { first } else { Shift::default() }
     }
 
-    /// What differs in front of the part that both end in.
+    /// What differs before the common end of both.
     fn between(hunk: &'a str, file: &'a str) -> Self {
         let ends = hunk.chars().rev().zip(file.chars().rev());
         let shared: usize = ends.take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shift_is_what_differs_in_front() {
+    fn a_shift_is_the_difference_before_the_common_end() {
         for (hunk, file, line, written) in [
             ("", "", "x", "x"),
             ("", "  ", "  x", "    x"),
@@ -212,15 +212,15 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_has_searched_too_much_is_given_up() {
+    fn a_patch_over_its_search_cost_is_refused() {
         let hunk = Hunk {
             hints: Vec::new(),
             lines: vec![HunkLine::Remove("a".into())],
             end_of_file: false,
             line_number: 1,
         };
-        let room = Room { warnings: 1, misfits: 1 };
-        let misfits = apply("a", b"a", &[hunk], room, &mut Effort::spent()).expect_err("given up");
-        assert!(matches!(misfits[..], [Misfit::Exhausted]));
+        let limits = ReportLimits { warnings: 1, errors: 1 };
+        let errors = apply("a", b"a", &[hunk], limits, &mut SearchCost::exhausted()).expect_err("refused");
+        assert!(matches!(errors[..], [HunkError::Exhausted]));
     }
 }

@@ -1,13 +1,13 @@
-//! V4A patches: reading them, and working out in memory what they make of the files they name.
+//! V4A patches: parses them, and computes in memory how they change the files that they name.
 //!
 //! ```text
 //! patch text ── parse ──► Patch ── map_paths ──► Patch ── plan(before) ──► Plan
 //!                         sections and hunks     canonical paths          net changes, warnings
 //! ```
 //!
-//! [`parse()`] reads what Codex reads. [`plan()`] gives what Codex gives, except where Codex loses data or
-//! contradicts its own prompt; every such difference is a folder in `tests/patch_scenarios`. Nothing here
-//! knows where files live or who may touch them: the caller hands in the bytes and carries out the plan.
+//! [`parse()`] accepts what Codex accepts. [`plan()`] has the result of Codex, except where Codex loses data or
+//! contradicts its own prompt; every such difference is a folder in `tests/patch_scenarios`. Nothing here knows where
+//! files are or who may change them: the caller passes the bytes in and carries out the plan.
 
 mod apply;
 mod parse;
@@ -33,15 +33,15 @@ pub enum FileOp {
     Update { path: String, move_to: Option<String>, hunks: Vec<Hunk> },
 }
 
-/// One place of a file and what becomes of it.
+/// One place of a file and how it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hunk {
     /// The texts of its `@@` lines, outermost first.
     pub hints: Vec<String>,
     pub lines: Vec<HunkLine>,
-    /// Whether its lines are the last of the file.
+    /// Whether its lines must be the last of the file (`*** End of File`).
     pub end_of_file: bool,
-    /// Where it starts in the patch, counted from 1.
+    /// The line of the patch at which it starts, counted from 1.
     pub line_number: usize,
 }
 
@@ -70,7 +70,7 @@ pub enum Role {
 }
 
 impl Patch {
-    /// Every path the patch names, Move targets too, in order.
+    /// Every path that the patch names, Move targets included, in order.
     pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         self.files.iter().flat_map(|file| {
             let (path, role, move_to) = match file {
@@ -83,10 +83,10 @@ impl Patch {
         })
     }
 
-    /// The same patch with every path replaced by what `f` makes of it, in the order of [`Patch::targets`].
+    /// The same patch with every path mapped by `f`, in the order of [`Patch::targets`].
     ///
-    /// [`plan()`] takes two paths for the same file exactly when they are the same string, so this is where
-    /// the caller makes them canonical.
+    /// For [`plan()`] two paths are the same file exactly if they are the same string, so the caller makes them
+    /// canonical here.
     pub fn map_paths<E>(mut self, mut f: impl FnMut(&str, Role) -> Result<String, E>) -> Result<Patch, E> {
         for file in &mut self.files {
             match file {
@@ -105,7 +105,7 @@ impl Patch {
 }
 
 impl HunkLine {
-    /// The line as the hunk expects to find it in the file; `None` for a line it brings.
+    /// The line that the hunk expects in the file; `None` for a line that it inserts.
     fn old(&self) -> Option<&str> {
         match self {
             HunkLine::Keep(text) | HunkLine::Remove(text) => Some(text),

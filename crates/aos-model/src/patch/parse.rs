@@ -1,7 +1,7 @@
-//! Reads the text of a V4A patch into sections and hunks, as leniently as Codex does and no more.
+//! Parses the text of a V4A patch into sections and hunks, exactly as leniently as Codex does.
 //!
-//! Lenient means: white space around the patch and after markers, a heredoc wrapper that no shell has taken
-//! away, CRLF line ends, and an empty line where an empty context line was meant. It knows nothing of files.
+//! It accepts white space around the patch and after markers, a heredoc wrapper that no shell removed, CRLF line ends,
+//! and an empty line in place of an empty context line.
 
 use thiserror::Error;
 
@@ -26,7 +26,7 @@ pub enum ParseError {
     Malformed { line: usize, message: String },
 }
 
-/// Reads a patch.
+/// Parses a patch.
 ///
 /// ```
 /// let text = "*** Begin Patch\n*** Add File: hello.txt\n+Hello\n*** End Patch\n";
@@ -51,7 +51,7 @@ pub fn parse(text: &str) -> Result<Patch, ParseError> {
     Ok(Patch { files: parser.files })
 }
 
-/// What stands between Begin and End Patch.
+/// The text between Begin and End Patch.
 struct Envelope<'a> {
     /// The number of the first line inside.
     first_line: usize,
@@ -82,7 +82,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The text inside `<<'EOF'` … `EOF`, which models write where no shell is there to read it.
+/// The text inside `<<'EOF'` … `EOF`. Models write a heredoc even where no shell removes it.
 fn unwrap_heredoc(body: &str) -> Option<&str> {
     let (open, rest) = body.split_once('\n')?;
     let (inside, close) = rest.rsplit_once('\n')?;
@@ -91,19 +91,19 @@ fn unwrap_heredoc(body: &str) -> Option<&str> {
 
 struct Parser {
     files: Vec<FileOp>,
-    /// Where the section being read starts.
+    /// The line at which the current section starts.
     header_line: usize,
-    /// Whether End Patch was read. The envelope ends in one; a second just above it is forgiven.
+    /// Whether End Patch was read. The envelope ends in one; a second one just above it is accepted.
     ended: bool,
 }
 
 impl Parser {
     fn line(&mut self, number: usize, line: &str) -> Result<(), ParseError> {
-        // In an Update a leading blank makes a context line, so there an indented header is content.
+        // In an Update a leading blank marks a context line, so an indented header there is content.
         let in_update = matches!(self.files.last(), Some(FileOp::Update { .. }));
         let marker = if in_update { line.trim_end() } else { line.trim() };
         if self.ended && !marker.is_empty() {
-            return malformed(number, format!("{} stands after `{END}`", quote(line)));
+            return malformed(number, format!("{} comes after `{END}`", quote(line)));
         }
         if self.ended || marker == END {
             self.ended = true;
@@ -141,7 +141,7 @@ impl Parser {
         }
     }
 
-    /// Checks the section just read. An Update without hunks is fine if it moves the file.
+    /// Checks the section that ends here. An Update without hunks is valid only if it moves the file.
     fn close(&self) -> Result<(), ParseError> {
         let Some(FileOp::Update { path, move_to, hunks }) = self.files.last() else { return Ok(()) };
         match hunks.last() {
@@ -175,9 +175,9 @@ fn header(marker: &str, number: usize) -> Result<Option<FileOp>, ParseError> {
 }
 
 fn path_after(header: &str, marker: &str, number: usize) -> Result<Option<String>, ParseError> {
-    // The marker has lost its trailing blanks, and with them the one that a header without a path ends in.
+    // The marker is trimmed, so a header without a path has lost its final blank too.
     if marker == header.trim_end() {
-        return malformed(number, format!("`{marker}` names no path"));
+        return malformed(number, format!("`{marker}` has no path"));
     }
     Ok(marker.strip_prefix(header).map(str::to_owned))
 }
@@ -218,17 +218,18 @@ fn update_line(
             format!("{} starts with none of ` ` (context), `-` (removed), `+` (added) and `@@`", quote(line)),
         );
     };
-    let hunk = if hunks.is_empty() { open_hunk(hunks, number) } else { hunks.last_mut().expect("not empty") };
+    let hunk =
+        if hunks.is_empty() { open_hunk(hunks, number) } else { hunks.last_mut().expect("BUG: no hunk") };
     hunk.lines.push(line);
     Ok(())
 }
 
-/// The hunk that an `@@` line opens; a further one that follows at once narrows the same hunk.
+/// The hunk that an `@@` line opens. Consecutive `@@` lines narrow the same hunk.
 fn open_hunk(hunks: &mut Vec<Hunk>, number: usize) -> &mut Hunk {
     if hunks.last().is_none_or(|hunk| !hunk.lines.is_empty()) {
         hunks.push(Hunk { hints: Vec::new(), lines: Vec::new(), end_of_file: false, line_number: number });
     }
-    hunks.last_mut().expect("one was there or was pushed")
+    hunks.last_mut().expect("BUG: no hunk")
 }
 
 fn end_of_file(hunks: &mut [Hunk], number: usize) -> Result<(), ParseError> {
@@ -238,7 +239,7 @@ fn end_of_file(hunks: &mut [Hunk], number: usize) -> Result<(), ParseError> {
             hunk.end_of_file = true;
             Ok(())
         }
-        // Before the first hunk it says nothing; Codex passes over it too.
+        // Before the first hunk it has no meaning; Codex ignores it too.
         None => Ok(()),
     }
 }
@@ -246,7 +247,7 @@ fn end_of_file(hunks: &mut [Hunk], number: usize) -> Result<(), ParseError> {
 fn hunk_line(line: &str) -> Option<HunkLine> {
     let mut rest = line.chars();
     match rest.next() {
-        // Editors and models drop the blank of an empty context line.
+        // Editors and models strip the blank of an empty context line.
         None => Some(HunkLine::Keep(String::new())),
         Some(' ') => Some(HunkLine::Keep(rest.as_str().to_owned())),
         Some('-') => Some(HunkLine::Remove(rest.as_str().to_owned())),
@@ -310,12 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_have_their_line() {
         for (body, line, message) in [
             ("", 2, "is not a file header"),
-            ("*** Add File:", 2, "names no path"),
-            ("*** Update File: ", 2, "names no path"),
-            ("*** Update File: a\n*** Move to:", 3, "names no path"),
+            ("*** Add File:", 2, "has no path"),
+            ("*** Update File: ", 2, "has no path"),
+            ("*** Update File: a\n*** Move to:", 3, "has no path"),
             ("*** Add File: a\n\n", 3, "neither starts with `+`"),
             ("*** Add File: a\nx", 3, "neither starts with `+`"),
             ("*** Delete File: a\n+x", 3, "is not a file header"),
@@ -329,11 +330,11 @@ mod tests {
             ("*** Update File: a\n-x\n*** Move to: b", 4, "starts with none of"),
             ("*** Update File: a\n@@x\n-x", 3, "starts with none of"),
             ("*** Update File: a\n\tx", 3, "starts with none of"),
-            ("*** End Patch\n*** Delete File: a", 3, "stands after"),
+            ("*** End Patch\n*** Delete File: a", 3, "comes after"),
         ] {
             match inside(body) {
-                Err(ParseError::Malformed { line: at, message: told }) => {
-                    assert!(at == line && told.contains(message), "{body:?}: line {at}: {told}");
+                Err(ParseError::Malformed { line: at, message: found }) => {
+                    assert!(at == line && found.contains(message), "{body:?}: line {at}: {found}");
                 }
                 other => panic!("{body:?}: {other:?}"),
             }

@@ -1,65 +1,71 @@
-//! Finds the place of a hunk in a file, says whether there is another one, and explains why there is none.
+//! Finds the place of a hunk in a file, checks for a second one, and explains why there is none.
 
 use std::borrow::Cow;
 
 use super::parse::quote;
-use super::seek::{Effort, Found, Near, Rung, seek, seek_end};
+use super::seek::{Found, Leniency, PartialMatch, SearchCost, seek, seek_end};
 use super::text::Text;
 use super::{Hunk, HunkLine};
 
-/// Where a hunk goes.
+/// Where a hunk applies.
 #[derive(Debug)]
 pub(super) struct Place<'h> {
-    /// The offset of its first line, or where its lines are to be inserted.
+    /// The offset of its first line, or at which its lines are inserted.
     pub(super) at: usize,
-    /// The offset below its `@@` lines, above which the next hunk cannot be.
+    /// The offset after its `@@` lines. The next hunk cannot be above it.
     pub(super) floor: usize,
-    /// The loosest rung that was needed.
-    pub(super) rung: Rung,
+    /// The leniency that was needed.
+    pub(super) leniency: Leniency,
     /// The lines of the hunk, as far as the file has them.
     pub(super) lines: Cow<'h, [HunkLine]>,
-    /// The offset of the first line that was sought: an `@@` line or a line of the hunk.
+    /// The offset of the first line that was searched: an `@@` line or a line of the hunk.
     first: Option<usize>,
 }
 
-/// What was sought in vain, and below which offset.
+/// What was not found at or below the offset `from`.
 #[derive(Debug)]
-pub(super) enum Miss<'h> {
+pub(super) enum NotFound<'h> {
     Hint { hint: &'h str, from: usize },
-    Lines { near: Near, from: usize },
+    Lines { partial: PartialMatch, from: usize },
 }
 
 /// Searches one file for the places of hunks.
 #[derive(Debug)]
 pub(super) struct Places<'t, 'e> {
     pub(super) text: Text<'t>,
-    pub(super) effort: &'e mut Effort,
+    pub(super) cost: &'e mut SearchCost,
 }
 
 impl Places<'_, '_> {
     /// The first place for `hunk` at or below `from`.
-    pub(super) fn find<'h>(&mut self, hunk: &'h Hunk, from: usize) -> Result<Place<'h>, Miss<'h>> {
-        self.find_within(hunk, from, Rung::Punctuation)
+    pub(super) fn find<'h>(&mut self, hunk: &'h Hunk, from: usize) -> Result<Place<'h>, NotFound<'h>> {
+        self.find_within(hunk, from, Leniency::Punctuation)
     }
 
-    /// The offset of a second place that fits `hunk` as well as `place` does, if it matters.
-    pub(super) fn twin(&mut self, hunk: &Hunk, place: &Place<'_>) -> Option<usize> {
+    /// The offset of a second place that matches `hunk` as well as `place` does. `None` also if the hunk changes
+    /// nothing, or if the search would cost too much.
+    pub(super) fn second_match(&mut self, hunk: &Hunk, place: &Place<'_>) -> Option<usize> {
         let changes = place.lines.iter().any(|line| !matches!(line, HunkLine::Keep(_)));
-        if hunk.end_of_file || !changes || !self.effort.is_careful() {
+        if hunk.end_of_file || !changes || self.cost.skips_warnings() {
             return None;
         }
         let below = self.text.skip(place.first?, 1);
-        let twin = self.find_within(hunk, below, place.rung).ok()?;
-        (twin.at != place.at && twin.lines.len() == place.lines.len()).then_some(twin.at)
+        let second = self.find_within(hunk, below, place.leniency).ok()?;
+        (second.at != place.at && second.lines.len() == place.lines.len()).then_some(second.at)
     }
 
-    fn find_within<'h>(&mut self, hunk: &'h Hunk, from: usize, loosest: Rung) -> Result<Place<'h>, Miss<'h>> {
+    fn find_within<'h>(
+        &mut self,
+        hunk: &'h Hunk,
+        from: usize,
+        loosest: Leniency,
+    ) -> Result<Place<'h>, NotFound<'h>> {
         let lines = Cow::Borrowed(hunk.lines.as_slice());
-        let mut place = Place { at: from, floor: from, rung: Rung::Exact, lines, first: None };
+        let mut place = Place { at: from, floor: from, leniency: Leniency::Exact, lines, first: None };
         for hint in &hunk.hints {
-            let found = seek(self.text, &[hint], place.floor, loosest, self.effort)
-                .map_err(|_| Miss::Hint { hint, from: place.floor })?;
-            place.saw(found);
+            let found = seek(self.text, &[hint], place.floor, loosest, self.cost)
+                .map_err(|_| NotFound::Hint { hint, from: place.floor })?;
+            place.add(found);
             place.floor = self.text.skip(found.at, 1);
         }
         if old_lines(&hunk.lines).is_empty() {
@@ -67,21 +73,21 @@ impl Places<'_, '_> {
             place.at = if at_end { self.text.bytes.len() } else { place.floor };
             return Ok(place);
         }
-        let near = match self.find_lines(hunk, &hunk.lines, place.floor, loosest) {
+        let partial = match self.find_lines(hunk, &hunk.lines, place.floor, loosest) {
             Ok(found) => {
-                place.saw(found);
+                place.add(found);
                 return Ok(place);
             }
-            Err(near) => near,
+            Err(partial) => partial,
         };
-        // An empty last line often only stands for the end of the line above it.
-        let miss = Miss::Lines { near, from: place.floor };
-        let Some(lines) = without_final_blank(&hunk.lines) else { return Err(miss) };
+        // Models often write an empty last line that only stands for the line end above it.
+        let not_found = NotFound::Lines { partial, from: place.floor };
+        let Some(lines) = without_final_blank(&hunk.lines) else { return Err(not_found) };
         if old_lines(&lines).is_empty() {
             place.at = place.floor;
         } else {
-            let found = self.find_lines(hunk, &lines, place.floor, loosest).map_err(|_| miss)?;
-            place.saw(found);
+            let found = self.find_lines(hunk, &lines, place.floor, loosest).map_err(|_| not_found)?;
+            place.add(found);
         }
         place.lines = Cow::Owned(lines);
         Ok(place)
@@ -92,35 +98,35 @@ impl Places<'_, '_> {
         hunk: &Hunk,
         lines: &[HunkLine],
         from: usize,
-        loosest: Rung,
-    ) -> Result<Found, Near> {
+        loosest: Leniency,
+    ) -> Result<Found, PartialMatch> {
         let old = old_lines(lines);
         if hunk.end_of_file {
-            return seek_end(self.text, &old, from, loosest).ok_or(Near { at: from, lines: 0 });
+            return seek_end(self.text, &old, from, loosest).ok_or(PartialMatch { at: from, lines: 0 });
         }
-        seek(self.text, &old, from, loosest, self.effort)
+        seek(self.text, &old, from, loosest, self.cost)
     }
 
-    /// Why `hunk` has no place, as the middle of a sentence.
-    pub(super) fn explain(&mut self, hunk: &Hunk, miss: &Miss<'_>) -> String {
-        match *miss {
-            Miss::Hint { hint, from } => {
-                let sought = format!(
+    /// Why `hunk` was not found, as the middle of a sentence.
+    pub(super) fn explain(&mut self, hunk: &Hunk, not_found: &NotFound<'_>) -> String {
+        match *not_found {
+            NotFound::Hint { hint, from } => {
+                let missing = format!(
                     "its line {} is not in the file{}",
                     quote(&format!("@@ {hint}")),
                     self.below(from)
                 );
                 match self.seek_above(&[hint], from) {
-                    Some(number) => format!("{sought}, only at line {number}"),
-                    None => sought,
+                    Some(number) => format!("{missing}, only at line {number}"),
+                    None => missing,
                 }
             }
-            Miss::Lines { near, from } => {
+            NotFound::Lines { partial, from } => {
                 let old = old_lines(&hunk.lines);
                 if hunk.end_of_file {
                     self.explain_end(&old, from)
                 } else {
-                    self.explain_lines(&old, near, from)
+                    self.explain_lines(&old, partial, from)
                 }
             }
         }
@@ -131,35 +137,35 @@ impl Places<'_, '_> {
             Ok(found) => {
                 let number = self.text.number(found.at);
                 format!(
-                    "its lines stand at line {number}, which is not where the file ends, \
-                     as `*** End of File` says"
+                    "its lines are at line {number}, but `*** End of File` requires them \
+                     at the end of the file"
                 )
             }
-            Err(near) => self.explain_lines(old, near, from),
+            Err(partial) => self.explain_lines(old, partial, from),
         }
     }
 
-    fn explain_lines(&mut self, old: &[&str], near: Near, from: usize) -> String {
+    fn explain_lines(&mut self, old: &[&str], partial: PartialMatch, from: usize) -> String {
         if let Some(number) = self.seek_above(old, from) {
             return format!(
-                "its lines stand at line {number}, but are sought{}, \
-                 where the `@@` line or hunk before them ends",
+                "its lines are at line {number}, but they are searched{}, \
+                 after the `@@` line or hunk before them",
                 self.below(from)
             );
         }
-        let missing = quote(old[near.lines]);
-        if near.lines == 0 {
+        let missing = quote(old[partial.lines]);
+        if partial.lines == 0 {
             return format!("there is no line {missing}{}", self.below(from));
         }
-        let number = self.text.number(near.at) + near.lines;
-        let there = match self.text.line(self.text.skip(near.at, near.lines)) {
-            Some(line) => format!("{} stands", quote(&String::from_utf8_lossy(self.text.show(line)))),
+        let number = self.text.number(partial.at) + partial.lines;
+        let there = match self.text.line(self.text.skip(partial.at, partial.lines)) {
+            Some(line) => format!("the file has {}", quote(&String::from_utf8_lossy(self.text.show(line)))),
             None => "the file ends".into(),
         };
         format!("it expects {missing} at line {number}, where {there}")
     }
 
-    /// The number of the line above `from` where `lines` stand.
+    /// The number of the line above `from` at which `lines` are.
     fn seek_above(&mut self, lines: &[&str], from: usize) -> Option<usize> {
         if from == 0 {
             return None;
@@ -167,8 +173,8 @@ impl Places<'_, '_> {
         self.seek_all(lines, 0).ok().map(|found| self.text.number(found.at))
     }
 
-    fn seek_all(&mut self, lines: &[&str], from: usize) -> Result<Found, Near> {
-        seek(self.text, lines, from, Rung::Punctuation, self.effort)
+    fn seek_all(&mut self, lines: &[&str], from: usize) -> Result<Found, PartialMatch> {
+        seek(self.text, lines, from, Leniency::Punctuation, self.cost)
     }
 
     fn below(&self, from: usize) -> String {
@@ -177,10 +183,10 @@ impl Places<'_, '_> {
 }
 
 impl Place<'_> {
-    fn saw(&mut self, found: Found) {
+    fn add(&mut self, found: Found) {
         self.first.get_or_insert(found.at);
         self.at = found.at;
-        self.rung = self.rung.max(found.rung);
+        self.leniency = self.leniency.max(found.leniency);
     }
 }
 
@@ -188,7 +194,7 @@ fn old_lines(lines: &[HunkLine]) -> Vec<&str> {
     lines.iter().filter_map(HunkLine::old).collect()
 }
 
-/// The hunk without an empty last line on its old side, and on its new side if that ends in one it brings.
+/// The hunk without an empty last line on its old side, and on its new side if that ends in an inserted empty line.
 fn without_final_blank(lines: &[HunkLine]) -> Option<Vec<HunkLine>> {
     let last = lines.iter().rposition(|line| line.old().is_some())?;
     if !lines[last].text().is_empty() {
@@ -196,7 +202,7 @@ fn without_final_blank(lines: &[HunkLine]) -> Option<Vec<HunkLine>> {
     }
     let mut lines = lines.to_vec();
     match lines[last] {
-        // The file does not have it, so what comes after it needs it brought.
+        // The file lacks this line, so it is inserted for the lines that follow it.
         HunkLine::Keep(_) => lines[last] = HunkLine::Insert(String::new()),
         HunkLine::Remove(_) | HunkLine::Insert(_) => drop(lines.remove(last)),
     }

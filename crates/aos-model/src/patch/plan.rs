@@ -1,50 +1,49 @@
-//! Works out what a patch as a whole makes of the files it names, before anything is written.
+//! Computes the net effect of a whole patch on the files that it names, before anything is written.
 //!
-//! Sections act on what the sections before them left. The plan holds the net effect only: how it was reached
-//! does not matter to the one who carries it out.
+//! Each section applies to the result of the sections before it. The plan has only the final result of each path.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use thiserror::Error;
 
-use super::apply::{Misfit, Room, apply};
-use super::seek::Effort;
+use super::apply::{HunkError, ReportLimits, apply};
+use super::seek::SearchCost;
 use super::{FileOp, Hunk, Patch};
 
-/// How many diagnostics a failing patch gives, and how many ambiguous places a fitting one reports.
+/// How many errors a failing patch reports, and how many ambiguous places a successful one.
 const REPORTS_MAX: usize = 20;
 
-/// The files as they are on the target now.
+/// The files before the patch.
 pub trait Before {
     type Error;
 
-    /// The bytes of a file, or `None` when nothing is there. Called at most once per path. For a path that
-    /// the patch only deletes, any bytes will do: they only say that it is there.
+    /// The bytes of a file, or `None` if it does not exist. Called at most once per path. For a path that the patch only
+    /// deletes, any bytes will do: they only show that it exists.
     fn read(&mut self, path: &str) -> Result<Option<Vec<u8>>, Self::Error>;
 }
 
-/// What a patch does.
+/// The net effect of a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The net effect, at most one change per path, sorted by the bytes of the path.
     pub changes: Vec<Change>,
-    /// What the patch asked for, section by section. An Update that moves is counted as both.
+    /// The sections of the patch by kind. An Update that moves counts as both.
     pub counts: Counts,
     pub warnings: Vec<Warning>,
     /// How many files are changed; a move is one.
     pub changed_files: usize,
-    /// The paths of `changes`: both sides of a move.
+    /// The paths of `changes`, with both sides of a move.
     pub changed_paths: Vec<String>,
 }
 
-/// What becomes of one path.
+/// The change of one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub path: String,
-    /// Whether a file was there.
+    /// Whether the file existed.
     pub before: bool,
-    /// The new bytes; `None` if the file is removed.
+    /// The new content; `None` if the file is removed.
     pub after: Option<Vec<u8>>,
     /// The path whose mode the file takes: its own, or the one it was moved from. `None` for a new file.
     pub mode_from: Option<String>,
@@ -59,7 +58,7 @@ pub struct Counts {
     pub r#move: u64,
 }
 
-/// Something that worked but may not be what was meant.
+/// A successful operation that may not be what was meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// `ambiguous_context` or `replaced_existing`.
@@ -72,30 +71,30 @@ pub struct Warning {
 pub enum PlanError<E> {
     #[error("{path}: cannot be read: {source}")]
     Read { path: String, source: E },
-    /// A file to update, move or delete is not there, or no longer after the sections above.
+    /// A file to update, move or delete does not exist, or not any more after the sections above.
     #[error(
         "{path}: no such file to update, move or delete (a section above may have moved or deleted it). \
          Check the path, or use `*** Add File:` to create it."
     )]
     Missing { path: String },
-    /// A name can be a file or a folder.
+    /// A path would be both a file and a folder.
     #[error(
-        "{path}: `{file}` would be a file and a folder at once. Choose another name, or take the file away first, in \
-         a call of its own."
+        "{path}: `{file}` would be a file and a folder at once. Choose another name, or remove the file first in a \
+         separate call."
     )]
     BelowFile { path: String, file: String },
     #[error("{message}")]
     Context { path: String, message: String },
-    /// The hunks of the patch took so long to search for that it was given up.
+    /// The search cost of the patch is over its limit.
     #[error(
-        "{path}: the patch takes too much searching. Quote its context exactly, or send it in smaller parts."
+        "{path}: the context of the patch takes too long to find. Copy the context exactly, or send the patch in smaller parts."
     )]
     Exhausted { path: String },
 }
 
-/// Works out the net effect of `patch` on the files that `before` shows, or up to twenty reasons why not.
+/// Computes the net effect of `patch` on the files of `before`, or returns up to twenty errors.
 ///
-/// Paths are the same file exactly when they are the same string: see [`Patch::map_paths`].
+/// Two paths are the same file exactly if they are the same string: see [`Patch::map_paths`].
 pub fn plan<B: Before>(patch: &Patch, before: &mut B) -> Result<Plan, Vec<PlanError<B::Error>>> {
     let mut planner = Planner {
         before,
@@ -104,7 +103,7 @@ pub fn plan<B: Before>(patch: &Patch, before: &mut B) -> Result<Plan, Vec<PlanEr
         warnings: Vec::new(),
         ambiguous: 0,
         errors: Vec::new(),
-        effort: Effort::default(),
+        cost: SearchCost::default(),
     };
     for file in &patch.files {
         match file {
@@ -126,7 +125,7 @@ struct File {
     before: Option<Bytes>,
     now: Option<Bytes>,
     mode_from: Option<String>,
-    /// A section here failed, so later ones have nothing to stand on: they are passed over in silence.
+    /// A section failed on this path. Later sections on it are skipped without further errors.
     broken: bool,
 }
 
@@ -143,10 +142,10 @@ struct Planner<'p, 'b, B: Before> {
     files: BTreeMap<&'p str, File>,
     counts: Counts,
     warnings: Vec<Warning>,
-    /// How many of the warnings are about ambiguous places.
+    /// How many warnings are about ambiguous places.
     ambiguous: usize,
     errors: Vec<PlanError<B::Error>>,
-    effort: Effort,
+    cost: SearchCost,
 }
 
 impl<'p, B: Before> Planner<'p, '_, B> {
@@ -185,7 +184,7 @@ impl<'p, B: Before> Planner<'p, '_, B> {
         }
     }
 
-    /// The bytes that `hunks` make of the file; `None` if it failed, now or before.
+    /// The content of the file after `hunks`; `None` if this or an earlier section failed on it.
     fn updated(&mut self, path: &'p str, hunks: &[Hunk]) -> Option<Bytes> {
         let Some(bytes) = self.open(path)?.now.clone() else {
             self.fail(path, PlanError::Missing { path: path.to_owned() });
@@ -194,19 +193,20 @@ impl<'p, B: Before> Planner<'p, '_, B> {
         if hunks.is_empty() {
             return Some(bytes);
         }
-        let room = Room { warnings: REPORTS_MAX - self.ambiguous, misfits: REPORTS_MAX - self.errors.len() };
-        match apply(path, &bytes, hunks, room, &mut self.effort) {
+        let limits =
+            ReportLimits { warnings: REPORTS_MAX - self.ambiguous, errors: REPORTS_MAX - self.errors.len() };
+        match apply(path, &bytes, hunks, limits, &mut self.cost) {
             Ok(applied) => {
                 self.ambiguous += applied.ambiguous.len();
                 let warnings = applied.ambiguous.into_iter();
                 self.warnings.extend(warnings.map(|message| Warning { code: "ambiguous_context", message }));
                 Some(Rc::new(applied.bytes))
             }
-            Err(misfits) => {
+            Err(errors) => {
                 let path = path.to_owned();
-                self.errors.extend(misfits.into_iter().map(|misfit| match misfit {
-                    Misfit::Context(message) => PlanError::Context { path: path.clone(), message },
-                    Misfit::Exhausted => PlanError::Exhausted { path: path.clone() },
+                self.errors.extend(errors.into_iter().map(|error| match error {
+                    HunkError::Context(message) => PlanError::Context { path: path.clone(), message },
+                    HunkError::Exhausted => PlanError::Exhausted { path: path.clone() },
                 }));
                 None
             }
@@ -226,7 +226,7 @@ impl<'p, B: Before> Planner<'p, '_, B> {
         Some(())
     }
 
-    /// The file as the sections so far left it; `None` if one of them failed on it or it cannot be read.
+    /// The file after the sections so far; `None` if one of them failed on it or it cannot be read.
     fn open(&mut self, path: &'p str) -> Option<&mut File> {
         if !self.files.contains_key(path) {
             let file = match self.before.read(path) {
@@ -254,11 +254,11 @@ impl<'p, B: Before> Planner<'p, '_, B> {
         self.warnings.push(Warning { code: "replaced_existing", message });
     }
 
-    /// Where the patch leaves a file below what it leaves a file, too.
+    /// Errors for each file of the result whose path has another file of the result as a parent.
     fn below_files(&self) -> Vec<PlanError<B::Error>> {
-        let is_there = |path: &str| self.files.get(path).is_some_and(|file| file.now.is_some());
+        let is_file = |path: &str| self.files.get(path).is_some_and(|file| file.now.is_some());
         let error = |path: &str| {
-            let above = path.match_indices('/').map(|(at, _)| &path[..at]).find(|above| is_there(above))?;
+            let above = path.match_indices('/').map(|(at, _)| &path[..at]).find(|above| is_file(above))?;
             Some(PlanError::BelowFile { path: path.to_owned(), file: above.to_owned() })
         };
         let there = self.files.iter().filter(|(_, file)| file.now.is_some());
@@ -293,14 +293,14 @@ impl<'p, B: Before> Planner<'p, '_, B> {
     }
 }
 
-/// How many of the changes are the other side of a move.
+/// How many changes are the removed side of a move.
 fn moves(changes: &[Change]) -> usize {
-    let is_gone = |path: &str| {
+    let is_removed = |path: &str| {
         changes
             .binary_search_by(|change| change.path.as_str().cmp(path))
             .is_ok_and(|index| changes[index].after.is_none())
     };
-    changes.iter().filter_map(|change| change.mode_from.as_deref()).filter(|from| is_gone(from)).count()
+    changes.iter().filter_map(|change| change.mode_from.as_deref()).filter(|from| is_removed(from)).count()
 }
 
 #[cfg(test)]
@@ -328,7 +328,7 @@ mod tests {
         plan(&patch, &mut Files(BTreeMap::from([("a", Some("one\ntwo\n")), ("b", Some("bee\n"))])))
     }
 
-    /// The plan in short: `path before after mode_from`, then how many files are changed.
+    /// The plan in short: `path before after mode_from` for each change, then the number of changed files.
     fn shown(plan: &Plan) -> String {
         let paths: Vec<_> = plan.changes.iter().map(|change| change.path.clone()).collect();
         assert_eq!(paths, plan.changed_paths);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_counted_as_asked_for() {
+    fn sections_are_counted_as_written() {
         let body = "*** Add File: c\n*** Delete File: c\n*** Update File: a\n*** Move to: d\n\
                     *** Update File: d\n*** Move to: d\n";
         let plan = planned(body).expect("a plan");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_come_in_order_and_do_not_cascade() {
+    fn errors_come_in_order_and_do_not_cascade() {
         let body = "*** Delete File: !x\n*** Update File: !x\n*** Move to: c\n*** Delete File: c\n\
                     *** Delete File: d\n*** Delete File: d\n*** Update File: a\n\
                     *** Move to: !y\n*** Delete File: a\n";
@@ -395,11 +395,11 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_warnings_stop_at_twenty() {
+    fn errors_and_warnings_stop_at_twenty() {
         let missing: String = (0..30).map(|index| format!("*** Delete File: {index}\n")).collect();
         assert_eq!(planned(&missing).expect_err("no plan").len(), 20);
-        let misfits = format!("*** Update File: a\n{}", "@@\n-three\n".repeat(30));
-        assert_eq!(planned(&misfits).expect_err("no plan").len(), 20);
+        let failing = format!("*** Update File: a\n{}", "@@\n-three\n".repeat(30));
+        assert_eq!(planned(&failing).expect_err("no plan").len(), 20);
         let lines: String = (0..30).map(|_| "+x\n").collect();
         let ambiguous = format!("*** Add File: c\n{lines}*** Update File: c\n{}", "@@\n-x\n+y\n".repeat(29));
         let plan = planned(&ambiguous).expect("a plan");

@@ -1,9 +1,9 @@
-//! Finds a run of lines in a file, in four rungs from exact to forgiving, in linear time.
+//! Finds a sequence of lines in a file, in linear time, with four degrees of leniency.
 //!
-//! A rung is tried on the whole file only when those above it found nothing, so that a forgiving match never
-//! wins over a strict one. Each is a Knuth-Morris-Pratt search whose letters are lines: a file of identical lines
-//! costs no more than any other. While nothing has matched yet, a substring search leaps to the next line that
-//! may be the first; on ordinary files that is nearly all of the way.
+//! The degrees and their order are those of Codex. A more lenient one is tried only if the stricter ones found nothing
+//! in the whole file, so a lenient match never wins over a strict one. Each search is Knuth-Morris-Pratt over lines, so
+//! a file of identical lines costs no more than any other. While nothing matches, a substring search skips to the next
+//! line that may be the first one; on ordinary files this covers nearly the whole file.
 
 use std::borrow::Cow;
 
@@ -11,32 +11,35 @@ use memchr::memmem::Finder;
 
 use super::text::{Line, Text};
 
-/// How two lines are compared. Later ones forgive more.
+/// How two lines are compared. Later degrees ignore more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rung {
+pub(super) enum Leniency {
     Exact,
     /// Trailing white space is ignored.
     TrailingSpace,
     /// Surrounding white space is ignored.
     Indentation,
-    /// And typographic dashes, quotes and spaces equal the plain ones.
+    /// Also, typographic dashes, quotes and spaces equal those of ASCII.
     Punctuation,
 }
 
-impl Rung {
-    const ALL: [Rung; 4] = [Rung::Exact, Rung::TrailingSpace, Rung::Indentation, Rung::Punctuation];
+impl Leniency {
+    const ALL: [Leniency; 4] =
+        [Leniency::Exact, Leniency::TrailingSpace, Leniency::Indentation, Leniency::Punctuation];
 
-    /// What is left of a line to compare; `None` if it is no text, and so equal to nothing.
+    /// The part of a line that is compared; `None` if it is not UTF-8 and so equals nothing.
     fn normalise(self, line: &[u8]) -> Option<Cow<'_, [u8]>> {
-        if self == Rung::Exact {
+        if self == Leniency::Exact {
             return Some(Cow::Borrowed(line));
         }
         let line = std::str::from_utf8(line).ok()?;
         Some(match self {
-            Rung::Exact | Rung::TrailingSpace => Cow::Borrowed(line.trim_end().as_bytes()),
-            Rung::Indentation => Cow::Borrowed(line.trim().as_bytes()),
-            Rung::Punctuation if line.is_ascii() => Cow::Borrowed(line.trim().as_bytes()),
-            Rung::Punctuation => Cow::Owned(line.trim().chars().map(plain).collect::<String>().into_bytes()),
+            Leniency::Exact | Leniency::TrailingSpace => Cow::Borrowed(line.trim_end().as_bytes()),
+            Leniency::Indentation => Cow::Borrowed(line.trim().as_bytes()),
+            Leniency::Punctuation if line.is_ascii() => Cow::Borrowed(line.trim().as_bytes()),
+            Leniency::Punctuation => {
+                Cow::Owned(line.trim().chars().map(plain).collect::<String>().into_bytes())
+            }
         })
     }
 }
@@ -51,37 +54,37 @@ fn plain(character: char) -> char {
     }
 }
 
-/// Where a run of lines stands.
+/// Where the lines were found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     pub(super) at: usize,
-    pub(super) rung: Rung,
+    pub(super) leniency: Leniency,
 }
 
-/// The place where the longest head of a run stands, when the whole stands nowhere.
+/// The place that matches the most leading lines, if no place matches all.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Near {
+pub(super) struct PartialMatch {
     pub(super) at: usize,
-    /// How many lines of the run stand there.
+    /// How many lines match there.
     pub(super) lines: usize,
 }
 
-/// How much a patch has searched, in bytes leapt over. One search is linear, but a hostile patch brings many.
+/// The search cost of a patch so far, in bytes skipped. One search is linear, but a hostile patch needs many.
 #[derive(Debug, Default)]
-pub(super) struct Effort {
+pub(super) struct SearchCost {
     bytes: u64,
 }
 
-impl Effort {
-    /// Past this, places are no longer checked for a twin, which serves a warning only.
-    const BYTES_CAREFUL_MAX: u64 = 1 << 30;
-    /// Past this, the patch is refused: some seconds. Forty misquoted hunks on a file of 64 MiB stay below.
+impl SearchCost {
+    /// Above this, hunks are no longer checked for a second match, which only serves a warning.
+    const BYTES_WARNINGS_MAX: u64 = 1 << 30;
+    /// Above this, after some seconds, the patch is refused. Forty misquoted hunks on a file of 64 MiB stay below.
     const BYTES_MAX: u64 = 8 << 30;
-    /// A line that is looked at takes about as long as this many bytes that are leapt over.
+    /// Comparing a line takes about as long as skipping this many bytes.
     const BYTES_PER_LINE: u64 = 64;
 
-    pub(super) fn is_careful(&self) -> bool {
-        self.bytes < Self::BYTES_CAREFUL_MAX
+    pub(super) fn skips_warnings(&self) -> bool {
+        self.bytes >= Self::BYTES_WARNINGS_MAX
     }
 
     pub(super) fn is_exhausted(&self) -> bool {
@@ -89,8 +92,8 @@ impl Effort {
     }
 
     #[cfg(test)]
-    pub(super) fn spent() -> Self {
-        Effort { bytes: Self::BYTES_MAX }
+    pub(super) fn exhausted() -> Self {
+        SearchCost { bytes: Self::BYTES_MAX }
     }
 
     fn add(&mut self, bytes: usize, lines: u64) {
@@ -98,67 +101,72 @@ impl Effort {
     }
 }
 
-/// The first place at or after `from` where `lines` stand, by the strictest rung that has one, none looser
-/// than `loosest`. `lines` is not empty.
+/// The first place of `lines` at or after `from`, with the strictest degree that finds one, up to `loosest`. `lines` is
+/// not empty.
 pub(super) fn seek(
     text: Text<'_>,
     lines: &[&str],
     from: usize,
-    loosest: Rung,
-    effort: &mut Effort,
-) -> Result<Found, Near> {
-    let mut near = Near { at: from, lines: 0 };
-    for rung in Rung::ALL.into_iter().take_while(|rung| *rung <= loosest) {
-        match Run::new(lines, rung).find(text, from, effort) {
-            Ok(at) => return Ok(Found { at, rung }),
-            Err(nearest) => near = nearest,
+    loosest: Leniency,
+    cost: &mut SearchCost,
+) -> Result<Found, PartialMatch> {
+    let mut partial = PartialMatch { at: from, lines: 0 };
+    for leniency in Leniency::ALL.into_iter().take_while(|leniency| *leniency <= loosest) {
+        match LinePattern::new(lines, leniency).find(text, from, cost) {
+            Ok(at) => return Ok(Found { at, leniency }),
+            Err(longest) => partial = longest,
         }
     }
-    Err(near)
+    Err(partial)
 }
 
-/// As [`seek`], but only where `lines` are the last of the file.
-pub(super) fn seek_end(text: Text<'_>, lines: &[&str], from: usize, loosest: Rung) -> Option<Found> {
+/// Like [`seek`], but only where `lines` are the last of the file.
+pub(super) fn seek_end(text: Text<'_>, lines: &[&str], from: usize, loosest: Leniency) -> Option<Found> {
     let above = text.lines(from).count().checked_sub(lines.len())?;
     let at = text.skip(from, above);
-    let stands = |rung: &Rung| {
+    let matches = |leniency: &Leniency| {
         text.lines(at).zip(lines).all(|(line, wanted)| {
-            let (shown, wanted) = (rung.normalise(text.show(line)), rung.normalise(wanted.as_bytes()));
+            let (shown, wanted) =
+                (leniency.normalise(text.show(line)), leniency.normalise(wanted.as_bytes()));
             shown.zip(wanted).is_some_and(|(shown, wanted)| same(&shown, &wanted))
         })
     };
-    Rung::ALL.into_iter().take_while(|rung| *rung <= loosest).find(stands).map(|rung| Found { at, rung })
+    Leniency::ALL
+        .into_iter()
+        .take_while(|leniency| *leniency <= loosest)
+        .find(matches)
+        .map(|leniency| Found { at, leniency })
 }
 
-/// The lines sought, as one rung sees them.
-struct Run<'p> {
-    rung: Rung,
+/// The searched lines, normalised for one degree of leniency.
+struct LinePattern<'p> {
+    leniency: Leniency,
     lines: Vec<Cow<'p, [u8]>>,
-    /// For each line, how many lines at the start of the run are also the last ones up to and with it.
+    /// The failure table of Knuth-Morris-Pratt: for each line, how many lines up to it equal the first lines.
     borders: Vec<usize>,
-    /// Finds lines that may be the first: they hold its text. Folding changes text, so not on the last rung.
-    leap: Option<Finder<'p>>,
+    /// Finds lines that may be the first one: they contain its text. Not for `Punctuation`, which changes the text.
+    prefilter: Option<Finder<'p>>,
 }
 
-impl<'p> Run<'p> {
-    fn new(lines: &[&'p str], rung: Rung) -> Self {
+impl<'p> LinePattern<'p> {
+    fn new(lines: &[&'p str], leniency: Leniency) -> Self {
         let first = lines[0].trim();
-        let leap = (rung < Rung::Punctuation && !first.is_empty()).then(|| Finder::new(first));
-        let lines: Vec<_> = lines.iter().filter_map(|line| rung.normalise(line.as_bytes())).collect();
+        let prefilter = (leniency < Leniency::Punctuation && !first.is_empty()).then(|| Finder::new(first));
+        let lines: Vec<_> = lines.iter().filter_map(|line| leniency.normalise(line.as_bytes())).collect();
         let borders = borders(&lines);
-        Run { rung, lines, borders, leap }
+        LinePattern { leniency, lines, borders, prefilter }
     }
 
-    fn find(&self, text: Text<'_>, from: usize, effort: &mut Effort) -> Result<usize, Near> {
-        let mut near = Near { at: from, lines: 0 };
-        // The lines seen last equal the first `matched` ones of the run; they begin at `start`.
+    fn find(&self, text: Text<'_>, from: usize, cost: &mut SearchCost) -> Result<usize, PartialMatch> {
+        let mut partial = PartialMatch { at: from, lines: 0 };
+        // The last lines equal the first `matched` lines of the pattern; they begin at `start`.
         let (mut start, mut matched, mut at) = (from, 0, from);
         while let Some(line) = self.next(text, at, matched) {
-            effort.add(line.next - at, 1);
+            cost.add(line.next - at, 1);
             if matched == 0 {
                 start = line.start;
             }
-            let shown = self.rung.normalise(text.show(line));
+            let shown = self.leniency.normalise(text.show(line));
             let fits = |matched: usize| shown.as_ref().is_some_and(|shown| same(shown, &self.lines[matched]));
             while matched > 0 && !fits(matched) {
                 let kept = self.borders[matched - 1];
@@ -169,20 +177,20 @@ impl<'p> Run<'p> {
             if matched == self.lines.len() {
                 return Ok(start);
             }
-            if matched > near.lines {
-                near = Near { at: start, lines: matched };
+            if matched > partial.lines {
+                partial = PartialMatch { at: start, lines: matched };
             }
             at = line.next;
         }
-        effort.add(text.bytes.len().saturating_sub(at), 0);
-        Err(near)
+        cost.add(text.bytes.len().saturating_sub(at), 0);
+        Err(partial)
     }
 
-    /// The line at `at`, or, where any line may begin the run, the next one that looks like its first.
+    /// The line at `at`. While nothing matches, the next line that may be the first one.
     fn next(&self, text: Text<'_>, at: usize, matched: usize) -> Option<Line> {
-        match &self.leap {
-            Some(leap) if matched == 0 => {
-                let hit = leap.find(text.bytes.get(at..)?)?;
+        match &self.prefilter {
+            Some(prefilter) if matched == 0 => {
+                let hit = prefilter.find(text.bytes.get(at..)?)?;
                 text.line(text.line_start(at, at + hit))
             }
             _ => text.line(at),
@@ -203,8 +211,8 @@ fn borders(lines: &[Cow<'_, [u8]>]) -> Vec<usize> {
     borders
 }
 
-/// Equality of bytes. Empty ones are seen to first: they may point nowhere, and some vectorised comparisons fault
-/// on that before they notice, which makes a file of empty lines ten times slower.
+/// Compares bytes. Empty slices are handled first: their dangling pointer makes some vectorised `memcmp` fault
+/// internally, which makes a file of empty lines ten times slower.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && (a.is_empty() || a == b)
 }
@@ -215,50 +223,52 @@ mod tests {
 
     use super::*;
 
-    fn sought(file: &str, lines: &[&str], from: usize) -> Option<(usize, Rung)> {
+    fn found(file: &str, lines: &[&str], from: usize) -> Option<(usize, Leniency)> {
         let text = Text::new(file.as_bytes(), &[]);
-        let found = seek(text, lines, text.skip(0, from), Rung::Punctuation, &mut Effort::default()).ok()?;
-        Some((text.number(found.at) - 1, found.rung))
+        let found =
+            seek(text, lines, text.skip(0, from), Leniency::Punctuation, &mut SearchCost::default()).ok()?;
+        Some((text.number(found.at) - 1, found.leniency))
     }
 
     /// The same by trying every place.
-    fn tried(file: &str, lines: &[&str], from: usize) -> Option<(usize, Rung)> {
+    fn found_naively(file: &str, lines: &[&str], from: usize) -> Option<(usize, Leniency)> {
         let all: Vec<&str> = file.lines().collect();
-        Rung::ALL.into_iter().find_map(|rung| {
-            let same = |(a, b): (&&str, &&str)| rung.normalise(a.as_bytes()) == rung.normalise(b.as_bytes());
+        Leniency::ALL.into_iter().find_map(|leniency| {
+            let same =
+                |(a, b): (&&str, &&str)| leniency.normalise(a.as_bytes()) == leniency.normalise(b.as_bytes());
             let fits = |at: &usize| all[*at..].iter().zip(lines).all(same);
-            (from..=all.len().checked_sub(lines.len())?).find(fits).map(|at| (at, rung))
+            (from..=all.len().checked_sub(lines.len())?).find(fits).map(|at| (at, leniency))
         })
     }
 
     #[test]
-    fn each_rung_forgives_more() {
-        for (file, line, rung) in [
-            ("a b", "a b", Some(Rung::Exact)),
-            ("a b \t", "a b", Some(Rung::TrailingSpace)),
-            ("a b", "a b\u{a0}", Some(Rung::TrailingSpace)),
-            ("  a b", "\ta b ", Some(Rung::Indentation)),
-            ("a\u{a0}– “b” ‘c’ −1", "a - \"b\" 'c' -1", Some(Rung::Punctuation)),
+    fn each_degree_ignores_more() {
+        for (file, line, leniency) in [
+            ("a b", "a b", Some(Leniency::Exact)),
+            ("a b \t", "a b", Some(Leniency::TrailingSpace)),
+            ("a b", "a b\u{a0}", Some(Leniency::TrailingSpace)),
+            ("  a b", "\ta b ", Some(Leniency::Indentation)),
+            ("a\u{a0}– “b” ‘c’ −1", "a - \"b\" 'c' -1", Some(Leniency::Punctuation)),
             ("a  b", "a b", None),
             ("A b", "a b", None),
         ] {
-            assert_eq!(sought(file, &[line], 0).map(|(_, rung)| rung), rung, "{file:?} {line:?}");
+            assert_eq!(found(file, &[line], 0).map(|(_, leniency)| leniency), leniency, "{file:?} {line:?}");
         }
     }
 
     #[test]
-    fn bytes_that_are_no_text_equal_nothing() {
+    fn lines_that_are_not_utf8_equal_nothing() {
         let text = Text::new(b"\xff\n a\n", &[]);
-        let found = seek(text, &["a"], 0, Rung::Punctuation, &mut Effort::default());
+        let found = seek(text, &["a"], 0, Leniency::Punctuation, &mut SearchCost::default());
         assert_eq!(found.map(|found| found.at).ok(), Some(2));
-        assert!(seek(text, &["\u{fffd}"], 0, Rung::Punctuation, &mut Effort::default()).is_err());
+        assert!(seek(text, &["\u{fffd}"], 0, Leniency::Punctuation, &mut SearchCost::default()).is_err());
     }
 
     #[test]
-    fn the_nearest_place_is_where_most_lines_stand() {
+    fn a_partial_match_has_the_most_lines() {
         let text = Text::new(b"a\nb\nx\na\nb\nc\nx\na\n", &[]);
-        let near = seek(text, &["a", "b", "c", "d"], 0, Rung::Punctuation, &mut Effort::default());
-        assert_eq!(near.map_err(|near| (near.at, near.lines)).err(), Some((6, 3)));
+        let partial = seek(text, &["a", "b", "c", "d"], 0, Leniency::Punctuation, &mut SearchCost::default());
+        assert_eq!(partial.map_err(|partial| (partial.at, partial.lines)).err(), Some((6, 3)));
     }
 
     fn lines(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<&'static str>> {
@@ -270,10 +280,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_trying_every_place_finds(file in lines(0..30), run in lines(1..5), from in 0usize..4) {
+        fn finds_the_same_as_trying_every_place(file in lines(0..30), run in lines(1..5), from in 0usize..4) {
             let file: String = file.iter().map(|line| format!("{line}\n")).collect();
             let from = from.min(file.lines().count());
-            prop_assert_eq!(sought(&file, &run, from), tried(&file, &run, from));
+            prop_assert_eq!(found(&file, &run, from), found_naively(&file, &run, from));
         }
     }
 }

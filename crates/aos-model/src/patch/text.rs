@@ -1,4 +1,4 @@
-//! A file as lines, addressed by byte offsets, so that nothing has to be copied or tabulated to search it.
+//! A file as lines, addressed by byte offsets, so that a search copies nothing and needs no table of lines.
 
 use memchr::{memchr, memchr2, memrchr, memrchr2};
 
@@ -6,21 +6,20 @@ use super::{Hunk, HunkLine};
 
 const BOM: char = '\u{feff}';
 
-/// The bytes of a file, and what ends a line in it.
+/// The bytes of a file and its line ends.
 ///
-/// A BOM and a lone CR are framing, which the lines do not show, unless the patch itself writes one: then it
-/// means the character, and the line shows it.
+/// A BOM and a lone CR are not part of a line, unless the patch contains that character: then it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text<'a> {
-    /// What comes before the first line: a BOM or nothing.
+    /// The BOM before the first line, or empty.
     pub(super) prefix: &'a [u8],
     pub(super) bytes: &'a [u8],
-    /// What ends its first line, and so every line that is added.
+    /// The end of the first line. Added lines get the same.
     pub(super) line_end: &'a [u8],
     lone_cr: bool,
 }
 
-/// Offsets of a line: its text is `start..end`, the next line begins at `next`.
+/// The offsets of a line: its text is `start..end`, the next line begins at `next`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
     pub(super) start: usize,
@@ -40,7 +39,7 @@ impl<'a> Text<'a> {
         text
     }
 
-    /// The line that starts at `start`; `None` at the end.
+    /// The line that starts at `start`; `None` at the end of the file.
     pub(super) fn line(&self, start: usize) -> Option<Line> {
         let rest = self.bytes.get(start..).filter(|rest| !rest.is_empty())?;
         let stop = if self.lone_cr { memchr2(b'\n', b'\r', rest) } else { memchr(b'\n', rest) };
@@ -63,24 +62,24 @@ impl<'a> Text<'a> {
         std::iter::successors(self.line(from), move |line| self.line(line.next))
     }
 
-    /// Where the line starts that lies `count` lines below the one at `start`, or the end.
+    /// The start of the line `count` lines after the one at `start`, or the end of the file.
     pub(super) fn skip(&self, start: usize, count: usize) -> usize {
         (0..count).fold(start, |at, _| self.line(at).map_or(at, |line| line.next))
     }
 
-    /// Where the line starts that `inside` lies in, given that one starts at `floor`.
+    /// The start of the line that contains `inside`, given that a line starts at `floor`.
     pub(super) fn line_start(&self, floor: usize, inside: usize) -> usize {
         let before = &self.bytes[floor..inside];
         let stop = if self.lone_cr { memrchr2(b'\n', b'\r', before) } else { memrchr(b'\n', before) };
         stop.map_or(floor, |stop| floor + stop + 1)
     }
 
-    /// The number, from 1, of the line at `start`. Walks the file: for messages only.
+    /// The number, from 1, of the line at `start`. Linear in the file, so for messages only.
     pub(super) fn number(&self, start: usize) -> usize {
         1 + self.lines(0).take_while(|line| line.start < start).count()
     }
 
-    /// Whether `written` ends where a line ends.
+    /// Whether `written` ends with a line end.
     pub(super) fn is_ended(&self, written: &[u8]) -> bool {
         match written.last() {
             None | Some(b'\n') => true,

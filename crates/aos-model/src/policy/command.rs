@@ -1,4 +1,4 @@
-//! Commands: which paths their words name, found as advice; the kernel is the boundary.
+//! Commands: finds the paths that their words name. The result is advice; the sandbox is the boundary.
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
@@ -9,21 +9,21 @@ use super::shell::{self, Script};
 use super::tools;
 use super::words::{self, Candidate};
 
-/// How deep shell texts may nest (`sh -c "sh -c …"`) before their pieces are taken as words.
+/// How deep shell texts may nest (`sh -c "sh -c …"`). Deeper ones are split into words only.
 const DEPTH_MAX: usize = 8;
 
-/// A command and what surrounds it. `cwd`, `workspaces` and `command_cwd` are absolute and canonical.
+/// A command and its context. `cwd`, `workspaces` and `command_cwd` are absolute and canonical.
 #[derive(Clone, Copy)]
 pub struct CommandQuery<'a> {
     pub argv: &'a [String],
     pub cwd: &'a str,
-    /// Inside any of them is inside; none given means that there is no workspace to leave.
+    /// A path inside any of them is inside. Without any, no path is outside.
     pub workspaces: &'a [&'a str],
-    /// Where the command runs, its links resolved by the host.
+    /// The working directory of the command, with links resolved by the host.
     pub command_cwd: &'a str,
     pub home: Option<&'a str>,
-    /// The host's link-resolved form of an absolute path. The path may hold `.` and `..`, so that the host resolves
-    /// them as the system does: behind a link `..` is not what the text says.
+    /// Resolves the links of an absolute path on the host. The path may contain `.` and `..`, because only the host
+    /// resolves them as the kernel does: after a link, `..` is the parent of the link's target.
     pub resolve: &'a dyn Fn(&str) -> String,
 }
 
@@ -59,10 +59,10 @@ pub(super) fn references(query: &CommandQuery<'_>) -> Vec<Reference> {
     finder.found
 }
 
-/// Shell text inside a command, still to be read.
+/// Shell text inside a command that is not read yet.
 struct Text {
     text: String,
-    /// A here-document: only its substitutions are run.
+    /// A here-document: the shell runs only its substitutions.
     is_data: bool,
     depth: usize,
 }
@@ -92,7 +92,7 @@ impl Finder<'_> {
         self.read_inputs(script, text.depth);
     }
 
-    /// What a shell is given to read is a script; what another command is given is data.
+    /// The input of a shell is a script; the input of another command is data.
     fn read_inputs(&mut self, script: Script, depth: usize) {
         if script.inputs.is_empty() {
             return;
@@ -135,10 +135,10 @@ impl Finder<'_> {
         }
     }
 
-    /// Both spellings of a path, unless it is a device that is everyone's.
+    /// Both spellings of a path; `None` for common devices such as /dev/null.
     fn locate(&self, path: &str) -> Option<Reference> {
         let Some(path) = self.expand(path) else {
-            // The home of someone: not known here, and surely elsewhere.
+            // `~user`: unknown here, and outside every root.
             return Some(Reference { literal: path.to_owned(), resolved: path.to_owned() });
         };
         let cwd = self.query.command_cwd;
@@ -146,17 +146,17 @@ impl Finder<'_> {
         if is_common_device(&literal) {
             return None;
         }
-        // Joined only, for the host to walk the `..` itself.
+        // Not normalised: the host resolves the `..`.
         let joined = if path.starts_with('/') { path } else { format!("{cwd}/{path}").into() };
         let resolved = (self.query.resolve)(&joined);
         let resolved = if resolved.starts_with('/') { lexical_join("/", &resolved) } else { resolved };
         Some(Reference { literal, resolved })
     }
 
-    /// Puts the home and the working directory in the place of `~`, `$HOME` and `$PWD`.
+    /// Expands `~`, `$HOME` and `$PWD`; `None` for the home of another user.
     fn expand<'p>(&self, path: &'p str) -> Option<Cow<'p, str>> {
-        // The seed takes `./~/x` for `~/x`.
-        let (base, rest) = if let Some(rest) = behind_dots(path).strip_prefix('~') {
+        // The original heuristic (`HostAccessPolicy` of pydantic-acp) reads `./~/x` as `~/x`. This must not be weaker.
+        let (base, rest) = if let Some(rest) = skip_dots(path).strip_prefix('~') {
             (self.query.home.filter(|_| rest.is_empty() || rest.starts_with('/'))?, rest)
         } else {
             match words::split_variable(path) {
@@ -177,7 +177,8 @@ impl Finder<'_> {
     }
 }
 
-fn behind_dots(path: &str) -> &str {
+/// The path without any leading `./`.
+fn skip_dots(path: &str) -> &str {
     let mut rest = path;
     while let Some(next) = rest.strip_prefix("./") {
         rest = next.trim_start_matches('/');
@@ -185,7 +186,7 @@ fn behind_dots(path: &str) -> &str {
     rest
 }
 
-/// Whether a program is one of the system's, named by its path.
+/// Whether a word is the path of a program in a system folder.
 fn is_system_program(word: &str) -> bool {
     ["/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/"].into_iter().any(|folder| {
         let name = word.strip_prefix(folder).unwrap_or("");

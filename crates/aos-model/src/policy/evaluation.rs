@@ -1,15 +1,17 @@
-//! The evaluation: what the policy thinks of a path or a command, in words for a person and in fields for a client.
+//! The evaluation of a path or a command: fields for clients, and fixed texts for people.
 
 use std::collections::HashSet;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::{Decision, Point, Reference};
+use super::Decision;
+use super::command::Reference;
+use super::point::Point;
 
-/// How many paths a list shows; every path is judged.
+/// How many paths a list shows. Paths that are not shown are checked too.
 const PATHS_SHOWN_MAX: usize = 1_000;
 
-/// One reason why a target deserves a look.
+/// One reason why a target needs review.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Risk {
     pub code: &'static str,
@@ -18,12 +20,12 @@ pub struct Risk {
     pub path: Option<String>,
     #[serde(skip)]
     pub point: Point,
-    /// What the policy says at this point.
+    /// The decision of the policy at this point.
     #[serde(skip)]
     pub decision: Decision,
 }
 
-/// What the policy thinks of a path or a command, ready for a warning, a preview or a refusal.
+/// The result of checking a path or a command, for a warning, a preview or a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
     pub disposition: Decision,
@@ -45,7 +47,7 @@ impl Evaluation {
         Evaluation { disposition, risks, target }
     }
 
-    /// The paths that the command names; none for a path.
+    /// The paths that a command names; empty for a path.
     pub fn references(&self) -> &[Reference] {
         match &self.target {
             Target::Path { .. } => &[],
@@ -133,7 +135,7 @@ impl Serialize for Evaluation {
     }
 }
 
-/// The distinct paths in the order given, as many as a list shows, and how many there are.
+/// The distinct paths in their order, cut to the length of a list, and their full number.
 pub(super) fn shown<'a>(paths: impl Iterator<Item = &'a str>) -> (Vec<&'a str>, usize) {
     let mut seen = HashSet::new();
     let mut distinct: Vec<&str> = paths.filter(|path| seen.insert(*path)).collect();

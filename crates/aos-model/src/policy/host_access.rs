@@ -1,7 +1,7 @@
-//! Host access: seven points that say what reaching beyond the cwd or the workspace leads to.
+//! Host access: seven points that decide about paths and commands that reach outside the cwd or the workspace.
 //!
-//! One evaluation serves the warning, the preview and the refusal, so they cannot disagree. A point set to `allow`
-//! still lists its risk: what was let through stays visible.
+//! Warnings, previews and refusals use one evaluation, so they cannot disagree. A point that is set to `allow` still
+//! lists its risk.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,102 +11,10 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use super::command::{self, CommandQuery, Reference};
-use super::evaluation::shown;
+use super::evaluation::{Evaluation, Risk, Target, shown};
 use super::lexical::{is_within, lexical_join};
-use super::{Decision, Evaluation, Preset, Risk, Target};
-
-/// A host-access decision point, in the order in which risks are listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Point {
-    AbsolutePath,
-    PathOutsideCwd,
-    PathOutsideWorkspace,
-    CommandCwdOutsideCwd,
-    CommandCwdOutsideWorkspace,
-    CommandExternalPaths,
-    CommandPathsOutsideWorkspace,
-}
-
-/// What is fixed about a point: its names, its sentence, and its decision in the default, strict and permissive preset.
-struct Row {
-    name: &'static str,
-    risk_code: &'static str,
-    sentence: &'static str,
-    decisions: [Decision; 3],
-}
-
-const TABLE: [Row; 7] = {
-    use Decision::{Allow, Deny, Warn};
-    [
-        Row {
-            name: "absolute_path",
-            risk_code: "absolute_path",
-            sentence: "Path is absolute",
-            decisions: [Warn, Warn, Warn],
-        },
-        Row {
-            name: "path_outside_cwd",
-            risk_code: "outside_cwd",
-            sentence: "Path is outside the active session cwd",
-            decisions: [Warn, Deny, Allow],
-        },
-        Row {
-            name: "path_outside_workspace",
-            risk_code: "outside_workspace",
-            sentence: "Path escapes the workspace root",
-            decisions: [Deny, Deny, Warn],
-        },
-        Row {
-            name: "command_cwd_outside_cwd",
-            risk_code: "command_cwd_outside_cwd",
-            sentence: "Command cwd is outside the active session cwd",
-            decisions: [Warn, Deny, Allow],
-        },
-        Row {
-            name: "command_cwd_outside_workspace",
-            risk_code: "command_cwd_outside_workspace",
-            sentence: "Command cwd escapes the workspace root",
-            decisions: [Deny, Deny, Warn],
-        },
-        Row {
-            name: "command_external_paths",
-            risk_code: "command_references_external_paths",
-            sentence: "Command references paths outside the active session cwd",
-            decisions: [Warn, Deny, Warn],
-        },
-        Row {
-            name: "command_paths_outside_workspace",
-            risk_code: "command_references_outside_workspace",
-            sentence: "Command references paths outside the workspace root",
-            decisions: [Deny, Deny, Warn],
-        },
-    ]
-};
-
-impl Point {
-    pub const ALL: [Point; 7] = [
-        Point::AbsolutePath,
-        Point::PathOutsideCwd,
-        Point::PathOutsideWorkspace,
-        Point::CommandCwdOutsideCwd,
-        Point::CommandCwdOutsideWorkspace,
-        Point::CommandExternalPaths,
-        Point::CommandPathsOutsideWorkspace,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        self.row().name
-    }
-
-    pub fn risk_code(self) -> &'static str {
-        self.row().risk_code
-    }
-
-    fn row(self) -> &'static Row {
-        &TABLE[self as usize]
-    }
-}
+use super::point::Point;
+use super::{Decision, Preset};
 
 /// A decision for each of the seven points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,17 +22,17 @@ pub struct HostAccess {
     decisions: [Decision; 7],
 }
 
-/// Single points as they were given, to be laid over a preset.
+/// Single points as requested. They override a preset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostAccessSpec(pub BTreeMap<Point, Decision>);
 
-/// A path and what surrounds it. `cwd`, `workspaces` and `resolved` are absolute and canonical.
+/// A path and its context. `cwd`, `workspaces` and `resolved` are absolute and canonical.
 #[derive(Debug, Clone, Copy)]
 pub struct PathQuery<'a> {
     /// As the caller wrote it.
     pub input: &'a str,
     pub cwd: &'a str,
-    /// Inside any of them is inside; none given means that there is no workspace to leave.
+    /// A path inside any of them is inside. Without any, no path is outside.
     pub workspaces: &'a [&'a str],
     /// The same path with its links resolved by the host.
     pub resolved: &'a str,
@@ -132,7 +40,7 @@ pub struct PathQuery<'a> {
 
 impl HostAccess {
     pub fn preset(preset: Preset) -> HostAccess {
-        HostAccess { decisions: Point::ALL.map(|point| point.row().decisions[preset as usize]) }
+        HostAccess { decisions: Point::ALL.map(|point| point.decision_in(preset)) }
     }
 
     pub fn decision(&self, point: Point) -> Decision {
@@ -156,7 +64,7 @@ impl HostAccess {
         Evaluation::new(self.path_risks(query), target)
     }
 
-    /// The risks of a path, in the order of the points; builds nothing when there is none.
+    /// The risks of a path, in the order of the points. Allocates nothing if there are none.
     pub fn path_risks(&self, query: &PathQuery<'_>) -> Vec<Risk> {
         let mut risks = Vec::new();
         if query.input.starts_with('/') {
@@ -191,7 +99,7 @@ impl HostAccess {
     }
 
     fn risk(&self, point: Point, subject: &str) -> Risk {
-        let message = format!("{}: {subject}", point.row().sentence);
+        let message = format!("{}: {subject}", point.sentence());
         Risk { code: point.risk_code(), message, path: None, point, decision: self.decision(point) }
     }
 
@@ -201,7 +109,7 @@ impl HostAccess {
 }
 
 impl PathQuery<'_> {
-    /// The spelling of the path that lies outside all roots, if one does: the resolved one before the literal.
+    /// The spelling of the path that is outside all roots: the resolved one, else the literal one.
     fn outside(&self, roots: &[&str]) -> Option<Cow<'_, str>> {
         if is_outside(self.resolved, roots) {
             return Some(Cow::Borrowed(self.resolved));
@@ -211,12 +119,12 @@ impl PathQuery<'_> {
     }
 }
 
-/// Whether an absolute path lies outside all roots; nothing lies outside no roots.
+/// Whether an absolute path is outside all roots. Without roots, no path is outside.
 fn is_outside(absolute: &str, roots: &[&str]) -> bool {
     !roots.is_empty() && !roots.iter().any(|root| is_within("", absolute, root))
 }
 
-/// The references that lie outside all roots in one spelling or the other, as the list of the message.
+/// The references that are outside all roots in one of their spellings, as the list in the message.
 fn outside_of(references: &[Reference], roots: &[&str]) -> Option<String> {
     let offending = references.iter().filter_map(|reference| {
         [&reference.resolved, &reference.literal].into_iter().find(|path| is_outside(path, roots))
@@ -246,7 +154,7 @@ impl<'de> Deserialize<'de> for HostAccessSpec {
     }
 }
 
-/// Reads single points and, unlike a plain map, refuses one that is given twice.
+/// Reads single points and, unlike a plain map, rejects a point that is given twice.
 struct PointsVisitor;
 
 impl<'de> Visitor<'de> for PointsVisitor {

@@ -1,8 +1,8 @@
-//! Paths as text: joining, simplifying and containment by component, without looking at a disk.
+//! Paths as text: joining, normalising and containment by component, without reading a disk.
 
 use std::borrow::Cow;
 
-/// The absolute form of `path` seen from `cwd`, with `.`, `..` and doubled slashes resolved as text.
+/// The absolute form of `path` relative to `cwd`, with `.`, `..` and double slashes resolved as text.
 pub fn lexical_join(cwd: &str, path: &str) -> String {
     let base = if path.starts_with('/') { "" } else { cwd };
     let mut joined = String::with_capacity(base.len() + path.len() + 2);
@@ -21,7 +21,7 @@ pub fn lexical_join(cwd: &str, path: &str) -> String {
     joined
 }
 
-/// The spelling that rules see: relative to the workdir when the path is under it (`.` for the workdir itself),
+/// The spelling that rules match: relative to the workdir when the path is under it (`.` for the workdir itself),
 /// else the absolute path. Both arguments are absolute and canonical.
 pub fn rule_path<'a>(workdir: &str, absolute: &'a str) -> &'a str {
     match absolute.strip_prefix(workdir.trim_end_matches('/')) {
@@ -31,16 +31,16 @@ pub fn rule_path<'a>(workdir: &str, absolute: &'a str) -> &'a str {
     }
 }
 
-/// Whether `path`, seen from `base` and simplified as text, is `root` or lies below it.
+/// Whether `path`, relative to `base` and normalised as text, is `root` or below it.
 ///
-/// Compares whole components (`/src-evil` is not in `/src`) and builds no string: every read comes through here.
+/// Compares whole components (`/src-evil` is not in `/src`). Allocates nothing, because every read calls this.
 pub(super) fn is_within(base: &str, path: &str, root: &str) -> bool {
     let base = if path.starts_with('/') { "" } else { base };
     if base.is_empty() && !path.starts_with('/') {
         return false;
     }
     let root = root.trim_end_matches('/');
-    if is_plainly_within(base, path, root) {
+    if is_obviously_within(base, path, root) {
         return true;
     }
     let mut walk = Walk { root, matched_bytes: 0, depth_beside: 0 };
@@ -53,20 +53,20 @@ pub(super) fn is_within(base: &str, path: &str, root: &str) -> bool {
     walk.matched_bytes == walk.root.len()
 }
 
-/// The common case at a glance: the text starts with the root and nothing behind it climbs.
-fn is_plainly_within(base: &str, path: &str, root: &str) -> bool {
+/// The fast path for the common case: the text starts with the root and no `..` follows.
+fn is_obviously_within(base: &str, path: &str, root: &str) -> bool {
     let start = if base.is_empty() { path } else { base };
     let Some(below) = start.strip_prefix(root) else { return false };
-    let may_climb = |text: &str| text.as_bytes().windows(2).any(|pair| pair == b"..");
-    (below.is_empty() || below.starts_with('/')) && !may_climb(below) && (base.is_empty() || !may_climb(path))
+    let has_dots = |text: &str| text.as_bytes().windows(2).any(|pair| pair == b"..");
+    (below.is_empty() || below.starts_with('/')) && !has_dots(below) && (base.is_empty() || !has_dots(path))
 }
 
-/// A walk from `/` that remembers only how far it agrees with `root`.
+/// A walk from `/` that keeps only how far it agrees with `root`.
 struct Walk<'r> {
     root: &'r str,
-    /// The length of the longest leading part of `root` that the walk stands in.
+    /// The length of the leading part of `root` that the walk is in.
     matched_bytes: usize,
-    /// How many components the walk stands beside or below that part.
+    /// How many components the walk is away from that part.
     depth_beside: usize,
 }
 
@@ -92,7 +92,7 @@ impl Walk<'_> {
     }
 }
 
-/// A path as rules compare it: no `.`, no empty component, no `..` that something before it can take back.
+/// A path as rules compare it: without `.`, empty components, and every `..` that follows a name.
 pub(super) fn simplify(path: &str) -> Cow<'_, str> {
     let plain = |component: &str| !matches!(component, "" | "." | "..");
     if path.strip_prefix('/').unwrap_or(path).split('/').all(plain) {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn joins_as_text() {
+    fn paths_are_joined_as_text() {
         for (cwd, path, joined) in [
             ("/w", "a", "/w/a"),
             ("/w", "./a//b/", "/w/a/b"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn contains_by_component() {
+    fn containment_is_by_component() {
         for (base, path, root, inside) in [
             ("/w", "a", "/w", true),
             ("/w", ".", "/w", true),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_see_paths_relative_to_the_workdir() {
+    fn rules_match_paths_relative_to_the_workdir() {
         for (workdir, absolute, seen) in [
             ("/w", "/w/src/a", "src/a"),
             ("/w", "/w", "."),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn simplifies_only_what_needs_it() {
+    fn only_paths_that_need_it_are_simplified() {
         for (path, simple) in [
             ("src/a", "src/a"),
             ("src/../x", "x"),

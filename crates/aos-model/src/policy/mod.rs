@@ -1,14 +1,16 @@
-//! The policy: what a session may do below its capability, said by rules over paths and by seven host-access points.
+//! The policy: what a session may do within its capability. It consists of rules over paths and of seven host-access
+//! points.
 //!
-//! `rules` judges an operation on a path, `host_access` judges where a path or a command reaches, `command` finds
-//! the paths that a command names (`words` knows a path from a word, `tools` a script from a file, `shell` reads
-//! `sh -c`). Enforcement, warnings and previews call the same functions. Nothing here looks
-//! at a disk: the host passes both spellings of a path in, as written and with its links resolved.
+//! `rules` checks an operation on a path. `host_access` checks where a path or a command reaches. `command` finds the
+//! paths that a command names: `words` finds paths in words, `tools` separates scripts from files, `shell` reads
+//! `sh -c`. Enforcement, warnings and previews call the same functions. Nothing here reads a disk: the host passes in
+//! both spellings of a path, as written and with its links resolved.
 
 mod command;
 mod evaluation;
 mod host_access;
 mod lexical;
+mod point;
 mod rules;
 mod shell;
 mod tools;
@@ -21,11 +23,12 @@ use serde::{Deserialize, Serialize};
 
 pub use command::{CommandQuery, Reference};
 pub use evaluation::{Evaluation, Risk, Target};
-pub use host_access::{HostAccess, HostAccessSpec, PathQuery, Point};
+pub use host_access::{HostAccess, HostAccessSpec, PathQuery};
 pub use lexical::{lexical_join, rule_path};
+pub use point::Point;
 pub use rules::{OutputRule, Policy, PolicyError, PolicySpec, Rule, Verdict};
 
-/// What the policy says to a request; the stronger of two is the greater.
+/// The decision of the policy. The stricter one is the greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
@@ -54,7 +57,7 @@ pub enum Preset {
     Permissive,
 }
 
-/// An operation as rules name it; moving and making a folder count as `Write`, on each path.
+/// An operation as rules name it. `move` and `make_dir` count as `Write`, on each path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {

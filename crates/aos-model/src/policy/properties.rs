@@ -1,4 +1,4 @@
-//! What must hold for every path, command and policy.
+//! Properties of every path, command and policy.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -11,7 +11,7 @@ use super::{
 const CWD: &str = "/ws/app";
 const HOME: &str = "/home/me";
 
-/// Pieces that paths, words and scripts are made of; what is interesting lies between them.
+/// Texts of pieces that have a meaning in paths, words and scripts.
 fn text() -> impl Strategy<Value = String> {
     let pieces = select(vec![
         "/",
@@ -63,7 +63,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![3 => prop::collection::vec(pieces, 0..16).prop_map(|pieces| pieces.concat()), 1 => any::<String>()]
 }
 
-/// Words without what a shell or a tool gives a meaning to.
+/// Words without characters that a shell or a tool interprets.
 fn plain_word() -> impl Strategy<Value = String> {
     let pieces = select(vec![
         "/", "..", ".", "a", "ws", "app", "=", "-", "@", ",", "{", "}", "\\", "$", "<", ">", "2", ":",
@@ -96,8 +96,8 @@ fn command<'a>(argv: &'a [String], command_cwd: &'a str) -> CommandQuery<'a> {
     }
 }
 
-/// The words that the seed's heuristic takes for paths, read as the seed reads them.
-fn paths_of_the_seed(argv: &[String]) -> Vec<String> {
+/// The words that the original heuristic (`HostAccessPolicy` of pydantic-acp) takes for paths.
+fn paths_of_the_original(argv: &[String]) -> Vec<String> {
     let looks_like_path = |word: &str| {
         matches!(word, "." | "..") || (!word.starts_with('-') && (word.contains('/') || word.contains('\\')))
     };
@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_panics_and_equal_inputs_give_equal_answers(
+    fn evaluation_never_panics_and_is_deterministic(
         argv in prop::collection::vec(text(), 0..5),
         access in host_access(),
         resolved in text(),
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn denying_a_point_never_weakens_the_answer(
+    fn denying_a_point_never_weakens_the_disposition(
         argv in prop::collection::vec(text(), 0..4),
         input in text(),
         access in host_access(),
@@ -153,23 +153,23 @@ proptest! {
     }
 
     #[test]
-    fn the_answer_is_the_strongest_of_its_risks(argv in prop::collection::vec(text(), 0..4), access in host_access()) {
+    fn the_disposition_is_the_strictest_of_the_risks(argv in prop::collection::vec(text(), 0..4), access in host_access()) {
         let evaluation = access.evaluate_command(&command(&argv, "/ws"));
         let strongest = evaluation.risks.iter().map(|risk| access.decision(risk.point)).max();
         prop_assert_eq!(evaluation.disposition, strongest.unwrap_or(Decision::Allow));
         prop_assert!(evaluation.risks.is_sorted_by_key(|risk| risk.point));
     }
 
-    /// The exemptions of the contract are left out by construction: no URL, no tool, no device, no system program.
+    /// The generated words exclude the exemptions of the contract: URLs, tools, devices, system programs.
     #[test]
-    fn never_weaker_than_the_seed(
+    fn never_weaker_than_the_original(
         words in prop::collection::vec(plain_word(), 0..4),
         command_cwd in select(vec![CWD, "/ws/app/sub", "/ws", "/tmp/x"]),
     ) {
         prop_assume!(!words.iter().any(|word| word.contains("://")));
         let argv: Vec<String> = ["prog".to_owned()].into_iter().chain(words).collect();
         let leaves = |path: &String| !is_within(command_cwd, path, CWD);
-        if paths_of_the_seed(&argv).iter().any(leaves) {
+        if paths_of_the_original(&argv).iter().any(leaves) {
             let evaluation = HostAccess::preset(Preset::Strict).evaluate_command(&command(&argv, command_cwd));
             prop_assert!(evaluation.should_deny());
             prop_assert!(evaluation.risk_codes().contains(&"command_references_external_paths"));
@@ -193,7 +193,7 @@ proptest! {
         prop_assert_eq!(evaluation.risk_codes().contains(&"outside_cwd"), either);
     }
 
-    /// A path in quotes is found wherever it stands among other commands.
+    /// A quoted path is found anywhere among other commands.
     #[test]
     fn a_quoted_path_is_found_in_any_script(before in "[a-z ;|&\n]{0,20}", after in "[a-z ;|&\n]{0,20}", name in "[ -&(-~]{1,12}") {
         for quoted in [format!("'/{name}'"), format!("$'/{}'", name.replace('\\', "\\\\"))] {
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn a_deny_in_front_never_weakens_the_verdict(
+    fn a_deny_rule_in_front_never_weakens_the_verdict(
         literal in text(),
         resolved in text(),
         decisions in prop::collection::vec(decision(), 1..4),

@@ -1,8 +1,8 @@
-//! Rules: which operation on which path is allowed, warned about or denied; the first that matches decides.
+//! Rules: they allow, warn about or deny an operation on a path. The first rule that matches decides.
 //!
-//! Globs are case-sensitive and see paths relative to the workdir, or the absolute path outside it. `*` stays
-//! within one segment, `**` crosses them, both take hidden names. `src/**` is everything below `src` but not `src`
-//! itself; `src/` is `src` and everything below it; `**` is everything.
+//! Globs are case-sensitive and match paths relative to the workdir, or the absolute path outside of it. `*` matches
+//! within one segment, `**` across segments, and both match hidden names. `src/**` is everything below `src` but not
+//! `src` itself; `src/` is `src` and everything below it; `**` is everything.
 
 use std::sync::Arc;
 
@@ -10,15 +10,17 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use super::command::{CommandQuery, Reference};
+use super::host_access::{HostAccess, HostAccessSpec};
 use super::lexical::{rule_path, simplify};
-use super::{CommandQuery, Decision, HostAccess, HostAccessSpec, Op, Preset, Reference};
+use super::{Decision, Op, Preset};
 
 const RULES_MAX: usize = 1_000;
 const GLOBS_PER_RULE_MAX: usize = 1_000;
 const GLOBS_MAX: usize = 10_000;
 const GLOB_BYTES_MAX: usize = 4_096;
 
-/// One rule as it was given.
+/// One rule as requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -32,7 +34,7 @@ pub struct Rule {
     pub reason: Option<String>,
 }
 
-/// How the content that a rule lets through may be answered.
+/// How content that a rule allows may be returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputRule {
@@ -40,7 +42,7 @@ pub enum OutputRule {
     BlobOnly,
 }
 
-/// A policy as it was given; what is left out takes its default when compiled.
+/// A policy as requested. Compiling fills in the defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicySpec {
@@ -52,22 +54,22 @@ pub struct PolicySpec {
     pub rules: Option<Vec<Rule>>,
 }
 
-/// Why a policy cannot be used; the message starts with the field.
+/// Why a policy is invalid. The message starts with the field.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PolicyError {
     #[error("{field}: must not be empty")]
     Empty { field: String },
-    #[error("{field}: has {count} entries, at most {max} are taken")]
+    #[error("{field}: has {count} entries; at most {max} are allowed")]
     TooMany { field: String, count: usize, max: usize },
-    #[error("{field}: is {bytes} bytes long, at most {max} are taken")]
+    #[error("{field}: is {bytes} bytes long; at most {max} are allowed")]
     TooLong { field: String, bytes: usize, max: usize },
     #[error("{field}: {glob:?} is not a glob: {reason}")]
     BadGlob { field: String, glob: String, reason: String },
-    #[error("rules: the globs are too large together: {reason}")]
+    #[error("rules: all globs together are too large: {reason}")]
     TooLarge { reason: String },
 }
 
-/// The policy of a session: complete, checked and ready to judge. Cloning shares the compiled rules.
+/// The compiled policy of a session. A clone shares the compiled rules.
 #[derive(Debug, Clone)]
 pub struct Policy {
     preset: Preset,
@@ -76,11 +78,11 @@ pub struct Policy {
     matcher: Arc<Matcher>,
 }
 
-/// What the rules say about one operation.
+/// The decision of the rules about one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict<'p> {
     pub decision: Decision,
-    /// The rule that decided; none means that no rule matched, which allows.
+    /// The rule that decided. `None`: no rule matched, so the operation is allowed.
     pub rule: Option<&'p Rule>,
     pub blob_only: bool,
 }
@@ -117,7 +119,7 @@ impl Policy {
         &self.rules
     }
 
-    /// A spec with everything spelled out; it compiles to an equal policy.
+    /// The complete spec, defaults included. It compiles to an equal policy.
     pub fn spec(&self) -> PolicySpec {
         PolicySpec {
             preset: Some(self.preset),
@@ -126,7 +128,7 @@ impl Policy {
         }
     }
 
-    /// The first rule for this operation on this path, in its spelling for rules (see [`rule_path`]).
+    /// The first rule for this operation on this path, which is spelled as [`rule_path`] returns it.
     pub fn rule_for(&self, op: Op, path: &str) -> Option<&Rule> {
         if self.rules.is_empty() {
             return None;
@@ -134,18 +136,18 @@ impl Policy {
         self.first_match(op, &simplify(path))
     }
 
-    /// Judges both spellings of a path: the stronger decision wins, and either may ask for `blob_only`.
+    /// Checks both spellings of a path. The stricter decision wins, and either can require `blob_only`.
     pub fn judge(&self, op: Op, literal: &str, resolved: &str) -> Verdict<'_> {
         let verdict = Verdict::of(self.rule_for(op, literal));
         if literal == resolved { verdict } else { verdict.and(Verdict::of(self.rule_for(op, resolved))) }
     }
 
-    /// Judges a command by the program as written and by every path it names.
+    /// Checks a command: the program as written, and every path that it names.
     pub fn judge_command(&self, query: &CommandQuery<'_>, references: &[Reference]) -> Verdict<'_> {
         if self.rules.is_empty() {
             return Verdict::of(None);
         }
-        // As written, so that a rule for `make` does not speak for `./make`.
+        // As written, so that a rule for `make` does not match `./make`.
         let program = query.argv.first().and_then(|program| self.first_match(Op::Exec, program));
         references.iter().fold(Verdict::of(program), |verdict, reference| {
             let literal = rule_path(query.cwd, &reference.literal);
@@ -155,7 +157,7 @@ impl Policy {
     }
 
     fn first_match(&self, op: Op, path: &str) -> Option<&Rule> {
-        // Globs are numbered in rule order, and matches come sorted.
+        // Globs are numbered in rule order, and `GlobSet::matches` returns ascending numbers.
         let matches = self.matcher.globs.matches(path);
         let mut rules = matches.iter().map(|&glob| &self.rules[self.matcher.rule_of_glob[glob]]);
         rules.find(|rule| rule.ops.contains(&op))
@@ -171,7 +173,7 @@ impl PartialEq for Policy {
 
 impl Eq for Policy {}
 
-/// The effective policy, everything spelled out.
+/// The effective policy, defaults included.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.spec().serialize(serializer)
@@ -194,7 +196,7 @@ impl<'p> Verdict<'p> {
     }
 }
 
-/// All globs of all rules in one automaton, so that the cost of a path does not grow with the number of rules.
+/// All globs of all rules in one matcher, so that the cost of a path hardly grows with the number of rules.
 #[derive(Debug)]
 struct Matcher {
     globs: GlobSet,
@@ -213,7 +215,7 @@ impl Matcher {
                 }
             }
         }
-        let globs = builder.build().map_err(|error| blame(rules, &error))?;
+        let globs = builder.build().map_err(|error| find_bad_glob(rules, &error))?;
         Ok(Matcher { globs, rule_of_glob })
     }
 }
@@ -222,8 +224,8 @@ fn parse(glob: &str) -> Result<globset::Glob, globset::Error> {
     GlobBuilder::new(glob).literal_separator(true).backslash_escape(true).build()
 }
 
-/// A glob as given, and the forms a simplified path can match: without a leading `./`, and for a trailing `/` the
-/// folder and what is below it. A deny that silently matches nothing would be worse than an error.
+/// A glob as given, and the forms that a simplified path can match: without a leading `./`, and for a trailing `/` the
+/// folder and everything below it. Without them a `deny` could silently match nothing.
 fn spellings(glob: &str) -> Vec<String> {
     let mut spellings = vec![glob.to_owned()];
     let plain = glob.strip_prefix("./").unwrap_or(glob);
@@ -238,8 +240,8 @@ fn spellings(glob: &str) -> Vec<String> {
     spellings
 }
 
-/// Finds the glob that did not compile, so that the error can name its field.
-fn blame(rules: &[Rule], together: &globset::Error) -> PolicyError {
+/// Finds the glob that does not compile, so that the error names its field.
+fn find_bad_glob(rules: &[Rule], together: &globset::Error) -> PolicyError {
     for (number, rule) in rules.iter().enumerate() {
         for (position, glob) in rule.paths.iter().enumerate() {
             let alone = parse(glob).and_then(|parsed| GlobSetBuilder::new().add(parsed).build());
@@ -287,7 +289,7 @@ fn at_most(max: usize, count: usize, field: impl Fn() -> String) -> Result<(), P
     if count > max { Err(PolicyError::TooMany { field: field(), count, max }) } else { Ok(()) }
 }
 
-/// An optional field that, when present, must hold a value: `null` is refused.
+/// An optional field that rejects `null`.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }

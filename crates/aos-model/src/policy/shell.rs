@@ -1,19 +1,20 @@
-//! A reader of shell text: it splits a script into simple commands and their words, as far as advice needs it.
+//! Splits a shell script into simple commands and their words, as far as advice needs it.
 //!
-//! It knows quotes, comments, separators, redirections, here-documents, `$(…)`, backticks and `case`, and keeps what
-//! it cannot know (the output of a substitution) as a placeholder. It expands no variables and runs nothing. One
-//! pass, no recursion, no cap on the number of commands. Where it loses its way (a quote that never closes, nesting
-//! beyond the limit) it also gives every blank-separated piece as a word: too many words are better than too few.
+//! It handles quotes, comments, separators, redirections, here-documents, `$(…)`, backticks and `case`. The output of a
+//! substitution is unknown and becomes a placeholder. It expands no variables and runs nothing. It works in one pass,
+//! without recursion and without a limit on the number of commands. If it cannot parse the script (an unclosed quote,
+//! nesting beyond the limit), it also returns every piece between blanks as a word: too many words are better than too
+//! few.
 
 mod reader;
 
-/// A script taken apart, its substitutions included.
+/// A parsed script, with the commands of its substitutions.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub(super) commands: Vec<Simple>,
     /// Here-documents and here-strings.
     pub(super) inputs: Vec<Input>,
-    /// What else could be words: here-strings, and everything when the reader lost its way.
+    /// Other possible words: here-strings, and all pieces of a script that could not be parsed.
     pub(super) pieces: Vec<String>,
 }
 
@@ -21,13 +22,13 @@ pub(super) struct Script {
 #[derive(Debug, Default)]
 pub(super) struct Simple {
     pub(super) words: Vec<String>,
-    /// The files it is redirected to or from.
+    /// The files of its redirections.
     pub(super) redirects: Vec<String>,
-    /// The line of the script, to find the commands that an input belongs to.
+    /// The line of the script. It relates an input to its commands.
     pub(super) line: usize,
 }
 
-/// Text that a command is given to read.
+/// A here-document or here-string: the standard input of a command.
 #[derive(Debug)]
 pub(super) struct Input {
     pub(super) text: String,
@@ -36,28 +37,28 @@ pub(super) struct Input {
     pub(super) expands: bool,
 }
 
-/// Takes a script apart.
+/// Parses a script.
 pub(super) fn read_script(text: &str) -> Script {
     reader::read(text, false)
 }
 
-/// Takes apart what the shell runs inside a here-document: its substitutions.
+/// Parses a here-document, in which the shell runs only the substitutions.
 pub(super) fn read_here_document(text: &str) -> Script {
     reader::read(text, true)
 }
 
-/// Everything in a text that could be a word, whatever the quotes say.
+/// Everything in a text that could be a word, ignoring quotes.
 pub(super) fn pieces(text: &str) -> Vec<String> {
     let is_boundary = |c: char| c.is_whitespace() || "\"'`;|&()<>".contains(c);
     text.split(is_boundary).filter(|piece| !piece.is_empty()).map(str::to_owned).collect()
 }
 
-/// The place of the program among the words of a simple command: behind keywords and assignments.
+/// The index of the program among the words of a simple command, after keywords and assignments.
 pub(super) fn program_index(words: &[String]) -> usize {
     words.iter().position(|word| !is_keyword(word) && !is_assignment(word)).unwrap_or(0)
 }
 
-/// Words that a command may follow at once.
+/// Keywords that a command may follow directly.
 fn is_keyword(word: &str) -> bool {
     matches!(
         word,

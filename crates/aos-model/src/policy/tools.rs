@@ -1,15 +1,15 @@
-//! Tools whose arguments are not paths: shells, which are given a script to take apart, and the ones that are given
-//! a pattern or a program, like `sed` and `python -c`.
+//! Programs with an argument that is not a path: shells, whose script is parsed in turn, and programs that take a
+//! pattern or a script, like `sed` and `python -c`.
 //!
-//! Only that argument is exempt. Where the reading of options is in doubt, nothing is: a word too many is a warning
-//! too many, a word too few is a hole.
+//! Only that argument is exempt. If the options are ambiguous, nothing is exempt: a word too many is a needless warning,
+//! a word too few is a gap.
 
-/// How the words of one command read.
+/// Which words of one command are scripts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
-    /// The words that are scripts, by number, in order.
+    /// The indexes of the words that are scripts, ascending.
     pub(super) scripts: Vec<usize>,
-    /// Those of them, and joined ones, that are for a shell.
+    /// The scripts for a shell, including joined words (`eval`).
     pub(super) shell_texts: Vec<String>,
 }
 
@@ -19,11 +19,11 @@ impl Reading {
     }
 }
 
-/// Reads the words of one simple command whose program has the given number.
+/// Finds the scripts among the words of one simple command; `program` is the index of its program.
 pub(super) fn read(words: &[String], program: usize) -> Reading {
     let mut reading = Reading::default();
     if words.get(program).is_some_and(|word| word == "eval") {
-        // Its text is taken apart in its turn, so a shell in it is found then.
+        // Its text is parsed later, and a shell in it is found then.
         reading.shell_texts.push(words[program + 1..].join(" "));
         return reading;
     }
@@ -35,7 +35,7 @@ pub(super) fn read(words: &[String], program: usize) -> Reading {
     reading
 }
 
-/// Whether a command runs a shell, so that what it is given to read is a script.
+/// Whether a command runs a shell, so that its standard input is a script.
 pub(super) fn runs_shell(words: &[String]) -> bool {
     words.iter().any(|word| is_shell(word))
 }
@@ -48,12 +48,12 @@ fn base_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// Finds the script of every `sh -c` among the words: a shell may stand behind any wrapper (`env`, `sudo`, `timeout`,
-/// `xargs`, `busybox`, `find -exec`), so its place does not matter.
+/// Finds the script of every `sh -c` among the words. A shell may follow any wrapper (`env`, `sudo`, `timeout`, `xargs`,
+/// `busybox`, `find -exec`), so its position does not matter.
 fn read_shells(words: &[String], program: usize, reading: &mut Reading) {
     let mut at = 0;
     while at < words.len() {
-        // Behind a `$` may stand one too: `$SHELL`, `$(which sh)`.
+        // A substitution may be a shell too: `$SHELL`, `$(which sh)`.
         if !is_shell(&words[at]) && !words[at].starts_with('$') {
             at += 1;
             continue;
@@ -61,7 +61,7 @@ fn read_shells(words: &[String], program: usize, reading: &mut Reading) {
         let (script, next) = shell_script(words, at + 1);
         if let Some(script) = script {
             let text = &words[script];
-            // `grep sh -c /usr/bin/x` names a file.
+            // In `grep sh -c /usr/bin/x` the last word is a file.
             if at == program || text.contains(char::is_whitespace) {
                 reading.scripts.push(script);
             }
@@ -71,8 +71,8 @@ fn read_shells(words: &[String], program: usize, reading: &mut Reading) {
     }
 }
 
-/// The number of the script that a shell is given by `-c`, and where its options end. The script is the first word
-/// that is no option, wherever among them `-c` stands.
+/// The index of the script that a shell gets by `-c`, and of the word after its options. The script is the first word
+/// that is not an option, wherever `-c` is among them.
 fn shell_script(words: &[String], first: usize) -> (Option<usize>, usize) {
     let mut at = first;
     let mut has_command = false;
@@ -96,7 +96,8 @@ fn shell_script(words: &[String], first: usize) -> (Option<usize>, usize) {
     (script, at + usize::from(script.is_some()))
 }
 
-/// Programs that run the program among their arguments: short options with a value, and operands before it.
+/// Programs that run another program from their arguments: their name, their short options with a value, and the number
+/// of operands before the program.
 const WRAPPERS: [(&str, &str, usize); 13] = [
     ("env", "uCS", 0),
     ("sudo", "ugpCDhRrtTU", 0),
@@ -113,7 +114,7 @@ const WRAPPERS: [(&str, &str, usize); 13] = [
     ("busybox", "", 0),
 ];
 
-/// The tool that a command runs, behind any wrappers, and the number of its first argument.
+/// The tool that a command runs, after any wrappers, and the index of its first argument.
 fn find_tool(words: &[String], program: usize) -> Option<(&'static Tool, usize)> {
     let mut at = program;
     loop {
@@ -142,25 +143,25 @@ fn skip_options(words: &[String], first: usize, with_value: &str) -> usize {
     at
 }
 
-/// A program that takes a script or a pattern, and enough of its options to tell that from files.
+/// A program that takes a script or a pattern, and enough of its options to distinguish it from files.
 #[derive(Debug)]
 struct Tool {
     names: &'static [&'static str],
     /// The options whose value is the script.
     script: Options,
-    /// The options with another value.
+    /// The options with any other value.
     value: Options,
-    /// The options that leave no operand to be the script: it comes from a file, or none is wanted.
+    /// The options after which no operand is the script: it comes from a file, or there is none.
     no_script: Options,
-    /// Letters whose value, if any, is the rest of their word.
+    /// Letters whose optional value is the rest of the word.
     attached: &'static str,
-    /// Letters after which nothing is an option.
+    /// Letters after whose value there are no more options.
     last: &'static str,
-    /// Whether the first operand is the script when no option says otherwise.
+    /// Whether the first operand is the script, unless an option gives it.
     operand: bool,
-    /// Whether options are also read behind operands.
+    /// Whether options may follow operands (GNU permutation).
     permutes: bool,
-    /// Whether long options may be cut short.
+    /// Whether long options may be abbreviated.
     abbreviates: bool,
 }
 
@@ -170,7 +171,7 @@ struct Options {
     long: &'static [&'static str],
 }
 
-/// What an option says about the words around it.
+/// What kind of value an option takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Flag,
@@ -179,22 +180,22 @@ enum Meaning {
     NoScript,
 }
 
-/// An option as one word spells it.
-struct Spelled {
+/// An option in one word.
+struct ParsedOption {
     meaning: Meaning,
-    /// Whether its value is in the next word.
+    /// Whether its value is the next word.
     is_separate: bool,
     is_last: bool,
 }
 
 impl Tool {
-    /// The tool of that name, with any version behind it: `python3.12`.
+    /// The tool with this name, ignoring a version suffix: `python3.12`.
     fn named(name: &str) -> Option<&'static Tool> {
         let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
         TOOLS.iter().find(|tool| tool.names.contains(&name))
     }
 
-    /// Adds the numbers of the words that are scripts.
+    /// Adds the indexes of the words that are scripts.
     fn read_arguments(&self, words: &[String], first: usize, scripts: &mut Vec<usize>) {
         let mut at = first;
         let mut operand = None;
@@ -225,11 +226,11 @@ impl Tool {
         scripts.extend(operand.filter(|_| expects_operand));
     }
 
-    fn option(&self, word: &str) -> Option<Spelled> {
+    fn option(&self, word: &str) -> Option<ParsedOption> {
         if let Some(long) = word.strip_prefix("--") {
             let (name, is_separate) = long.split_once('=').map_or((long, true), |(name, _)| (name, false));
             let meaning = self.meaning(|options| options.has_long(name, self.abbreviates));
-            return Some(Spelled {
+            return Some(ParsedOption {
                 meaning,
                 is_separate: is_separate && meaning != Meaning::Flag,
                 is_last: false,
@@ -240,13 +241,13 @@ impl Tool {
             let meaning = self.meaning(|options| options.short.contains(letter));
             if meaning != Meaning::Flag {
                 let is_separate = at + letter.len_utf8() == cluster.len();
-                return Some(Spelled { meaning, is_separate, is_last: self.last.contains(letter) });
+                return Some(ParsedOption { meaning, is_separate, is_last: self.last.contains(letter) });
             }
             if self.attached.contains(letter) {
                 break;
             }
         }
-        Some(Spelled { meaning: Meaning::Flag, is_separate: false, is_last: false })
+        Some(ParsedOption { meaning: Meaning::Flag, is_separate: false, is_last: false })
     }
 
     fn meaning(&self, is_in: impl Fn(&Options) -> bool) -> Meaning {

@@ -1,4 +1,4 @@
-//! Words: which of them name a path, and which part of them is the path.
+//! Words: which of them name a path, and which part of the word is the path.
 
 use std::borrow::Cow;
 
@@ -7,24 +7,24 @@ use std::borrow::Cow;
 pub(super) struct Candidate<'w> {
     /// Relative, absolute, or starting with `~`, `$HOME` or `$PWD`.
     pub(super) path: Cow<'w, str>,
-    /// Not what the word most likely means: worth telling only if it leads outside.
+    /// Probably not what the word means: reported only if it is outside.
     pub(super) unlikely: bool,
 }
 
-/// What a whole word, or a part of one, is.
+/// How a word or a part of one is read.
 enum Reading<'w> {
     Path(Cow<'w, str>),
     Url,
     Other,
 }
 
-/// Every path that a word may name. A word that looks like a path is one of them, however else it reads.
+/// Every path that a word may name. A word that looks like a path is always one of them.
 pub(super) fn candidates(word: &str) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
     if let Reading::Url = read(word) {
         return found;
     }
-    let mut reads_better = false;
+    let mut has_better_reading = false;
     let parts = [redirection_target(word), option_value(word), option_cluster_value(word), value(word)];
     for part in [Some(word)].into_iter().chain(parts).flatten() {
         match read(part) {
@@ -32,10 +32,10 @@ pub(super) fn candidates(word: &str) -> Vec<Candidate<'_>> {
             Reading::Url => {}
             Reading::Path(_) | Reading::Other => continue,
         }
-        reads_better = true;
+        has_better_reading = true;
     }
     if is_path_like(word) {
-        found.push(Candidate { path: Cow::Borrowed(word), unlikely: reads_better });
+        found.push(Candidate { path: Cow::Borrowed(word), unlikely: has_better_reading });
     }
     found.extend(listed_paths(word).map(|path| Candidate { path: Cow::Borrowed(path), unlikely: true }));
     found
@@ -62,11 +62,11 @@ fn is_path_like(text: &str) -> bool {
         || split_variable(text).is_some()
 }
 
-/// Splits `$HOME/x` and `${PWD}/x` into the name of the variable and the rest; other variables stay unknown.
+/// Splits `$HOME/x` and `${PWD}/x` into the name of the variable and the rest. Other variables are unknown.
 pub(super) fn split_variable(text: &str) -> Option<(&str, &str)> {
     let name = text.strip_prefix('$')?;
     let (name, rest) = match name.strip_prefix('{') {
-        // `${HOME:-x}` is `$HOME` wherever it is set.
+        // `${HOME:-x}` is `$HOME` if that is set.
         Some(braced) => {
             let (inside, rest) = braced.split_once('}')?;
             (inside.split(|c: char| !is_name(c)).next()?, rest)
@@ -87,7 +87,7 @@ fn redirection_target(word: &str) -> Option<&str> {
     operator.starts_with(['<', '>']).then(|| operator.trim_start_matches(['<', '>', '&', '|']))
 }
 
-/// The part behind the first `=` of `--flag=value` and `key=value`; a key with a slash makes the word a plain path.
+/// The part after the first `=` of `--flag=value` and `key=value`. If the key has a slash, the whole word is a path.
 fn value(word: &str) -> Option<&str> {
     let (key, value) = word.split_once('=')?;
     (key.starts_with("--") || !key.contains('/')).then_some(value)
@@ -100,13 +100,13 @@ fn option_value(word: &str) -> Option<&str> {
     if value.split('/').next().is_some_and(|head| head.contains('=')) {
         return None; // `-Dname=value`
     }
-    // `cut -d/`, `awk -F/` and `sort -t/` name a delimiter.
+    // In `cut -d/`, `awk -F/` and `sort -t/` the slash is a delimiter.
     let is_delimiter = value == "/" && option.starts_with(['d', 'F', 't']);
     let is_number = option.starts_with(|c: char| c.is_ascii_digit());
     (!is_delimiter && !is_number).then_some(value)
 }
 
-/// The value of `-xvf../x`: behind several letters only what can begin nothing but a path.
+/// The value of `-xvf../x`: after several letters, only text that can only be a path.
 fn option_cluster_value(word: &str) -> Option<&str> {
     let cluster = word.strip_prefix('-').filter(|option| !option.starts_with('-'))?;
     let value = cluster.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
@@ -115,8 +115,8 @@ fn option_cluster_value(word: &str) -> Option<&str> {
     .then_some(value)
 }
 
-/// Paths inside a list: `type=bind,src=/etc`, `{/etc/passwd,x}`, `${x:-cat /etc/passwd}`. Only those that leave on
-/// their own, for text with a comma or a brace is rarely a list of paths.
+/// Paths inside a list: `type=bind,src=/etc`, `{/etc/passwd,x}`, `${x:-cat /etc/passwd}`. Only absolute paths and paths
+/// that begin with `..`, because text with a comma or a brace is rarely a list of paths.
 fn listed_paths(word: &str) -> impl Iterator<Item = &str> {
     let pieces = word.split(['=', ',', '{']).skip(1).flat_map(|piece| {
         let piece = piece.split('}').next().unwrap_or(piece);
@@ -128,7 +128,7 @@ fn listed_paths(word: &str) -> impl Iterator<Item = &str> {
     paths.filter(|piece| piece.starts_with(['/', '~']) || *piece == ".." || piece.starts_with("../"))
 }
 
-/// Whether a text is a URL. One with a `..` stays a path: it could climb out of a folder named `x:`.
+/// Whether a text is a URL. One with a `..` counts as a path: it could leave a folder named `x:`.
 fn is_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
     scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,4 +1,4 @@
-//! Bytes on their way in, and how the journal keeps them.
+//! Content in a request, and the form in which the journal stores it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::limits::RECORDED_CONTENT_BYTES_MAX;
 
-/// Bytes on their way in: spelled out, or named by a blob.
+/// Content of a request: inline, or a reference to a blob.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Content {
@@ -17,12 +17,12 @@ pub enum Content {
     BlobRef { blob_ref: String },
 }
 
-/// The journal keeps small content as it came and large content by digest.
+/// The form in the journal: small content as it is, large content as its hash and size.
 impl Serialize for Content {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "snake_case")]
-        enum Kept<'a> {
+        enum Recorded<'a> {
             InlineText { text: &'a str },
             InlineBytes { bytes: &'a Base64 },
             BlobRef { blob_ref: &'a str },
@@ -34,9 +34,9 @@ impl Serialize for Content {
             Content::InlineBytes { bytes } if bytes.0.len() > RECORDED_CONTENT_BYTES_MAX => {
                 digest(&bytes.0, s)
             }
-            Content::InlineText { text } => Kept::InlineText { text }.serialize(s),
-            Content::InlineBytes { bytes } => Kept::InlineBytes { bytes }.serialize(s),
-            Content::BlobRef { blob_ref } => Kept::BlobRef { blob_ref }.serialize(s),
+            Content::InlineText { text } => Recorded::InlineText { text }.serialize(s),
+            Content::InlineBytes { bytes } => Recorded::InlineBytes { bytes }.serialize(s),
+            Content::BlobRef { blob_ref } => Recorded::BlobRef { blob_ref }.serialize(s),
         }
     }
 }
@@ -56,7 +56,7 @@ fn digest<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
     map.end()
 }
 
-/// `sha256:<64 hex>`, the name that content has everywhere.
+/// `sha256:<64 hex>`, the name of content everywhere.
 pub fn content_hash(bytes: &[u8]) -> String {
     hash_name(&Sha256::digest(bytes).into())
 }
@@ -72,7 +72,7 @@ pub fn hash_name(hash: &[u8; 32]) -> String {
     name
 }
 
-/// Bytes that JSON carries in base64.
+/// Bytes as base64 in JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base64(pub Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! What is asked of commands.
+//! The params of `host.exec`.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::strict::{UniqueMap, present};
 #[serde(deny_unknown_fields)]
 pub struct Exec {
     pub session_id: String,
-    #[serde(serialize_with = "record_words")]
+    #[serde(serialize_with = "record_argv")]
     pub argv: Vec<String>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub timeout_ns: Option<u64>,
-    /// Laid over the environment; `null` takes a name away.
+    /// Changes to the environment; `null` unsets a name.
     #[serde(
         default,
         deserialize_with = "present",
@@ -41,12 +41,12 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// A command that is not captured runs beside the mutations of its session; others take their turn.
+    /// Whether the command is ordered with the mutations of its session (I9). One without capture is not.
     pub fn takes_a_turn(&self) -> bool {
         self.capture != Some(Capture::None)
     }
 
-    /// What no system could run, and what this build does not do.
+    /// Refuses what no system can run, and what is not implemented.
     pub fn check(&self) -> Result<(), Refusal> {
         if self.background == Some(true) {
             return Err(Refusal::new(
@@ -66,7 +66,7 @@ impl Exec {
         if let Some(at) = self.argv.iter().position(|word| word.contains('\0')) {
             return Err(Refusal::new(
                 Code::InvalidParams,
-                format!("field `argv[{at}]`: it holds a NUL byte"),
+                format!("field `argv[{at}]`: it contains a NUL byte"),
             ));
         }
         check_environment("env_patch", self.env_patch.iter().flat_map(|patch| &patch.0).map(as_pair))
@@ -77,7 +77,7 @@ fn as_pair<'a>((name, value): (&'a String, &'a Option<String>)) -> (&'a str, &'a
     (name, value.as_deref().unwrap_or_default())
 }
 
-/// Names and values that an environment can hold.
+/// Checks that names and values can be environment variables.
 pub fn check_environment<'a>(
     field: &str,
     pairs: impl Iterator<Item = (&'a str, &'a str)>,
@@ -87,7 +87,7 @@ pub fn check_environment<'a>(
             return Err(Refusal::new(
                 Code::InvalidParams,
                 format!(
-                    "field `{field}`: `{}` cannot be in an environment: a name is not empty and holds no `=`, neither part a NUL byte",
+                    "field `{field}`: `{}` cannot be an environment variable: a name must not be empty or contain `=`, and neither name nor value may contain a NUL byte",
                     crate::text::escape(name)
                 ),
             ));
@@ -96,8 +96,8 @@ pub fn check_environment<'a>(
     Ok(())
 }
 
-/// The journal keeps a usual command line as it came and an endless one by its program and its digest.
-fn record_words<S: Serializer>(words: &[String], s: S) -> Result<S::Ok, S::Error> {
+/// The form in the journal: a usual command line as it is, a very long one as its program, hash and size.
+fn record_argv<S: Serializer>(words: &[String], s: S) -> Result<S::Ok, S::Error> {
     let bytes: usize = words.iter().map(|word| word.len() + 1).sum();
     if bytes <= RECORDED_CONTENT_BYTES_MAX {
         return s.collect_seq(words);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_told_apart() {
+    fn each_reason_not_to_run_has_its_code() {
         let code = |params: &str| exec(params).check().map_err(|refusal| refusal.code);
         assert_eq!(code(r#"{"session_id":"s","argv":["true"]}"#), Ok(()));
         assert_eq!(code(r#"{"session_id":"s","argv":[]}"#), Err(Code::ArgvEmpty));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_command_line_is_recorded_by_digest() {
+    fn a_very_long_command_line_is_recorded_by_hash() {
         let long = exec(&format!(r#"{{"session_id":"s","argv":["sh","-c","{}"]}}"#, "x".repeat(20_000)));
         let recorded = serde_json::to_string(&long).unwrap();
         assert!(recorded.contains("sha256:") && recorded.len() < 300, "{recorded}");

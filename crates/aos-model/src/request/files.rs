@@ -1,4 +1,4 @@
-//! What is asked of files.
+//! The params of the file effects.
 
 use serde::{Deserialize, Serialize};
 
@@ -192,7 +192,7 @@ pub struct MakeDir {
     pub parents: Option<bool>,
 }
 
-/// How `write_file` treats what is there already.
+/// What `write_file` does with an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteMode {

@@ -1,28 +1,28 @@
-//! Requests: one typed struct an effect, parsed strictly, and the form in which the journal keeps them.
+//! Requests: one struct per effect, parsed strictly, and the form in which the journal stores them.
 
 mod content;
 mod exec;
 mod files;
 mod session;
+mod snapshots;
 mod trees;
-mod undo;
 
 pub use content::{Base64, Content, content_hash, hash_name};
 pub use exec::*;
 pub use files::*;
 pub use session::*;
+pub use snapshots::*;
 pub use trees::*;
-pub use undo::*;
 
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::refusal::{Code, Refusal};
 use crate::strict::{self, Invalid};
 
-/// One line an effect: the variant (and params struct), its kind on the wire.
+/// One line per effect: the variant, which is also the name of its params struct, and its kind on the wire.
 macro_rules! effects {
     (sessions { $($outer:ident $outer_kind:literal,)* } inside { $($inner:ident $inner_kind:literal,)* }) => {
-        /// Everything that can be asked, named as on the wire.
+        /// One request. The variants follow the kinds on the wire.
         #[derive(Debug, Clone)]
         pub enum Request { $($outer($outer),)* $($inner($inner),)* }
 
@@ -35,7 +35,7 @@ macro_rules! effects {
                     $($inner_kind => Request::$inner(strict::parse(params)?),)*
                     unknown => return Err(Unparsed::Refused(Refusal::new(
                         Code::InvalidParams,
-                        format!("kind: there is no effect `{}`; known are {}", crate::text::escape(unknown), Self::KINDS.join(", ")),
+                        format!("kind: unknown effect `{}`; known effects: {}", crate::text::escape(unknown), Self::KINDS.join(", ")),
                     ))),
                 })
             }
@@ -47,7 +47,7 @@ macro_rules! effects {
                 }
             }
 
-            /// The session it is about; `None` for those that make or list sessions.
+            /// The session of the request; `None` for `host.session.open` and `host.session.list`.
             pub fn session_id(&self) -> Option<&str> {
                 match self {
                     $(Request::$outer(params) => params.about(),)*
@@ -100,10 +100,10 @@ effects! {
     }
 }
 
-/// Why a request became none.
+/// Why a request was not parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unparsed {
-    /// The JSON itself is broken: the envelope's error, not a receipt.
+    /// The JSON is invalid: answered with a JSON-RPC error, without a receipt.
     #[error("{0}")]
     Syntax(String),
     #[error("{0}")]
@@ -119,7 +119,7 @@ impl From<Invalid> for Unparsed {
     }
 }
 
-/// Small vocabularies: closed enums spelled in snake case.
+/// Closed enums of snake-case words.
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident { $($variant:ident),* $(,)? })*) => { $(
         $(#[$doc])*
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn an_error_names_the_field_or_kind() {
         assert!(refused("host.fs.frobnicate", "{}").contains("host.fs.frobnicate"));
         assert!(refused("host.fs.read_file", r#"{"sesion_id":"x","path":"f"}"#).contains("sesion_id"));
         assert!(refused("host.fs.read_file", r#"{"session_id":"x"}"#).contains("path"));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn large_content_is_recorded_by_digest() {
+    fn large_content_is_recorded_by_hash() {
         let small = Content::InlineText { text: "hello".into() };
         assert_eq!(serde_json::to_string(&small).unwrap(), r#"{"inline_text":{"text":"hello"}}"#);
         let large = Content::InlineText { text: "x".repeat(RECORDED_CONTENT_BYTES_MAX + 1) };

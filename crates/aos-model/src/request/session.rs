@@ -1,4 +1,4 @@
-//! Opening, listing and signalling sessions.
+//! The params of `host.session.open`, `list` and `signal`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -10,7 +10,7 @@ use crate::strict::{UniqueMap, present, present_shallow};
 #[serde(deny_unknown_fields)]
 pub struct SessionOpen {
     pub target: TargetSpec,
-    /// Kept raw: what is wrong inside it is `invalid_capability`, not `invalid_params`.
+    /// Not parsed yet: an error inside it is `invalid_capability`, not `invalid_params`.
     #[serde(default, deserialize_with = "present_shallow", skip_serializing_if = "Option::is_none")]
     pub capability: Option<Box<RawValue>>,
     #[serde(default, deserialize_with = "present_shallow", skip_serializing_if = "Option::is_none")]

@@ -1,24 +1,24 @@
-//! Virtual and staged trees: what they are opened on, and what is asked of them alone.
+//! Virtual and staged trees: their targets, and the params of the effects that only they have.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::strict::present;
 
-/// A tree that starts empty or with host mounts, and never touches the host.
+/// A tree that starts empty or with host mounts and never changes the host (I17).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VfsTarget {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub mounts: Option<Vec<HostMount>>,
-    /// Folders of the host that mounts may come from. Without them there is no mount.
+    /// Host folders that mounts may come from. Without any, no mount is allowed.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub allowed_roots: Option<Vec<String>>,
-    /// Whether the model is told where on the host a mount comes from.
+    /// Whether the prompt for models shows the host path of a mount.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub show_host_paths: Option<bool>,
 }
 
-/// A folder or a file of the host, copied into a virtual tree when its session is opened.
+/// A host folder or file that is copied into a virtual tree when its session is opened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostMount {
@@ -49,7 +49,7 @@ fn one_or_many<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error>
     })
 }
 
-/// A folder of the host whose changes wait until they are committed.
+/// A host folder whose changes are staged until they are committed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StagedTarget {

@@ -1,4 +1,7 @@
 //! Strict JSON: unknown fields, duplicate keys, nulls and wrong types are errors that name the field.
+//!
+//! JSON numbers are read into the integer type of the field: a fraction, an exponent, a negative number or one beyond
+//! 64 bits is an error, never a rounded value.
 
 mod shape;
 
@@ -10,26 +13,27 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use shape::Strict;
 
-/// What was wrong with a JSON value, with the field's path where one is known.
+/// Why a JSON value was rejected, with the path of the field where it is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// Not JSON at all (a lone surrogate, say): the door answers this, no receipt does.
+    /// Not JSON at all (a lone surrogate, for example). The front end answers this as a JSON-RPC error, without a
+    /// receipt.
     #[error("not valid JSON: {0}")]
     Syntax(String),
     #[error("{0}")]
     Shape(String),
 }
 
-/// Parses `json` as `T`. The fast way first; only a failure is parsed again to find out where it was.
+/// Parses `json` as `T`. Only after a failure it is parsed again, to find the field.
 pub fn parse<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, Invalid> {
     let mut source = serde_json::Deserializer::from_str(json);
     let error = match T::deserialize(Strict(&mut source)).and_then(|value| source.end().map(|()| value)) {
         Ok(value) => return Ok(value),
         Err(error) => error,
     };
-    // The error's own class does not tell: a number where a word belongs counts as syntax there.
+    // serde_json's error category is not enough: it reports a number in place of an enum as a syntax error.
     if let Err(broken) = serde_json::from_str::<serde_json::Value>(json)
-        // A number that no machine can hold is still well-formed.
+        // `1e999` is well-formed JSON; only its value does not fit.
         && !broken.to_string().starts_with("number out of range")
     {
         return Err(Invalid::Syntax(broken.to_string()));
@@ -44,7 +48,7 @@ pub fn parse<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, Invalid> {
     }))
 }
 
-/// JSON that is kept as it came, as long as whoever reads it later can follow its depth.
+/// JSON that is kept as raw text, if it is not nested deeper than serde_json reads (128 levels).
 pub fn shallow<'de, D: Deserializer<'de>>(d: D) -> Result<Box<RawValue>, D::Error> {
     let raw = Box::<RawValue>::deserialize(d)?;
     match serde_json::from_str::<serde_json::Value>(raw.get()) {
@@ -53,12 +57,12 @@ pub fn shallow<'de, D: Deserializer<'de>>(d: D) -> Result<Box<RawValue>, D::Erro
     }
 }
 
-/// As [`shallow`], for a field that may be left out.
+/// Like [`shallow`], for an optional field.
 pub fn present_shallow<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Box<RawValue>>, D::Error> {
     shallow(d).map(Some)
 }
 
-/// serde_json ends its messages with a position, which means nothing in a request of one line.
+/// serde_json ends its messages with a line and column, which do not help in a request of one line.
 fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rfind(" at line ") {
@@ -67,12 +71,12 @@ fn without_position(error: &serde_json::Error) -> String {
     }
 }
 
-/// An optional field that is left out or has a value, but is never `null`. Use with `#[serde(default)]`.
+/// An optional field that is absent or has a value, but is never `null`. Use with `#[serde(default)]`.
 pub fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
     T::deserialize(d).map(Some)
 }
 
-/// A map whose keys may stand only once.
+/// A map that rejects duplicate keys. serde would keep the last value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UniqueMap<V>(pub BTreeMap<String, V>);
 
@@ -123,31 +127,31 @@ mod tests {
         labels: UniqueMap<String>,
     }
 
-    fn complaint(json: &str) -> String {
+    fn error(json: &str) -> String {
         parse::<Sample>(json).unwrap_err().to_string()
     }
 
     #[test]
-    fn a_complaint_names_the_field() {
+    fn an_error_names_the_field() {
         assert_eq!(
-            complaint(r#"{"max_bytes":"10"}"#),
+            error(r#"{"max_bytes":"10"}"#),
             r#"field `max_bytes`: invalid type: string "10", expected u64"#
         );
-        assert_eq!(complaint(r#"{"max_bytes":null}"#), "field `max_bytes`: invalid type: null, expected u64");
-        assert!(complaint(r#"{"inner":{"max_bytes":-1}}"#).starts_with("field `inner.max_bytes`: "));
-        assert!(complaint(r#"{"sesion_id":"x"}"#).contains("unknown field `sesion_id`"));
-        assert!(complaint(r#"{"max_bytes":1,"max_bytes":2}"#).contains("duplicate field `max_bytes`"));
-        assert!(complaint(r#"{"labels":{"a":"1","a":"2"}}"#).contains("duplicate key `a`"));
+        assert_eq!(error(r#"{"max_bytes":null}"#), "field `max_bytes`: invalid type: null, expected u64");
+        assert!(error(r#"{"inner":{"max_bytes":-1}}"#).starts_with("field `inner.max_bytes`: "));
+        assert!(error(r#"{"sesion_id":"x"}"#).contains("unknown field `sesion_id`"));
+        assert!(error(r#"{"max_bytes":1,"max_bytes":2}"#).contains("duplicate field `max_bytes`"));
+        assert!(error(r#"{"labels":{"a":"1","a":"2"}}"#).contains("duplicate key `a`"));
         for number in ["18446744073709551616", "1e308", "1.5", "-1"] {
-            assert!(complaint(&format!(r#"{{"max_bytes":{number}}}"#)).contains("max_bytes"));
+            assert!(error(&format!(r#"{{"max_bytes":{number}}}"#)).contains("max_bytes"));
         }
     }
 
     #[test]
-    fn nothing_is_taken_for_what_it_is_not() {
+    fn values_of_another_shape_are_rejected() {
         #[derive(Debug, Deserialize)]
         #[serde(rename_all = "snake_case", deny_unknown_fields)]
-        #[expect(dead_code, reason = "only what is refused matters here")]
+        #[expect(dead_code, reason = "only whether parsing fails matters here")]
         enum Choice {
             Word,
             Boxed(Box<Sample>),
@@ -155,7 +159,7 @@ mod tests {
         }
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
-        #[expect(dead_code, reason = "only what is refused matters here")]
+        #[expect(dead_code, reason = "only whether parsing fails matters here")]
         struct Outer {
             choice: Choice,
         }
@@ -175,15 +179,15 @@ mod tests {
             r#""fields""#,
             r#""nope""#,
         ] {
-            let complaint = parse::<Outer>(&format!(r#"{{"choice":{bad}}}"#)).unwrap_err().to_string();
-            assert!(complaint.contains("choice"), "{bad}: {complaint}");
+            let message = parse::<Outer>(&format!(r#"{{"choice":{bad}}}"#)).unwrap_err().to_string();
+            assert!(message.contains("choice"), "{bad}: {message}");
         }
         assert!(matches!(parse::<Outer>(r#"[{"choice":"word"}]"#), Err(Invalid::Shape(_))));
         assert!(matches!(parse::<Sample>("{} {}"), Err(Invalid::Syntax(_))));
     }
 
     #[test]
-    fn what_is_no_json_is_told_apart() {
+    fn invalid_json_is_distinguished_from_a_wrong_shape() {
         assert!(matches!(parse::<Sample>(r#"{"labels":{"a":"\ud800"}}"#), Err(Invalid::Syntax(_))));
         assert!(matches!(parse::<Sample>("[]"), Err(Invalid::Shape(_))));
     }

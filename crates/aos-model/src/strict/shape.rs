@@ -1,5 +1,7 @@
-//! A deserializer that takes nothing for what it is not: serde would read a list as a struct, field by field, and an
-//! object with one key as a plain word.
+//! A deserializer that accepts only the documented shape of a value.
+//!
+//! serde_json also reads an array as a struct, field by field, and `{"word":null}` as the unit variant `word`. Both
+//! would be undocumented second spellings, so this wrapper rejects them.
 
 use std::fmt;
 
@@ -9,7 +11,7 @@ use serde::de::{
     value::StrDeserializer,
 };
 
-/// Wraps a deserializer of JSON.
+/// Wraps a JSON deserializer.
 pub(super) struct Strict<D>(pub(super) D);
 
 macro_rules! forward {
@@ -38,7 +40,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         self.0.deserialize_unit_struct(name, Wrap(visitor))
     }
 
-    /// `RawValue` makes itself known by its name here, so this goes through untouched.
+    /// serde_json recognises `RawValue` by the name of its newtype struct, so the visitor is passed on unwrapped.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -60,7 +62,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         self.0.deserialize_tuple_struct(name, len, Wrap(visitor))
     }
 
-    /// An object and nothing else.
+    /// Accepts an object only.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -70,7 +72,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         self.0.deserialize_map(Wrap(visitor))
     }
 
-    /// A word for a variant without content, an object with one key for one with content.
+    /// Accepts a string for a unit variant, and an object with one key for a variant with content.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -81,7 +83,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     }
 }
 
-/// Passes values on, and sees to it that what lies inside them is read strictly too.
+/// Passes values on and wraps nested deserializers, so that nested values are read strictly too.
 struct Wrap<V>(V);
 
 macro_rules! visit {
@@ -157,7 +159,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Wrap<S> {
     }
 }
 
-/// Reads an enum from whatever stands there.
+/// Reads an enum from a string or an object with one key.
 struct Choice<V>(V);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Choice<V> {
@@ -190,7 +192,7 @@ impl<'de, A: MapAccess<'de>> EnumAccess<'de> for OneKey<A> {
     }
 }
 
-/// The value behind an enum's one key.
+/// The value of the one key.
 struct Content<A>(A);
 
 impl<'de, A: MapAccess<'de>> Content<A> {
@@ -206,7 +208,7 @@ impl<'de, A: MapAccess<'de>> VariantAccess<'de> for Content<A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
-        Err(A::Error::invalid_type(Unexpected::Map, &"a word"))
+        Err(A::Error::invalid_type(Unexpected::Map, &"a string"))
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(mut self, seed: T) -> Result<T::Value, A::Error> {

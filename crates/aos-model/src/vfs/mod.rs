@@ -1,8 +1,8 @@
-//! The layered tree of a session that keeps its changes in the record: a persistent map from paths to nodes.
+//! The tree of a virtual or staged session: a persistent map from paths to nodes.
 //!
-//! A virtual tree is that map and nothing else. A staged tree is the same map over a folder of the host: where the map
-//! says nothing about a path or a folder above it, what the folder holds is seen through. What a mutation changes is a
-//! list of [`Delta`]s; a tree is what they add up to, so that replay, older versions and undo need nothing else.
+//! A virtual tree is only that map. A staged tree is the same map over a host folder: where the map has no node for a
+//! path or a folder above it, the host folder shows through. A mutation is a list of [`Delta`]s, and a tree is the sum
+//! of all deltas, so replay, older versions and undo need nothing else (I18).
 
 mod name;
 mod tree;
@@ -12,17 +12,17 @@ pub use tree::Tree;
 
 use serde::{Deserialize, Serialize};
 
-/// What stands at a path of the tree.
+/// What is at a path of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     pub what: What,
     pub mode: u32,
-    /// Of a file: how often it was written since it came to be.
+    /// How often a file was written since it was created.
     pub version: u64,
     pub created_at_ns: u64,
     pub updated_at_ns: u64,
-    /// What the host's folder held there when the path was first touched; nothing of the kind in a virtual tree.
+    /// What the host folder had at this path when it was first changed. Only in staged trees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
 }
@@ -31,16 +31,16 @@ pub struct Node {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum What {
     File(Body),
-    /// A folder of the tree's own: of the host's folder nothing is seen through it.
+    /// A folder of the tree. The host folder does not show through it.
     Dir,
     Link {
         target: String,
     },
-    /// What the host's folder holds there is hidden.
+    /// Removed: hides what the host folder has there.
     Gone,
 }
 
-/// Where the content of a file lies: a blob, or a part of one that holds many files.
+/// Where the content of a file is stored: a blob, or a part of a blob that holds many files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Body {
@@ -51,18 +51,18 @@ pub struct Body {
 }
 
 impl Body {
-    /// A blob that is this file's content alone.
+    /// A blob that holds only this file.
     pub fn whole(blob_ref: String, size_bytes: u64) -> Body {
         Body { blob_ref, size_bytes, offset_bytes: None }
     }
 
-    /// The content's name, where the blob is nothing else.
+    /// The hash of the content, if the blob holds only this file.
     pub fn hash(&self) -> Option<&str> {
         self.offset_bytes.is_none().then_some(self.blob_ref.as_str())
     }
 }
 
-/// What the host's folder held at a path.
+/// What the host folder had at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Base {
@@ -74,7 +74,7 @@ pub enum Base {
 }
 
 impl Node {
-    /// What a caller sees of it is the same: kind, content and mode.
+    /// Whether kind, content and mode are the same.
     pub fn looks_like(&self, other: &Node) -> bool {
         self.what == other.what && (self.mode == other.mode || self.what == What::Gone)
     }
@@ -95,7 +95,7 @@ impl Node {
     }
 }
 
-/// One path that a mutation changed, and both its nodes. Without a node the tree says nothing about the path.
+/// One path that a mutation changed, with its nodes before and after. `None`: the tree has no node for the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delta {
@@ -106,28 +106,28 @@ pub struct Delta {
     pub after: Option<Box<Node>>,
 }
 
-/// What one entry makes of the tree of its session.
+/// How one entry changes the tree of its session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeChange {
-    /// The version that it publishes.
+    /// The version that the entry publishes.
     pub version: u64,
     pub deltas: Vec<Delta>,
 }
 
 impl TreeChange {
-    /// The blobs that the tree needs from now on. Those of before were named when they came.
+    /// The blobs that the change adds to the tree. Earlier entries name the blobs of before.
     pub fn blob_refs(&self) -> impl Iterator<Item = &str> {
         blob_refs(self.deltas.iter().filter_map(|delta| delta.after.as_deref()))
     }
 }
 
-/// The blobs that nodes need.
+/// The blobs that the nodes name.
 pub fn blob_refs<'a>(nodes: impl Iterator<Item = &'a Node>) -> impl Iterator<Item = &'a str> {
     nodes.filter_map(|node| Some(node.body()?.blob_ref.as_str()))
 }
 
-/// A path as it was when somebody captured it by hand.
+/// A path as `host.fs.snapshot` captured it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
@@ -136,10 +136,10 @@ pub struct Kept {
     pub node: Option<Box<Node>>,
 }
 
-/// The contract's times of files: RFC 3339, UTC, three decimals.
+/// The time of a file in a receipt: RFC 3339, UTC, three decimals.
 pub fn timestamp(at_ns: u64) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(jiff::Timestamp::MAX);
-    // Cut, not rounded: no time is later than the call it is of.
+    // Truncated, not rounded: a time is never later than the call that it belongs to.
     let milliseconds = jiff::Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time);
     milliseconds.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_decimals_and_are_cut() {
+    fn times_have_three_decimals_and_are_truncated() {
         assert_eq!(timestamp(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(timestamp(1_763_222_400_123_999_999), "2025-11-15T16:00:00.123Z");
     }
@@ -170,32 +170,5 @@ mod tests {
             r#"{"what":{"file":{"blob_ref":"sha256:ab","size_bytes":3}},"mode":420,"version":2,"created_at_ns":5,"updated_at_ns":6,"base":"absent"}"#
         );
         assert_eq!(serde_json::from_str::<Node>(&json).unwrap(), node);
-    }
-
-    #[test]
-    fn the_bytes_of_a_change_are_frozen_and_fold_to_rows() {
-        use crate::entry::Fact;
-        use crate::state::{Before as _, Effects, State, tree_prefix, tree_versions_prefix};
-        let folder =
-            Node { what: What::Dir, mode: 0o755, version: 1, created_at_ns: 1, updated_at_ns: 1, base: None };
-        let change = |version, before: Option<&Node>, after: Option<&Node>| {
-            let [before, after] = [before, after].map(|node| node.cloned().map(Box::new));
-            Fact::Tree(TreeChange { version, deltas: vec![Delta { path: "d".into(), before, after }] })
-        };
-        let made = change(1, None, Some(&folder));
-        let json = serde_json::to_string(&made).unwrap();
-        let node = r#"{"what":"dir","mode":493,"version":1,"created_at_ns":1,"updated_at_ns":1}"#;
-        assert_eq!(json, format!(r#"{{"tree":{{"version":1,"deltas":[{{"path":"d","after":{node}}}]}}}}"#));
-        assert_eq!(serde_json::from_str::<Fact>(&json).unwrap(), made);
-        let mut state = State::default();
-        let mut apply = |seq, fact| {
-            let effects =
-                Effects { session_id: Some("hs_1".into()), facts: vec![fact].into(), ..Effects::default() };
-            state.apply(seq, &effects);
-            (state.get("tree/hs_1/d"), state.keys_with_prefix(&tree_versions_prefix("hs_1")).len())
-        };
-        assert_eq!(apply(7, made), (Some(node.as_bytes().to_vec()), 1));
-        assert_eq!(apply(8, change(2, Some(&folder), None)), (None, 2));
-        assert_eq!(tree_prefix("hs_1"), "tree/hs_1/");
     }
 }

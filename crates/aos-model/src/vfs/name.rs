@@ -1,11 +1,11 @@
-//! The names of a virtual tree: ASCII, relative, never `.` or `..`, and how much may be written at once.
+//! Paths and contents of a virtual tree: ASCII names, never `.` or `..`, and UTF-8 text of a bounded length.
 
 use crate::limits::{VFS_CONTENT_CHARACTERS_MAX, VFS_SEGMENT_CHARACTERS_MAX, VFS_SEGMENTS_MAX};
 use crate::path::Spelled;
 use crate::refusal::{Code, Refusal};
 
-/// A path of a virtual tree: its segments between single slashes, nothing for the root. The words of the refusals are
-/// fixed: users of the original match on them.
+/// A path of a virtual tree: segments joined by single slashes, empty for the root. The refusal texts are fixed, because
+/// existing users match on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VfsPath(String);
 
@@ -21,7 +21,7 @@ impl VfsPath {
         })?;
         let mut path = String::new();
         let mut depth = 0;
-        // The names as they are: `.` counts too.
+        // Not `Spelled::names`, which drops `.`: here `.` is an error.
         for name in spelled.as_bytes().split(|b| *b == b'/').filter(|name| !name.is_empty()) {
             if name == b"." || name == b".." {
                 return Err(invalid("Path segments may not include '.' or '..'."));
@@ -39,7 +39,7 @@ impl VfsPath {
             if depth > 1 {
                 path.push('/');
             }
-            path.push_str(std::str::from_utf8(name).expect("BUG: ASCII is UTF-8"));
+            path.push_str(std::str::from_utf8(name).expect("BUG: an ASCII name is not UTF-8"));
         }
         Ok(VfsPath(path))
     }
@@ -49,7 +49,7 @@ impl VfsPath {
     }
 }
 
-/// Content on its way into a virtual tree: text of a bounded length.
+/// Checks content for a virtual tree: UTF-8 text of a bounded length.
 pub fn check_content(shown: &str, bytes: &[u8]) -> Result<(), Refusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| {
         Refusal::new(
@@ -60,7 +60,7 @@ pub fn check_content(shown: &str, bytes: &[u8]) -> Result<(), Refusal> {
     check_text(text, "Content exceeds maximum length of 48,000 characters.")
 }
 
-/// `why` is what to say of a text that is too long.
+/// Refuses a text that is too long; `why` is the message.
 pub fn check_text(text: &str, why: &str) -> Result<(), Refusal> {
     let is_short =
         text.len() <= VFS_CONTENT_CHARACTERS_MAX || text.chars().count() <= VFS_CONTENT_CHARACTERS_MAX;
@@ -83,7 +83,7 @@ mod tests {
         let parse = |text: &str| VfsPath::parse(text).unwrap().0;
         assert_eq!(parse("a//b/"), "a/b");
         assert_eq!((parse("/"), parse("/a")), (String::new(), "a".to_owned()));
-        assert_eq!(parse("a\\b"), "a\\b", "a backslash separates nothing");
+        assert_eq!(parse("a\\b"), "a\\b", "a backslash is not a separator");
         assert_eq!(parse(&["x"; 16].join("/")).len(), 31);
         assert_eq!(parse(&"x".repeat(80)).len(), 80);
         assert_eq!(refused(&["x"; 17].join("/")), "Path depth exceeds the allowed limit (16 segments).");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_text_of_a_bounded_length() {
+    fn content_is_text_of_a_bounded_length() {
         assert!(check_content("f", "\u{e9}".repeat(48_000).as_bytes()).is_ok(), "characters, not bytes");
         let long = check_content("f", "x".repeat(48_001).as_bytes()).unwrap_err();
         assert_eq!(

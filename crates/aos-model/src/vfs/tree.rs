@@ -1,4 +1,4 @@
-//! The map itself: shared between versions, so that a write costs the same in a large tree as in a small one.
+//! The persistent map: versions share their nodes, so a write costs O(log n) and old versions stay readable.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rpds::RedBlackTreeMapSync;
 
 use super::{Delta, Node, TreeChange};
 
-/// One version of a tree. Cloning it is keeping that version.
+/// One version of a tree. A clone keeps that version and copies nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tree {
     nodes: RedBlackTreeMapSync<Arc<str>, Arc<Node>>,
@@ -15,7 +15,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree as its rows tell it.
+    /// A tree from its rows in the state.
     pub fn of(version: u64, nodes: impl IntoIterator<Item = (String, Node)>) -> Tree {
         let mut tree = Tree { nodes: RedBlackTreeMapSync::new_sync(), version };
         for (path, node) in nodes {
@@ -40,7 +40,7 @@ impl Tree {
         self.nodes.get(path)
     }
 
-    /// The nearest node at the path or above it: where there is one, the host's folder is not seen through.
+    /// The node at the path, or the nearest one above it. If there is one, the host folder does not show through.
     pub fn cover(&self, path: &str) -> Option<(&str, &Arc<Node>)> {
         let above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
         std::iter::once(path).chain(above).find_map(|path| {
@@ -49,7 +49,7 @@ impl Tree {
         })
     }
 
-    /// All nodes whose path begins with `prefix`, in order: a folder's path and a slash, or nothing for the root.
+    /// All nodes whose path begins with `prefix`, in path order. `prefix` is a folder and a slash, or empty for the root.
     pub fn below<'t>(&'t self, prefix: &str) -> impl Iterator<Item = (&'t str, &'t Arc<Node>)> + use<'t> {
         let prefix = prefix.to_owned();
         let from: (Bound<Arc<str>>, Bound<Arc<str>>) =
@@ -58,7 +58,7 @@ impl Tree {
         nodes.map(|(path, node)| (&**path, node)).take_while(move |(path, _)| path.starts_with(&prefix))
     }
 
-    /// The nodes right in a folder, by their names. What lies below them is skipped, not walked through.
+    /// The nodes directly in a folder, by name. Everything below them is skipped by a range query, not visited.
     pub fn children<'t>(&'t self, prefix: &str) -> Vec<(&'t str, &'t Arc<Node>)> {
         let mut children = Vec::new();
         let mut from = Bound::Included(prefix.to_owned());
@@ -69,7 +69,7 @@ impl Tree {
                 let Some(name) = path.strip_prefix(prefix) else { return children };
                 match name.find('/') {
                     None => children.push((name, node)),
-                    // `0` follows the slash: behind it comes what is not below this one.
+                    // `0` is the byte after `/`, so this is the first key that is not below the child.
                     Some(slash) => {
                         skip = Some(format!("{prefix}{}0", &name[..slash]));
                         break;
@@ -87,13 +87,13 @@ impl Tree {
         self.nodes.iter().map(|(path, node)| (&**path, node))
     }
 
-    /// The next version.
+    /// Applies a change and takes its version.
     pub fn apply(&mut self, change: &TreeChange) {
         self.version = change.version;
         self.put(&change.deltas);
     }
 
-    /// Changes without a version of its own: while a mutation is being worked out.
+    /// Applies deltas without a new version, while a mutation is planned.
     pub fn put(&mut self, deltas: &[Delta]) {
         for delta in deltas {
             match &delta.after {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_folder_is_found_whatever_its_neighbours_are_called() {
+    fn the_children_of_a_folder_are_found_whatever_its_siblings_are_called() {
         let paths = ["a", "a-b", "a/x", "a/x/y", "a/x-1", "a/x.1", "a0", "b"];
         let tree = Tree::of(1, paths.map(|path| (path.to_owned(), file(1))));
         let names = |prefix| tree.children(prefix).iter().map(|(name, _)| *name).collect::<Vec<_>>();
@@ -141,9 +141,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain map: the same content after every change, and older versions stay as they were.
+        /// Compares with a plain map: the same content after every change, and old versions are unchanged.
         #[test]
-        fn a_tree_is_a_map_whose_versions_stay(
+        fn a_tree_is_a_map_with_persistent_versions(
             acts in proptest::collection::vec((proptest::collection::vec("[ab0-]", 1..4), any::<bool>()), 1..60)
         ) {
             let (mut tree, mut naive) = (Tree::default(), BTreeMap::new());

@@ -54,7 +54,7 @@ fn denied_under_strict() {
 }
 
 #[test]
-fn exec_39_each_form_is_seen() {
+fn exec_39_each_form_is_found() {
     for word in ["--output=../x", "-o/tmp/x", "of=/tmp/x", "@/etc/passwd", "2>/tmp/x", "file:///etc/x"] {
         assert!(evaluate(Preset::Default, &["prog", word]).has_risks(), "{word}");
     }
@@ -119,7 +119,7 @@ fn words_that_name_a_path() {
 }
 
 #[test]
-fn words_that_name_none() {
+fn words_that_name_no_path() {
     for word in [
         "",
         "-",
@@ -335,7 +335,7 @@ fn shells_in_every_spelling() {
 }
 
 #[test]
-fn nesting_beyond_the_limits_is_read_as_pieces() {
+fn nesting_beyond_the_limits_is_split_into_words() {
     let evals = format!("{} cat /etc/passwd", "eval ".repeat(50));
     assert_eq!(external(&["sh", "-c", &evals]), "/etc/passwd");
     let quoted = (0..12)
@@ -392,14 +392,14 @@ fn the_texts_of_a_command() {
 }
 
 #[test]
-fn a_quiet_command_has_no_risks() {
+fn a_harmless_command_has_no_risks() {
     let evaluation = evaluate(Preset::Strict, &["cargo", "test", "--manifest-path=sub/Cargo.toml", "./x"]);
     assert!(!evaluation.has_risks());
     assert_eq!(evaluation.message(), "Host access allowed.");
 }
 
 #[test]
-fn links_are_judged_in_both_spellings() {
+fn links_are_checked_in_both_spellings() {
     let argv = ["cat", "link/../x", "inner/a", "/out/back"].map(str::to_owned);
     let resolve = |path: &str| match path {
         "/ws/app/link/../x" => "/elsewhere/x".to_owned(),
@@ -422,7 +422,7 @@ fn links_are_judged_in_both_spellings() {
 }
 
 #[test]
-fn long_lists_are_judged_whole_and_shown_in_part() {
+fn long_lists_are_checked_completely_and_shown_in_part() {
     let argv: Vec<String> =
         (0..3_000).map(|n| format!("in/{n}")).chain((0..1_500).map(|n| format!("/out/{n}"))).collect();
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
@@ -434,9 +434,9 @@ fn long_lists_are_judged_whole_and_shown_in_part() {
     assert_eq!(value["referenced_paths"].as_array().map(Vec::len), Some(1_000));
 }
 
-/// Inputs that cost a careless reader the square of their length.
+/// Inputs on which a careless parser is quadratic.
 #[test]
-fn hostile_texts_are_read_in_linear_time() {
+fn hostile_texts_are_parsed_in_linear_time() {
     for unit in [
         "(", "$(", "$((", "`", "\"", "'", "\\", "<<a ", "<<a\n", "=/", "{", "${", "case ", "if case ",
         "sh -o ", "eval ", "a=", ",/", "$'\\", "#", "../", "&>", "-", "@", "sh -c ", "ä", "%", "file:",

@@ -134,14 +134,14 @@ fn a_point_set_to_allow_still_lists_its_risk() {
 }
 
 #[test]
-fn a_literal_that_leaves_is_the_path_shown() {
+fn a_literal_path_that_is_outside_is_shown() {
     let access = HostAccess::preset(Preset::Default);
     let evaluation = access.evaluate_path(&query("../link/a", "/ws/app/a", &["/ws/app"]));
     assert_eq!(evaluation.risks[0].path.as_deref(), Some("/ws/link/a"));
 }
 
 #[test]
-fn no_risk_builds_nothing() {
+fn without_risks_nothing_is_allocated() {
     let risks = HostAccess::preset(Preset::Strict).path_risks(&query(
         "src/../lib/./a",
         "/ws/app/lib/a",

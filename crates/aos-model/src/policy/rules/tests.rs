@@ -66,7 +66,7 @@ fn globs() {
 }
 
 #[test]
-fn first_match_wins_and_both_spellings_are_judged() {
+fn first_match_wins_and_both_spellings_are_checked() {
     let policy = policy(json!({"rules": [
         rule("sources", &["write"], &["src/**"], "allow"),
         rule("else", &["write"], &["**"], "deny"),
@@ -91,7 +91,7 @@ fn first_match_wins_and_both_spellings_are_judged() {
 }
 
 #[test]
-fn the_stronger_spelling_decides_and_either_asks_for_a_blob() {
+fn the_stricter_spelling_decides_and_either_can_require_a_blob() {
     let policy = policy(json!({"rules": [
         {"name": "keys", "ops": ["read"], "paths": ["*.key"], "decision": "allow", "output": "blob_only"},
         rule("look", &["read"], &["warn/**"], "warn"),
@@ -199,7 +199,7 @@ fn a_point_or_a_field_given_twice_is_refused() {
 }
 
 #[test]
-fn the_ceilings_compile() {
+fn a_policy_at_its_limits_compiles() {
     let rules: Vec<Value> = (0..10)
         .map(|number| {
             let paths: Vec<String> = (0..1_000).map(|glob| format!("dir{number}/*/f{glob}*.x")).collect();
@@ -212,7 +212,7 @@ fn the_ceilings_compile() {
 }
 
 #[test]
-fn commands_are_judged_by_program_and_paths() {
+fn commands_are_checked_by_program_and_paths() {
     let policy = policy(json!({"rules": [
         rule("tools", &["exec"], &["make", "cargo", "src/**"], "allow"),
         rule("ask", &["exec"], &["./run.sh", "docs/**", "/opt/tool"], "warn"),

@@ -1,13 +1,13 @@
-//! The reader itself: one pass over the characters, with a stack for what is open.
+//! The parser: one pass over the characters, with a stack of open substitutions and subshells.
 
 use std::mem;
 
 use super::{Input, Script, Simple, is_keyword, pieces};
 
-/// How deep substitutions and subshells may nest; each level costs a frame.
+/// How deep substitutions and subshells may nest. Each level costs a frame.
 const NESTING_MAX: usize = 1_000;
 
-/// What stands in a word for the output of a substitution: no slash, so it neither starts nor ends a path.
+/// The placeholder in a word for the output of a substitution. It has no slash, so it adds no path component.
 const SUBSTITUTED: &str = "$()";
 
 pub(super) fn read(text: &str, is_here_document: bool) -> Script {
@@ -15,10 +15,10 @@ pub(super) fn read(text: &str, is_here_document: bool) -> Script {
     reader.frame.quotes.extend(is_here_document.then_some(Quote::HereDocument));
     reader.read_all();
     if is_here_document {
-        // What is left in the outermost frame is the document itself, which is data.
+        // The rest of the outermost frame is the document itself, which is data.
         reader.frame.word = None;
     }
-    reader.lost |= reader.frame.quotes.len() > usize::from(is_here_document);
+    reader.uncertain |= reader.frame.quotes.len() > usize::from(is_here_document);
     reader.finish()
 }
 
@@ -26,13 +26,13 @@ pub(super) fn read(text: &str, is_here_document: bool) -> Script {
 enum Quote {
     /// `"…"`
     Double,
-    /// `${…}`, alone or inside one of the others, where single quotes are only characters.
+    /// `${…}`. `in_text`: inside double quotes or a here-document, where a single quote is an ordinary character.
     Brace { in_text: bool },
-    /// The body of a here-document, where a `"` is only a character.
+    /// The body of a here-document, where a `"` is an ordinary character.
     HereDocument,
 }
 
-/// What the word being read is for.
+/// The use of the current word.
 #[derive(Clone, Copy, Default)]
 enum Role {
     #[default]
@@ -44,17 +44,18 @@ enum Role {
     },
 }
 
-/// What is read between an opening and its closing: the script itself, `(…)`, `$(…)` or backticks.
+/// An open construct: the script itself, `(…)`, `$(…)` or backticks.
 #[derive(Default)]
 struct Frame {
     closer: Option<char>,
     /// Opened by `((`, where `<<` may be a shift.
     arithmetic: bool,
-    /// Opened by `$((`: what it holds is dropped when `))` closes it, for only `((` is a subshell to some shells.
+    /// Opened by `$((`. Its content is dropped when `))` closes it. That of `((` is kept, because some shells run it as a
+    /// subshell.
     numeric: bool,
     quotes: Vec<Quote>,
     open_cases: usize,
-    /// Whether the simple command has more than keywords.
+    /// Whether the simple command has a word that is not a keyword.
     has_program: bool,
     commands: Vec<Simple>,
     simple: Simple,
@@ -86,7 +87,8 @@ struct Reader<'t> {
     open_backticks: usize,
     here_documents: Vec<HereDocument>,
     script: Script,
-    lost: bool,
+    /// The script could not be parsed with certainty, so all its pieces are returned too.
+    uncertain: bool,
 }
 
 impl Reader<'_> {
@@ -98,7 +100,7 @@ impl Reader<'_> {
             }
         }
         while !self.outer.is_empty() {
-            self.lost |= !self.frame.quotes.is_empty();
+            self.uncertain |= !self.frame.quotes.is_empty();
             self.close_frame();
         }
     }
@@ -106,7 +108,7 @@ impl Reader<'_> {
     fn finish(mut self) -> Script {
         self.end_command();
         self.script.commands.append(&mut self.frame.commands);
-        if self.lost {
+        if self.uncertain {
             self.script.pieces.extend(pieces(self.text));
         }
         self.script
@@ -158,7 +160,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether single quotes are only characters here.
+    /// Whether a single quote is an ordinary character here.
     fn is_in_text(&self) -> bool {
         match self.frame.quotes.last() {
             None => false,
@@ -169,7 +171,7 @@ impl Reader<'_> {
 
     fn read_escape(&mut self) {
         match self.bump() {
-            // Inside backticks an escaped one opens or closes a nested substitution.
+            // Inside backticks, an escaped backtick opens or closes a nested substitution.
             Some('`') if self.frame.closer == Some('`') => self.end_command(),
             Some('\n') => {}
             Some(c) => {
@@ -185,13 +187,13 @@ impl Reader<'_> {
         let rest = &self.text[self.at..];
         let end = rest.find('\'');
         let body = &rest[..end.unwrap_or(rest.len())];
-        self.lost |= end.is_none() || self.doubts_quote(body);
+        self.uncertain |= end.is_none() || self.is_ambiguous_quote(body);
         self.word().push_str(body);
         self.at += body.len() + usize::from(end.is_some());
     }
 
-    /// Whether shells may see another quote here: in arithmetic they differ, and a backtick ends the substitution.
-    fn doubts_quote(&self, body: &str) -> bool {
+    /// Whether shells disagree about this quote: in arithmetic they differ, and a backtick ends the substitution.
+    fn is_ambiguous_quote(&self, body: &str) -> bool {
         self.frame.arithmetic || (self.open_backticks > 0 && body.contains('`'))
     }
 
@@ -210,7 +212,7 @@ impl Reader<'_> {
             }
         } else if self.take('{') {
             if self.peek().is_some_and(|c| c.is_whitespace() || c == '|') {
-                // `${ command; }` runs it, in the shells that know it.
+                // `${ command; }` runs the command in ksh, mksh and bash 5.3.
                 self.word().push_str(SUBSTITUTED);
                 return self.open_frame(Frame::until('}'));
             }
@@ -232,7 +234,7 @@ impl Reader<'_> {
         while let Some(c) = self.bump() {
             match c {
                 '\'' => {
-                    self.lost |= self.doubts_quote(&self.text[start..self.at]);
+                    self.uncertain |= self.is_ambiguous_quote(&self.text[start..self.at]);
                     return;
                 }
                 '\\' => {
@@ -243,7 +245,7 @@ impl Reader<'_> {
                 c => self.push(c),
             }
         }
-        self.lost = true;
+        self.uncertain = true;
     }
 
     fn read_ansi_escape(&mut self) -> Option<char> {
@@ -273,8 +275,8 @@ impl Reader<'_> {
             self.frame.quotes.clear();
             self.close_frame();
         } else {
-            // Another one may stand in a parenthesis that the first left open.
-            self.lost |= self.open_backticks > 0;
+            // Backticks nest only if escaped, so this one may close the outer substitution instead.
+            self.uncertain |= self.open_backticks > 0;
             self.word().push_str(SUBSTITUTED);
             self.open_frame(Frame::until('`'));
         }
@@ -297,7 +299,7 @@ impl Reader<'_> {
 
     fn close_parenthesis(&mut self) {
         if self.frame.open_cases > 0 || self.frame.closer != Some(')') {
-            // The end of a pattern of `case`, or one too many.
+            // The end of a `case` pattern, or an unmatched parenthesis.
             return self.end_command();
         }
         if self.frame.numeric && self.peek() == Some(')') {
@@ -309,7 +311,7 @@ impl Reader<'_> {
 
     fn read_redirection(&mut self, operator: char) {
         if self.frame.word.as_ref().is_some_and(|word| word.bytes().all(|b| b.is_ascii_digit())) {
-            // The number of a descriptor.
+            // The word is a descriptor number.
             self.frame.word = None;
         }
         self.end_word();
@@ -371,16 +373,16 @@ impl Reader<'_> {
     fn end_line(&mut self) {
         self.end_command();
         for document in mem::take(&mut self.here_documents) {
-            if self.lost || !self.read_here_document(&document) {
-                // Without its end it was none: what follows is read as commands. Looking on for the ends of others
-                // would cost a pass over the text for each.
-                self.lost = true;
+            if self.uncertain || !self.read_here_document(&document) {
+                // Without a delimiter it is not a here-document, and what follows is read as commands. Searching for
+                // the delimiters of further ones would cost a pass over the text for each.
+                self.uncertain = true;
             }
         }
         self.line += 1;
     }
 
-    /// Takes the body of a here-document if its end is found.
+    /// Reads the body of a here-document. False if its delimiter is missing.
     fn read_here_document(&mut self, document: &HereDocument) -> bool {
         let body = &self.text[self.at..];
         let mut end = 0;
@@ -403,7 +405,7 @@ impl Reader<'_> {
             self.open_backticks += usize::from(inner.closer == Some('`'));
             self.outer.push(mem::replace(&mut self.frame, inner));
         } else {
-            self.lost = true;
+            self.uncertain = true;
         }
     }
 

@@ -46,19 +46,19 @@ fn commands_and_words() {
     ] {
         let script = read_script(text);
         assert_eq!(shape(&script), expected, "{text:?}");
-        assert!(script.pieces.is_empty(), "{text:?} is lost");
+        assert!(script.pieces.is_empty(), "{text:?} is uncertain");
     }
 }
 
 #[test]
-fn what_it_cannot_read_it_gives_in_pieces() {
+fn a_script_that_cannot_be_parsed_is_returned_in_pieces() {
     for text in ["a 'b /c", "a \"b /c", "a $'b /c", "a ${b /c", "a <<E\nb /c", "a \"$(b 'c /c"] {
         assert!(read_script(text).pieces.contains(&"/c".to_owned()), "{text:?}");
     }
 }
 
 #[test]
-fn inputs_know_their_line_and_whether_they_expand() {
+fn inputs_have_their_line_and_whether_they_expand() {
     let script = read_script("a\nb <<E <<'F'\n$(x)\nE\n$(y)\nF\nc <<< 'd e'");
     let inputs: Vec<_> =
         script.inputs.iter().map(|input| (input.text.as_str(), input.line, input.expands)).collect();
@@ -67,7 +67,7 @@ fn inputs_know_their_line_and_whether_they_expand() {
 }
 
 #[test]
-fn the_program_stands_behind_keywords_and_assignments() {
+fn the_program_follows_keywords_and_assignments() {
     for (text, index) in
         [("a b", 0), ("A=1 b", 1), ("if ! A=1 b c", 3), ("a=b=c", 0), ("-a=b c", 0), ("A+=1 b", 1), ("", 0)]
     {

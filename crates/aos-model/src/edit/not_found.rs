@@ -1,23 +1,23 @@
-//! What a failed edit tells its author: enough to send the right one next.
+//! Error messages of failed edits, with enough detail to send the right edit next.
 //!
-//! The nearest place is looked for by likeness, which is good enough to point at and never to edit.
+//! The closest place is found by similarity. It is only shown, never edited.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::fold;
-use super::ladder;
+use super::levels;
 use super::line::{self, LineEnds, lines};
 use super::{Edit, EditError};
 
-/// In a larger text the nearest place is not looked for.
+/// In a larger text the closest place is not searched.
 const NEAREST_TEXT_BYTES_MAX: usize = 16 << 20;
 
 /// How much of a line is shown.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// How much of what two long lines have in common is shown before they differ.
+/// How much of the common start of two long lines is shown before the first difference.
 const SHOWN_COMMON_CHARS: usize = 60;
 
 /// The message of [`EditError::Ambiguous`].
@@ -26,16 +26,16 @@ pub(super) fn ambiguous(index: usize, places: &[usize], count: u64) -> String {
     distinct.dedup();
     let more = if count > places.len() as u64 { ", and more" } else { "" };
     format!(
-        "old_string of edit {} stands at {count} places ({}{more}{}), so it does not say which to replace: add \
-         lines from around the right one, or set replace_all to replace them all.",
+        "old_string of edit {} occurs at {count} places ({}{more}{}): add the lines around the one to replace, or set \
+         replace_all to replace them all.",
         index + 1,
         listed(&distinct),
         counted_after(index),
     )
 }
 
-/// The error for `edits[index]`, whose `old` stands nowhere in the text.
-pub(super) fn not_found(text: &str, edits: &[Edit<'_>], index: usize) -> EditError {
+/// The error for `edits[index]`, whose `old` does not occur in the text.
+pub(super) fn error(text: &str, edits: &[Edit<'_>], index: usize) -> EditError {
     let Edit { old, new, .. } = edits[index];
     let mut message = match edits.len() {
         1 => "old_string was not found".to_owned(),
@@ -47,20 +47,20 @@ pub(super) fn not_found(text: &str, edits: &[Edit<'_>], index: usize) -> EditErr
         let after = counted_after(index);
         let _ = write!(
             message,
-            " But new_string already stands in the text once, at line {line}{after}: if this edit was made before, \
-             nothing is left to do.",
+            " new_string already occurs once in the text, at line {line}{after}: if this edit was made before, nothing \
+             is left to do.",
         );
     }
     EditError::NotFound { index, message, already_applied: applied.is_some() }
 }
 
-/// The one line where `new` stands, if it stands just once.
+/// The line of `new`, if it occurs exactly once.
 fn applied_line(text: &str, new: &str) -> Option<usize> {
     if new.is_empty() {
         return None;
     }
     let new = if new.contains('\n') { LineEnds::of(text).write(new.into()) } else { new.into() };
-    let mut places = ladder::exact(text, &new);
+    let mut places = levels::exact(text, &new);
     let place = places.next()?;
     if places.next().is_some() {
         return None;
@@ -68,17 +68,17 @@ fn applied_line(text: &str, new: &str) -> Option<usize> {
     line::numbers(text, std::iter::once(place.start)).pop()
 }
 
-/// The rest of the sentence: what stands at the nearest place, and what to do about it.
+/// The rest of the sentence: what is at the closest place, and what to do.
 fn nearest(text: &str, old: &str, index: usize) -> String {
     if text.is_empty() {
         return ": the text is empty. Write the whole file instead.".to_owned();
     }
     if old.trim().is_empty() {
-        return ": it is only white space, which has to match exactly. Add the lines around it.".to_owned();
+        return ": it is only white space, which must match exactly. Add the lines around it.".to_owned();
     }
     if text.len() > NEAREST_TEXT_BYTES_MAX {
-        return ", and the text is too large to look for a similar place. Search for one of its lines, read what \
-                stands there and copy it."
+        return ", and the text is too large to find a similar place. Search for one of its lines and copy old_string \
+                from there."
             .to_owned();
     }
     let difference = nearest_by_lines(text, old)
@@ -86,22 +86,24 @@ fn nearest(text: &str, old: &str, index: usize) -> String {
         .and_then(|start| Difference::at(text, old, start));
     match difference {
         Some(difference) => difference.sentence(index),
-        None => ", nor anything like it. Read the text again and copy old_string from it.".to_owned(),
+        None => {
+            ", and the text has nothing similar. Read the file again and copy old_string from it.".to_owned()
+        }
     }
 }
 
-/// Where the lines of `old` would start if as much as possible of them (by length) stood where it stands.
+/// The start line at which most of `old` (by length) equals the text line by line.
 fn nearest_by_lines(text: &str, old: &str) -> Option<usize> {
     let mut buffer = String::new();
     let mut in_old = HashMap::new();
     for (number, line) in lines(old).enumerate() {
         let key = fold::read_into(&mut buffer, line.body, fold::punctuation);
-        // A brace or a rule stands everywhere and says nothing.
+        // Lines of only braces or dashes occur everywhere, so they do not count.
         if key.contains(char::is_alphanumeric) {
             in_old.entry(key.to_owned()).or_insert(number);
         }
     }
-    // One vote a line at most, so that a text of equal lines costs no more than another.
+    // Each line votes at most once, so a text of equal lines costs no more than another.
     let mut votes = Vec::new();
     for (number, line) in lines(text).enumerate() {
         let key = fold::read_into(&mut buffer, line.body, fold::punctuation);
@@ -115,15 +117,15 @@ fn nearest_by_lines(text: &str, old: &str) -> Option<usize> {
     (weight > 0).then_some(start)
 }
 
-/// Where the lines of `old` would start if its wordiest line stood where most of its words (by length) stand,
-/// unless that is less than half of them.
+/// The start line if the longest line of `old` is placed at the line with most of its words (by length); `None` if that
+/// is less than half of them.
 fn nearest_by_words(text: &str, old: &str) -> Option<usize> {
     let weight = |line: &str| words(line).map(str::len).sum::<usize>();
     let (ahead, anchor) = lines(old)
         .map(|line| line.body)
         .enumerate()
         .max_by_key(|&(number, body)| (weight(body), Reverse(number)))?;
-    // With each word the last line that counted it, as no line counts a word twice.
+    // The last line that counted each word: a line counts a word once.
     let mut counted: HashMap<&str, usize> = words(anchor).map(|word| (word, usize::MAX)).collect();
     let all: usize = counted.keys().map(|word| word.len()).sum();
     let mut best = (0, Reverse(0), Reverse(0));
@@ -144,12 +146,12 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// How `old` differs from the lines of a text at one place; lines count from 1.
+/// The difference between `old` and the lines of a text at one place; lines count from 1.
 #[derive(Debug)]
 struct Difference<'a> {
     first_line: usize,
     last_line: usize,
-    /// The first line that differs, in `old` and in the text, if it has that many.
+    /// The first line that differs, in `old` and in the text. `there` is `None` after the last line of the text.
     line: usize,
     old: &'a str,
     there: Option<&'a str>,
@@ -191,14 +193,14 @@ impl<'a> Difference<'a> {
             self.old.chars().zip(self.there.unwrap_or_default().chars()).take_while(|(a, b)| a == b).count();
         let skipped = if cut { common.saturating_sub(SHOWN_COMMON_CHARS) } else { 0 };
         let there = match self.there {
-            Some(there) => format!("there stands `{}`", shown(there, skipped)),
+            Some(there) => format!("the text has `{}`", shown(there, skipped)),
             None => format!("the text ends with line {}", self.last_line),
         };
         let remedy = if self.differing == 1 && self.there.is_some() && !cut {
-            "Copy that line as it stands.".to_owned()
+            "Copy that line exactly.".to_owned()
         } else {
             format!(
-                "{} of {} lines differ: read {place} and copy what stands there.",
+                "{} of {} lines differ: read {place} and copy old_string from there.",
                 self.differing, self.lines
             )
         };
@@ -212,7 +214,7 @@ impl<'a> Difference<'a> {
     }
 }
 
-/// The edits before the one that failed were not kept, so its line numbers may not be those of the file.
+/// Line numbers count in the text after the earlier edits. Those were discarded, so the file may have other numbers.
 fn counted_after(index: usize) -> String {
     match index {
         0 => String::new(),
@@ -230,12 +232,12 @@ fn listed(lines: &[usize]) -> String {
     }
 }
 
-/// A piece of a line, with what cannot be seen or could mislead a terminal written out.
+/// A piece of a line, with invisible characters and terminal controls escaped.
 fn shown(line: &str, skipped: usize) -> String {
     let mut rest = line.chars().skip(skipped);
     let mut out = String::from(if skipped > 0 { "…" } else { "" });
     for c in rest.by_ref().take(SHOWN_CHARS_MAX) {
-        if is_unseen(c) {
+        if is_invisible(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -247,8 +249,8 @@ fn shown(line: &str, skipped: usize) -> String {
     out
 }
 
-/// Controls, white space other than the space, and characters that have no width or turn the direction.
-fn is_unseen(c: char) -> bool {
+/// Control characters, white space other than a space, and zero-width or bidi characters.
+fn is_invisible(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')

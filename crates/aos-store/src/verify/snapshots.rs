@@ -1,7 +1,7 @@
-//! Proving the snapshots whole: each manifest as it was written, and each body that it names.
+//! Checks the snapshots: each manifest against its checksum, and each body that it names against its hash.
 //!
-//! The daemon may be at work beside us. A body that is not among the blobs yet waits in the bank; a manifest that is
-//! gone when we look again was dropped.
+//! The daemon may be running at the same time. A body that is not a blob yet is still a file in the pre-image folder of
+//! its session. A manifest that is gone on a second read was dropped meanwhile, so it is not reported.
 
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -12,12 +12,15 @@ use aos_model::request::hash_name;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::blob_check::BlobCheck;
+use super::report::{Finding, Report};
 use crate::bank::names_in;
 use crate::blobs::copy_hashing;
-use crate::verify::{BlobCheck, Finding, Report};
-use crate::{Fault, Manifest, Manifests, disk};
+use crate::disk;
+use crate::fault::Fault;
+use crate::manifest::{Manifest, Manifests};
 
-pub(crate) fn check(home: &Path, report: &mut Report) -> Result<(), Fault> {
+pub(super) fn check(home: &Path, report: &mut Report) -> Result<(), Fault> {
     let open = |path: &Path| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
@@ -27,35 +30,35 @@ pub(crate) fn check(home: &Path, report: &mut Report) -> Result<(), Fault> {
         }
     };
     let Some(dir) = open(&home.join("state/snapshots"))? else { return Ok(()) };
-    let bank = open(&home.join("state/preimages"))?;
+    let preimages = open(&home.join("state/preimages"))?;
     let manifests = Manifests::new(dir, false);
-    let mut bodies = Bodies { blobs: BlobCheck::new(home), bank, known: BTreeMap::new() };
+    let mut bodies = Bodies { blobs: BlobCheck::new(home), preimages, known: BTreeMap::new() };
     for session_id in manifests.sessions()? {
         for snapshot_id in manifests.snapshots(&session_id)? {
-            let complaint = match manifests.read(&session_id, &snapshot_id) {
-                Ok(Some(manifest)) => bodies.complaint(&session_id, &manifest)?,
+            let problem = match manifests.read(&session_id, &snapshot_id) {
+                Ok(Some(manifest)) => bodies.problem(&session_id, &manifest)?,
                 Ok(None) => None,
                 Err(fault) => Some(fault.to_string()),
             };
             let still_there = || !matches!(manifests.read(&session_id, &snapshot_id), Ok(None));
-            if let Some(complaint) = complaint.filter(|_| still_there()) {
-                report.add(Finding::Snapshot(format!("snapshot {snapshot_id} of {session_id}: {complaint}")));
+            if let Some(problem) = problem.filter(|_| still_there()) {
+                report.add(Finding::Snapshot(format!("snapshot {snapshot_id} of {session_id}: {problem}")));
             }
         }
     }
     Ok(())
 }
 
-/// Each body is read once, however many manifests name it.
+/// Reads each body once, however many manifests name it.
 struct Bodies {
     blobs: BlobCheck,
-    bank: Option<OwnedFd>,
-    /// Whether a body was found to be whole.
+    preimages: Option<OwnedFd>,
+    /// Whether a body exists and hashes to its name.
     known: BTreeMap<String, bool>,
 }
 
 impl Bodies {
-    fn complaint(&mut self, session_id: &str, manifest: &Manifest) -> Result<Option<String>, Fault> {
+    fn problem(&mut self, session_id: &str, manifest: &Manifest) -> Result<Option<String>, Fault> {
         for body in manifest.bodies() {
             let whole = match self.known.get(body) {
                 Some(whole) => *whole,
@@ -72,15 +75,15 @@ impl Bodies {
 
     fn is_whole(&self, session_id: &str, body: &str) -> Result<bool, Fault> {
         let stored = || self.blobs.hash(body).ok().flatten().is_some_and(|found| found == body);
-        // In this order: a body that left the bank while we looked is a blob by now.
-        Ok(stored() || self.waiting(session_id)?.contains(body) || stored())
+        // Looked up twice: a body may move from the pre-image folder to the blobs between the two lookups.
+        Ok(stored() || self.not_yet_stored(session_id)?.contains(body) || stored())
     }
 
-    /// What a session's folder of the bank holds.
-    fn waiting(&self, session_id: &str) -> Result<HashSet<String>, Fault> {
+    /// The hashes of all files in the session's pre-image folder.
+    fn not_yet_stored(&self, session_id: &str) -> Result<HashSet<String>, Fault> {
         let mut found = HashSet::new();
-        if let Some(bank) = &self.bank
-            && let Ok(session) = disk::open_dir(bank, session_id)
+        if let Some(preimages) = &self.preimages
+            && let Ok(session) = disk::open_dir(preimages, session_id)
         {
             hash_below(&session, FOLDERS_DEEP_MAX, &mut found)?;
         }
@@ -88,12 +91,12 @@ impl Bodies {
     }
 }
 
-/// `levels`: how deep it may still go. What is deeper no snapshot took.
+/// Hashes the files at most `levels` folders deep. No snapshot takes a deeper folder.
 fn hash_below(dir: &OwnedFd, levels: usize, found: &mut HashSet<String>) -> Result<(), Fault> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     for name in names_in(dir)? {
         let Some(levels) = levels.checked_sub(1) else { continue };
-        // What is gone, a link, or closed to us is no body that we could vouch for.
+        // An entry that is gone, is a link or cannot be opened cannot be checked.
         let Ok(file) = rustix::fs::openat(dir, name.as_slice(), flags, Mode::empty()) else { continue };
         let kind = rustix::fs::fstat(&file).map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode));
         match kind {

@@ -1,7 +1,6 @@
-//! Where `old` stands in a text: six ways of looking, each looser than the one before, none by similarity.
+//! Finds `old` in a text at six match levels, each looser than the one before. None works by similarity.
 //!
-//! Every way is linear in the text and in `old`, whatever they are: bytes are sought by `memmem`, lines by
-//! Knuth-Morris-Pratt.
+//! Every level is linear in the text and in `old`: bytes are searched with `memmem`, lines with Knuth-Morris-Pratt.
 
 use std::ops::Range;
 
@@ -11,24 +10,24 @@ use super::MatchKind;
 use super::fold;
 use super::line::{lines, to_lf, without_bom};
 
-/// The rungs of the ladder, strictest first.
+/// The match levels, strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rung {
+pub(super) enum Level {
     /// Byte for byte.
     Exact,
-    /// `\r\n` is `\n`, a byte-order mark is nothing, and the last line counts as ended.
+    /// `\r\n` equals `\n`, a byte-order mark is ignored, and the last line counts as terminated.
     LineEnds,
-    /// Whole lines, whatever white space they end in.
+    /// Whole lines; trailing white space is ignored.
     Trailing,
     /// Whole lines, all shifted by the same indentation.
     Indent,
-    /// Whole lines or a piece of one, where any run of blanks is one space and a line has them at its edges.
+    /// Whole lines or a piece of one line; any run of blanks equals one space, and the edges of a line are blank.
     Blanks,
-    /// As `Blanks`, with one kind of quotes, of dashes and of spaces.
+    /// Like `Blanks`, and all quotes, dashes and spaces of a kind are equal.
     Punctuation,
 }
 
-impl Rung {
+impl Level {
     pub(super) fn kind(self) -> MatchKind {
         match self {
             Self::Exact => MatchKind::Exact,
@@ -37,8 +36,7 @@ impl Rung {
         }
     }
 
-    /// What has to be the same in two lines for them to be the same on this rung; `buffer` is for keys that are
-    /// not part of the line.
+    /// The part of a line that is compared at this level. `buffer` holds a key that is not a slice of the line.
     fn key<'k>(self, line: &'k str, buffer: &'k mut String) -> &'k str {
         match self {
             Self::Exact | Self::LineEnds => line,
@@ -49,7 +47,7 @@ impl Rung {
         }
     }
 
-    /// The places where `old` stands on this rung; it does not start with a byte-order mark.
+    /// The places of `old` at this level. `old` does not start with a byte-order mark.
     pub(super) fn find(self, text: &str, old: &str) -> Vec<Range<usize>> {
         let one_line = !old.contains('\n');
         match self {
@@ -62,8 +60,8 @@ impl Rung {
     }
 }
 
-/// The places where `old` stands byte for byte. None starts or ends between `\r` and `\n`: replacing half a line
-/// end would leave the other half behind.
+/// The exact places of `old`. None starts or ends between `\r` and `\n`: replacing half a line end would leave the other
+/// half.
 pub(super) fn exact(text: &str, old: &str) -> impl Iterator<Item = Range<usize>> + Clone {
     let bytes = text.as_bytes();
     let whole = move |at: usize| !bytes[at..].starts_with(b"\n") || !bytes[..at].ends_with(b"\r");
@@ -72,25 +70,25 @@ pub(super) fn exact(text: &str, old: &str) -> impl Iterator<Item = Range<usize>>
         .filter(move |span| whole(span.start) && whole(span.end))
 }
 
-/// The places where `old` stands on the first rung below exact that finds any.
-pub(super) fn loose(text: &str, old: &str) -> Option<(Rung, Vec<Range<usize>>)> {
+/// The places of `old` at the first level after `Exact` that finds any.
+pub(super) fn loose(text: &str, old: &str) -> Option<(Level, Vec<Range<usize>>)> {
     let old = old.trim_start_matches('\u{feff}');
     if old.is_empty() {
         return None;
     }
-    let find = |rung: Rung| Some((rung, rung.find(text, old))).filter(|(_, spans)| !spans.is_empty());
-    if let Some(found) = find(Rung::LineEnds) {
+    let find = |level: Level| Some((level, level.find(text, old))).filter(|(_, spans)| !spans.is_empty());
+    if let Some(found) = find(Level::LineEnds) {
         return Some(found);
     }
     if old.trim().is_empty() {
-        return None; // white space is all it says, so white space cannot be ignored
+        return None; // `old` is only white space, so white space cannot be ignored
     }
-    // What the loosest rung does not find no other finds, and mostly it is all that has to be tried.
-    let loosest = find(Rung::Punctuation)?;
-    [Rung::Trailing, Rung::Indent, Rung::Blanks].into_iter().find_map(find).or(Some(loosest))
+    // If the loosest level finds nothing, no other does, and mostly nothing else has to be tried.
+    let loosest = find(Level::Punctuation)?;
+    [Level::Trailing, Level::Indent, Level::Blanks].into_iter().find_map(find).or(Some(loosest))
 }
 
-/// Seeks `old` as `exact` does, in the text as it would be with `\n` for every line end and one after the last.
+/// Searches like `exact` in the text with `\n` for every line end, and maps the places back.
 fn line_ends(text: &str, old: &str) -> Vec<Range<usize>> {
     let body = without_bom(text);
     let mut flat = to_lf(body);
@@ -98,28 +96,28 @@ fn line_ends(text: &str, old: &str) -> Vec<Range<usize>> {
         flat.to_mut().push('\n');
     }
     let mut returns = memmem::find_iter(body.as_bytes(), b"\r\n").peekable();
-    let mut gone = 0;
+    let mut removed = 0;
     let mut place = |at: usize| {
-        while returns.next_if(|cr| cr - gone < at).is_some() {
-            gone += 1;
+        while returns.next_if(|cr| cr - removed < at).is_some() {
+            removed += 1;
         }
-        (text.len() - body.len() + at + gone).min(text.len())
+        (text.len() - body.len() + at + removed).min(text.len())
     };
     let old = to_lf(old);
     memmem::find_iter(flat.as_bytes(), old.as_bytes())
         .map(|at| place(at)..place(at + old.len()))
-        .filter(|span| !span.is_empty()) // nothing but the line end the text lacks
+        .filter(|span| !span.is_empty()) // only the line end that was added above
         .collect()
 }
 
-/// Seeks `old`, which has no line end, inside the lines of the text.
+/// Searches for `old`, which has no line end, inside the lines of the text.
 fn in_lines(text: &str, old: &str, fold: impl Fn(char) -> char + Copy) -> Vec<Range<usize>> {
     let old = fold::piece(old, fold);
     let finder = memmem::Finder::new(&old);
     let mut buffer = String::new();
     let mut spans = Vec::new();
     for line in lines(text) {
-        // Reading adds two edges at most.
+        // Folding adds at most two edge blanks.
         if line.body.len() + 2 < old.len() {
             continue;
         }
@@ -140,37 +138,38 @@ fn in_lines(text: &str, old: &str, fold: impl Fn(char) -> char + Copy) -> Vec<Ra
     spans
 }
 
-/// Seeks the lines of `old` among the lines of the text.
-fn whole_lines(text: &str, old: &str, rung: Rung) -> Vec<Range<usize>> {
-    let pattern = Pattern::new(old, rung);
+/// Searches for the lines of `old` among the lines of the text.
+fn whole_lines(text: &str, old: &str, level: Level) -> Vec<Range<usize>> {
+    let pattern = Pattern::new(old, level);
     let mut starts = lines(text).map(|line| line.start).enumerate();
     let mut spans = Vec::new();
     let mut matched = 0;
     let mut buffer = String::new();
     let mut indent = "";
     for (number, line) in lines(text).enumerate() {
-        let step = step(rung, &mut indent, line.body);
-        matched = pattern.advance(matched, rung.key(line.body, &mut buffer), step);
+        let step = step(level, &mut indent, line.body);
+        matched = pattern.advance(matched, level.key(line.body, &mut buffer), step);
         if matched < pattern.lines.len() {
             continue;
         }
         matched = 0; // matches do not overlap
         let end = if old.ends_with('\n') { line.end } else { line.start + line.body.len() };
         let first = number + 1 - pattern.lines.len();
-        let start = starts.find(|(number, _)| *number == first).expect("BUG: a match starts after its end").1;
+        let start =
+            starts.find(|(number, _)| *number == first).expect("BUG: a match ends before it starts").1;
         spans.push(start..end);
     }
     spans
 }
 
-/// How the indentation changes from one line to the next that is not blank: what goes, and what comes instead.
-/// This is the same wherever a whole block is shifted to. A blank line takes none.
+/// How the indentation changes from one non-blank line to the next: what is removed, and what is added. It is the same
+/// wherever a whole block is shifted to. A blank line has none.
 type Step<'a> = Option<(&'a str, &'a str)>;
 
-/// The step to a line from the one indented by `before`. Only the rung `Indent` looks at indentation.
-fn step<'a>(rung: Rung, before: &mut &'a str, line: &'a str) -> Step<'a> {
+/// The step to a line from the one indented by `before`. Only the level `Indent` compares indentation.
+fn step<'a>(level: Level, before: &mut &'a str, line: &'a str) -> Step<'a> {
     let content = line.trim_ascii_start();
-    if rung != Rung::Indent || content.is_empty() {
+    if level != Level::Indent || content.is_empty() {
         return None;
     }
     let indent = &line[..line.len() - content.len()];
@@ -179,23 +178,23 @@ fn step<'a>(rung: Rung, before: &mut &'a str, line: &'a str) -> Step<'a> {
     Some((&before[same..], &indent[same..]))
 }
 
-/// The lines of `old`, ready to be sought by Knuth-Morris-Pratt. No line is compared with more than it is long,
-/// plus what earlier lines were long and matched, so the search is linear in bytes and not only in lines.
+/// The lines of `old` with the failure table of Knuth-Morris-Pratt. A comparison costs at most the length of the line
+/// plus that of earlier lines that matched, so the search is linear in bytes and not only in lines.
 #[derive(Debug)]
 struct Pattern<'a> {
     lines: Vec<(String, Step<'a>)>,
-    /// The first line that is not blank: the step that leads to it is not part of `old`.
+    /// The first line that is not blank. The step that leads to it is outside of `old`.
     head: usize,
-    /// For each line, how many lines up to it are also the first ones.
+    /// The failure table: for each line, how many lines up to it equal the first lines of the pattern.
     borders: Vec<usize>,
 }
 
 impl<'a> Pattern<'a> {
-    fn new(old: &'a str, rung: Rung) -> Self {
+    fn new(old: &'a str, level: Level) -> Self {
         let mut buffer = String::new();
         let mut indent = "";
         let lines: Vec<_> = lines(old)
-            .map(|line| (rung.key(line.body, &mut buffer).to_owned(), step(rung, &mut indent, line.body)))
+            .map(|line| (level.key(line.body, &mut buffer).to_owned(), step(level, &mut indent, line.body)))
             .collect();
         let head = lines.iter().position(|(key, _)| !key.is_empty()).unwrap_or(0);
         let mut pattern = Self { borders: vec![0; lines.len()], lines, head };
@@ -206,7 +205,7 @@ impl<'a> Pattern<'a> {
         pattern
     }
 
-    /// How many lines are matched after this one, when `matched` were before it.
+    /// How many lines match after this line, when `matched` did before it.
     fn advance(&self, mut matched: usize, key: &str, step: Step<'_>) -> usize {
         let fits = |at: usize| self.lines[at].0 == key && (at == self.head || self.lines[at].1 == step);
         while !fits(matched) {

@@ -1,4 +1,4 @@
-//! Taking back and putting back.
+//! The params of snapshot, restore, rollback and redo.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,35 +1,35 @@
-//! Undo, judged: what each path must become so that a run of changes has never been.
+//! Plans an undo: computes what each path must become so that a sequence of changes is undone.
 //!
-//! Changes are walked from the newest back. At each moment of that walk the tree is a map from paths to what stood
-//! there: something that still stands somewhere now, something that a snapshot keeps, or nothing. Nothing here reads a
-//! file: whoever carries the goals out looks bodies up and compares.
+//! The changes are walked from the newest to the oldest. The map `before` says for each path what was there before the
+//! changes walked so far: an object that exists now under some path, an object in a snapshot, or nothing. Nothing here
+//! reads a file: the caller looks up bodies and compares.
 
 use std::collections::BTreeMap;
 
-use crate::state::{Attributes, Image, PathRecord};
+use crate::records::{Attributes, Image, PathRecord};
 
-/// One journaled change with the paths it touched, in the order in which it touched them.
+/// One journaled change with its paths, in the order in which they were changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touch {
     pub seq: u64,
     pub turn_id: Option<String>,
     pub snapshot_id: String,
-    /// Captured by hand, before anything happened: it has no image of afterwards.
+    /// Captured by `host.fs.snapshot`, without a change: it has no post-images.
     pub explicit: bool,
-    /// Of a virtual or staged tree: nodes are put back there, no files.
+    /// In a virtual or staged tree: nodes are restored there, not files on disk.
     pub in_tree: bool,
     pub paths: Vec<PathRecord>,
 }
 
-/// What stood at a path.
+/// What was at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// What stands at this path now. A folder may have looked otherwise.
+    /// The object that is at `path` now. A folder may have had other attributes (`look`).
     Current {
         path: String,
         look: Option<Look>,
     },
-    /// What a snapshot keeps of it.
+    /// An object that a snapshot holds.
     Kept {
         piece: Piece,
         look: Option<Look>,
@@ -37,23 +37,24 @@ pub enum Node {
     Absent,
 }
 
-/// How a folder looked.
+/// The mode and the attributes that a folder had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
     pub mode: u32,
-    /// `None`: as they are.
+    /// `None`: unchanged.
     pub xattrs: Option<Attributes>,
 }
 
-/// A pre-image, or what lay below one that was a folder. Where a folder's piece holds nothing, nothing was there.
+/// A pre-image, or an object below a pre-image that is a folder. If the folder's pre-image does not have it, the path
+/// was absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub snapshot_id: String,
-    /// The pre-image's name in the bank: one path may have several in a snapshot.
+    /// The name of the pre-image: a path may have several in one snapshot.
     pub bank: String,
-    /// Where the pre-image was.
+    /// The path of the pre-image.
     pub path: String,
-    /// And from there on; empty, or beginning with a slash.
+    /// The rest of the path: empty, or beginning with a slash.
     pub suffix: String,
 }
 
@@ -73,8 +74,8 @@ impl Node {
         Node::Current { path, look: None }
     }
 
-    /// What looked so before; what that does not say is as it was found later.
-    fn looking(mut self, before: &Image) -> Node {
+    /// The object with its attributes of before. Attributes that `before` does not have come from a later change.
+    fn with_attributes(mut self, before: &Image) -> Node {
         if let Node::Current { look, .. } | Node::Kept { look, .. } = &mut self {
             let later = look.take().and_then(|look| look.xattrs);
             *look = Some(Look { mode: before.mode, xattrs: before.xattrs.clone().or(later) });
@@ -83,27 +84,27 @@ impl Node {
     }
 }
 
-/// How the newest change of a path left it, found where that object is now.
+/// What the newest change of an object left, under the path that the object has now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// `None`: nothing was left there.
+    /// `None`: the path is absent.
     pub image: Option<Image>,
-    /// Nobody looked afterwards, so whatever stands there now may be replaced.
+    /// There is no post-image to compare with, so whatever is there now is replaced.
     pub unconditional: bool,
     pub seq: u64,
 }
 
-/// The outcome: the tree of before, where it differs, and what must stand now for that to be safe.
+/// The plan: what each changed path was before, and what must be there now for the undo to be safe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unwound {
     pub before: BTreeMap<String, Node>,
-    /// What stands at these paths now was made by the changes, and goes. The path that it was made at stands beside.
+    /// Objects that the changes created and that are removed: the path now, and the path at which it was created.
     pub gone: BTreeMap<String, String>,
     pub expected: BTreeMap<String, Expected>,
 }
 
 impl Unwound {
-    /// Takes back `touches`, which stand in the order in which they happened.
+    /// Plans the undo of `touches`, which are in the order in which they happened.
     pub fn of(touches: &[Touch]) -> Unwound {
         let mut unwound = Unwound::default();
         for touch in touches.iter().rev() {
@@ -114,7 +115,7 @@ impl Unwound {
         unwound
     }
 
-    /// What stood at a path before all of it.
+    /// What was at a path before all changes.
     pub fn at(&self, path: &str) -> Node {
         if let Some(node) = self.before.get(path) {
             return node.clone();
@@ -133,7 +134,7 @@ impl Unwound {
             return self.move_back(&record.path, to);
         }
         if let Some(before) = record.before.as_ref().filter(|_| record.mode_only) {
-            let node = self.at(&record.path).looking(before);
+            let node = self.at(&record.path).with_attributes(before);
             self.before.insert(record.path.clone(), node);
             return;
         }
@@ -154,12 +155,12 @@ impl Unwound {
             }
             None => Node::Absent,
         };
-        self.forget_below(&record.path);
+        self.remove_below(&record.path);
         self.before.insert(record.path.clone(), was);
     }
 
-    /// The change left `image` at the path. Unless a newer one touched it, that is what should stand there still. A
-    /// newer one that only moved it does not know its content; an older one that made it does.
+    /// The change left `image` at the path. Unless a newer change touched the object, it must still be there. A newer
+    /// change that only moved the object did not record its hash; the older one that wrote it did.
     fn expect(&mut self, path: &str, touch: &Touch, image: Option<&Image>) {
         let Node::Current { path, .. } = self.at(path) else { return };
         let left = || Expected { image: image.cloned(), unconditional: touch.explicit, seq: touch.seq };
@@ -173,7 +174,8 @@ impl Unwound {
         }
     }
 
-    /// What stands at `to` was at `from`, with all below it. What was at `to` says the record that follows.
+    /// The object at `to` was at `from`, with everything below it. What was at `to` is in the record that is walked
+    /// next.
     fn move_back(&mut self, from: &str, to: &str) {
         let node = self.at(to);
         let below: Vec<(String, Node)> = self
@@ -181,14 +183,14 @@ impl Unwound {
             .into_iter()
             .map(|path| (format!("{from}{}", &path[to.len()..]), self.before[&path].clone()))
             .collect();
-        self.forget_below(from);
+        self.remove_below(from);
         self.before.insert(from.to_owned(), node);
         self.before.extend(below);
-        self.forget_below(to);
+        self.remove_below(to);
         self.before.insert(to.to_owned(), Node::Absent);
     }
 
-    fn forget_below(&mut self, path: &str) {
+    fn remove_below(&mut self, path: &str) {
         for below in self.keys_below(path) {
             self.before.remove(&below);
         }
@@ -204,7 +206,7 @@ impl Unwound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receipt::Kind;
+    use crate::records::Kind;
 
     fn image(hash: &str) -> Option<Image> {
         Some(Image {
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_edited_below_a_moved_folder_is_found_where_it_is_now() {
+    fn a_file_that_was_edited_below_a_moved_folder_is_found_at_its_new_path() {
         // edit a/x, move a to b, edit b/y
         let history = [
             touch(1, vec![put("a/x", image("1"), "2")]),
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_goes_from_where_it_is_now_even_where_something_else_shall_be() {
+    fn a_created_file_is_removed_from_its_new_path_even_if_another_object_is_restored_there() {
         // move a to b, make a new a, move it to c, move d to a: the new one is at c
         let made = vec![put("a", None, "new")];
         let history =
@@ -311,8 +313,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_and_then_moved_is_known_by_its_content() {
-        let identity = crate::state::Identity { dev: 1, ino: 2, mtime_ns: 3 };
+    fn a_file_that_was_created_and_then_moved_is_identified_by_its_hash() {
+        let identity = crate::records::Identity { dev: 1, ino: 2, mtime_ns: 3 };
         let made = Image { identity: Some(identity), ..image("made").unwrap() };
         let moved_image = Image { hash: None, ..made.clone() };
         let mut history = [touch(1, vec![put("a", None, "made")]), touch(2, moved("a", "b"))];
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_swapped_are_swapped_back() {
+    fn swapped_names_are_swapped_back() {
         let history = [touch(1, moved("a", "t")), touch(2, moved("b", "a")), touch(3, moved("t", "b"))];
         let unwound = Unwound::of(&history);
         assert_eq!(unwound.at("a"), Node::current("b".into()));
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_removed_made_again_and_removed_is_the_first_one() {
+    fn of_a_folder_that_was_removed_twice_the_first_is_restored() {
         let dir = Some(Image { kind: Kind::Dir, ..image("x").unwrap() });
         let gone = |before: &Option<Image>| {
             vec![PathRecord {
