@@ -24,6 +24,8 @@ mod search;
 mod session;
 mod snapshot;
 mod spine;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod tree;
 
 pub use evaluate::{Evaluate, evaluate, evaluate_recorded};

@@ -138,6 +138,9 @@ impl Host {
             Ok(seated) => self.pass(seated, &mut ids, &job, watcher),
             Err(refusal) => (Err(refusal), None, None),
         };
+        // Done and not recorded: the moment that the next start has to recover from.
+        #[cfg(feature = "testing")]
+        crate::testing::maybe_panic(&job.kind);
         let about = About { session: session.as_deref(), live: live.as_ref() };
         let answer = self.record(&job, &ids, about, ended, intent);
         self.memory.give_back();

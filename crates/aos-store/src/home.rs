@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use crate::disk;
-use crate::{Bank, Blobs, Fault, Manifests};
+use crate::{Bank, Blobs, Fault, LogDir, Manifests};
 
 /// The folders of a home, by handle where they are used often.
 ///
@@ -21,11 +21,13 @@ use crate::{Bank, Blobs, Fault, Manifests};
 ///   state/snapshots/…   what each snapshot holds, a manifest each
 ///   state/rooms/…       the private home and /tmp of commands, a folder a session
 ///   state/overlays/…    what running commands have changed so far, a folder a command
-///   run/                lock, socket, log
+///   log/aosd.log        the daemon's log, and its rotated files
+///   run/                lock, socket
 /// ```
 #[derive(Debug)]
 pub struct Home {
     path: PathBuf,
+    dir: OwnedFd,
     state: OwnedFd,
     run: OwnedFd,
 }
@@ -49,10 +51,9 @@ impl Home {
         let state = disk::make_dir(&dir, "state")?;
         let run = disk::make_dir(&dir, "run")?;
         for inner in [&state, &run] {
-            rustix::fs::fchmod(inner, disk::PRIVATE_DIR)
-                .map_err(|why| Fault::io("cannot make the home private", why))?;
+            make_private(inner)?;
         }
-        Ok(Home { path: path.to_owned(), state, run })
+        Ok(Home { path: path.to_owned(), dir, state, run })
     }
 
     pub fn path(&self) -> &Path {
@@ -69,6 +70,18 @@ impl Home {
 
     pub fn run(&self) -> BorrowedFd<'_> {
         self.run.as_fd()
+    }
+
+    /// The folder of the daemon's log.
+    pub fn logs(&self) -> Result<LogDir, Fault> {
+        let dir = disk::make_dir(&self.dir, "log")?;
+        make_private(&dir)?;
+        Ok(LogDir::new(dir))
+    }
+
+    /// Where the daemon's log is, for people.
+    pub fn log_path(&self) -> PathBuf {
+        self.path.join("log/aosd.log")
     }
 
     pub fn blobs(&self, durability: Durability) -> Result<Blobs, Fault> {
@@ -127,6 +140,10 @@ impl Home {
             Err(why) => Err(Fault::io("cannot lock run/aosd.lock", why)),
         }
     }
+}
+
+fn make_private(dir: &OwnedFd) -> Result<(), Fault> {
+    rustix::fs::fchmod(dir, disk::PRIVATE_DIR).map_err(|why| Fault::io("cannot make the home private", why))
 }
 
 pub(crate) fn journal_path(home: &Path) -> PathBuf {

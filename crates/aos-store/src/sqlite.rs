@@ -139,7 +139,10 @@ impl SqliteJournal {
     }
 
     fn commit(&self, pen: &mut Pen, writes: &[Write]) -> Result<Vec<u64>, Fault> {
-        let numbers = pen.commit(writes).inspect_err(stop_if_unsynced)?;
+        let numbers = pen.commit(writes).inspect_err(|fault| {
+            tracing::error!(writes = writes.len(), "a commit failed: {fault}");
+            stop_if_unsynced(fault);
+        })?;
         self.head.store(pen.seq, Ordering::Release);
         self.checkpoints.wrote(writes.iter().map(Write::bytes).sum());
         Ok(numbers)
@@ -198,8 +201,9 @@ impl Pen {
         recent.accept(fresh);
         if recent.lag(self.seq) >= FOLD_EVERY {
             // It can wait: when it fails (a full disk), the next commit tries again.
-            if recent.checkpoint(&mut self.connection, self.seq).is_ok() {
-                self.closed.clear();
+            match recent.checkpoint(&mut self.connection, self.seq) {
+                Ok(()) => self.closed.clear(),
+                Err(fault) => tracing::warn!("the state table was not brought up to date: {fault}"),
             }
         }
         outcome
@@ -318,7 +322,10 @@ impl Drop for SqliteJournal {
         }
         if let Ok(mut pen) = self.pen.lock() {
             let Pen { connection, seq, recent, .. } = &mut *pen;
-            let _ = recent.write().expect("BUG: nobody panics folding").checkpoint(connection, *seq);
+            let folded = recent.write().expect("BUG: nobody panics folding").checkpoint(connection, *seq);
+            if let Err(fault) = folded {
+                tracing::warn!("the state table was not brought up to date: {fault}");
+            }
             empty_log(&pen.connection);
         }
     }
@@ -326,9 +333,13 @@ impl Drop for SqliteJournal {
 
 /// Moves the whole log into the database and starts it anew. False when a reader or a full disk is in the way.
 fn empty_log(connection: &Connection) -> bool {
-    connection
-        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
-        .is_ok_and(|busy| busy == 0)
+    match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)) {
+        Ok(busy) => busy == 0,
+        Err(why) => {
+            tracing::warn!("the write-ahead log could not be moved into the journal: {why}");
+            false
+        }
+    }
 }
 
 fn make_private(home: &Home, name: &str) -> Result<(), Fault> {
@@ -365,9 +376,11 @@ fn stop_if_unsynced(fault: &Fault) {
         && let Some(inner) = error.sqlite_error()
         && matches!(inner.extended_code, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)
     {
-        eprintln!(
-            "aosd: the journal could not be synced ({fault}); stopping so that nothing is acknowledged that may be lost"
+        let why = format!(
+            "the journal could not be synced ({fault}); stopping so that nothing is acknowledged that may be lost"
         );
+        tracing::error!("{why}");
+        eprintln!("aosd: {why}");
         std::process::abort();
     }
 }
