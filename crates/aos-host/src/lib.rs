@@ -39,6 +39,8 @@ mod spine;
 mod start;
 mod subtree;
 mod target;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod view;
 
 pub use exec::{Abilities, Piece, Watcher, abilities, serve_as_spawner_if_asked};

@@ -103,6 +103,9 @@ impl Host {
             Ok(admitted) => self.execute(admitted, &mut ids, &job, watcher),
             Err(refusal) => (Err(refusal), None, None),
         };
+        // Done and not recorded: the moment that the next start has to recover from.
+        #[cfg(feature = "testing")]
+        crate::testing::maybe_panic(&job.kind);
         let about = About { session_id: session_id.as_deref(), session: session.as_ref() };
         let answer = self.record(&job, &ids, about, ended, intent);
         self.memory.give_back();

@@ -361,7 +361,10 @@ fn touch(folder: &OwnedFd, file: &str, name: &str) -> Result<(), Fault> {
 impl Drop for BlobWriter<'_> {
     fn drop(&mut self) {
         if !self.linked {
-            let _ = rustix::fs::unlinkat(&self.blobs.dir, self.temporary.as_str(), AtFlags::empty());
+            let removed = rustix::fs::unlinkat(&self.blobs.dir, self.temporary.as_str(), AtFlags::empty());
+            if let Err(why) = removed {
+                tracing::warn!("cannot remove the unfinished blob {}: {why}", self.temporary);
+            }
         }
     }
 }

@@ -48,9 +48,9 @@ impl Checkpoints {
             // SQLite restarts the WAL from its beginning only when every frame is checkpointed and no reader uses it.
             // With writers active a PASSIVE checkpoint never gets that far, and the WAL would grow without bound. So
             // the bulk is copied while writers continue, and the rest while the lock keeps them out.
-            let _ = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
+            checkpoint(connection);
             let _no_writer = writer.lock().expect(LOCK_POISONED);
-            let _ = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
+            checkpoint(connection);
         }
     }
 
@@ -70,5 +70,12 @@ impl Checkpoints {
 
     fn lock(&self) -> MutexGuard<'_, Due> {
         self.due.lock().expect(LOCK_POISONED)
+    }
+}
+
+/// A failure costs only space: the next checkpoint copies what this one left.
+fn checkpoint(connection: &Connection) {
+    if let Err(why) = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)") {
+        tracing::warn!("a checkpoint of the write-ahead log failed: {why}");
     }
 }

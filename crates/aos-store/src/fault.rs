@@ -44,6 +44,10 @@ impl From<rusqlite::Error> for Fault {
 
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Refusal {
+        // Here a fault becomes an answer and is forgotten. Failed commits are logged where they fail.
+        if let Fault::Io { .. } = &fault {
+            tracing::warn!("the store failed: {fault}");
+        }
         if fault.is_full() {
             return Refusal::new(
                 Code::NoSpace,

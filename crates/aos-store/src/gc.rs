@@ -48,6 +48,8 @@ impl Blobs {
                     sweep_file(self.dir(), &folder, now_ns, &mut swept)?;
                 }
             }
+            let Swept { kept, removed, removed_bytes } = swept;
+            tracing::info!(kept, removed, removed_bytes, "swept the blobs");
             Ok(swept)
         })
     }

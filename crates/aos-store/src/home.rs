@@ -12,6 +12,7 @@ use crate::bank::Bank;
 use crate::blobs::Blobs;
 use crate::disk;
 use crate::fault::Fault;
+use crate::log_files::LogDir;
 use crate::manifest::Manifests;
 
 /// The folders of a home; those that are used often are open.
@@ -24,11 +25,13 @@ use crate::manifest::Manifests;
 ///   state/snapshots/…   one manifest per snapshot
 ///   state/rooms/…       the private home and /tmp of commands, one folder per session
 ///   state/overlays/…    overlayfs upper folders of running commands, one per command
-///   run/                lock, socket, log
+///   log/aosd.log        the log of the daemon, and its rotated files
+///   run/                lock, socket
 /// ```
 #[derive(Debug)]
 pub struct Home {
     path: PathBuf,
+    dir: OwnedFd,
     state: OwnedFd,
     run: OwnedFd,
 }
@@ -52,10 +55,9 @@ impl Home {
         let state = disk::make_dir(&dir, "state")?;
         let run = disk::make_dir(&dir, "run")?;
         for inner in [&state, &run] {
-            rustix::fs::fchmod(inner, disk::PRIVATE_DIR)
-                .map_err(|why| Fault::io("cannot make the home private", why))?;
+            make_private(inner)?;
         }
-        Ok(Home { path: path.to_owned(), state, run })
+        Ok(Home { path: path.to_owned(), dir, state, run })
     }
 
     pub fn path(&self) -> &Path {
@@ -72,6 +74,18 @@ impl Home {
 
     pub fn run(&self) -> BorrowedFd<'_> {
         self.run.as_fd()
+    }
+
+    /// The folder of the daemon's log.
+    pub fn logs(&self) -> Result<LogDir, Fault> {
+        let dir = disk::make_dir(&self.dir, "log")?;
+        make_private(&dir)?;
+        Ok(LogDir::new(dir))
+    }
+
+    /// Where the daemon's log is, for people.
+    pub fn log_path(&self) -> PathBuf {
+        self.path.join("log/aosd.log")
     }
 
     pub fn blobs(&self, durability: Durability) -> Result<Blobs, Fault> {
@@ -132,6 +146,10 @@ impl Home {
             Err(why) => Err(Fault::io("cannot lock run/aosd.lock", why)),
         }
     }
+}
+
+fn make_private(dir: &OwnedFd) -> Result<(), Fault> {
+    rustix::fs::fchmod(dir, disk::PRIVATE_DIR).map_err(|why| Fault::io("cannot make the home private", why))
 }
 
 pub(crate) fn journal_path(home: &Path) -> PathBuf {

@@ -86,6 +86,7 @@ impl Spool {
             if self.lost.is_none()
                 && let Err(why) = self.put(blobs, at, &rest[..now])
             {
+                tracing::warn!("output of a command is lost: {why}");
                 self.lost = Some(why);
             }
             self.total += now as u64;

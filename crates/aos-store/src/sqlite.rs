@@ -153,7 +153,10 @@ impl SqliteJournal {
     }
 
     fn commit(&self, writer: &mut Writer, writes: &[Write]) -> Result<Vec<u64>, Fault> {
-        let numbers = writer.commit(writes).inspect_err(abort_if_fsync_failed)?;
+        let numbers = writer.commit(writes).inspect_err(|fault| {
+            tracing::error!(writes = writes.len(), "a commit failed: {fault}");
+            abort_if_fsync_failed(fault);
+        })?;
         self.head.store(writer.seq, Ordering::Release);
         self.checkpoints.wrote(writes.iter().map(Write::bytes).sum());
         Ok(numbers)
@@ -214,8 +217,9 @@ impl Writer {
         recent.accept(fresh);
         if recent.lag(self.seq) >= FOLD_EVERY {
             // When the checkpoint fails (a full disk), the next commit tries again.
-            if recent.checkpoint(&mut self.connection, self.seq).is_ok() {
-                self.closed.clear();
+            match recent.checkpoint(&mut self.connection, self.seq) {
+                Ok(()) => self.closed.clear(),
+                Err(fault) => tracing::warn!("the state table is behind the journal: {fault}"),
             }
         }
         outcome
@@ -333,7 +337,10 @@ impl Drop for SqliteJournal {
         }
         if let Ok(mut writer) = self.writer.lock() {
             let Writer { connection, seq, recent, .. } = &mut *writer;
-            let _ = recent.write().expect(LOCK_POISONED).checkpoint(connection, *seq);
+            let folded = recent.write().expect(LOCK_POISONED).checkpoint(connection, *seq);
+            if let Err(fault) = folded {
+                tracing::warn!("the state table is behind the journal: {fault}");
+            }
             truncate_wal(connection);
         }
     }
@@ -342,9 +349,13 @@ impl Drop for SqliteJournal {
 /// Copies the whole WAL into the database and truncates it to zero bytes. False when a reader still uses the WAL, or
 /// the disk is full.
 fn truncate_wal(connection: &Connection) -> bool {
-    connection
-        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
-        .is_ok_and(|busy| busy == 0)
+    match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)) {
+        Ok(busy) => busy == 0,
+        Err(why) => {
+            tracing::warn!("the write-ahead log could not be truncated: {why}");
+            false
+        }
+    }
 }
 
 fn create_private(home: &Home, name: &str) -> Result<(), Fault> {
@@ -385,9 +396,11 @@ fn abort_if_fsync_failed(fault: &Fault) {
         && let Some(inner) = error.sqlite_error()
         && matches!(inner.extended_code, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)
     {
-        eprintln!(
-            "aosd: the journal could not be synced ({fault}); stopping, because receipts that are acknowledged now could be lost"
+        let why = format!(
+            "the journal could not be synced ({fault}); stopping, because receipts that are acknowledged now could be lost"
         );
+        tracing::error!("{why}");
+        eprintln!("aosd: {why}");
         std::process::abort();
     }
 }

@@ -138,15 +138,21 @@ impl Before for View<'_> {
         }
         match self.recent.get(key) {
             Some(value) => value.clone(),
-            None => get_state(self.table, key).ok().flatten(),
+            None => get_state(self.table, key).unwrap_or_else(|why| {
+                tracing::error!("the state of {key} could not be read: {why}");
+                None
+            }),
         }
     }
 
     fn keys_with_prefix(&self, prefix: &str) -> Vec<String> {
         let mut keys = BTreeSet::new();
-        let _ = each_in_table(self.table, prefix, &mut |key, _| {
+        let read = each_in_table(self.table, prefix, &mut |key, _| {
             keys.insert(key.to_owned());
         });
+        if let Err(why) = read {
+            tracing::error!("the state below {prefix} could not be read: {why}");
+        }
         let recent = self.recent.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
         let fresh = self.fresh.iter().filter(|change| change.key.starts_with(prefix));
         for (key, value) in recent.chain(fresh.map(|change| (&change.key, &change.value))) {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::{Exit, commands, daemon, demo};
+use crate::{Exit, commands, daemon, demo, panics};
 
 pub(crate) use models::{Agent, Mcp, ProfileName, Setup, Tool, ToolCall};
 
@@ -363,14 +363,29 @@ pub(crate) enum Daemon {
         #[arg(long)]
         json: bool,
     },
+    /// Show its log, also when it does not run
+    Logs(DaemonLogs),
     /// Run it in the foreground
     Run(daemon::Options),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DaemonLogs {
+    /// Go on as lines are written
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only the last N lines
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) lines: Option<usize>,
 }
 
 pub fn main() -> ExitCode {
     if let Some(code) = aos_host::serve_as_spawner_if_asked() {
         return code;
     }
+    panics::exit_on_panic();
+    #[cfg(feature = "testing")]
+    aos_host::testing::maybe_panic("aos");
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Demo => demo::run(),
@@ -396,6 +411,7 @@ pub fn main() -> ExitCode {
         Command::Doctor { json } => commands::doctor::run(json),
         Command::Daemon(Daemon::Run(options)) => {
             crate::detach::close_inherited();
+            panics::abort_on_panic();
             return daemon::run(&options).into();
         }
         Command::Daemon(daemon) => commands::daemon::run(&daemon),

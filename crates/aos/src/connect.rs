@@ -1,6 +1,6 @@
 //! Reaching the daemon, starting it when none answers.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -68,23 +68,28 @@ fn launch(home: &Home) -> anyhow::Result<Launched> {
     if !command.get_program().to_string_lossy().ends_with("aosd") {
         command.args(["daemon", "run"]).arg0("aosd");
     }
-    let mut child = command
+    // Until it is ready its standard error is ours too: its log may not be open yet.
+    let (output, input) = std::io::pipe().context("cannot make a pipe")?;
+    command
         .arg("--detach")
         .env("AOS_HOME", home.path())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("cannot start aosd")?;
-    let mut said = BufReader::new(child.stdout.take().expect("BUG: it was piped"));
-    let mut first = String::new();
-    said.read_line(&mut first)?;
-    if first.trim() == READY {
-        return Ok(Launched::Ready);
+        .stdout(input.try_clone().context("cannot make a pipe")?)
+        .stderr(input);
+    let mut child = command.spawn().context("cannot start aosd")?;
+    // It holds our ends of the pipe, without which the pipe never ends.
+    drop(command);
+    let mut complaint = String::new();
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        if line == READY {
+            return Ok(Launched::Ready);
+        }
+        complaint.push_str(&line);
+        complaint.push('\n');
     }
-    said.read_to_string(&mut first)?;
     let _ = child.wait();
-    Ok(Launched::Failed(first))
+    Ok(Launched::Failed(complaint))
 }
 
 fn is_program(path: &std::path::Path) -> bool {

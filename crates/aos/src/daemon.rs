@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use aos_host::{Host, Machine};
+use aos_host::{Host, Machine, StartReport};
 use aos_model::receipt::Durability;
 use aos_store::Home;
 use aos_wire::{Control, Server};
 use clap::Parser;
 
-use crate::log_file::LogFile;
-use crate::{Exit, detach, home};
+use crate::logging::{self, LogOptions};
+use crate::{Exit, detach, home, panics};
 
 /// Serves one AOS_HOME: sessions, effects and the journal. Usually started by `aos` itself.
 #[derive(Debug, Clone, Parser)]
@@ -26,6 +26,8 @@ pub struct Options {
     /// Leave the caller's terminal; say `ready` on standard output once, then nothing.
     #[arg(long, hide = true)]
     detach: bool,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -45,6 +47,7 @@ pub fn main() -> ExitCode {
         return code;
     }
     detach::close_inherited();
+    panics::abort_on_panic();
     run(&Options::parse()).into()
 }
 
@@ -74,42 +77,40 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     // What the daemon holds in memory is not for debuggers and core files.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .context("cannot become undumpable")?;
-    raise_descriptor_limit();
     keep_little_memory();
     let home = Home::open(&home::path()?)?;
     let lock = home.lock()?;
-    let log = Arc::new(LogFile::open(home.run()).context("cannot open run/aosd.log")?);
+    logging::start(&home, &options.log)?;
+    raise_descriptor_limit();
     let durability = match options.durability {
         DurabilityName::Process => Durability::Process,
         DurabilityName::Power => Durability::Power,
     };
     let started = Instant::now();
     let (host, report) = Host::start(home, Machine::real(durability, umask, "/proc/self/exe".into()))
-        .inspect_err(|fault| log.line(&format!("cannot start: {fault}")))?;
+        .inspect_err(|fault| tracing::error!("cannot start: {fault}"))?;
     // The socket is made with its final mode. Nothing else makes files at this moment.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = aos_wire::bind(host.home().run()).context("cannot bind run/aosd.sock");
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    let listener = listener?;
-    log.line(&format!(
-        "aosd {} serves: {} sessions open, {} closed at start, {} effects rolled back, ready after {} ms",
-        env!("CARGO_PKG_VERSION"),
-        report.sessions_open,
-        report.sessions_closed,
-        report.rolled_back,
-        started.elapsed().as_millis()
-    ));
-    let host = host;
+    let listener = listener.inspect_err(|why| tracing::error!("cannot start: {why:#}"))?;
+    log_start(&host, durability, &report, started);
     let (stop, stopped) = channel();
     let control = Arc::new(Steering { host: host.clone(), stop: stop.clone(), durability, started });
     let server = Server::new(host.clone(), control);
-    listen_for_signals(stop)?;
+    listen_for_signals(stop.clone())?;
     let serving = server.clone();
-    std::thread::Builder::new().name("accept".into()).spawn(move || serving.serve(&listener))?;
+    std::thread::Builder::new().name("accept".into()).spawn(move || {
+        // A daemon that accepts nobody would still hold the home's lock and keep the next one out.
+        if let Err(why) = serving.serve(&listener) {
+            tracing::error!("the socket failed: {why}");
+            let _ = stop.send("the socket failed");
+        }
+    })?;
     let warming = host.clone();
     std::thread::Builder::new().name("warm-up".into()).spawn(move || warming.warm_up())?;
     announce(options);
-    wait_and_drain(&server, &stopped, &log);
+    wait_and_drain(&server, &stopped);
     host.retire();
     // The lock goes last: whoever starts next finds the home at rest.
     drop(lock);
@@ -124,13 +125,26 @@ fn announce(options: &Options) {
     }
 }
 
-fn wait_and_drain(server: &Arc<Server>, stopped: &Receiver<&'static str>, log: &LogFile) {
-    let why = stopped.recv().unwrap_or("all senders gone");
-    let all_done = server.drain(STOP_PATIENCE);
-    log.line(&format!(
-        "aosd stops ({why}); {}",
-        if all_done { "everything was answered" } else { "something did not end in time" }
-    ));
+fn log_start(host: &Host, durability: Durability, report: &StartReport, started: Instant) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pid = std::process::id(),
+        home = %host.home().path().display(),
+        ?durability,
+        sessions_open = report.sessions_open,
+        sessions_closed = report.sessions_closed,
+        rolled_back = report.rolled_back,
+        ms = started.elapsed().as_millis() as u64,
+        "aosd serves"
+    );
+}
+
+fn wait_and_drain(server: &Arc<Server>, stopped: &Receiver<&'static str>) {
+    let reason = stopped.recv().unwrap_or("all senders gone");
+    tracing::info!(reason, "aosd stops");
+    if !server.drain(STOP_PATIENCE) {
+        tracing::warn!("requests were still under way after {} s", STOP_PATIENCE.as_secs());
+    }
 }
 
 fn listen_for_signals(stop: Sender<&'static str>) -> anyhow::Result<()> {
@@ -157,7 +171,9 @@ fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
+    if let Err(why) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit of open files stays low: {why}");
+    }
 }
 
 /// What a large request needed goes back to the machine with its answer: left alone, the C library learns to keep
@@ -202,6 +218,6 @@ impl Control for Steering {
     }
 
     fn stop(&self) {
-        let _ = self.stop.send("asked to");
+        let _ = self.stop.send("asked by a client");
     }
 }

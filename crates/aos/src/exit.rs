@@ -14,6 +14,8 @@ pub enum Exit {
     Contaminated,
     /// A replay stopped at something that is missing or damaged.
     ReplayFault,
+    /// A bug: the program panicked.
+    Internal,
     /// A command ran out of time.
     Timeout,
     /// A command's own code.
@@ -29,6 +31,7 @@ impl Exit {
             Exit::Upstream => 98,
             Exit::Contaminated => 99,
             Exit::ReplayFault => 103,
+            Exit::Internal => 104,
             Exit::Timeout => 66,
             Exit::Program(code) => code,
         }

@@ -8,7 +8,8 @@ mod demo;
 mod detach;
 mod exit;
 mod home;
-mod log_file;
+mod logging;
+mod panics;
 mod render;
 
 pub use exit::Exit;

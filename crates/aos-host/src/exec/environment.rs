@@ -2,8 +2,7 @@
 //! programs are found.
 
 use std::collections::BTreeMap;
-
-use rustix::fs::{Mode, OFlags};
+use std::sync::Mutex;
 
 use super::order::User;
 
@@ -66,7 +65,7 @@ fn clean(path: &str) -> String {
     if names.is_empty() { "/home".to_owned() } else { format!("/{}", names.join("/")) }
 }
 
-/// A line of the machine's list of users.
+/// A user as the machine knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) name: String,
@@ -74,30 +73,20 @@ pub(crate) struct Account {
     pub(crate) home: String,
 }
 
-/// Longer lists are not looked through.
-const PASSWD_BYTES_MAX: usize = 4 << 20;
-
+/// Looks a user up with the C library, which asks every source that nsswitch.conf names (LDAP and systemd too, not only
+/// /etc/passwd). That may load modules and wait for a server, so only the daemon calls this, never a process between fork
+/// and exec, and each user is asked for once.
 pub(crate) fn account(uid: u32) -> Option<Account> {
-    let file = rustix::fs::open("/etc/passwd", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = Vec::new();
-    let mut piece = vec![0; 16 << 10];
-    while text.len() < PASSWD_BYTES_MAX {
-        match rustix::io::read(&file, &mut piece) {
-            Ok(0) | Err(_) => break,
-            Ok(n) => text.extend_from_slice(&piece[..n]),
-        }
+    static KNOWN: Mutex<BTreeMap<u32, Account>> = Mutex::new(BTreeMap::new());
+    if let Some(account) = KNOWN.lock().expect("BUG: nobody panics looking up").get(&uid) {
+        return Some(account.clone());
     }
-    find_account(&String::from_utf8_lossy(&text), uid)
-}
-
-fn find_account(passwd: &str, uid: u32) -> Option<Account> {
-    passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let (name, _, number, gid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-        let home = fields.nth(1)?;
-        (number.parse() == Ok(uid)).then_some(())?;
-        Some(Account { name: name.to_owned(), gid: gid.parse().ok()?, home: home.to_owned() })
-    })
+    // A user who is not found may be added later, so only found ones are kept.
+    let user = nix::unistd::User::from_uid(uid.into()).ok().flatten()?;
+    let home = user.dir.to_string_lossy().into_owned();
+    let account = Account { name: user.name, gid: user.gid.as_raw(), home };
+    KNOWN.lock().expect("BUG: nobody panics looking up").insert(uid, account.clone());
+    Some(account)
 }
 
 /// Whom commands run as: the daemon's own user, or, for root, the owner of the workdir.
@@ -162,10 +151,10 @@ mod tests {
 
     #[test]
     fn a_user_is_found_by_number() {
-        let passwd = "root:x:0:0:root:/root:/bin/bash\nbroken\nada:x:1000:1001:Ada,,,:/home/ada:/bin/sh\n";
-        let ada = Account { name: "ada".into(), gid: 1001, home: "/home/ada".into() };
-        assert_eq!(find_account(passwd, 1000), Some(ada));
-        assert_eq!(find_account(passwd, 1001), None);
+        let root = account(0).unwrap();
+        assert_eq!((root.name.as_str(), root.gid, root.home.starts_with('/')), ("root", 0, true));
+        assert_eq!(account(0), Some(root), "the second answer is the first one");
+        assert_eq!(account(u32::MAX - 7), None);
     }
 
     #[test]

@@ -424,38 +424,11 @@ fn how_it_ended(status: Option<i32>) -> (Option<i32>, Option<String>) {
         return (Some(libc::WEXITSTATUS(status)), None);
     }
     let number = libc::WTERMSIG(status);
-    let name = SIGNALS.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned());
-    (None, Some(name.unwrap_or_else(|| format!("SIG{number}"))))
+    // Real-time signals have no names.
+    let name = nix::sys::signal::Signal::try_from(number)
+        .map_or_else(|_| format!("SIG{number}"), |signal| signal.as_str().to_owned());
+    (None, Some(name))
 }
-
-const SIGNALS: [(i32, &str); 26] = [
-    (libc::SIGHUP, "SIGHUP"),
-    (libc::SIGINT, "SIGINT"),
-    (libc::SIGQUIT, "SIGQUIT"),
-    (libc::SIGILL, "SIGILL"),
-    (libc::SIGTRAP, "SIGTRAP"),
-    (libc::SIGABRT, "SIGABRT"),
-    (libc::SIGBUS, "SIGBUS"),
-    (libc::SIGFPE, "SIGFPE"),
-    (libc::SIGKILL, "SIGKILL"),
-    (libc::SIGUSR1, "SIGUSR1"),
-    (libc::SIGSEGV, "SIGSEGV"),
-    (libc::SIGUSR2, "SIGUSR2"),
-    (libc::SIGPIPE, "SIGPIPE"),
-    (libc::SIGALRM, "SIGALRM"),
-    (libc::SIGTERM, "SIGTERM"),
-    (libc::SIGSTKFLT, "SIGSTKFLT"),
-    (libc::SIGCHLD, "SIGCHLD"),
-    (libc::SIGCONT, "SIGCONT"),
-    (libc::SIGXCPU, "SIGXCPU"),
-    (libc::SIGXFSZ, "SIGXFSZ"),
-    (libc::SIGVTALRM, "SIGVTALRM"),
-    (libc::SIGPROF, "SIGPROF"),
-    (libc::SIGWINCH, "SIGWINCH"),
-    (libc::SIGIO, "SIGIO"),
-    (libc::SIGPWR, "SIGPWR"),
-    (libc::SIGSYS, "SIGSYS"),
-];
 
 /// A file of /proc.
 fn read_small(path: &str) -> Option<String> {
@@ -469,5 +442,27 @@ fn read_small(path: &str) -> Option<String> {
             Err(Errno::INTR) => {}
             Err(_) => return None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_a_code_or_the_name_of_a_signal() {
+        assert_eq!(how_it_ended(Some(7 << 8)), (Some(7), None));
+        for (number, name) in [
+            (1, "SIGHUP"),
+            (6, "SIGABRT"),
+            (9, "SIGKILL"),
+            (15, "SIGTERM"),
+            (29, "SIGIO"),
+            (31, "SIGSYS"),
+            (40, "SIG40"),
+        ] {
+            assert_eq!(how_it_ended(Some(number)), (None, Some(name.to_owned())));
+        }
+        assert_eq!(how_it_ended(None), (None, Some("SIGKILL".to_owned())));
     }
 }

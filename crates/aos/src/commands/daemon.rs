@@ -1,4 +1,4 @@
-//! `aos daemon start|stop|status` and `aos status`.
+//! `aos daemon start|stop|status|logs` and `aos status`.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyhow::bail;
 use aos_store::Home;
 use serde_json::Value;
 
-use super::ended;
+use super::{daemon_logs, ended};
 use crate::cli::Daemon;
 use crate::{Exit, connect, home};
 
@@ -21,6 +21,7 @@ pub(crate) fn run(command: &Daemon) -> anyhow::Result<Exit> {
         }
         Daemon::Stop => stop(&home),
         Daemon::Status { json } => status(*json),
+        Daemon::Logs(options) => daemon_logs::run(&home, options),
         Daemon::Run(_) => unreachable!("BUG: main runs it without a client"),
     }
 }
@@ -35,7 +36,7 @@ fn stop(home: &Home) -> anyhow::Result<Exit> {
     let deadline = Instant::now() + Duration::from_secs(10);
     while home.lock().is_err() {
         if Instant::now() > deadline {
-            bail!("the daemon did not stop within 10 s; see {}/run/aosd.log", home.path().display());
+            bail!("the daemon did not stop within 10 s; see `aos daemon logs`");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -70,5 +71,6 @@ pub(crate) fn status(as_json: bool) -> anyhow::Result<Exit> {
         answer["sessions_open"],
         answer["seq"]
     );
+    println!("its log is {}", aos_model::text::escape(&home.log_path().display().to_string()));
     Ok(Exit::Success)
 }

@@ -179,9 +179,8 @@ fn exit_of(receipt: &Value, quiet: bool) -> anyhow::Result<Exit> {
 }
 
 fn signal_number(name: &str) -> u8 {
-    let numbers = 1..=64;
-    let found = numbers.into_iter().find(|number| signal_hook::low_level::signal_name(*number) == Some(name));
+    let found = name.parse::<nix::sys::signal::Signal>().ok().map(|signal| signal as i32);
     // Real-time signals have numbers for names.
-    let spelled = || name.trim_start_matches("SIG").parse().ok();
-    found.and_then(|number| u8::try_from(number).ok()).or_else(spelled).unwrap_or(0)
+    let number = found.or_else(|| name.trim_start_matches("SIG").parse().ok());
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(0)
 }

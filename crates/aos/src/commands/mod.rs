@@ -3,6 +3,7 @@
 pub(crate) mod blob;
 pub(crate) mod call;
 pub(crate) mod daemon;
+mod daemon_logs;
 pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod log;
@@ -36,6 +37,7 @@ impl std::fmt::Display for Ending {
             Exit::Contaminated => "the record is damaged",
             Exit::ReplayFault => "the replay cannot go on",
             Exit::Timeout => "the time ran out",
+            Exit::Internal => "internal error",
             Exit::Success | Exit::Failure | Exit::Program(_) => "failed",
         })
     }

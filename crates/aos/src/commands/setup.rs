@@ -1,6 +1,7 @@
 //! `aos setup`: the line that an agent's configuration needs, shown, or written after showing what changes.
 
 mod ordered;
+mod toml;
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,8 +25,8 @@ struct Recipe {
 enum Form {
     /// An entry `aos` in the object of this name.
     Json(&'static str, Value),
-    /// A table of this name.
-    Toml(&'static str, String),
+    /// A table `aos` in the table of this name.
+    Toml { list: &'static str, program: String, arguments: &'static [&'static str] },
 }
 
 pub(crate) fn run(setup: &Setup) -> anyhow::Result<Exit> {
@@ -91,10 +92,13 @@ fn recipe(agent: Agent, program: &str) -> anyhow::Result<Recipe> {
             Some(format!("claude mcp add --scope user aos -- {program} mcp")),
         ),
         Agent::Codex => {
-            let words = json!(["mcp", "--profile", "openai"]);
-            let table = format!("command = {}\nargs = {words}\n", json!(program));
+            let form = Form::Toml {
+                list: "mcp_servers",
+                program: program.to_owned(),
+                arguments: &["mcp", "--profile", "openai"],
+            };
             let by_hand = format!("codex mcp add aos -- {program} mcp --profile openai");
-            (home.join(".codex/config.toml"), Form::Toml("mcp_servers.aos", table), Some(by_hand))
+            (home.join(".codex/config.toml"), form, Some(by_hand))
         }
         Agent::Gemini => {
             (home.join(".gemini/settings.json"), Form::Json("mcpServers", server("gemini")), None)
@@ -151,31 +155,11 @@ impl Form {
                 file.set(list, &servers.text(1));
                 Ok(file.text(0) + "\n")
             }
-            Form::Toml(table, body) => Ok(with_table(before, table, body)),
+            Form::Toml { list, program, arguments } => {
+                toml::with_server(before, list, "aos", program, arguments)
+            }
         }
     }
-}
-
-/// Replaces the table of this name, or puts it at the end.
-fn with_table(before: &str, table: &str, body: &str) -> String {
-    let header = format!("[{table}]");
-    let ours = format!("{header}\n{body}");
-    let mut lines: Vec<&str> = before.lines().collect();
-    let Some(start) = lines.iter().position(|line| line.trim() == header) else {
-        let gap = if before.is_empty() {
-            ""
-        } else if before.ends_with('\n') {
-            "\n"
-        } else {
-            "\n\n"
-        };
-        return format!("{before}{gap}{ours}");
-    };
-    let length = lines[start + 1..].iter().take_while(|line| !line.trim_start().starts_with('[')).count();
-    let blank =
-        lines[start + 1..start + 1 + length].iter().rev().take_while(|line| line.trim().is_empty()).count();
-    lines.splice(start..start + 1 + length - blank, ours.lines());
-    lines.join("\n") + "\n"
 }
 
 fn show_difference(file: &Path, before: Option<&str>, after: &str) {
@@ -227,18 +211,6 @@ fn replace(file: &Path, content: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_is_added_once_and_replaced_in_place() {
-        let once = with_table("model = \"x\"\n", "mcp_servers.aos", "command = \"aos\"\n");
-        assert_eq!(once, "model = \"x\"\n\n[mcp_servers.aos]\ncommand = \"aos\"\n");
-        assert_eq!(with_table(&once, "mcp_servers.aos", "command = \"aos\"\n"), once);
-        let between = "[mcp_servers.aos]\ncommand = \"old\"\nargs = []\n\n[other]\nx = 1\n";
-        assert_eq!(
-            with_table(between, "mcp_servers.aos", "command = \"aos\"\n"),
-            "[mcp_servers.aos]\ncommand = \"aos\"\n\n[other]\nx = 1\n"
-        );
-    }
 
     #[test]
     fn other_entries_keep_their_place_and_their_words() {
