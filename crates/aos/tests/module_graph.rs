@@ -16,10 +16,6 @@ const KNOWN_CYCLES: &[&str] = &[
     "aos-host: operation, rule",
     "aos-host::exec: confine, init, mounts, spawner",
     "aos-host::search: listing, walk",
-    "aos-model: entry, receipt, state",
-    "aos-model::policy: evaluation, host_access",
-    "aos-store: blobs, spool",
-    "aos-store: verify, verify_snapshots",
     "aos-wire: questions, server",
 ];
 
