@@ -7,6 +7,7 @@
 
 mod capture;
 mod change;
+mod command;
 mod content;
 mod disk;
 mod evaluate;
@@ -27,6 +28,7 @@ mod memory;
 mod operation;
 mod outcome;
 mod output;
+mod overlay;
 mod payload;
 mod policy;
 mod readback;
@@ -43,7 +45,8 @@ mod target;
 pub mod testing;
 mod view;
 
-pub use exec::{Abilities, Piece, Watcher, abilities, serve_as_spawner_if_asked};
+pub use aos_sandbox::{Abilities, abilities, serve_as_spawner_if_asked};
+pub use command::{Piece, Watcher};
 pub use history::{Change, Touched, Turn as TurnShown};
 pub use host::Host;
 pub use machine::Machine;

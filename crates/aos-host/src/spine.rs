@@ -14,7 +14,7 @@ use aos_store::Append;
 
 use crate::capture;
 use crate::change::{self, Armed};
-use crate::exec::Watcher;
+use crate::command::Watcher;
 use crate::host::Host;
 use crate::lane::Ticket;
 use crate::layer;

@@ -110,7 +110,7 @@ pub(crate) fn is_too_deep(path: &[u8]) -> bool {
 
 /// The part of a path that the session can shape. What lies above its roots is the operator's choice.
 fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
-    let inside = jail.roots.iter().filter(|root| crate::jail::is_below(absolute, &root.path));
+    let inside = jail.roots.iter().filter(|root| aos_model::path::is_below(absolute, &root.path));
     // A root inside `.git` protects as if it were the whole repository: one name above the root still counts.
     let cut = inside.map(|root| root.path.len()).min().unwrap_or(0);
     let start = absolute[..cut].iter().rposition(|b| *b == b'/').map_or(0, |slash| slash);

@@ -117,6 +117,11 @@ fn push_hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
+/// Whether `path` is `folder` or is below it: by component, so that `ws-evil` is not below `ws`.
+pub fn is_below(path: &[u8], folder: &[u8]) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -50,7 +50,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 1,
         breaks: "`ws-evil` counts as inside of `ws`",
         edits: &[Edit {
-            file: "crates/aos-host/src/jail/mod.rs",
+            file: "crates/aos-model/src/path.rs",
             old: "path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')",
             new: "path.starts_with(folder)",
         }],
@@ -307,12 +307,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a process that left the command's group outlives it",
         edits: &[
             Edit {
-                file: "crates/aos-host/src/exec/running.rs",
+                file: "crates/aos-sandbox/src/running.rs",
                 old: "            Some(init) if self.namespaced => {\n                let _ = rustix::process::pidfd_send_signal(init, Signal::KILL);\n            }\n",
                 new: "",
             },
             Edit {
-                file: "crates/aos-host/src/exec/init.rs",
+                file: "crates/aos-sandbox/src/init.rs",
                 old: "Some(Ask::Kill) | None if !self.alone => return,",
                 new: "Some(Ask::Kill) | None if !self.alone => {\n                        let _ = rustix::process::kill_process_group(self.command, Signal::KILL);\n                    }",
             },

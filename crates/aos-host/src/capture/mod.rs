@@ -8,8 +8,6 @@
 //!
 //! The intent says which of the two it was, so that after a crash nobody claims more than is true.
 
-mod exclude;
-mod overlay;
 mod scan;
 mod show;
 mod upper;
@@ -22,13 +20,12 @@ use aos_model::receipt::{Body, Coverage, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Isolation, OnFailure};
 
-pub(crate) use overlay::{Overlay, Sweeper};
-
 use crate::change::{self, Armed, Ending, Plan};
-use crate::exec::{self, Command, NotRun, Ran, Watcher};
+use crate::command::{self, Command, NotRun, Ran, Watcher};
 use crate::host::Host;
 use crate::lock::Locked;
 use crate::outcome::{Done, Ids};
+use crate::overlay::Overlay;
 use crate::session::OpenSession;
 use scan::Scan;
 use upper::Changes;
@@ -78,7 +75,7 @@ pub(crate) fn run(
     if !announced.change_id.is_empty() {
         let overlay = Overlay::make(host, session, &announced.change_id);
         let ran = overlay.map_err(NotRun::NoOverlay).and_then(|overlay| {
-            let ran = exec::run(host, session, command, Some(&overlay), &tool_call, watcher.clone())?;
+            let ran = command::run(host, session, command, Some(&overlay), &tool_call, watcher.clone())?;
             Ok((ran, Net::Overlay(overlay)))
         });
         match ran {
@@ -92,7 +89,7 @@ pub(crate) fn run(
     let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
     let is_watched = command.captured && may_write && session.exec_config.isolation != Isolation::None;
     let scan = if is_watched { Scan::before(session) } else { None };
-    match exec::run(host, session, command, None, &tool_call, watcher) {
+    match command::run(host, session, command, None, &tool_call, watcher) {
         Ok(mut ran) => {
             ran.warnings.extend(obstacle.map(|why| Warning::new("no_overlay", why)));
             Ok(Captured { ran, net: scan.map_or(Net::None, Net::Scan), dry_run: false })

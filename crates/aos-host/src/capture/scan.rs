@@ -14,9 +14,9 @@ use aos_model::receipt::{Coverage, Kind, Trace};
 use aos_model::state::{Identity, Image, PathRecord, SnapshotRecord};
 use rustix::fs::OFlags;
 
+use crate::command::Ran;
 use crate::disk::{Meta, open_beneath};
 use crate::disk::{names_in, open_dir};
-use crate::exec::Ran;
 use crate::host::Host;
 use crate::outcome::{Done, Ids};
 use crate::session::OpenSession;

@@ -23,9 +23,9 @@ use crate::disk::Meta;
 use crate::disk::{AttrsFrom, apply_attrs, apply_metadata, write_all};
 use crate::fault;
 use crate::host::Host;
-use crate::jail::is_below;
 use crate::outcome::Done;
 use crate::session::OpenSession;
+use aos_model::path::is_below;
 
 /// What the owner of a folder needs to fill it.
 const OPEN_TO_US: u32 = 0o700;

@@ -10,7 +10,7 @@ use aos_store::{Append, Fault, OpenIntent};
 use super::mark::{At, Intent};
 use super::undo;
 use crate::host::Host;
-use crate::jail::is_below;
+use aos_model::path::is_below;
 
 /// Returns how many were rolled back. Runs before the first request, so nothing else moves.
 pub(crate) fn recover(host: &Host) -> Result<usize, Fault> {

@@ -4,10 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use super::order::User;
-
-/// Where programs are looked for when nobody says.
-pub(crate) const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+use aos_sandbox::{PATH_DEFAULT, User};
 
 /// The little that commands inherit, read once.
 #[derive(Debug, Clone)]

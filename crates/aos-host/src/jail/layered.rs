@@ -10,8 +10,9 @@ use aos_model::refusal::Refusal;
 use aos_model::vfs::{Node, Tree};
 use rustix::fs::{Mode, OFlags};
 
-use super::{Jail, is_below};
+use super::Jail;
 use crate::content::{Contents, Source};
+use aos_model::path::is_below;
 
 /// The tree of a live session.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aos_model::capability::FollowSymlinks;
+use aos_model::path::is_below;
 use aos_model::state::RootRecord;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -81,11 +82,6 @@ pub(crate) struct Jail {
     pub(crate) cross_mounts: bool,
     /// Never inside, whatever the roots say: our own state, our own /proc entries.
     pub(crate) hidden: Vec<Vec<u8>>,
-}
-
-/// Whether `path` is `folder` or lies below it: by component, so that `ws-evil` is not below `ws`.
-pub(crate) fn is_below(path: &[u8], folder: &[u8]) -> bool {
-    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 impl Jail {

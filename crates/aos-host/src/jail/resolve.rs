@@ -11,9 +11,10 @@ use aos_model::refusal::{Code, Refusal};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Dir, Found, Jail, Place, is_below};
+use super::{Dir, Found, Jail, Place};
 use crate::disk::{Meta, RACE_TRIES, open_beneath};
 use crate::fault;
+use aos_model::path::is_below;
 
 /// What to do when the last name is a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,10 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Exec;
 
 use super::{Operation, Planned, Scene};
-use crate::exec::{Command, Pinned, locate, resolved};
+use aos_sandbox::Pinned;
+
+use crate::command::Command;
+use crate::exec::{locate, resolved};
 use crate::host::Host;
 use crate::jail::{Found, Last};
 use crate::payload::may_name;

@@ -25,8 +25,8 @@ use aos_model::request::Request;
 use aos_model::vfs::Delta;
 
 use crate::change::{Ending, Plan};
+use crate::command::Command;
 use crate::disk::Meta;
-use crate::exec::Command;
 use crate::host::Host;
 use crate::jail::{Folders, Found, Resolved};
 use crate::lock::Locked;

@@ -10,9 +10,10 @@ use super::write_file::exists;
 use super::{Operation, Planned, Scene};
 use crate::change::{Ending, Plan, Step, StepTarget};
 use crate::disk::Meta;
-use crate::jail::{Last, Place, is_below};
+use crate::jail::{Last, Place};
 use crate::subtree::Subtree;
 use crate::target::Target;
+use aos_model::path::is_below;
 
 impl Operation for Move {
     fn targets(&self) -> Vec<Target> {

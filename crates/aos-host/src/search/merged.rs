@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use crate::content::Source;
 use crate::disk::{Meta, open_beneath, open_listed};
 use crate::jail::View;
-use crate::jail::{Jail, Place, is_below};
+use crate::jail::{Jail, Place};
+use aos_model::path::is_below;
 
 /// Where the names of a folder are, and what they stand for.
 #[derive(Debug)]

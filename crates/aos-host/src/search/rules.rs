@@ -13,7 +13,8 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::merged::MergedDir;
-use crate::jail::{Jail, Place, is_below};
+use crate::jail::{Jail, Place};
+use aos_model::path::is_below;
 
 /// The rules of one folder that has some; folders without share their parent's.
 #[derive(Debug)]

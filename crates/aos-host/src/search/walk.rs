@@ -18,8 +18,9 @@ use super::listing::{Folder, Item, Listing, Scratch};
 use super::merged::MergedDir;
 use super::rules::Rules;
 use super::trouble::Troubles;
-use crate::jail::{Place, is_below};
+use crate::jail::Place;
 use crate::session::OpenSession;
+use aos_model::path::is_below;
 
 /// Who is shown the files of a walk.
 pub(super) trait Visitor: Sync {

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 
 use super::Allowed;
 use crate::disk::{Meta, open_beneath};
-use crate::jail::is_below;
+use aos_model::path::is_below;
 
 /// Something inside an allowed root, by its link-free path from there.
 pub(super) struct Reached {

@@ -17,7 +17,7 @@ use super::{Allowed, invalid};
 use crate::disk::TEMPORARY_PREFIX;
 use crate::disk::names_in;
 use crate::disk::{Meta, open_beneath};
-use crate::jail::is_below;
+use aos_model::path::is_below;
 
 /// A file to be copied.
 pub(super) struct File {

@@ -1,81 +1,45 @@
-//! The folders of an overlay: made for one command, thrown away when it has been read.
+//! The overlay over the roots that one command runs on: its folders, made before and removed after.
+
+mod exclude;
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use aos_model::capability::FsOp;
-use aos_store::{Bank, Fault};
+use aos_sandbox::{BindMount, Overlay as OverlayDirs};
 use rustix::fs::{AtFlags, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::exclude;
 use crate::disk::Meta;
 use crate::disk::{names_in, open_dir};
-use crate::exec::{BindMount, OverlayOrder};
+use crate::exec::Sweeper;
 use crate::host::Host;
-use crate::jail::is_below;
 use crate::session::OpenSession;
+use aos_model::path::is_below;
 
 /// What one command writes, root by root.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     change_id: String,
-    pub(super) parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
     /// Folders that are not captured, to be seen as they are.
     excluded: Vec<BindMount>,
     sweeper: Arc<Sweeper>,
 }
 
-/// Makes the folders of overlays, and throws them away beside the commands' work: nobody waits for that.
-#[derive(Debug)]
-pub(crate) struct Sweeper {
-    bank: Arc<Bank>,
-    /// What is to go; the thread that does it is started when first needed and ends with the sweeper.
-    due: Mutex<Option<Sender<String>>>,
-}
-
-impl Sweeper {
-    pub(crate) fn new(bank: Bank) -> Sweeper {
-        Sweeper { bank: Arc::new(bank), due: Mutex::new(None) }
-    }
-
-    /// Throws away what commands of an earlier daemon had changed and nobody committed. It may be a million files, and
-    /// no start waits for that. What cannot go now (a process that is just dying holds it, say) goes at the next start.
-    pub(crate) fn sweep_all(&self) -> Result<(), Fault> {
-        self.bank.sessions()?.iter().for_each(|change_id| self.sweep(change_id));
-        Ok(())
-    }
-
-    fn sweep(&self, change_id: &str) {
-        let mut due = self.due.lock().expect("BUG: nobody panics here");
-        if due.is_none() {
-            let (sender, receiver) = channel::<String>();
-            let bank = self.bank.clone();
-            let work = move || receiver.iter().for_each(|change_id| drop(bank.drop_session(&change_id)));
-            let started = std::thread::Builder::new().name("sweep".into()).spawn(work);
-            *due = started.is_ok().then_some(sender);
-        }
-        let left = due.as_ref().is_none_or(|due| due.send(change_id.to_owned()).is_err());
-        if left {
-            let _ = self.bank.drop_session(change_id);
-        }
-    }
-}
-
 /// The overlay over one root.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// The root's place in the session's list.
-    pub(super) root: usize,
-    pub(super) upper: Arc<OwnedFd>,
-    order: OverlayOrder,
+    pub(crate) root: usize,
+    pub(crate) upper: Arc<OwnedFd>,
+    order: OverlayDirs,
 }
 
 impl Overlay {
     /// Whether the session's roots are such that overlays can lie over them. What cannot change needs none; `/` holds
     /// everything else; what is mounted below a root is no part of an overlay.
-    pub(super) fn fits(session: &OpenSession) -> bool {
+    pub(crate) fn fits(session: &OpenSession) -> bool {
         let jail = &session.jail;
         session.capability.allowed_fs_ops.contains(&FsOp::Write)
             && !jail.cross_mounts
@@ -83,7 +47,7 @@ impl Overlay {
             && !jail.roots.iter().any(|root| root.path.is_empty())
     }
 
-    pub(super) fn make(host: &Host, session: &OpenSession, change_id: &str) -> Result<Overlay, String> {
+    pub(crate) fn make(host: &Host, session: &OpenSession, change_id: &str) -> Result<Overlay, String> {
         let sweeper = host.executor.overlays.clone();
         let dir = sweeper.bank.session(change_id).map_err(|fault| fault.to_string())?;
         let mut overlay = Overlay {
@@ -102,7 +66,7 @@ impl Overlay {
     }
 
     /// The roots in which something changed, by the cheapest of looks.
-    pub(super) fn changed_roots<'l>(&'l self, session: &'l OpenSession) -> impl Iterator<Item = &'l [u8]> {
+    pub(crate) fn changed_roots<'l>(&'l self, session: &'l OpenSession) -> impl Iterator<Item = &'l [u8]> {
         let is_changed = |part: &&Part| !names_in(&part.upper).is_ok_and(|names| names.is_empty());
         self.parts.iter().filter(is_changed).map(|part| session.jail.roots[part.root].path.as_slice())
     }
@@ -156,7 +120,7 @@ impl Part {
         rustix::fs::fchmod(&upper, Mode::from_raw_mode(meta.mode))?;
         copy_acl(session.jail.roots[root].fd.as_fd(), &upper);
         let path = |name: &str| [home, b"/", number.as_bytes(), b"/", name.as_bytes()].concat();
-        let order = OverlayOrder { upper: path("upper"), work: path("work") };
+        let order = OverlayDirs { upper: path("upper"), work: path("work") };
         Ok(Part { root, upper: Arc::new(upper), order })
     }
 }

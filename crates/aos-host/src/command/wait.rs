@@ -8,12 +8,11 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use aos_sandbox::{Ended, Running, Trouble, Word, hear};
 use aos_store::{Blobs, Spool};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::order::{Ended, Trouble, Word, hear};
-use super::running::Running;
 use super::watch::Pump;
 
 /// How long output is awaited after the command itself has ended: what it left running may hold the pipe for ever.

@@ -8,17 +8,17 @@ use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::order::{Ask, ask};
+use crate::order::{Ask, ask};
 
 /// One command on its way, shared by the thread that watches it and by those that signal it.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub struct Running {
     /// The daemon's end of the command's line.
-    pub(super) line: OwnedFd,
+    pub line: OwnedFd,
     /// Init, once it lives.
-    pub(super) init: OnceLock<OwnedFd>,
+    pub init: OnceLock<OwnedFd>,
     /// Wakes the watching thread.
-    pub(super) wake: OwnedFd,
+    pub wake: OwnedFd,
     /// Whether init is the first of its own pid namespace.
     namespaced: bool,
     ending: Mutex<Ending>,
@@ -32,23 +32,23 @@ struct Ending {
 }
 
 impl Running {
-    pub(super) fn new(line: OwnedFd, namespaced: bool) -> Result<Running, Errno> {
+    pub fn new(line: OwnedFd, namespaced: bool) -> Result<Running, Errno> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Running { line, init: OnceLock::new(), wake, namespaced, ending: Mutex::default() })
     }
 
-    pub(crate) fn interrupt(&self) {
+    pub fn interrupt(&self) {
         ask(&self.line, Ask::Interrupt);
     }
 
     /// Asks all of its processes to end, and kills those that are left after `grace`.
-    pub(crate) fn terminate(&self, grace: Duration) {
+    pub fn terminate(&self, grace: Duration) {
         ask(&self.line, Ask::Terminate);
         self.kill_by(Instant::now() + grace);
     }
 
     /// Kills all of its processes, now.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         self.kill_by(Instant::now());
         self.kill_now();
     }
@@ -59,16 +59,16 @@ impl Running {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    pub(super) fn kill_at(&self) -> Option<Instant> {
+    pub fn kill_at(&self) -> Option<Instant> {
         self.ending.lock().expect("BUG: nobody panics here").kill_at
     }
 
-    pub(super) fn was_killed(&self) -> bool {
+    pub fn was_killed(&self) -> bool {
         self.ending.lock().expect("BUG: nobody panics here").kill_asked
     }
 
     /// A namespace ends with its init. Elsewhere init ends the rest one by one, and itself at the end.
-    pub(super) fn kill_now(&self) {
+    pub fn kill_now(&self) {
         self.ending.lock().expect("BUG: nobody panics here").kill_asked = true;
         match self.init.get() {
             Some(init) if self.namespaced => {
@@ -81,7 +81,7 @@ impl Running {
 
 /// All commands of one session that are running.
 #[derive(Debug, Default)]
-pub(crate) struct RunningSet {
+pub struct RunningSet {
     all: Mutex<Set>,
 }
 
@@ -94,14 +94,14 @@ struct Set {
 
 /// Takes its command out of the set when dropped.
 #[derive(Debug)]
-pub(super) struct Listed<'a> {
+pub struct Listed<'a> {
     set: &'a RunningSet,
     running: Arc<Running>,
 }
 
 impl RunningSet {
     /// Lists a command, unless the session is being closed: then nothing new starts.
-    pub(super) fn list(&self, tool_call_id: &str, running: &Arc<Running>) -> Option<Listed<'_>> {
+    pub fn list(&self, tool_call_id: &str, running: &Arc<Running>) -> Option<Listed<'_>> {
         let mut all = self.all.lock().expect("BUG: nobody panics here");
         if all.closed {
             return None;
@@ -110,14 +110,14 @@ impl RunningSet {
         Some(Listed { set: self, running: running.clone() })
     }
 
-    pub(crate) fn interrupt(&self) {
+    pub fn interrupt(&self) {
         for running in self.current(false) {
             running.interrupt();
         }
     }
 
     /// Ends all commands and lets none start any more.
-    pub(crate) fn close(&self, grace: Option<Duration>) {
+    pub fn close(&self, grace: Option<Duration>) {
         for running in self.current(true) {
             match grace {
                 Some(grace) => running.terminate(grace),
@@ -133,7 +133,7 @@ impl RunningSet {
     }
 
     /// Ends the commands of one tool call and says how many there were.
-    pub(crate) fn cancel(&self, tool_call_id: &str, grace: Duration) -> usize {
+    pub fn cancel(&self, tool_call_id: &str, grace: Duration) -> usize {
         let all = self.all.lock().expect("BUG: nobody panics here").running.clone();
         let its = all.iter().filter(|(id, _)| id == tool_call_id);
         its.map(|(_, running)| running.terminate(grace)).count()

@@ -8,12 +8,12 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Isolation, NetworkMode};
 use serde::Serialize;
 
-use super::order::{
+use crate::order::{
     Ended, Handed, Limits, Namespaces, Order, Pinned, Sandbox, Trouble, Word, hear, socket_pair,
 };
-use super::spawner::Spawner;
-use super::view::{self, Wanted};
-use super::{cgroup, confine};
+use crate::spawner::Spawner;
+use crate::view::{self, Wanted};
+use crate::{cgroup, confine};
 
 /// What was found. `aos doctor` shows it; sessions are opened by it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,17 +44,17 @@ pub struct Abilities {
 
 /// The sandbox that a session's commands get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Applied {
-    pub(crate) namespaces: bool,
-    pub(crate) user_namespace: bool,
-    pub(crate) own_network: bool,
-    pub(crate) landlock: bool,
-    pub(crate) seccomp: bool,
+pub struct Applied {
+    pub namespaces: bool,
+    pub user_namespace: bool,
+    pub own_network: bool,
+    pub landlock: bool,
+    pub seccomp: bool,
 }
 
 impl Applied {
     /// As receipts say it.
-    pub(crate) fn word(&self) -> String {
+    pub fn word(&self) -> String {
         let parts = [(self.namespaces, "namespaces"), (self.landlock, "landlock"), (self.seccomp, "seccomp")];
         let words: Vec<&str> = parts.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect();
         // A filter of system calls alone keeps nothing apart.
@@ -67,7 +67,7 @@ pub fn abilities(spawner: &Path) -> Abilities {
     probe(&Spawner::new(spawner))
 }
 
-pub(crate) fn probe(spawner: &Spawner) -> Abilities {
+pub fn probe(spawner: &Spawner) -> Abilities {
     let root = rustix::process::geteuid().is_root();
     let tries: &[(bool, bool)] = if root {
         &[(false, true), (false, false), (true, true), (true, false)]
@@ -126,7 +126,7 @@ impl Abilities {
     }
 
     /// The sandbox for a session, or that what it asks for by name cannot be had.
-    pub(crate) fn apply(
+    pub fn apply(
         &self,
         isolation: Isolation,
         network: Option<NetworkMode>,
@@ -174,7 +174,7 @@ impl Abilities {
 }
 
 fn has_overlay() -> bool {
-    super::read_small("/proc/filesystems")
+    crate::read_small("/proc/filesystems")
         .is_some_and(|list| list.lines().any(|line| line.ends_with("\toverlay")))
 }
 

@@ -10,19 +10,19 @@ use seccompiler::{
 
 /// The filters of system calls, compiled once.
 #[derive(Debug)]
-pub(super) struct Filters {
+pub(crate) struct Filters {
     /// For commands with a pid namespace of their own: who debugs there debugs only itself.
     own_processes: BpfProgram,
     shared_processes: BpfProgram,
 }
 
 impl Filters {
-    pub(super) fn build() -> Filters {
+    pub(crate) fn build() -> Filters {
         let others = [denied(), rules(OTHERS)].into_iter().flatten().collect();
         Filters { own_processes: program(denied()), shared_processes: program(others) }
     }
 
-    pub(super) fn of(&self, own_processes: bool) -> &BpfProgram {
+    pub(crate) fn of(&self, own_processes: bool) -> &BpfProgram {
         if own_processes { &self.own_processes } else { &self.shared_processes }
     }
 }

@@ -15,9 +15,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal};
 
-use super::filter::Filters;
-use super::init;
-use super::order::{
+use crate::filter::Filters;
+use crate::init;
+use crate::order::{
     Cell, Handed, Order, Parcel, Stage, Trouble, receive_parcel, say_alive, say_failed, send_order,
     socket_pair,
 };
@@ -27,7 +27,7 @@ const SPAWNER_ARGUMENT: &str = "--serve-as-spawner";
 
 /// The daemon's hold on its spawner. The process is started when first needed, and again should it have died.
 #[derive(Debug)]
-pub(crate) struct Spawner {
+pub struct Spawner {
     program: PathBuf,
     current: Mutex<Option<Started>>,
 }
@@ -41,12 +41,12 @@ struct Started {
 }
 
 impl Spawner {
-    pub(crate) fn new(program: &Path) -> Spawner {
+    pub fn new(program: &Path) -> Spawner {
         Spawner { program: program.to_owned(), current: Mutex::new(None) }
     }
 
     /// Hands an order over. A spawner that died meanwhile is replaced once.
-    pub(crate) fn launch(&self, order: &Order, handed: &Handed<BorrowedFd<'_>>) -> Result<(), Errno> {
+    pub fn launch(&self, order: &Order, handed: &Handed<BorrowedFd<'_>>) -> Result<(), Errno> {
         let socket = self.socket(None)?;
         match send_order(&*socket, order, handed) {
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
@@ -68,7 +68,7 @@ impl Spawner {
     }
 
     /// Whether a process comes from a command: whoever it was started by, in the end that was the spawner.
-    pub(crate) fn is_ancestor_of(&self, pid: i32) -> bool {
+    pub fn is_ancestor_of(&self, pid: i32) -> bool {
         let started = self.current.lock().expect("BUG: nobody panics starting").as_ref().map(|now| now.pid);
         let Some(spawner) = started.and_then(|pid| i32::try_from(pid).ok()) else { return false };
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
@@ -79,7 +79,7 @@ impl Spawner {
     }
 
     /// Lets the spawner end, and all that it started with it, and sees it go.
-    pub(crate) fn retire(&self) {
+    pub fn retire(&self) {
         let taken = self.current.lock().expect("BUG: nobody panics starting").take();
         if let Some(Started { socket, gone, .. }) = taken {
             drop(socket);
@@ -264,10 +264,6 @@ fn clone_into(cell: Cell) -> Result<Cloned, Errno> {
         0 => Ok(Cloned::Child),
         // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
         1.. => Ok(Cloned::Parent(unsafe { OwnedFd::from_raw_fd(pidfd) })),
-        _ => Err(last_error()),
+        _ => Err(crate::last_error()),
     }
-}
-
-pub(super) fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -12,11 +12,11 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
-use super::filter::Filters;
-use super::order::{LandlockPaths, Limits, Sandbox, User};
+use crate::filter::Filters;
+use crate::order::{LandlockPaths, Limits, Sandbox, User};
 
 /// Becomes `user` when there is one, and nobody that can do more than a plain process.
-pub(super) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
+pub(crate) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
     let all = rustix::thread::capabilities(None)?;
     let privileged = all.permitted.contains(CapabilitySet::SETPCAP);
     if privileged {
@@ -57,7 +57,7 @@ pub(super) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
 }
 
 /// The limits of every command; set while they may still be raised.
-pub(super) fn limit_all() -> Result<(), Errno> {
+pub(crate) fn limit_all() -> Result<(), Errno> {
     set_limit(Resource::Core, 0, 0)?;
     let (soft, hard) = COMMAND_FILES;
     let wanted = Rlimit { current: Some(soft), maximum: Some(hard) };
@@ -66,7 +66,7 @@ pub(super) fn limit_all() -> Result<(), Errno> {
 
 /// What the session's commands may use up, where no control group sees to it. In a user namespace of its own the kernel
 /// counts a command's processes apart; elsewhere all of the user's count, so those that are there are added.
-pub(super) fn limit(limits: &Limits, sandbox: &Sandbox) -> Result<(), Errno> {
+pub(crate) fn limit(limits: &Limits, sandbox: &Sandbox) -> Result<(), Errno> {
     if let Some(processes) = limits.processes {
         let others = match &sandbox.namespaces {
             // Init counts too.
@@ -93,7 +93,7 @@ fn threads_of(uid: u32) -> u64 {
     let Ok(listing) = rustix::fs::Dir::read_from(&proc) else { return 0 };
     let threads = |name: &std::ffi::CStr| -> Option<u64> {
         let pid: u32 = name.to_str().ok()?.parse().ok()?;
-        let status = super::read_small(&format!("/proc/{pid}/status"))?;
+        let status = crate::read_small(&format!("/proc/{pid}/status"))?;
         let field =
             |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
         if field("Uid:")?.parse() != Ok(uid) {
@@ -110,7 +110,7 @@ fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
 }
 
 /// The last sandbox. Nothing after this but the program itself.
-pub(super) fn enter_sandbox(sandbox: &Sandbox, filters: &Filters) -> Result<(), (&'static str, Errno)> {
+pub(crate) fn enter_sandbox(sandbox: &Sandbox, filters: &Filters) -> Result<(), (&'static str, Errno)> {
     rustix::thread::set_no_new_privs(true).map_err(|why| ("cannot forbid new privileges", why))?;
     if let Some(landlock_paths) = &sandbox.landlock {
         stand_on(landlock_paths).map_err(|_| ("cannot apply Landlock", Errno::PERM))?;
@@ -128,7 +128,7 @@ pub(super) fn enter_sandbox(sandbox: &Sandbox, filters: &Filters) -> Result<(), 
 fn close_from(first: u32) -> Result<(), Errno> {
     // SAFETY: marks descriptors to be closed when the program is executed; those that are in use stay usable.
     let outcome = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if outcome == 0 { Ok(()) } else { Err(super::spawner::last_error()) }
+    if outcome == 0 { Ok(()) } else { Err(crate::last_error()) }
 }
 
 /// The newest version whose file rights we use. Ioctls on devices are left alone: only a handful are in bind.
@@ -136,7 +136,7 @@ const LANDLOCK: ABI = ABI::V4;
 
 /// The version of Landlock that this kernel has; 0 for none.
 #[expect(unsafe_code, reason = "the crate hides the version on purpose; here it is shown to people")]
-pub(super) fn landlock_version() -> u32 {
+pub(crate) fn landlock_version() -> u32 {
     const VERSION: libc::c_uint = 1;
     // SAFETY: with no attributes and this flag the call only returns a number.
     let version =
@@ -144,12 +144,12 @@ pub(super) fn landlock_version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
-pub(super) fn has_landlock() -> bool {
+pub fn has_landlock() -> bool {
     landlock_version() >= LANDLOCK_VERSION_MIN
 }
 
 /// The first version made every rename between folders fail, which git and cargo cannot bear.
-pub(super) const LANDLOCK_VERSION_MIN: u32 = 2;
+pub(crate) const LANDLOCK_VERSION_MIN: u32 = 2;
 
 fn stand_on(landlock_paths: &LandlockPaths) -> Result<(), RulesetError> {
     let read = AccessFs::from_read(LANDLOCK);
@@ -175,7 +175,7 @@ fn stand_on(landlock_paths: &LandlockPaths) -> Result<(), RulesetError> {
 
 /// Whether the kernel filters system calls, with answers instead of kills.
 #[expect(unsafe_code, reason = "no safe crate asks what the kernel's filters can do")]
-pub(super) fn has_seccomp() -> bool {
+pub(crate) fn has_seccomp() -> bool {
     let answer: u32 = libc::SECCOMP_RET_ERRNO;
     // SAFETY: the call reads one number.
     unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const answer) == 0 }

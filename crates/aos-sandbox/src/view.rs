@@ -10,35 +10,37 @@
 //!
 //! Later lines win over earlier ones where they overlap. What lies inside a root belongs to it, except our own state.
 
-use rustix::fs::FileType;
+use std::os::fd::AsRawFd as _;
 
-use super::order::{BindMount, LandlockPaths, Link, View};
-use crate::jail::is_below;
+use rustix::fs::{FileType, Mode, OFlags};
+
+use crate::order::{BindMount, LandlockPaths, Link, View};
+use aos_model::path::is_below;
 
 /// What the session has to say about the view.
 #[derive(Debug)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) path: &'a str,
+pub struct Wanted<'a> {
+    pub path: &'a str,
     /// Where HOME is, for the command and on the machine.
-    pub(crate) home: &'a [u8],
-    pub(crate) home_shown: HomeShown,
+    pub home: &'a [u8],
+    pub home_shown: HomeShown,
     /// The session's own `/tmp`.
-    pub(crate) tmp: Option<BindMount>,
-    pub(crate) mounts: Vec<BindMount>,
-    pub(crate) roots: Vec<BindMount>,
+    pub tmp: Option<BindMount>,
+    pub mounts: Vec<BindMount>,
+    pub roots: Vec<BindMount>,
     /// Our own state: never in bind.
-    pub(crate) state: &'a [u8],
+    pub state: &'a [u8],
     /// The roots of other sessions: not in bind either, unless they lie inside an own one.
-    pub(crate) neighbours: Vec<Vec<u8>>,
-    pub(crate) network: bool,
-    pub(crate) uid_is_root: bool,
+    pub neighbours: Vec<Vec<u8>>,
+    pub network: bool,
+    pub uid_is_root: bool,
 }
 
 impl Wanted<'_> {
     /// The machine alone, to see whether it can be shown at all.
-    pub(crate) fn machine_alone() -> Wanted<'static> {
+    pub fn machine_alone() -> Wanted<'static> {
         Wanted {
-            path: super::environment::PATH_DEFAULT,
+            path: crate::PATH_DEFAULT,
             home: b"/home",
             home_shown: HomeShown::Real { writable: false },
             tmp: None,
@@ -53,7 +55,7 @@ impl Wanted<'_> {
 }
 
 #[derive(Debug)]
-pub(crate) enum HomeShown {
+pub enum HomeShown {
     /// A folder of the session's, with the toolchains of the real one in it.
     Private(BindMount),
     Real {
@@ -62,7 +64,7 @@ pub(crate) enum HomeShown {
 }
 
 /// The machine's own folders, where they exist.
-pub(super) const SYSTEM: [&str; 12] =
+pub const SYSTEM: [&str; 12] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap"];
 
 /// Folders in a home that make the programs of another folder there work.
@@ -90,7 +92,7 @@ const TOOLCHAINS: [&str; 18] = [
 /// What programs keep in those folders that is nobody's business.
 const CREDENTIALS: [&str; 2] = [".cargo/credentials", ".cargo/credentials.toml"];
 
-pub(crate) fn view(wanted: Wanted<'_>) -> View {
+pub fn view(wanted: Wanted<'_>) -> View {
     let slash = wanted.roots.iter().find(|root| root.at.is_empty()).cloned();
     let mut view = View { guard_proc: wanted.uid_is_root, ..View::default() };
     let mut binds = Vec::new();
@@ -142,7 +144,7 @@ pub(crate) fn view(wanted: Wanted<'_>) -> View {
 }
 
 /// Whether a path could be seen because of what every command sees.
-pub(crate) fn may_be_shown(path: &str, root: &[u8]) -> bool {
+pub fn may_be_shown(path: &str, root: &[u8]) -> bool {
     let mut folders =
         SYSTEM.iter().copied().chain(path.split(':').flat_map(|bin| [bin, bin.trim_end_matches("/bin")]));
     folders.any(|folder| !folder.is_empty() && is_below(root, folder.as_bytes()))
@@ -229,21 +231,28 @@ fn prefix_of(folder: &[u8]) -> Option<&[u8]> {
 
 /// Where names are resolved is often said by a file in /run, which is not in bind.
 fn name_server(binds: &mut Vec<BindMount>) {
-    let Some(real) = crate::jail::follow_text(b"/etc/resolv.conf") else { return };
+    let Some(real) = real_path("/etc/resolv.conf") else { return };
     if !SYSTEM.iter().any(|system| is_below(&real, system.as_bytes())) {
         binds.push(seen(&real, false));
     }
 }
 
+/// The path that the kernel reaches `path` by, links resolved.
+fn real_path(path: &str) -> Option<Vec<u8>> {
+    let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let real = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new()).ok()?;
+    Some(real.into_bytes())
+}
+
 impl View {
     /// Whether what stands at a path is seen through an overlay.
-    pub(crate) fn is_over(&self, path: &[u8]) -> bool {
+    pub fn is_over(&self, path: &[u8]) -> bool {
         let mut around = self.binds.iter().filter(|bind| is_below(path, &bind.at));
         around.next_back().is_some_and(|bind| bind.overlay.is_some())
     }
 
     /// The second wall, when the first stands: all that is in bind may be read, and only this be written.
-    pub(crate) fn landlock_paths(&self) -> LandlockPaths {
+    pub fn landlock_paths(&self) -> LandlockPaths {
         let mut landlock_paths = LandlockPaths { readable: vec![b"/".to_vec()], ..LandlockPaths::default() };
         let binds = self.binds.iter().chain(&self.slash);
         landlock_paths.writable.extend(binds.filter(|bind| bind.writable).map(|bind| bind.at.clone()));
@@ -253,7 +262,7 @@ impl View {
 
     /// The only wall, where there is no other: the same paths as on the machine itself. Without files it only keeps
     /// signals inside, so that nobody ends those who are to end him.
-    pub(crate) fn landlock_paths_without_mounts(&self, files: bool) -> LandlockPaths {
+    pub fn landlock_paths_without_mounts(&self, files: bool) -> LandlockPaths {
         let mut landlock_paths = LandlockPaths { scoped: true, ..LandlockPaths::default() };
         if !files {
             return landlock_paths;

@@ -17,120 +17,120 @@ use serde::{Deserialize, Serialize};
 
 /// What is to be run, and inside which sandbox.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub struct Order {
     /// Without any this is a probe: the sandbox are put up, and that is all.
-    pub(crate) argv: Vec<String>,
+    pub argv: Vec<String>,
     /// `NAME=value`, complete.
-    pub(crate) env: Vec<String>,
+    pub env: Vec<String>,
     /// Where the program is when its place was finalized before; else it is looked up on the command's own PATH.
-    pub(crate) program: Option<Vec<u8>>,
-    pub(crate) cwd: Pinned,
+    pub program: Option<Vec<u8>>,
+    pub cwd: Pinned,
     /// Whom to become; nobody else when left out.
-    pub(crate) user: Option<User>,
-    pub(crate) sandbox: Sandbox,
-    pub(crate) limits: Limits,
+    pub user: Option<User>,
+    pub sandbox: Sandbox,
+    pub limits: Limits,
 }
 
 /// A path, and the object that must be found there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pinned {
-    pub(crate) path: Vec<u8>,
-    pub(crate) dev: u64,
-    pub(crate) ino: u64,
+pub struct Pinned {
+    pub path: Vec<u8>,
+    pub dev: u64,
+    pub ino: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct User {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
 }
 
 /// What stands between the command and the machine.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Sandbox {
-    pub(crate) namespaces: Option<Namespaces>,
-    pub(crate) landlock: Option<LandlockPaths>,
-    pub(crate) seccomp: bool,
+pub struct Sandbox {
+    pub namespaces: Option<Namespaces>,
+    pub landlock: Option<LandlockPaths>,
+    pub seccomp: bool,
 }
 
 /// Own namespaces for mounts, processes, ipc and host name, and what else.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Namespaces {
+pub struct Namespaces {
     /// Also an own user namespace: what lets an ordinary user have the others.
-    pub(crate) user: bool,
-    pub(crate) network: bool,
-    pub(crate) view: View,
+    pub user: bool,
+    pub network: bool,
+    pub view: View,
 }
 
 /// What a command sees, in the order in which it is mounted.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct View {
+pub struct View {
     /// The machine's own `/` when a session has that as a root; else an empty folder to mount in.
-    pub(crate) slash: Option<BindMount>,
-    pub(crate) links: Vec<Link>,
-    pub(crate) binds: Vec<BindMount>,
+    pub slash: Option<BindMount>,
+    pub links: Vec<Link>,
+    pub binds: Vec<BindMount>,
     /// Emptied where they are to be seen at all: folders become empty, files read as nothing.
-    pub(crate) covers: Vec<Vec<u8>>,
+    pub covers: Vec<Vec<u8>>,
     /// The command keeps uid 0: without capabilities it would still own the kernel's switches in /proc.
-    pub(crate) guard_proc: bool,
+    pub guard_proc: bool,
 }
 
 /// A symbolic link of the machine's own root, `/bin` say.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Link {
-    pub(crate) at: Vec<u8>,
-    pub(crate) to: Vec<u8>,
+pub struct Link {
+    pub at: Vec<u8>,
+    pub to: Vec<u8>,
 }
 
 /// One folder or file of the machine, to be seen at a path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct BindMount {
+pub struct BindMount {
     /// Absolute, without a slash at the end.
-    pub(crate) at: Vec<u8>,
-    pub(crate) from: Vec<u8>,
+    pub at: Vec<u8>,
+    pub from: Vec<u8>,
     /// The object that `from` must lead to, without links, where that matters.
-    pub(crate) pin: Option<(u64, u64)>,
-    pub(crate) writable: bool,
+    pub pin: Option<(u64, u64)>,
+    pub writable: bool,
     /// Whether what is mounted below comes along.
-    pub(crate) submounts: bool,
+    pub submounts: bool,
     /// Whether the command may run when this cannot be had.
-    pub(crate) required: bool,
+    pub required: bool,
     /// Where what is written goes instead.
-    pub(crate) overlay: Option<Overlay>,
+    pub overlay: Option<Overlay>,
 }
 
 /// Two folders of ours, absolute: what the command changes, and what the kernel needs for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Overlay {
-    pub(crate) upper: Vec<u8>,
-    pub(crate) work: Vec<u8>,
+pub struct Overlay {
+    pub upper: Vec<u8>,
+    pub work: Vec<u8>,
 }
 
 /// The paths of the second wall, which are opened once the first stands. Without any, files are not its business.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct LandlockPaths {
-    pub(crate) readable: Vec<Vec<u8>>,
-    pub(crate) writable: Vec<Vec<u8>>,
+pub struct LandlockPaths {
+    pub readable: Vec<Vec<u8>>,
+    pub writable: Vec<Vec<u8>>,
     /// Signals and abstract sockets stay inside too: for where no namespace sees to it.
-    pub(crate) scoped: bool,
+    pub scoped: bool,
 }
 
 /// Limits that no control group keeps.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(crate) struct Limits {
-    pub(crate) processes: Option<u64>,
-    pub(crate) memory_bytes: Option<u64>,
+pub struct Limits {
+    pub processes: Option<u64>,
+    pub memory_bytes: Option<u64>,
 }
 
 /// The descriptors of a launch.
 #[derive(Debug)]
-pub(crate) struct Handed<Fd> {
-    pub(crate) line: Fd,
-    pub(crate) stdin: Fd,
-    pub(crate) stdout: Fd,
-    pub(crate) stderr: Fd,
+pub struct Handed<Fd> {
+    pub line: Fd,
+    pub stdin: Fd,
+    pub stdout: Fd,
+    pub stderr: Fd,
     /// `cgroup.procs` of each group that the command is to session in.
-    pub(crate) cgroups: Vec<Fd>,
+    pub cgroups: Vec<Fd>,
 }
 
 /// Descriptors that one message may carry.
@@ -139,9 +139,9 @@ const DESCRIPTORS_MAX: usize = 8;
 /// In which namespaces an init lives: all that must be known to have one ready before there is an order for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell {
-    pub(crate) namespaces: bool,
-    pub(crate) user: bool,
-    pub(crate) network: bool,
+    pub namespaces: bool,
+    pub user: bool,
+    pub network: bool,
 }
 
 impl Cell {
@@ -166,15 +166,11 @@ impl Cell {
 /// An order on its way, not opened: the memory file, the line, the streams, the groups.
 #[derive(Debug)]
 pub(crate) struct Parcel {
-    pub(crate) cell: Cell,
+    pub cell: Cell,
     descriptors: Vec<OwnedFd>,
 }
 
-pub(crate) fn send_order(
-    socket: impl AsFd,
-    order: &Order,
-    handed: &Handed<BorrowedFd<'_>>,
-) -> Result<(), Errno> {
+pub(crate) fn send_order(socket: impl AsFd, order: &Order, handed: &Handed<BorrowedFd<'_>>) -> Result<(), Errno> {
     let body = serde_json::to_vec(order).expect("BUG: an order is plain data");
     let file = rustix::fs::memfd_create("order", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut rest = body.as_slice();
@@ -231,14 +227,14 @@ impl Parcel {
 
 /// Why a command was not started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Trouble {
-    pub(crate) stage: Stage,
-    pub(crate) subject: String,
-    pub(crate) errno: i32,
+pub struct Trouble {
+    pub stage: Stage,
+    pub subject: String,
+    pub errno: i32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Stage {
+pub enum Stage {
     /// The sandbox could not be put up.
     Sandbox,
     /// No overlay could be laid over a root.
@@ -250,18 +246,18 @@ pub(crate) enum Stage {
 }
 
 impl Trouble {
-    pub(crate) fn new(stage: Stage, subject: impl Into<String>, why: Errno) -> Trouble {
+    pub fn new(stage: Stage, subject: impl Into<String>, why: Errno) -> Trouble {
         Trouble { stage, subject: subject.into(), errno: why.raw_os_error() }
     }
 
-    pub(crate) fn errno(&self) -> Errno {
+    pub fn errno(&self) -> Errno {
         Errno::from_raw_os_error(self.errno)
     }
 }
 
 /// What the daemon hears on a line.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub enum Word {
     /// From the spawner: init lives, and this is how to end it.
     Alive(OwnedFd),
     /// From init or from the command on its way: it will not run.
@@ -274,10 +270,10 @@ pub(crate) enum Word {
 
 /// The wait status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) status: i32,
+pub struct Ended {
+    pub status: i32,
     /// No process of it is left: nobody need wait for its init.
-    pub(crate) is_all: bool,
+    pub is_all: bool,
 }
 
 pub(crate) fn say_alive(line: impl AsFd, pidfd: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -298,7 +294,7 @@ pub(crate) fn say_ended(line: impl AsFd, Ended { status, is_all }: Ended) {
 }
 
 /// The next word on a line that has one; `None` when it has none after all.
-pub(crate) fn hear(line: impl AsFd) -> Option<Word> {
+pub fn hear(line: impl AsFd) -> Option<Word> {
     let mut word = [0; 4096];
     let (length, mut descriptors) = match receive_with(line, &mut word) {
         Ok(received) => received,
@@ -362,7 +358,7 @@ fn receive_with(socket: impl AsFd, word: &mut [u8]) -> Result<(usize, Vec<OwnedF
 }
 
 /// A pair of ends on which whole words rollback_to.
-pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,

@@ -13,7 +13,7 @@ use rustix::mount::{
     UnmountFlags,
 };
 
-use super::order::{BindMount, Overlay, Stage, Trouble, View};
+use crate::order::{BindMount, Overlay, Stage, Trouble, View};
 
 /// Where the new root is put together: a folder that every machine has. What it covers was found before.
 const STAGE: &str = "/usr";
@@ -24,7 +24,7 @@ fn trouble(subject: &str, path: &[u8], why: Errno) -> Trouble {
     Trouble::new(Stage::Sandbox, format!("{subject} {}", aos_model::path::show(path)), why)
 }
 
-pub(super) fn build(view: &View, in_user_namespace: bool) -> Mounted<()> {
+pub(crate) fn build(view: &View, in_user_namespace: bool) -> Mounted<()> {
     let failed = |subject: &'static str| move |why| trouble(subject, b"", why);
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(failed("cannot leave the machine's mounts"))?;
@@ -377,7 +377,7 @@ fn set_attributes(mount: BorrowedFd<'_>, set: MountAttrFlags, recursive: bool) -
             std::mem::size_of::<libc::mount_attr>(),
         )
     };
-    if outcome == 0 { Ok(()) } else { Err(super::spawner::last_error()) }
+    if outcome == 0 { Ok(()) } else { Err(crate::last_error()) }
 }
 
 /// The path without its first slash; `.` for the root itself.

@@ -1,4 +1,4 @@
-//! The exec_config: what a session gives its commands. Settled when it is opened, and again when a daemon finds it.
+//! What a session gives its commands, computed when it is opened and again after a restart.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,16 +10,15 @@ use aos_model::path::Spelled;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Home, Isolation, LocalTarget, Mount, MountMode, NetworkMode, check_environment};
 use aos_model::strict::UniqueMap;
+use aos_sandbox::{BindMount, HomeShown, RunningSet, SYSTEM, User, View};
 use aos_store::Bank;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::environment::{self, Surroundings};
-use super::order::{BindMount, User, View};
-use super::running::RunningSet;
-use super::view::{HomeShown, SYSTEM};
 use crate::disk::Meta;
-use crate::jail::{Root, is_below};
+use crate::jail::Root;
+use aos_model::path::is_below;
 
 #[derive(Debug)]
 pub(crate) struct ExecConfig {

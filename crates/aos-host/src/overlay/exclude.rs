@@ -9,10 +9,10 @@ use rustix::fs::OFlags;
 
 use crate::disk::names_in;
 use crate::disk::{Meta, open_beneath};
-use crate::exec::BindMount;
-use crate::jail::is_below;
 use crate::session::OpenSession;
 use crate::target::is_too_deep;
+use aos_model::path::is_below;
+use aos_sandbox::BindMount;
 
 /// The folders below the roots that the session's globs name. They are relative to the workdir, as those of rules are.
 pub(super) fn find(session: &OpenSession) -> Vec<BindMount> {

@@ -11,16 +11,16 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Pid, Signal, Uid, WaitOptions};
 
-use super::confine;
-use super::filter::Filters;
-use super::mounts;
-use super::order::{
+use crate::confine;
+use crate::filter::Filters;
+use crate::last_error;
+use crate::mounts;
+use crate::order::{
     Ask, Cell, Ended, Handed, Order, Pinned, Stage, Trouble, receive_parcel, say_ended, say_failed,
 };
-use super::spawner::last_error;
 
 /// Waits for an order, runs it, and never comes back.
-pub(super) fn serve(cell: Cell, ids: (Uid, Gid), socket: OwnedFd, filters: &Filters) -> ! {
+pub(crate) fn serve(cell: Cell, ids: (Uid, Gid), socket: OwnedFd, filters: &Filters) -> ! {
     let ready = get_ready(cell, ids);
     let parcel = loop {
         match receive_parcel(&socket) {
@@ -149,8 +149,7 @@ fn candidates(program: &str, env: &[String]) -> Vec<Vec<u8>> {
     if program.is_empty() || program.contains('/') {
         return vec![program.as_bytes().to_vec()];
     }
-    let path =
-        env.iter().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or(super::environment::PATH_DEFAULT);
+    let path = env.iter().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or(crate::PATH_DEFAULT);
     let in_folder = |folder: &str| {
         let folder = if folder.is_empty() { "." } else { folder };
         format!("{folder}/{program}").into_bytes()
@@ -365,7 +364,7 @@ fn descendants() -> Vec<Pid> {
 }
 
 /// The parent in `/proc/PID/stat`: the second word after the name, which ends with the last bracket.
-pub(super) fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
+pub(crate) fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
     let mut text = [0_u8; 512];
@@ -408,7 +407,7 @@ fn start(go: &dyn Fn()) -> Result<Pid, Errno> {
 
 /// Lets children of the spawner go without a trace.
 #[expect(unsafe_code, reason = "no safe crate ignores a signal")]
-pub(super) fn ignore_children() -> Result<(), Errno> {
+pub(crate) fn ignore_children() -> Result<(), Errno> {
     // SAFETY: ignoring a signal runs no code of ours.
     if unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) } == libc::SIG_ERR {
         Err(last_error())

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 /// Which limits can be kept by groups here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Available {
-    pub(crate) processes: bool,
-    pub(crate) memory: bool,
+    pub processes: bool,
+    pub memory: bool,
 }
 
 /// A controller: its name, and the files of its limit in the old and the new hierarchy.
@@ -24,7 +24,7 @@ const MEMORY: Controller =
 
 /// Groups of one command. Dropping them takes them away, once their last process is gone.
 #[derive(Debug, Default)]
-pub(crate) struct Groups {
+pub struct Groups {
     made: Vec<Made>,
 }
 
@@ -34,7 +34,7 @@ struct Made {
     name: String,
     /// `cgroup.procs`.
     procs: OwnedFd,
-    pub(crate) controller: &'static str,
+    pub controller: &'static str,
 }
 
 /// Tries each controller with a group that is taken away again.
@@ -51,7 +51,7 @@ pub(crate) fn available() -> Available {
 
 impl Groups {
     /// Groups for the limits that are set. What cannot be had is left to others.
-    pub(crate) fn make(random: u64, processes: Option<u64>, memory_bytes: Option<u64>) -> Groups {
+    pub fn make(random: u64, processes: Option<u64>, memory_bytes: Option<u64>) -> Groups {
         let name = format!("{random:016x}");
         let mut made = Vec::new();
         // Init is one of them.
@@ -60,11 +60,11 @@ impl Groups {
         Groups { made }
     }
 
-    pub(crate) fn keeps(&self, controller: &str) -> bool {
+    pub fn keeps(&self, controller: &str) -> bool {
         self.made.iter().any(|made| made.controller == controller)
     }
 
-    pub(crate) fn procs(&self) -> impl Iterator<Item = &OwnedFd> {
+    pub fn procs(&self) -> impl Iterator<Item = &OwnedFd> {
         self.made.iter().map(|made| &made.procs)
     }
 }
@@ -119,7 +119,7 @@ fn sweep(controller: &Controller) {
 
 /// The folder of the group that this process is in, and whether it is of the new, single hierarchy.
 fn own_group(controller: &str) -> Option<(OwnedFd, bool)> {
-    let membership = super::read_small("/proc/self/cgroup")?;
+    let membership = crate::read_small("/proc/self/cgroup")?;
     let path_of = |wanted: &dyn Fn(&str) -> bool| {
         membership.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -128,7 +128,7 @@ fn own_group(controller: &str) -> Option<(OwnedFd, bool)> {
         })
     };
     let old = path_of(&|controllers| controllers.split(',').any(|one| one == controller));
-    let mounts = super::read_small("/proc/self/mountinfo")?;
+    let mounts = crate::read_small("/proc/self/mountinfo")?;
     let (kind, path) = match old {
         Some(path) => ("cgroup", path),
         None => ("cgroup2", path_of(&str::is_empty)?),

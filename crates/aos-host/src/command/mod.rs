@@ -1,0 +1,387 @@
+//! Running one command: its view and its order are computed, it is launched, watched and waited for.
+
+mod wait;
+mod watch;
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aos_model::capability::FsOp;
+use aos_model::receipt::{Coverage, Executed, Payload, Warning};
+use aos_model::refusal::{Code, Refusal};
+use aos_sandbox::{
+    Applied, BindMount, Groups, Handed, Limits, Namespaces, Order, Pinned, Running, Sandbox, Stage, Trouble,
+    View, Wanted, has_landlock, may_be_shown, socket_pair, view,
+};
+use aos_store::Spool;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+
+pub use watch::{Piece, Watcher};
+
+use crate::host::Host;
+use crate::output::Form;
+use crate::overlay::Overlay;
+use crate::session::OpenSession;
+use wait::{End, Stream, Wait};
+use watch::Pump;
+
+/// A command that may run: judged, its folder pinned, its words complete.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) argv: Vec<String>,
+    pub(crate) env: Vec<String>,
+    pub(crate) program: Option<Vec<u8>>,
+    pub(crate) cwd: Pinned,
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) timeout_ns: Option<u64>,
+    pub(crate) output_bytes_max: u64,
+    pub(crate) form: Form,
+    pub(crate) applied: Applied,
+    pub(crate) captured: bool,
+    pub(crate) dry_run: bool,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// A command that ran to its end, before anybody knows what it changed.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) executed: Executed,
+    pub(crate) warnings: Vec<Warning>,
+    /// Why it is no success, if it is none.
+    pub(crate) fault: Option<(Code, String)>,
+    /// It was ended, by its time or by a signal.
+    pub(crate) was_ended: bool,
+}
+
+/// Why a command did not run.
+#[derive(Debug)]
+pub(crate) enum NotRun {
+    Refused(Refusal),
+    /// No overlay can be had over its roots: it may run without one.
+    NoOverlay(String),
+}
+
+impl From<Refusal> for NotRun {
+    fn from(refusal: Refusal) -> NotRun {
+        NotRun::Refused(refusal)
+    }
+}
+
+/// Runs a command to its end and that of everything it started, over the overlay if there is one.
+pub(crate) fn run(
+    host: &Host,
+    session: &OpenSession,
+    command: &Command,
+    overlay: Option<&Overlay>,
+    tool_call_id: &str,
+    watcher: Option<Arc<dyn Watcher>>,
+) -> Result<Ran, NotRun> {
+    let limits = &session.capability.exec;
+    let view = view_of(host, session, &command.applied, overlay)?;
+    let groups = Groups::make((host.machine.random)(), limits.max_processes, limits.max_memory_bytes);
+    let order = order_of(session, command, view, &groups);
+    let started_at_ns = (host.machine.now_ns)();
+    let deadline = command.timeout_ns.map(|ns| Instant::now() + Duration::from_nanos(ns));
+    let session_ends = session
+        .expires_at_ns
+        .map(|end| Instant::now() + Duration::from_nanos(end.saturating_sub(started_at_ns)));
+    let (line, their_line) = socket_pair().map_err(not_started)?;
+    let running = Running::new(line, order.sandbox.namespaces.is_some()).map_err(not_started)?;
+    let running = Arc::new(running);
+    // Listed before it starts: who closes the session or interrupts its commands reaches it from its first moment.
+    let Some(_listed) = session.exec_config.running.list(tool_call_id, &running) else {
+        return Err(session.closed().into());
+    };
+    let [stdout, stderr] =
+        launch(host, &order, their_line, command.stdin.as_ref(), &groups).map_err(not_started)?;
+    let wait = Wait {
+        running: &running,
+        streams: [
+            Stream::new("stdout", stdout, command.output_bytes_max),
+            Stream::new("stderr", stderr, command.output_bytes_max),
+        ],
+        blobs: &host.blobs,
+        pump: watcher.and_then(|watcher| Pump::start(watcher, &session.id, tool_call_id)),
+        deadline,
+        session_ends,
+    };
+    let (end, streams) = wait.wait();
+    drop(groups);
+    match &end.failed {
+        Some(trouble) if trouble.stage == Stage::Overlay => {
+            return Err(NotRun::NoOverlay(format!("{}: {}", trouble.subject, trouble.errno())));
+        }
+        Some(trouble) => return Err(refused(trouble, &order).into()),
+        None => {}
+    }
+    let told = Told {
+        form: &command.form,
+        started_at_ns,
+        timeout_ns: command.timeout_ns,
+        warnings: command.warnings.clone(),
+    };
+    Ok(told.ran(host, &end, streams, command.applied.word()))
+}
+
+fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Groups) -> Order {
+    let (limits, applied) = (&session.capability.exec, &command.applied);
+    let landlock = match applied.namespaces {
+        true => applied.landlock.then(|| view.landlock_paths()),
+        false => has_landlock().then(|| view.landlock_paths_without_mounts(applied.landlock)),
+    };
+    let namespaces = applied.namespaces.then_some(Namespaces {
+        user: applied.user_namespace,
+        network: applied.own_network,
+        view,
+    });
+    Order {
+        argv: command.argv.clone(),
+        env: command.env.clone(),
+        program: command.program.clone(),
+        cwd: command.cwd.clone(),
+        user: session.exec_config.user.filter(|_| !applied.user_namespace),
+        sandbox: Sandbox { namespaces, landlock, seccomp: applied.seccomp },
+        limits: Limits {
+            processes: limits.max_processes.filter(|_| !groups.keeps("pids")),
+            memory_bytes: limits.max_memory_bytes.filter(|_| !groups.keeps("memory")),
+        },
+    }
+}
+
+/// What the command will see, from the session and from this moment.
+fn view_of(
+    host: &Host,
+    session: &OpenSession,
+    applied: &Applied,
+    overlay: Option<&Overlay>,
+) -> Result<View, Refusal> {
+    let exec_config = &session.exec_config;
+    let state = &host.hidden[0];
+    let (_, home) = exec_config.person(&host.executor.surroundings, state, true);
+    let (home_shown, tmp) = exec_config.rooms(&home, state)?;
+    let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
+    let root = |root: &Arc<crate::jail::Root>| BindMount {
+        at: root.path.clone(),
+        from: root.path.clone(),
+        pin: Some((root.meta.dev, root.meta.ino)),
+        writable: may_write,
+        submounts: session.jail.cross_mounts,
+        required: true,
+        overlay: None,
+    };
+    let roots = session.jail.roots.iter().map(root);
+    let view = view(Wanted {
+        path: &host.executor.surroundings.path,
+        home: home.as_bytes(),
+        home_shown,
+        tmp: Some(tmp),
+        mounts: exec_config.mounts(may_write),
+        roots: overlay.map_or_else(|| roots.clone().collect(), |overlay| overlay.lay(roots.clone())),
+        state,
+        neighbours: host
+            .sessions
+            .roots_of_others(&session.id, |root| may_be_shown(&host.executor.surroundings.path, root)),
+        network: !applied.own_network,
+        uid_is_root: exec_config.uid_is_root(),
+    });
+    if !applied.namespaces {
+        exec_config.link_toolchains(&view, &home, state);
+    }
+    Ok(view)
+}
+
+/// Hands the order over. Returns the reading ends of the command's output.
+fn launch(
+    host: &Host,
+    order: &Order,
+    line: OwnedFd,
+    stdin: Option<&OwnedFd>,
+    groups: &Groups,
+) -> Result<[OwnedFd; 2], Errno> {
+    let nothing;
+    let stdin = match stdin {
+        Some(stdin) => stdin,
+        None => {
+            nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            &nothing
+        }
+    };
+    let (stdout, their_stdout) = pipe()?;
+    let (stderr, their_stderr) = pipe()?;
+    let handed = Handed {
+        line: line.as_fd(),
+        stdin: stdin.as_fd(),
+        stdout: their_stdout.as_fd(),
+        stderr: their_stderr.as_fd(),
+        cgroups: groups.procs().map(|procs| procs.as_fd()).collect(),
+    };
+    host.executor.spawner.launch(order, &handed)?;
+    // Only the other side holds it from here on: when all there are gone, the line closes.
+    drop(line);
+    Ok([stdout, stderr])
+}
+
+/// A pipe whose reading end never makes us wait.
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&read, OFlags::NONBLOCK)?;
+    Ok((read, write))
+}
+
+fn not_started(why: Errno) -> NotRun {
+    let refusal = Refusal::new(Code::SpawnFailed, format!("cannot start commands: {why}; nothing was run"));
+    refusal.into()
+}
+
+fn refused(trouble: &Trouble, order: &Order) -> Refusal {
+    let Trouble { subject, .. } = trouble;
+    let why = trouble.errno();
+    match trouble.stage {
+        Stage::Sandbox | Stage::Overlay => {
+            let hint = match why {
+                Errno::STALE | Errno::NOENT => "it was moved or replaced since the session was opened",
+                _ => "`aos doctor` shows what this machine allows",
+            };
+            Refusal::new(Code::SpawnFailed, format!("{}: {why}; nothing was run. {hint}", subject.trim_end()))
+        }
+        Stage::Cwd => Refusal::new(
+            Code::CwdNotFound,
+            format!("{subject}: {why}; the folder to run in is not there any more, nothing was run"),
+        ),
+        Stage::Program => {
+            let hint = match why {
+                Errno::NOENT if order.argv.first().is_some_and(|program| program.contains('/')) => {
+                    "; it, or the interpreter that it names, is not to be seen from the session"
+                }
+                Errno::NOENT => "; no folder on the command's PATH has it",
+                Errno::TOOBIG => {
+                    "; the arguments and the environment are too long for the system, pass them by a file"
+                }
+                Errno::ACCESS => "; it is no executable file",
+                _ => "",
+            };
+            Refusal::new(Code::SpawnFailed, format!("cannot run {subject}: {why}{hint}; nothing was run"))
+        }
+    }
+}
+
+/// What a receipt tells of a command.
+struct Told<'a> {
+    form: &'a Form,
+    started_at_ns: u64,
+    timeout_ns: Option<u64>,
+    warnings: Vec<Warning>,
+}
+
+impl Told<'_> {
+    fn ran(mut self, host: &Host, end: &End, streams: [Stream; 2], isolation_applied: String) -> Ran {
+        let [out, err] = streams.map(|stream| stream.spool);
+        let (stdout_bytes, stderr_bytes) = (out.total_bytes(), err.total_bytes());
+        let mut truncated = out.is_truncated() || err.is_truncated();
+        let too_large = self.form.require_inline
+            && [&out, &err].into_iter().any(|spool| !self.form.is_inline(spool.kept_bytes()));
+        let mut payload = |name: &str, spool: Spool| {
+            payload(host, self.form, spool).unwrap_or_else(|(start, why)| {
+                truncated = true;
+                let why = format!("{name} could not be kept ({why}); its beginning is all there is");
+                self.warnings.push(Warning::new("output_lost", why));
+                start
+            })
+        };
+        let (stdout, stderr) = (payload("stdout", out), payload("stderr", err));
+        if end.unsure {
+            let why = "not all processes of the command were seen to end";
+            self.warnings.push(Warning::new("processes_may_remain", why));
+        }
+        let (exit_code, signal) = how_it_ended(end.status);
+        let executed = Executed {
+            exit_code,
+            signal: signal.clone(),
+            stdout,
+            stderr,
+            stdout_bytes,
+            stderr_bytes,
+            truncated,
+            started_at_ns: self.started_at_ns,
+            ended_at_ns: (host.machine.now_ns)(),
+            isolation_applied,
+            changed_paths: None,
+            changed_paths_count: None,
+            coverage: Coverage::None,
+            not_undoable: Vec::new(),
+            not_undoable_count: None,
+            diff: None,
+        };
+        let was_ended = end.timed_out || signal.is_some();
+        let fault = if end.timed_out {
+            let limit = Duration::from_nanos(self.timeout_ns.unwrap_or_default());
+            let why = format!(
+                "it was ended after its time of {limit:?}; give it more with `timeout_ns`, or less to do"
+            );
+            Some((Code::Timeout, why))
+        } else if let Some(signal) = signal {
+            Some((Code::Signaled, format!("it was ended by {signal}")))
+        } else if too_large {
+            let most = self.form.inline_bytes_max;
+            let why =
+                format!("the output is over the inline ceiling of {most} bytes; use `output_mode` `auto`");
+            Some((Code::InlineRequiredTooLarge, why))
+        } else {
+            None
+        };
+        Ran { executed, warnings: self.warnings, fault, was_ended }
+    }
+}
+
+/// The payload of a stream; when it cannot be stored, its beginning and why.
+fn payload(host: &Host, form: &Form, spool: Spool) -> Result<Payload, (Payload, String)> {
+    let size_bytes = spool.kept_bytes();
+    let preview = spool.start(form.inline_bytes_max.min(16 << 10) as usize).unwrap_or_default();
+    let lost = |why: aos_store::Fault| (Payload::from_bytes(preview.clone()), why.to_string());
+    if let Some(why) = spool.lost() {
+        return Err(lost(aos_store::Fault::io("the disk", why)));
+    }
+    if form.is_inline(size_bytes) {
+        return spool.into_bytes().map(Payload::from_bytes).map_err(lost);
+    }
+    let blob_ref = spool.into_blob(&host.blobs).map_err(lost)?;
+    Ok(Payload::Blob { blob_ref, size_bytes, preview_bytes: form.preview(&preview) })
+}
+
+/// Exit code or signal, of a wait status. Who died with its init was killed.
+fn how_it_ended(status: Option<i32>) -> (Option<i32>, Option<String>) {
+    let Some(status) = status else { return (None, Some("SIGKILL".to_owned())) };
+    if libc::WIFEXITED(status) {
+        return (Some(libc::WEXITSTATUS(status)), None);
+    }
+    let number = libc::WTERMSIG(status);
+    // Real-time signals have no names.
+    let name = nix::sys::signal::Signal::try_from(number)
+        .map_or_else(|_| format!("SIG{number}"), |signal| signal.as_str().to_owned());
+    (None, Some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_a_code_or_the_name_of_a_signal() {
+        assert_eq!(how_it_ended(Some(7 << 8)), (Some(7), None));
+        for (number, name) in [
+            (1, "SIGHUP"),
+            (6, "SIGABRT"),
+            (9, "SIGKILL"),
+            (15, "SIGTERM"),
+            (29, "SIGIO"),
+            (31, "SIGSYS"),
+            (40, "SIG40"),
+        ] {
+            assert_eq!(how_it_ended(Some(number)), (None, Some(name.to_owned())));
+        }
+        assert_eq!(how_it_ended(None), (None, Some("SIGKILL".to_owned())));
+    }
+}
