@@ -96,23 +96,23 @@ pub struct Expected {
 
 /// The plan: what each changed path was before, and what must be there now for the undo to be safe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unwound {
+pub struct UndoPlan {
     pub before: BTreeMap<String, Node>,
     /// Objects that the changes created and that are removed: the path now, and the path at which it was created.
     pub gone: BTreeMap<String, String>,
     pub expected: BTreeMap<String, Expected>,
 }
 
-impl Unwound {
+impl UndoPlan {
     /// Plans the undo of `touches`, which are in the order in which they happened.
-    pub fn of(touches: &[Touch]) -> Unwound {
-        let mut unwound = Unwound::default();
+    pub fn of(touches: &[Touch]) -> UndoPlan {
+        let mut plan = UndoPlan::default();
         for touch in touches.iter().rev() {
             for record in touch.paths.iter().rev() {
-                unwound.step_back(touch, record);
+                plan.step_back(touch, record);
             }
         }
-        unwound
+        plan
     }
 
     /// What was at a path before all changes.
@@ -270,12 +270,12 @@ mod tests {
             touch(1, vec![put("f", image("a"), "b")]),
             touch(2, vec![put("f", image("b"), "c"), put("g", None, "new")]),
         ];
-        let unwound = Unwound::of(&history);
-        assert_eq!(unwound.at("f"), kept(1, "f"));
-        assert_eq!(unwound.at("g"), Node::Absent);
-        assert_eq!(unwound.at("untouched"), Node::current("untouched".into()));
-        assert_eq!(unwound.expected["f"].image, image("c"));
-        assert_eq!((unwound.expected["f"].seq, unwound.expected["g"].seq), (2, 2));
+        let plan = UndoPlan::of(&history);
+        assert_eq!(plan.at("f"), kept(1, "f"));
+        assert_eq!(plan.at("g"), Node::Absent);
+        assert_eq!(plan.at("untouched"), Node::current("untouched".into()));
+        assert_eq!(plan.expected["f"].image, image("c"));
+        assert_eq!((plan.expected["f"].seq, plan.expected["g"].seq), (2, 2));
     }
 
     #[test]
@@ -286,16 +286,16 @@ mod tests {
             touch(2, moved("a", "b")),
             touch(3, vec![put("b/y", image("3"), "4")]),
         ];
-        let unwound = Unwound::of(&history);
-        assert_eq!(unwound.at("a"), Node::current("b".into()));
-        assert_eq!(unwound.at("a/x"), kept(1, "a/x"));
-        assert_eq!(unwound.at("a/y"), kept(3, "b/y"));
-        assert_eq!(unwound.at("a/z"), Node::current("b/z".into()));
-        assert_eq!((unwound.at("b"), unwound.at("b/y")), (Node::Absent, Node::Absent));
-        assert_eq!(unwound.expected["b/x"].image, image("2"));
-        assert_eq!(unwound.expected["b/y"].image, image("4"));
-        assert_eq!(unwound.expected["a"].image, None);
-        assert_eq!(unwound.expected["b"].image, image("moved"));
+        let plan = UndoPlan::of(&history);
+        assert_eq!(plan.at("a"), Node::current("b".into()));
+        assert_eq!(plan.at("a/x"), kept(1, "a/x"));
+        assert_eq!(plan.at("a/y"), kept(3, "b/y"));
+        assert_eq!(plan.at("a/z"), Node::current("b/z".into()));
+        assert_eq!((plan.at("b"), plan.at("b/y")), (Node::Absent, Node::Absent));
+        assert_eq!(plan.expected["b/x"].image, image("2"));
+        assert_eq!(plan.expected["b/y"].image, image("4"));
+        assert_eq!(plan.expected["a"].image, None);
+        assert_eq!(plan.expected["b"].image, image("moved"));
     }
 
     #[test]
@@ -304,12 +304,9 @@ mod tests {
         let made = vec![put("a", None, "new")];
         let history =
             [touch(1, moved("a", "b")), touch(2, made), touch(3, moved("a", "c")), touch(4, moved("d", "a"))];
-        let unwound = Unwound::of(&history);
-        assert_eq!(unwound.gone, BTreeMap::from([("c".to_owned(), "a".to_owned())]));
-        assert_eq!(
-            (unwound.at("a"), unwound.at("d")),
-            (Node::current("b".into()), Node::current("a".into()))
-        );
+        let plan = UndoPlan::of(&history);
+        assert_eq!(plan.gone, BTreeMap::from([("c".to_owned(), "a".to_owned())]));
+        assert_eq!((plan.at("a"), plan.at("d")), (Node::current("b".into()), Node::current("a".into())));
     }
 
     #[test]
@@ -321,16 +318,16 @@ mod tests {
         history[0].paths[0].after = Some(made.clone());
         history[1].paths[0].after = Some(moved_image.clone());
         history[1].paths[1].before = Some(moved_image);
-        assert_eq!(Unwound::of(&history).expected["b"].image, Some(made));
+        assert_eq!(UndoPlan::of(&history).expected["b"].image, Some(made));
     }
 
     #[test]
     fn swapped_names_are_swapped_back() {
         let history = [touch(1, moved("a", "t")), touch(2, moved("b", "a")), touch(3, moved("t", "b"))];
-        let unwound = Unwound::of(&history);
-        assert_eq!(unwound.at("a"), Node::current("b".into()));
-        assert_eq!(unwound.at("b"), Node::current("a".into()));
-        assert_eq!(unwound.at("t"), Node::Absent);
+        let plan = UndoPlan::of(&history);
+        assert_eq!(plan.at("a"), Node::current("b".into()));
+        assert_eq!(plan.at("b"), Node::current("a".into()));
+        assert_eq!(plan.at("t"), Node::Absent);
     }
 
     #[test]
@@ -350,8 +347,8 @@ mod tests {
             touch(2, vec![put("d", None, "dir"), put("d/x", None, "new")]),
             touch(3, gone(&dir)),
         ];
-        let unwound = Unwound::of(&history);
-        assert_eq!(unwound.at("d"), kept(1, "d"));
-        assert_eq!(unwound.at("d/x"), kept_below(1, "d", "/x"));
+        let plan = UndoPlan::of(&history);
+        assert_eq!(plan.at("d"), kept(1, "d"));
+        assert_eq!(plan.at("d/x"), kept_below(1, "d", "/x"));
     }
 }

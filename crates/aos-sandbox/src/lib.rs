@@ -51,7 +51,6 @@ fn read_small(path: &str) -> Option<String> {
     }
 }
 
-
 fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -170,7 +170,11 @@ pub(crate) struct Parcel {
     descriptors: Vec<OwnedFd>,
 }
 
-pub(crate) fn send_order(socket: impl AsFd, order: &Order, handed: &Handed<BorrowedFd<'_>>) -> Result<(), Errno> {
+pub(crate) fn send_order(
+    socket: impl AsFd,
+    order: &Order,
+    handed: &Handed<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
     let body = serde_json::to_vec(order).expect("BUG: an order is plain data");
     let file = rustix::fs::memfd_create("order", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut rest = body.as_slice();

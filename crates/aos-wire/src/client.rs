@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use aos_model::request::Base64;
+use aos_tools::{DaemonApi, Progress, Unanswered, effect_call};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -39,15 +39,6 @@ pub enum ClientError {
     Strange(#[from] serde_json::Error),
     #[error("the daemon has not answered yet")]
     Late,
-}
-
-/// What a running command wrote, told before the answer comes.
-#[derive(Debug, Deserialize)]
-pub struct Progress {
-    pub stream: String,
-    /// Where in the stream the bytes stand.
-    pub offset_bytes: u64,
-    pub bytes: Base64,
 }
 
 #[derive(Deserialize)]
@@ -175,17 +166,15 @@ impl Client {
     }
 }
 
-/// The params of `effect.call`.
-pub fn effect_call(kind: &str, params: &str, tool_call: Option<&str>, turn: Option<&str>) -> String {
-    let quoted = |text: &str| serde_json::to_string(text).expect("BUG: a string is JSON");
-    let mut call = format!("{{\"kind\":{},\"params\":{params}", quoted(kind));
-    for (name, id) in [("tool_call_id", tool_call), ("turn_id", turn)] {
-        if let Some(id) = id {
-            call.push_str(&format!(",\"{name}\":{}", quoted(id)));
-        }
+impl DaemonApi for Client {
+    fn call(
+        &mut self,
+        method: &str,
+        params: &str,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<String, Unanswered> {
+        self.watch(method, params, watch).map_err(|why| Unanswered(why.to_string()))
     }
-    call.push('}');
-    call
 }
 
 /// A new id for a tool call, for doors whose callers bring none.

@@ -2,15 +2,14 @@
 
 mod client;
 pub mod mcp;
+mod methods;
 mod out;
 mod peer;
-mod questions;
 pub mod rpc;
 mod server;
 mod socket;
-pub mod tools;
 
-pub use client::{Client, ClientError, Progress, effect_call, new_tool_call_id};
+pub use client::{Client, ClientError, new_tool_call_id};
 pub use rpc::ErrorCode;
 pub use server::{Control, Server};
 pub use socket::{bind, connect};

@@ -21,32 +21,32 @@ pub(crate) struct Out {
     /// Requests of this connection that run on threads of their own.
     pub(crate) apart: AtomicUsize,
     /// The reader was waited for once and did not read; it is told no more.
-    deaf: AtomicBool,
+    stalled: AtomicBool,
 }
 
 /// An answer, and the turn of the session that it was made in.
-pub(crate) struct Spoken {
+pub(crate) struct Response {
     pub(crate) answer: String,
     pub(crate) turn: Option<LaneGuard>,
 }
 
-impl From<String> for Spoken {
-    fn from(answer: String) -> Spoken {
-        Spoken { answer, turn: None }
+impl From<String> for Response {
+    fn from(answer: String) -> Response {
+        Response { answer, turn: None }
     }
 }
 
 impl Out {
     pub(crate) fn new(stream: UnixStream) -> Out {
-        Out { stream, rest: Mutex::default(), apart: AtomicUsize::new(0), deaf: AtomicBool::new(false) }
+        Out { stream, rest: Mutex::default(), apart: AtomicUsize::new(0), stalled: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
         self.rest.lock().expect("BUG: nobody panics writing")
     }
 
-    pub(crate) fn send(&self, reply: Spoken) {
-        let Spoken { mut answer, turn } = reply;
+    pub(crate) fn send(&self, reply: Response) {
+        let Response { mut answer, turn } = reply;
         answer.push('\n');
         let mut rest = self.lock();
         let bytes = if rest.is_empty() { answer.into_bytes() } else { [&rest, answer.as_bytes()].concat() };
@@ -100,7 +100,7 @@ impl Watcher for Out {
             offset_bytes: u64,
             bytes: Base64,
         }
-        if self.deaf.load(Relaxed) {
+        if self.stalled.load(Relaxed) {
             return;
         }
         let params = serde_json::to_string(&Params {
@@ -115,7 +115,7 @@ impl Watcher for Out {
         let began = Instant::now();
         while !self.try_send(line.as_bytes()) {
             let Some(left) = PATIENCE.checked_sub(began.elapsed()) else {
-                self.deaf.store(true, Relaxed);
+                self.stalled.store(true, Relaxed);
                 return;
             };
             self.wait_until_it_takes_more(left);

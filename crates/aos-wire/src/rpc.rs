@@ -26,23 +26,23 @@ impl ErrorCode {
     }
 }
 
-/// What is wrong with the envelope.
+/// What is error with the envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
+pub struct RpcError {
     pub code: ErrorCode,
     pub message: String,
 }
 
-impl Wrong {
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> Wrong {
-        Wrong { code, message: message.into() }
+impl RpcError {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> RpcError {
+        RpcError { code, message: message.into() }
     }
 
     /// Params that do not fit their method; broken JSON inside them breaks the whole message.
-    pub fn params(invalid: Invalid) -> Wrong {
+    pub fn params(invalid: Invalid) -> RpcError {
         match invalid {
-            Invalid::Syntax(why) => Wrong::new(ErrorCode::ParseError, why),
-            Invalid::Shape(why) => Wrong::new(ErrorCode::InvalidParams, why),
+            Invalid::Syntax(why) => RpcError::new(ErrorCode::ParseError, why),
+            Invalid::Shape(why) => RpcError::new(ErrorCode::InvalidParams, why),
         }
     }
 }
@@ -56,15 +56,15 @@ pub struct Message<'a> {
     pub params: &'a str,
 }
 
-/// A line: one message or a batch of them, each good or wrong by itself.
+/// A line: one message or a batch of them, each good or error by itself.
 #[derive(Debug)]
 pub enum Line<'a> {
-    One(Result<Message<'a>, Wrong>),
-    Batch(Vec<Result<Message<'a>, Wrong>>),
+    One(Result<Message<'a>, RpcError>),
+    Batch(Vec<Result<Message<'a>, RpcError>>),
 }
 
 pub fn parse_line(line: &[u8]) -> Line<'_> {
-    let broken = |why: String| Line::One(Err(Wrong::new(ErrorCode::ParseError, why)));
+    let broken = |why: String| Line::One(Err(RpcError::new(ErrorCode::ParseError, why)));
     let text = match std::str::from_utf8(line) {
         Ok(text) => text.trim_matches([' ', '\t', '\r', '\n']),
         Err(why) => return broken(format!("not UTF-8: {why}")),
@@ -74,7 +74,7 @@ pub fn parse_line(line: &[u8]) -> Line<'_> {
     }
     match serde_json::from_str::<Vec<&RawValue>>(text) {
         Ok(items) if items.is_empty() => {
-            Line::One(Err(Wrong::new(ErrorCode::InvalidRequest, "the batch is empty")))
+            Line::One(Err(RpcError::new(ErrorCode::InvalidRequest, "the batch is empty")))
         }
         Ok(items) => Line::Batch(items.into_iter().map(|item| parse_message(item.get())).collect()),
         Err(why) => broken(why.to_string()),
@@ -93,16 +93,19 @@ struct Envelope<'a> {
     params: Option<&'a RawValue>,
 }
 
-fn parse_message(text: &str) -> Result<Message<'_>, Wrong> {
+fn parse_message(text: &str) -> Result<Message<'_>, RpcError> {
     let envelope: Envelope<'_> = strict::parse(text).map_err(|invalid| match invalid {
-        Invalid::Syntax(why) => Wrong::new(ErrorCode::ParseError, why),
-        Invalid::Shape(why) => Wrong::new(ErrorCode::InvalidRequest, why),
+        Invalid::Syntax(why) => RpcError::new(ErrorCode::ParseError, why),
+        Invalid::Shape(why) => RpcError::new(ErrorCode::InvalidRequest, why),
     })?;
     if envelope.jsonrpc != "2.0" {
-        return Err(Wrong::new(ErrorCode::InvalidRequest, "field `jsonrpc`: must be \"2.0\""));
+        return Err(RpcError::new(ErrorCode::InvalidRequest, "field `jsonrpc`: must be \"2.0\""));
     }
     if envelope.id.is_some_and(|id| id.get().starts_with(['{', '[', 't', 'f'])) {
-        return Err(Wrong::new(ErrorCode::InvalidRequest, "field `id`: must be a string, a number or null"));
+        return Err(RpcError::new(
+            ErrorCode::InvalidRequest,
+            "field `id`: must be a string, a number or null",
+        ));
     }
     Ok(Message {
         id: envelope.id,
@@ -122,12 +125,12 @@ pub fn result(id: &RawValue, result: &str) -> String {
     out
 }
 
-pub fn error(id: Option<&RawValue>, wrong: &Wrong) -> String {
-    let message = serde_json::to_string(&wrong.message).expect("BUG: a string is JSON");
+pub fn error(id: Option<&RawValue>, error: &RpcError) -> String {
+    let message = serde_json::to_string(&error.message).expect("BUG: a string is JSON");
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{{\"code\":{},\"message\":{message}}}}}",
         id.map_or("null", RawValue::get),
-        wrong.code.number()
+        error.code.number()
     )
 }
 
@@ -151,7 +154,7 @@ mod tests {
 
     fn code_of(line: &str) -> i32 {
         match parse_line(line.as_bytes()) {
-            Line::One(Err(wrong)) => wrong.code.number(),
+            Line::One(Err(error)) => error.code.number(),
             other => panic!("{other:?}"),
         }
     }

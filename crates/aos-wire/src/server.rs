@@ -10,19 +10,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use aos_host::{Answer, Call, Evaluate, Host, Job, Watcher};
+use aos_host::{Answer, Call, Host, Job, Watcher};
 use aos_model::limits::{
     CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_FREE, FRAME_BYTES_MAX, FRAMES_BYTES_MAX,
     WALK_STACK_BYTES,
 };
-use aos_model::refusal::Refusal;
 use aos_model::strict;
 use serde_json::value::RawValue;
 
-use crate::out::{Out, Spoken};
+use crate::methods;
+use crate::out::{Out, Response};
 use crate::peer::may_speak;
-use crate::questions;
-use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, Wrong};
+use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, RpcError};
 
 /// How long a long line waits for others to be answered before it is refused.
 const FRAME_PATIENCE: Duration = Duration::from_secs(1);
@@ -37,7 +36,7 @@ pub trait Control: Send + Sync {
     fn stop(&self);
 }
 
-/// The socket door of one host.
+/// The socket server of one host.
 pub struct Server {
     pub(crate) host: Arc<Host>,
     control: Arc<dyn Control>,
@@ -131,8 +130,8 @@ impl Server {
         Some(Entered(self.clone()))
     }
 
-    pub(crate) fn admit(&self, params: &str) -> Result<Job, Wrong> {
-        let call: EffectCall<'_> = strict::parse(params).map_err(Wrong::params)?;
+    pub(crate) fn admit(&self, params: &str) -> Result<Job, RpcError> {
+        let call: EffectCall<'_> = strict::parse(params).map_err(RpcError::params)?;
         let params = call.params.map_or("{}", RawValue::get);
         let call = Call {
             kind: &call.kind,
@@ -140,7 +139,7 @@ impl Server {
             tool_call_id: call.tool_call_id.as_deref(),
             turn_id: call.turn_id.as_deref(),
         };
-        self.host.admit(call).map_err(|why| Wrong::new(ErrorCode::ParseError, why))
+        self.host.admit(call).map_err(|why| RpcError::new(ErrorCode::ParseError, why))
     }
 }
 
@@ -163,12 +162,12 @@ struct Connection {
 
 /// What is to be sent, now or later. Notifications get nothing.
 enum Reply {
-    Now(Option<Spoken>),
+    Now(Option<Response>),
     /// Runs on a thread of its own.
     Apart(Later),
 }
 
-type Later = Box<dyn FnOnce() -> Option<Spoken> + Send>;
+type Later = Box<dyn FnOnce() -> Option<Response> + Send>;
 
 impl Connection {
     fn new(server: &Arc<Server>, stream: UnixStream) -> Connection {
@@ -183,13 +182,13 @@ impl Connection {
             match read_line(&mut reader, &mut line, &mut held)? {
                 Read::End => return Ok(()),
                 Read::TooLong => {
-                    let wrong = Wrong::new(
+                    let error = RpcError::new(
                         ErrorCode::InvalidRequest,
                         format!(
                             "a line is at most {FRAME_BYTES_MAX} bytes, and all long lines together {FRAMES_BYTES_MAX}; send larger content by blob"
                         ),
                     );
-                    self.out.send(rpc::error(None, &wrong).into());
+                    self.out.send(rpc::error(None, &error).into());
                     // Reading on a little lets the other side see the answer before the connection breaks.
                     let _ = self.out.stream.shutdown(std::net::Shutdown::Write);
                     return Ok(());
@@ -224,7 +223,7 @@ impl Connection {
                         Reply::Now(answer) => answer,
                         Reply::Apart(run) => run(),
                     })
-                    .map(|spoken| spoken.answer)
+                    .map(|response| response.answer)
                     .collect();
                 if !answers.is_empty() {
                     self.out.send(format!("[{}]", answers.join(",")).into());
@@ -260,25 +259,25 @@ impl Connection {
         }
     }
 
-    fn reply(&self, message: Result<Message<'_>, Wrong>) -> Reply {
+    fn reply(&self, message: Result<Message<'_>, RpcError>) -> Reply {
         let message = match message {
             Ok(message) => message,
-            Err(wrong) => return Reply::Now(Some(rpc::error(None, &wrong).into())),
+            Err(error) => return Reply::Now(Some(rpc::error(None, &error).into())),
         };
         let outcome = match &*message.method {
             "effect.call" => match self.server.admit(message.params) {
                 Ok(job) if job.must_wait() => return self.later(job, message.id),
-                Ok(job) => return Reply::Now(spoken(message.id, self.server.host.answer(job, None))),
-                Err(wrong) => Err(wrong),
+                Ok(job) => return Reply::Now(response(message.id, self.server.host.answer(job, None))),
+                Err(error) => Err(error),
             },
-            "policy.evaluate" => self.evaluate(message.params),
-            "blob.adopt" => self.adopt(message.params),
-            "store.gc" => Ok(self.sweep()),
-            "session.history" => self.history(message.params),
-            "session.diff" => self.diff(message.params),
-            "effect.foresee" => questions::preview(&self.server.host, message.params),
-            "blob.read" => questions::read_blob(&self.server.host, message.params),
-            "exec.cancel" => questions::cancel(&self.server.host, message.params),
+            "policy.evaluate" => methods::evaluate(&self.server.host, message.params),
+            "blob.adopt" => methods::adopt(&self.server.host, message.params),
+            "store.gc" => Ok(methods::sweep(&self.server.host)),
+            "session.history" => methods::history(&self.server.host, message.params),
+            "session.diff" => methods::diff(&self.server.host, message.params),
+            "effect.foresee" => methods::preview(&self.server.host, message.params),
+            "blob.read" => methods::read_blob(&self.server.host, message.params),
+            "exec.cancel" => methods::cancel(&self.server.host, message.params),
             "daemon.status" => Ok(self.server.control.status()),
             "daemon.stop" => {
                 self.server.control.stop();
@@ -286,7 +285,7 @@ impl Connection {
             }
             other => {
                 let why = format!("no method `{}`", aos_model::text::escape(other));
-                Err(Wrong::new(ErrorCode::MethodNotFound, why))
+                Err(RpcError::new(ErrorCode::MethodNotFound, why))
             }
         };
         Reply::Now(answered(message.id, outcome))
@@ -295,81 +294,19 @@ impl Connection {
     fn later(&self, job: Job, id: Option<&RawValue>) -> Reply {
         let (host, id) = (self.server.host.clone(), id.map(RawValue::to_owned));
         let watcher: Arc<dyn Watcher> = self.out.clone();
-        Reply::Apart(Box::new(move || spoken(id.as_deref(), host.answer(job, Some(watcher)))))
-    }
-
-    fn evaluate(&self, params: &str) -> Result<String, Wrong> {
-        let asked: Evaluate = strict::parse(params).map_err(Wrong::params)?;
-        Ok(match self.server.host.evaluate(&asked) {
-            Ok(evaluation) => serde_json::to_string(&evaluation).expect("BUG: an evaluation is plain data"),
-            Err(refusal) => refused(refusal),
-        })
-    }
-
-    fn adopt(&self, params: &str) -> Result<String, Wrong> {
-        #[derive(serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Adopt {
-            blob_ref: String,
-        }
-        let Adopt { blob_ref } = strict::parse(params).map_err(Wrong::params)?;
-        Ok(match self.server.host.adopt_blob(&blob_ref) {
-            Ok(seq) => format!("{{\"seq\":{seq},\"status\":\"ok\"}}"),
-            Err(fault) => refused(fault.into()),
-        })
-    }
-
-    fn history(&self, params: &str) -> Result<String, Wrong> {
-        #[derive(serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Asked {
-            session_id: String,
-        }
-        let asked: Asked = strict::parse(params).map_err(Wrong::params)?;
-        Ok(match self.server.host.history(&asked.session_id) {
-            Ok(turns) => serde_json::json!({ "status": "ok", "turns": turns }).to_string(),
-            Err(refusal) => refused(refusal),
-        })
-    }
-
-    fn diff(&self, params: &str) -> Result<String, Wrong> {
-        #[derive(serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Asked {
-            session_id: String,
-            tool_call_id: String,
-        }
-        let asked: Asked = strict::parse(params).map_err(Wrong::params)?;
-        Ok(match self.server.host.diff(&asked.session_id, &asked.tool_call_id) {
-            Ok(diff) => serde_json::json!({ "status": "ok", "diff": diff }).to_string(),
-            Err(refusal) => refused(refusal),
-        })
-    }
-
-    fn sweep(&self) -> String {
-        match self.server.host.sweep() {
-            Ok(swept) => format!(
-                "{{\"status\":\"ok\",\"kept\":{},\"removed\":{},\"removed_bytes\":{}}}",
-                swept.kept, swept.removed, swept.removed_bytes
-            ),
-            Err(fault) => refused(fault.into()),
-        }
+        Reply::Apart(Box::new(move || response(id.as_deref(), host.answer(job, Some(watcher)))))
     }
 }
 
-fn answered(id: Option<&RawValue>, outcome: Result<String, Wrong>) -> Option<Spoken> {
+fn answered(id: Option<&RawValue>, outcome: Result<String, RpcError>) -> Option<Response> {
     id.map(|id| match outcome {
         Ok(result) => rpc::result(id, &result).into(),
-        Err(wrong) => rpc::error(Some(id), &wrong).into(),
+        Err(error) => rpc::error(Some(id), &error).into(),
     })
 }
 
-fn spoken(id: Option<&RawValue>, answer: Answer) -> Option<Spoken> {
-    id.map(|id| Spoken { answer: rpc::result(id, &answer.receipt), turn: answer.turn })
-}
-
-pub(crate) fn refused(refusal: Refusal) -> String {
-    aos_model::receipt::Receipt::refusal(refusal).to_json()
+fn response(id: Option<&RawValue>, answer: Answer) -> Option<Response> {
+    id.map(|id| Response { answer: rpc::result(id, &answer.receipt), turn: answer.turn })
 }
 
 enum Read {

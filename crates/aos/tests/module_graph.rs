@@ -14,7 +14,6 @@ const KNOWN_CYCLES: &[&str] = &[
     "aos: cli, commands",
     "aos-host: operation, rule",
     "aos-host::search: listing, walk",
-    "aos-wire: questions, server",
 ];
 
 type ModulePath = Vec<String>;

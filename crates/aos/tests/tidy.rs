@@ -84,7 +84,7 @@ fn every_row_of_semantics_names_a_test_that_exists() {
 #[test]
 fn the_crates_stand_on_their_floors() {
     let architecture = read("ARCHITECTURE.md");
-    for krate in ["aos-model", "aos-store", "aos-sandbox", "aos-host", "aos-wire", "aos"] {
+    for krate in ["aos-model", "aos-store", "aos-sandbox", "aos-host", "aos-tools", "aos-wire", "aos"] {
         let line = architecture
             .lines()
             .find(|line| line.starts_with(&format!("- {krate} →")))

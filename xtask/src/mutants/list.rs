@@ -72,7 +72,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 1,
         breaks: "an MCP client may name a session that the operator did not give it",
         edits: &[Edit {
-            file: "crates/aos-wire/src/mcp/offer.rs",
+            file: "crates/aos-wire/src/mcp/tool_set.rs",
             old: "Some(Value::String(named)) => self.sessions.contains(&named).then_some(named),",
             new: "Some(Value::String(named)) => Some(named),",
         }],

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use aos_model::request::{Request, Unparsed};
 use aos_model::strict;
-use aos_wire::rpc::{self, EffectCall, Line, Message, Wrong};
+use aos_wire::rpc::{self, EffectCall, Line, Message, RpcError};
 use serde_json::value::RawValue;
 
 use super::Target;
@@ -57,7 +57,7 @@ fn run(data: &[u8]) -> Shape {
     }
 }
 
-fn check_message(message: Result<Message<'_>, Wrong>, shape: Shape) -> Shape {
+fn check_message(message: Result<Message<'_>, RpcError>, shape: Shape) -> Shape {
     let message = match message {
         Ok(message) => message,
         Err(wrong) => {

@@ -2,7 +2,7 @@
 //! its params are valid JSON.
 
 use aos_model::request::{Request, Unparsed};
-use aos_wire::tools::{Profile, effect_of, find};
+use aos_tools::{Profile, effect_of, find};
 use serde_json::{Map, Value};
 
 use super::{Target, parts};

@@ -1,6 +1,6 @@
 //! Restoring: the steps that bring paths back to what they were, all or none.
 //!
-//! What the model unwound says which paths, and how they were left. Here they are compared with what stands there
+//! What the model undo says which paths, and how they were left. Here they are compared with what stands there
 //! now, bodies are fetched and checked, and a plan like any other is made of it: judged, armed, applied, undoable.
 
 mod build;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use aos_model::policy::Op;
 use aos_model::refusal::{Code, Conflict, Refusal};
-use aos_model::undo::{Expected, Look, Node, Piece, Touch, Unwound};
+use aos_model::undo::{Expected, Look, Node, Piece, Touch, UndoPlan};
 use aos_store::{Kept, Manifest};
 
 use crate::change::Step;
@@ -91,25 +91,25 @@ impl Goals {
         touches: Vec<Touch>,
         only: Option<&[String]>,
     ) -> Result<Goals, Refusal> {
-        let unwound = Unwound::of(&touches);
+        let undo = UndoPlan::of(&touches);
         let own_repositories = own_repositories(&touches);
         drop(touches);
         let mut manifests = Manifests { host, session, read: BTreeMap::new() };
-        let paths = manifests.paths(&unwound)?;
+        let paths = manifests.paths(&undo)?;
         let only =
             only.map(|only| only.iter().map(|path| shown(session, path)).collect::<Result<Vec<_>, _>>());
         let only = only.transpose()?;
         let wanted =
             |path: &str| only.as_ref().is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
-        let leaving = leaving(&unwound);
+        let leaving = leaving(&undo);
         let mut goals = Vec::new();
         for path in paths.into_iter().filter(|path| wanted(path)) {
-            let Some(aim) = manifests.aim(&unwound, &leaving, &path)? else { continue };
-            let reached = now_at(&unwound, &leaving, &path);
+            let Some(aim) = manifests.aim(&undo, &leaving, &path)? else { continue };
+            let reached = now_at(&undo, &leaving, &path);
             let is_new = reached.is_none();
             let now_at = reached.unwrap_or_else(|| path.clone());
-            let expected_there = if let Aim::From { path, .. } = &aim { left(&unwound, path) } else { None };
-            let expected = if is_new { None } else { left(&unwound, &now_at) };
+            let expected_there = if let Aim::From { path, .. } = &aim { left(&undo, path) } else { None };
+            let expected = if is_new { None } else { left(&undo, &now_at) };
             goals.push(Goal { path, now_at, is_new, aim, expected, expected_there });
         }
         // Where something is put back in its place, that decides what becomes of what stands there.
@@ -118,10 +118,9 @@ impl Goals {
             .filter(|goal| matches!(goal.aim, Aim::Kept(_)) && !goal.is_new)
             .map(|goal| &goal.now_at)
             .collect();
-        let gone = unwound.gone.iter().filter(|(path, _)| !replaced.contains(path));
+        let gone = undo.gone.iter().filter(|(path, _)| !replaced.contains(path));
         let gone = gone.filter(|(path, made_at)| wanted(path) || wanted(made_at));
-        let gone =
-            gone.map(|(path, _)| Gone { path: path.clone(), expected: left(&unwound, path) }).collect();
+        let gone = gone.map(|(path, _)| Gone { path: path.clone(), expected: left(&undo, path) }).collect();
         Ok(Goals { gone, paths: goals, own_repositories })
     }
 
@@ -241,21 +240,21 @@ pub(super) fn standing(found: &Found, path: &str) -> Option<Meta> {
 }
 
 /// How our changes left a path. What was captured by hand with its folder is put back whatever stands there.
-fn left(unwound: &Unwound, path: &str) -> Option<Box<Expected>> {
+fn left(undo: &UndoPlan, path: &str) -> Option<Box<Expected>> {
     let above = || {
         let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
-        above.find_map(|above| unwound.expected.get(above)).filter(|above| above.unconditional)
+        above.find_map(|above| undo.expected.get(above)).filter(|above| above.unconditional)
     };
-    unwound.expected.get(path).or_else(above).cloned().map(Box::new)
+    undo.expected.get(path).or_else(above).cloned().map(Box::new)
 }
 
 /// Paths as they are now whose object was elsewhere. What lies in a folder that leaves does not stay where it is, even
 /// if its path does: that is found once the folder is.
-fn leaving(unwound: &Unwound) -> BTreeSet<&str> {
+fn leaving(undo: &UndoPlan) -> BTreeSet<&str> {
     let mut leaving = BTreeSet::new();
     loop {
-        let moved = unwound.before.iter().filter_map(|(path, node)| match node {
-            Node::Current { path: from, .. } if !stays(unwound, &leaving, path, from) => Some(from.as_str()),
+        let moved = undo.before.iter().filter_map(|(path, node)| match node {
+            Node::Current { path: from, .. } if !stays(undo, &leaving, path, from) => Some(from.as_str()),
             Node::Current { .. } | Node::Kept { .. } | Node::Absent => None,
         });
         let more: Vec<&str> = moved.filter(|from| !leaving.contains(from)).collect();
@@ -268,15 +267,15 @@ fn leaving(unwound: &Unwound) -> BTreeSet<&str> {
 
 /// Where a path of before is reached at this moment: below a folder that moved, that is where the folder is now.
 /// `None` below a folder that is to be made anew because the one that is there now goes elsewhere.
-fn now_at(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str) -> Option<String> {
+fn now_at(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str) -> Option<String> {
     let above = path.rmatch_indices('/').find_map(|(slash, _)| {
         let (ancestor, suffix) = path.split_at(slash);
-        Some((ancestor, suffix, unwound.before.get(ancestor)?))
+        Some((ancestor, suffix, undo.before.get(ancestor)?))
     });
     match above {
         Some((_, suffix, Node::Current { path, .. })) => Some(format!("{path}{suffix}")),
         Some((ancestor, suffix, Node::Kept { .. })) => {
-            let folder = now_at(unwound, leaving, ancestor)?;
+            let folder = now_at(undo, leaving, ancestor)?;
             let path = format!("{folder}{suffix}");
             let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
             let stays = above.all(|above| above.len() < folder.len() || !leaving.contains(above));
@@ -287,8 +286,8 @@ fn now_at(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str) -> Option<Str
 }
 
 /// Whether what is at `from` now is at `path` already, once the folders above are in their places.
-fn stays(unwound: &Unwound, leaving: &BTreeSet<&str>, path: &str, from: &str) -> bool {
-    now_at(unwound, leaving, path).is_some_and(|now_at| now_at == from)
+fn stays(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str, from: &str) -> bool {
+    now_at(undo, leaving, path).is_some_and(|now_at| now_at == from)
 }
 
 /// A path of the request as receipts show it.
@@ -322,9 +321,9 @@ impl Manifests<'_> {
     }
 
     /// All paths that may have to become something: those that were touched, and those below what is kept.
-    fn paths(&mut self, unwound: &Unwound) -> Result<BTreeSet<String>, Refusal> {
-        let mut paths: BTreeSet<String> = unwound.before.keys().cloned().collect();
-        for (path, node) in &unwound.before {
+    fn paths(&mut self, undo: &UndoPlan) -> Result<BTreeSet<String>, Refusal> {
+        let mut paths: BTreeSet<String> = undo.before.keys().cloned().collect();
+        for (path, node) in &undo.before {
             if let Node::Kept { piece, .. } = node {
                 let manifest = self.get(&piece.snapshot_id)?;
                 let below =
@@ -337,18 +336,13 @@ impl Manifests<'_> {
     }
 
     /// What must be done to a path; `None` where nothing must, or where it only has to be empty.
-    fn aim(
-        &mut self,
-        unwound: &Unwound,
-        leaving: &BTreeSet<&str>,
-        path: &str,
-    ) -> Result<Option<Aim>, Refusal> {
-        Ok(match unwound.at(path) {
+    fn aim(&mut self, undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str) -> Result<Option<Aim>, Refusal> {
+        Ok(match undo.at(path) {
             Node::Absent => None,
             Node::Kept { piece, look } => self.kept(&piece, look)?.map(Aim::Kept),
-            Node::Current { path: from, look } if stays(unwound, leaving, path, &from) => look.map(Aim::Look),
+            Node::Current { path: from, look } if stays(undo, leaving, path, &from) => look.map(Aim::Look),
             // What lies below a folder that moves goes with it.
-            Node::Current { .. } if !unwound.before.contains_key(path) => None,
+            Node::Current { .. } if !undo.before.contains_key(path) => None,
             Node::Current { path, look } => Some(Aim::From { path, look }),
         })
     }

@@ -1,4 +1,4 @@
-//! The protocol's methods, each a line or two to the door.
+//! The protocol's methods, each a line or two to the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,20 +15,20 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::ask::Consent;
-use super::door::Door;
-use super::offer::Order;
+use super::consent::Consent;
 use super::resources;
-use crate::client::{Client, Progress};
-use crate::tools::{Outcome, Tool, prompt};
+use super::server::McpServer;
+use super::tool_set::ToolCall;
+use crate::client::Client;
+use aos_tools::{Outcome, Progress, Tool, prompt};
 
-impl ServerHandler for Door {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
         let place = self.place();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("aos", env!("CARGO_PKG_VERSION")))
-            .with_instructions(prompt(self.offer().profile, place.virtual_tree, &place.mounts))
+            .with_instructions(prompt(self.tool_set().profile, place.virtual_tree, &place.mounts))
     }
 
     async fn list_tools(
@@ -36,7 +36,7 @@ impl ServerHandler for Door {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.offer().tools().iter().map(described).collect()))
+        Ok(ListToolsResult::with_all_items(self.tool_set().tools().iter().map(described).collect()))
     }
 
     async fn call_tool(
@@ -44,30 +44,30 @@ impl ServerHandler for Door {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = self.offer().tools().into_iter().find(|tool| tool.name == request.name) else {
+        let Some(tool) = self.tool_set().tools().into_iter().find(|tool| tool.name == request.name) else {
             let name = aos_model::text::escape(&request.name.chars().take(100).collect::<String>());
             return Err(ErrorData::invalid_params(
                 format!("unknown tool `{name}`; tools/list names them"),
                 None,
             ));
         };
-        let order = match self.offer().order(tool, request.arguments.unwrap_or_default()) {
-            Ok(order) => order,
+        let call = match self.tool_set().call(tool, request.arguments.unwrap_or_default()) {
+            Ok(call) => call,
             Err(outcome) => return Ok(result(outcome).into()),
         };
-        match self.consent(&order, request.input_responses.as_ref(), &context).await {
+        match self.consent(&call, request.input_responses.as_ref(), &context).await {
             Consent::Given => {}
             Consent::Refused(outcome) => return Ok(result(outcome).into()),
             Consent::Asked(question) => return Ok(question.into()),
         }
         let outcome = match () {
-            () if order.tool.runs_commands() => self.run_command(order, &context).await,
+            () if call.tool.runs_commands() => self.run_command(call, &context).await,
             // What is answered in microseconds is not worth waking a thread for.
-            () if order.tool.is_quick() => match self.call_at_once(&order) {
+            () if call.tool.is_quick() => match self.call_at_once(&call) {
                 Ok(outcome) => outcome,
-                Err(client) => self.call_apart(order, Some(client)).await,
+                Err(client) => self.call_apart(call, Some(client)).await,
             },
-            () => self.call_apart(order, None).await,
+            () => self.call_apart(call, None).await,
         };
         Ok(result(outcome).into())
     }
@@ -93,31 +93,31 @@ impl ServerHandler for Door {
         request: ReadResourceRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let (door, uri) = (self.clone(), request.uri);
-        let read = tokio::task::spawn_blocking(move || resources::read(&door, &uri)).await;
+        let (server, uri) = (self.clone(), request.uri);
+        let read = tokio::task::spawn_blocking(move || resources::read(&server, &uri)).await;
         read.map_err(|why| ErrorData::internal_error(why.to_string(), None))?.map(Into::into)
     }
 }
 
-impl Door {
+impl McpServer {
     /// Calls a tool on a thread beside, or waits there for what was asked already.
-    pub(super) async fn call_apart(&self, order: Order, asked: Option<Box<Client>>) -> Outcome {
-        let door = self.clone();
+    pub(super) async fn call_apart(&self, call: ToolCall, asked: Option<Box<Client>>) -> Outcome {
+        let server = self.clone();
         let work = tokio::task::spawn_blocking(move || match asked {
-            Some(client) => door.call_by(*client, &order, &mut |_| {}),
-            None => door.call(&order, &mut |_| {}),
+            Some(client) => server.call_by(*client, &call, &mut |_| {}),
+            None => server.call(&call, &mut |_| {}),
         });
         work.await.unwrap_or_else(|why| broken(&why))
     }
 
     /// Runs a command on a thread beside: tells progress, and ends the command when the call is cancelled.
-    async fn run_command(&self, order: Order, context: &RequestContext<RoleServer>) -> Outcome {
-        let order = Arc::new(order);
+    async fn run_command(&self, call: ToolCall, context: &RequestContext<RoleServer>) -> Outcome {
+        let call = Arc::new(call);
         let over = Arc::new(AtomicBool::new(false));
         let (tell, told) = mpsc::channel(PROGRESS_WAITING_MAX);
-        let (door, theirs, done) = (self.clone(), order.clone(), over.clone());
+        let (server, theirs, done) = (self.clone(), call.clone(), over.clone());
         let mut work = tokio::task::spawn_blocking(move || {
-            let outcome = door.call(&theirs, &mut |progress| {
+            let outcome = server.call(&theirs, &mut |progress| {
                 // A client that does not read hears less; the result has everything.
                 let _ = tell.try_send(progress);
             });
@@ -129,8 +129,8 @@ impl Door {
         let joined = tokio::select! {
             joined = &mut work => joined,
             () = context.ct.cancelled() => {
-                let (door, order) = (self.clone(), order.clone());
-                drop(tokio::task::spawn_blocking(move || door.cancel(&order.session, &order.tool_call, &over)));
+                let (server, call) = (self.clone(), call.clone());
+                drop(tokio::task::spawn_blocking(move || server.cancel(&call.session, &call.id, &over)));
                 work.await
             }
         };
@@ -141,7 +141,7 @@ impl Door {
 }
 
 fn broken(why: &tokio::task::JoinError) -> Outcome {
-    crate::tools::refused("internal", &format!("the call broke: {why}"))
+    aos_tools::refused("internal", &format!("the call broke: {why}"))
 }
 
 /// How often a client hears of a command, and how long it may hear nothing.

@@ -16,7 +16,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// The one place where the protocol is spoken.
+/// The one place where the protocol is response.
 const PATH: &str = "/mcp";
 const CONNECTIONS_MAX: usize = 128;
 const HEADERS_PATIENCE: Duration = Duration::from_secs(10);
@@ -120,7 +120,7 @@ impl Gate {
     }
 }
 
-/// Takes as long for a nearly right token as for a wrong one.
+/// Takes as long for a nearly right token as for a error one.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

@@ -5,8 +5,8 @@ use rmcp::ErrorData;
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Value, json};
 
-use super::door::Door;
-use crate::tools::prompt;
+use super::server::McpServer;
+use aos_tools::prompt;
 
 const PROMPT: &str = "aos://prompt";
 const JOURNAL: &str = "aos://journal";
@@ -31,20 +31,20 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     vec![template]
 }
 
-pub(super) fn read(door: &Door, uri: &str) -> Result<ReadResourceResult, ErrorData> {
-    let place = door.place();
+pub(super) fn read(server: &McpServer, uri: &str) -> Result<ReadResourceResult, ErrorData> {
+    let place = server.place();
     let text = |text: String, kind: &str| {
         let contents = ResourceContents::text(text, uri).with_mime_type(kind);
         Ok(ReadResourceResult::new(vec![contents]))
     };
     match uri {
-        PROMPT => text(prompt(door.offer().profile, place.virtual_tree, &place.mounts), "text/markdown"),
-        JOURNAL => match door.shared.record.journal(&place.session) {
+        PROMPT => text(prompt(server.tool_set().profile, place.virtual_tree, &place.mounts), "text/markdown"),
+        JOURNAL => match server.shared.record.journal(&place.session) {
             Ok(journal) => text(journal, "text/plain"),
             Err(why) => Err(ErrorData::internal_error(why, None)),
         },
         _ => match uri.strip_prefix(BLOB) {
-            Some(blob) => read_blob(door, uri, blob),
+            Some(blob) => read_blob(server, uri, blob),
             None => Err(missing(uri, "there is no such resource; resources/list names them")),
         },
     }
@@ -55,13 +55,13 @@ fn missing(uri: &str, why: &str) -> ErrorData {
     ErrorData::resource_not_found(format!("{shown}: {why}"), Some(json!({ "uri": shown })))
 }
 
-fn read_blob(door: &Door, uri: &str, blob: &str) -> Result<ReadResourceResult, ErrorData> {
+fn read_blob(server: &McpServer, uri: &str, blob: &str) -> Result<ReadResourceResult, ErrorData> {
     let mut bytes = Vec::new();
     let mut at = 0;
     loop {
-        let params = json!({ "session_id": door.place().session, "blob_ref": blob, "offset_bytes": at });
+        let params = json!({ "session_id": server.place().session, "blob_ref": blob, "offset_bytes": at });
         let range =
-            door.question("blob.read", &params).map_err(|why| ErrorData::internal_error(why, None))?;
+            server.question("blob.read", &params).map_err(|why| ErrorData::internal_error(why, None))?;
         if range["status"] != "ok" {
             return Err(missing(uri, range["error_message"].as_str().unwrap_or("it cannot be read")));
         }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context as _, bail};
 use aos_model::request::Base64;
-use aos_wire::Progress;
+use aos_tools::Progress;
 use serde_json::{Value, json};
 
 use super::session::newest_here;
@@ -18,7 +18,7 @@ pub(crate) fn run(exec: &Exec) -> anyhow::Result<Exit> {
         None => newest_here()?,
     };
     let params = params(exec, &session)?;
-    let call = aos_wire::effect_call(
+    let call = aos_tools::effect_call(
         "host.exec",
         &params.to_string(),
         exec.tool_call.as_deref(),

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, bail};
-use aos_wire::mcp::{Door, Gate, Place, Record, runtime, serve_http, serve_stdio};
-use aos_wire::{Client, tools};
+use aos_wire::Client;
+use aos_wire::mcp::{Backend, Gate, McpServer, ServedSession, runtime, serve_http, serve_stdio};
 use serde_json::{Value, json};
 
 use super::{complaint, daemon, effect, log, policy_argument, read_text, session};
@@ -21,23 +21,23 @@ pub(crate) fn run(mcp: &Mcp) -> anyhow::Result<Exit> {
         places.push(open(mcp)?);
     }
     places.extend(named(&mcp.session)?);
-    let door = Door::new(Box::new(Here), places, mcp.profile.into());
-    end_with_a_signal(door.clone())?;
+    let server = McpServer::new(Box::new(Here), places, mcp.profile.into());
+    end_with_a_signal(server.clone())?;
     match mcp.http {
-        None => serve_stdio(&door).context("the client's streams broke")?,
-        Some(address) => over_http(&door, address)?,
+        None => serve_stdio(&server).context("the client's streams broke")?,
+        Some(address) => over_http(&server, address)?,
     }
     Ok(Exit::Success)
 }
 
 /// Who ends the server ends its commands: nobody would hear of them any more.
-fn end_with_a_signal(door: Door) -> anyhow::Result<()> {
+fn end_with_a_signal(server: McpServer) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals =
         signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            door.end_commands();
+            server.end_commands();
             std::process::exit(128 + signal);
         }
     })?;
@@ -50,10 +50,10 @@ impl Mcp {
     }
 }
 
-/// The way to the daemon and to the record, for the door.
+/// The way to the daemon and to the record, for the server.
 struct Here;
 
-impl Record for Here {
+impl Backend for Here {
     fn connect(&self) -> Result<Client, String> {
         connect::client().map_err(|why| format!("{why:#}"))
     }
@@ -63,10 +63,10 @@ impl Record for Here {
     }
 }
 
-fn open(mcp: &Mcp) -> anyhow::Result<Place> {
+fn open(mcp: &Mcp) -> anyhow::Result<ServedSession> {
     let mut params = json!({
         "target": target(mcp)?,
-        "labels": { "door": "mcp" },
+        "labels": { "server": "mcp" },
         "session_ttl_ns": SESSION_TTL_NS,
     });
     if let Some(file) = &mcp.capability {
@@ -81,7 +81,9 @@ fn open(mcp: &Mcp) -> anyhow::Result<Place> {
     // Only a tree of its own has mounts to be told of, and the record knows them.
     match mcp.vfs {
         true => Ok(named(&[session.to_owned()])?.remove(0)),
-        false => Ok(Place { session: session.to_owned(), staged: mcp.staged, ..Place::default() }),
+        false => {
+            Ok(ServedSession { session: session.to_owned(), staged: mcp.staged, ..ServedSession::default() })
+        }
     }
 }
 
@@ -100,7 +102,7 @@ fn target(mcp: &Mcp) -> anyhow::Result<Value> {
 }
 
 /// Sessions that somebody opened before.
-fn named(sessions: &[String]) -> anyhow::Result<Vec<Place>> {
+fn named(sessions: &[String]) -> anyhow::Result<Vec<ServedSession>> {
     if sessions.is_empty() {
         return Ok(Vec::new());
     }
@@ -109,12 +111,12 @@ fn named(sessions: &[String]) -> anyhow::Result<Vec<Place>> {
         let record =
             all.iter().find(|record| record["session_id"] == id.as_str() && record["state"] == "open");
         let record = record.with_context(|| format!("there is no open session `{id}`"))?;
-        let mounts: Vec<tools::Mount> = record
+        let mounts: Vec<aos_tools::Mount> = record
             .get("mounts")
             .map(|mounts| serde_json::from_value(mounts.clone()))
             .transpose()?
             .unwrap_or_default();
-        Ok(Place {
+        Ok(ServedSession {
             session: id.clone(),
             staged: record["target"].get("staged").is_some(),
             virtual_tree: record["target"].get("vfs").is_some(),
@@ -127,7 +129,7 @@ fn named(sessions: &[String]) -> anyhow::Result<Vec<Place>> {
 /// Where a client finds its token when it did not choose one.
 const TOKEN: &str = "AOS_MCP_TOKEN";
 
-fn over_http(door: &Door, address: SocketAddr) -> anyhow::Result<()> {
+fn over_http(server: &McpServer, address: SocketAddr) -> anyhow::Result<()> {
     let chosen = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
     if !address.ip().is_loopback() && chosen.is_none() {
         bail!(
@@ -136,7 +138,7 @@ fn over_http(door: &Door, address: SocketAddr) -> anyhow::Result<()> {
     }
     let token = chosen.clone().map_or_else(new_token, Ok)?;
     let gate = Gate::for_address(address, token.clone());
-    let handlers = door.clone();
+    let handlers = server.clone();
     let ended: anyhow::Result<()> = runtime()?.block_on(async move {
         let listener = tokio::net::TcpListener::bind(address)
             .await
@@ -148,7 +150,7 @@ fn over_http(door: &Door, address: SocketAddr) -> anyhow::Result<()> {
         eprintln!("aos: MCP on http://{}/mcp; {shown}", listener.local_addr()?);
         Ok(serve_http(listener, gate, move || handlers.clone()).await?)
     });
-    door.end_commands();
+    server.end_commands();
     ended
 }
 

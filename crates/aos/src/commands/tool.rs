@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Read as _, Write as _};
 
 use anyhow::{Context as _, bail};
 use aos_model::strict::{self, UniqueMap};
-use aos_wire::tools::{self, Desk, Memory, Mount, Profile};
+use aos_tools::{Memory, Mount, Profile, ToolContext};
 use serde_json::{Map, Value, json};
 
 use super::daemon;
@@ -33,7 +33,7 @@ impl From<ProfileName> for Profile {
 
 fn list(profile: Profile, staged: bool) -> anyhow::Result<Exit> {
     let tools: Vec<Value> =
-        tools::tools(profile, staged).iter().map(|tool| tool.for_provider(profile)).collect();
+        aos_tools::tools(profile, staged).iter().map(|tool| tool.for_provider(profile)).collect();
     println!("{}", serde_json::to_string_pretty(&tools)?);
     Ok(Exit::Success)
 }
@@ -51,28 +51,28 @@ fn call(call: &ToolCall) -> anyhow::Result<Exit> {
         None => newest_here()?,
     };
     let profile = call.profile.into();
-    let Some(tool) = tools::find(profile, true, &call.name) else {
-        let known: Vec<&str> = tools::tools(profile, true).iter().map(|tool| tool.name).collect();
+    let Some(tool) = aos_tools::find(profile, true, &call.name) else {
+        let known: Vec<&str> = aos_tools::tools(profile, true).iter().map(|tool| tool.name).collect();
         let why = format!(
             "the profile {} has no tool `{}`; it has {}",
             profile.name(),
             call.name,
             known.join(", ")
         );
-        say(&tools::refused("invalid_params", &why).text)?;
+        say(&aos_tools::refused("invalid_params", &why).text)?;
         return Ok(Exit::Failure);
     };
     let tool_call = call.tool_call.clone().unwrap_or_else(aos_wire::new_tool_call_id);
     let mut client = daemon()?;
     let memory = Memory::default();
-    let mut desk = Desk {
+    let mut context = ToolContext {
         daemon: &mut client,
         session: &session,
         tool_call: &tool_call,
         memory: &memory,
         watch: &mut |_| {},
     };
-    let outcome = tools::call(&mut desk, &tool, arguments);
+    let outcome = aos_tools::call(&mut context, &tool, arguments);
     if call.json {
         let whole = json!({
             "text": outcome.text, "failed": outcome.failed, "tool_call_id": tool_call, "receipt": outcome.fields,
@@ -121,6 +121,6 @@ fn prompt(session: Option<&str>, profile: Profile) -> anyhow::Result<Exit> {
         Some(mounts) => serde_json::from_value(mounts.clone()).context("the daemon's mounts are strange")?,
         None => Vec::new(),
     };
-    say(tools::prompt(profile, record["target"].get("vfs").is_some(), &mounts).trim_end())?;
+    say(aos_tools::prompt(profile, record["target"].get("vfs").is_some(), &mounts).trim_end())?;
     Ok(Exit::Success)
 }

@@ -1,4 +1,4 @@
-//! The MCP door seen by software that nobody here wrote: the official clients, the inspector, the conformance suite.
+//! The MCP server seen by software that nobody here wrote: the official clients, the inspector, the conformance suite.
 //!
 //! `cargo xtask test` installs them into the target folder (`AOS_OUTSIDE` names another place). What is not there is
 //! said and counted as skipped.

@@ -10,9 +10,9 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use serde_json::{Value, json};
 
-use super::door::Door;
-use super::offer::Order;
-use crate::tools::{self, Outcome};
+use super::server::McpServer;
+use super::tool_set::ToolCall;
+use aos_tools::Outcome;
 
 /// What came of asking.
 pub(super) enum Consent {
@@ -27,24 +27,24 @@ const QUESTION: &str = "consent";
 /// How long a person may think.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-impl Door {
+impl McpServer {
     pub(super) async fn consent(
         &self,
-        order: &Order,
+        call: &ToolCall,
         answers: Option<&InputResponses>,
         context: &RequestContext<RoleServer>,
     ) -> Consent {
         if !can_ask(context) {
             return Consent::Given;
         }
-        let warnings = self.foreseen(order);
-        let kept = format!("{}\n{}", order.session, warnings.codes);
+        let warnings = self.foreseen(call);
+        let kept = format!("{}\n{}", call.session, warnings.codes);
         if warnings.text.is_empty() || self.accepted(&kept) {
             return Consent::Given;
         }
         let question = ElicitRequestParams::FormElicitationParams {
             meta: None,
-            message: format!("{} wants to go on although policy warns: {}", order.tool.title, warnings.text),
+            message: format!("{} wants to go on although policy warns: {}", call.tool.title, warnings.text),
             requested_schema: schema(),
         };
         let answer = if is_stateless(context) {
@@ -69,7 +69,7 @@ impl Door {
                 }
                 Consent::Given
             }
-            _ => Consent::Refused(tools::refused(
+            _ => Consent::Refused(aos_tools::refused(
                 "declined",
                 &format!("the person did not agree to this, so nothing was done ({})", warnings.text),
             )),
@@ -81,8 +81,8 @@ impl Door {
     }
 
     /// The warnings that this call would carry. What would be refused is not worth a question.
-    fn foreseen(&self, order: &Order) -> Warnings {
-        let Some((kind, params)) = order.effect() else { return Warnings::default() };
+    fn foreseen(&self, call: &ToolCall) -> Warnings {
+        let Some((kind, params)) = call.effect() else { return Warnings::default() };
         let asked = json!({ "kind": kind, "params": params });
         let answer = self.question("effect.foresee", &asked).unwrap_or_default();
         let list = |name: &str| -> Vec<&str> {

@@ -1,4 +1,4 @@
-//! Where a tool works: one session behind one connection, as one tool call.
+//! The context of a tool call: one session behind one connection, under one tool call id.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -6,35 +6,13 @@ use std::sync::Mutex;
 use aos_model::request::Base64;
 use serde_json::{Map, Value, json};
 
-use super::cut::{self, BUDGET_BYTES};
-use super::{Failure, Outcome};
-use crate::client::{Client, ClientError, Progress, effect_call};
+use crate::cut::{self, BUDGET_BYTES};
+use crate::daemon::{DaemonApi, Progress, effect_call};
+use crate::{Failure, Outcome};
 
-/// Who answers a tool's questions: the daemon over a connection, or from within.
-pub trait Ask {
-    /// The result of a method, as JSON. `watch` gets what a command writes while it runs.
-    fn ask(
-        &mut self,
-        method: &str,
-        params: &str,
-        watch: &mut dyn FnMut(Progress),
-    ) -> Result<String, ClientError>;
-}
-
-impl Ask for Client {
-    fn ask(
-        &mut self,
-        method: &str,
-        params: &str,
-        watch: &mut dyn FnMut(Progress),
-    ) -> Result<String, ClientError> {
-        self.watch(method, params, watch)
-    }
-}
-
-/// One tool call's place at the door.
-pub struct Desk<'a> {
-    pub daemon: &'a mut dyn Ask,
+/// What one call of a tool works with.
+pub struct ToolContext<'a> {
+    pub daemon: &'a mut dyn DaemonApi,
     pub session: &'a str,
     /// The id under which everything that this call does is captured and can be undone.
     pub tool_call: &'a str,
@@ -43,9 +21,12 @@ pub struct Desk<'a> {
     pub watch: &'a mut dyn FnMut(Progress),
 }
 
-impl std::fmt::Debug for Desk<'_> {
+impl std::fmt::Debug for ToolContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("session", &self.session).field("tool_call", &self.tool_call).finish()
+        f.debug_struct("ToolContext")
+            .field("session", &self.session)
+            .field("tool_call", &self.tool_call)
+            .finish()
     }
 }
 
@@ -57,10 +38,10 @@ pub struct Memory {
 
 /// Known beginnings of lines, as long as the file is the same.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Marks {
-    pub(super) version: (u64, i64),
+pub(crate) struct Marks {
+    pub(crate) version: (u64, i64),
     /// (lines before it, bytes before it).
-    pub(super) lines: Vec<(u64, u64)>,
+    pub(crate) lines: Vec<(u64, u64)>,
 }
 
 const FILES_REMEMBERED: usize = 64;
@@ -68,14 +49,14 @@ const MARKS_OF_A_FILE: usize = 256;
 
 impl Memory {
     /// The last known beginning of a line that is not behind `line`.
-    pub(super) fn before(&self, key: &str, line: u64) -> Option<((u64, i64), (u64, u64))> {
+    pub(crate) fn before(&self, key: &str, line: u64) -> Option<((u64, i64), (u64, u64))> {
         let marks = self.marks.lock().expect("BUG: nobody panics remembering");
         let marks = marks.get(key)?;
         let mark = marks.lines.iter().filter(|mark| mark.0 <= line).max_by_key(|mark| mark.0)?;
         Some((marks.version, *mark))
     }
 
-    pub(super) fn remember(&self, key: String, version: (u64, i64), mark: (u64, u64)) {
+    pub(crate) fn remember(&self, key: String, version: (u64, i64), mark: (u64, u64)) {
         let mut all = self.marks.lock().expect("BUG: nobody panics remembering");
         if all.len() >= FILES_REMEMBERED && !all.contains_key(&key) {
             all.clear();
@@ -92,27 +73,27 @@ impl Memory {
 
 /// An answer of the daemon's.
 #[derive(Debug, Clone)]
-pub(super) struct Receipt(pub(super) Value);
+pub(crate) struct Receipt(pub(crate) Value);
 
 impl Receipt {
-    pub(super) fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         self.0[name].as_str().unwrap_or_default()
     }
 
-    pub(super) fn number(&self, name: &str) -> u64 {
+    pub(crate) fn number(&self, name: &str) -> u64 {
         self.0[name].as_u64().unwrap_or(0)
     }
 
-    pub(super) fn flag(&self, name: &str) -> bool {
+    pub(crate) fn flag(&self, name: &str) -> bool {
         self.0[name].as_bool().unwrap_or(false)
     }
 
-    pub(super) fn list(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn list(&self, name: &str) -> Vec<&str> {
         self.0[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
     /// The fields that are small enough for a program to read beside the text.
-    pub(super) fn fields(&self) -> Map<String, Value> {
+    pub(crate) fn fields(&self) -> Map<String, Value> {
         const BULKY: [&str; 9] =
             ["content", "matches", "paths", "entries", "stdout", "stderr", "diff", "error_message", "turns"];
         let Value::Object(all) = &self.0 else { return Map::new() };
@@ -124,7 +105,7 @@ impl Receipt {
             .collect()
     }
 
-    pub(super) fn failure(&self) -> Failure {
+    pub(crate) fn failure(&self) -> Failure {
         let code = match self.text("error_code") {
             "" => self.text("status"),
             code => code,
@@ -140,13 +121,13 @@ impl Receipt {
     }
 
     /// Warnings of policy, for the model to see.
-    pub(super) fn warnings(&self) -> String {
+    pub(crate) fn warnings(&self) -> String {
         let warnings = self.0["warnings"].as_array().into_iter().flatten();
         let lines = warnings.filter_map(|warning| warning["message"].as_str());
         lines.map(|line| format!("\nWarning: {line}")).collect()
     }
 
-    pub(super) fn outcome(&self, text: impl Into<String>) -> Outcome {
+    pub(crate) fn outcome(&self, text: impl Into<String>) -> Outcome {
         let text = text.into();
         let warnings = self.warnings();
         let text = if text.is_empty() { warnings.trim_start().to_owned() } else { text + &warnings };
@@ -156,15 +137,15 @@ impl Receipt {
 
 /// A payload of a receipt as it is shown.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
-    pub(super) text: String,
+pub(crate) struct Shown {
+    pub(crate) text: String,
     /// Where the whole of it is, when it was cut.
-    pub(super) blob: Option<String>,
+    pub(crate) blob: Option<String>,
 }
 
-impl Desk<'_> {
+impl ToolContext<'_> {
     /// One effect; only success is a receipt.
-    pub(super) fn effect(&mut self, kind: &str, params: &Value) -> Result<Receipt, Failure> {
+    pub(crate) fn effect(&mut self, kind: &str, params: &Value) -> Result<Receipt, Failure> {
         let receipt = self.answer(kind, params)?;
         match receipt.text("status") {
             "ok" => Ok(receipt),
@@ -173,13 +154,13 @@ impl Desk<'_> {
     }
 
     /// One effect, whatever came of it.
-    pub(super) fn answer(&mut self, kind: &str, params: &Value) -> Result<Receipt, Failure> {
+    pub(crate) fn answer(&mut self, kind: &str, params: &Value) -> Result<Receipt, Failure> {
         let call = effect_call(kind, &params.to_string(), Some(self.tool_call), None);
         self.ask("effect.call", &call)
     }
 
     /// A question that is no effect.
-    pub(super) fn question(&mut self, method: &str, params: &Value) -> Result<Receipt, Failure> {
+    pub(crate) fn question(&mut self, method: &str, params: &Value) -> Result<Receipt, Failure> {
         let receipt = self.ask(method, &params.to_string())?;
         match receipt.text("status") {
             "ok" => Ok(receipt),
@@ -189,12 +170,12 @@ impl Desk<'_> {
 
     fn ask(&mut self, method: &str, params: &str) -> Result<Receipt, Failure> {
         let gone = |why: String| Failure::new("daemon_gone", why);
-        let answer = self.daemon.ask(method, params, self.watch).map_err(|why| gone(why.to_string()))?;
+        let answer = self.daemon.call(method, params, self.watch).map_err(|why| gone(why.to_string()))?;
         serde_json::from_str(&answer).map(Receipt).map_err(|why| gone(why.to_string()))
     }
 
     /// Text, bytes or a blob, cut to the budget: its head, its tail and the name of the whole.
-    pub(super) fn show(&mut self, payload: &Value, budget: usize) -> Result<Shown, Failure> {
+    pub(crate) fn show(&mut self, payload: &Value, budget: usize) -> Result<Shown, Failure> {
         if let Some(text) = payload.pointer("/inline_text/text").and_then(Value::as_str) {
             return Ok(Shown { text: cut::fit(text, budget), blob: None });
         }
@@ -237,13 +218,13 @@ impl Desk<'_> {
     }
 
     /// The whole of a payload that is to be shown with everything else.
-    pub(super) fn show_whole(&mut self, payload: &Value) -> Result<Shown, Failure> {
+    pub(crate) fn show_whole(&mut self, payload: &Value) -> Result<Shown, Failure> {
         self.show(payload, BUDGET_BYTES)
     }
 }
 
 /// An inline payload as text, whatever it holds.
-pub(super) fn plain_text(payload: &Value) -> String {
+pub(crate) fn plain_text(payload: &Value) -> String {
     if let Some(text) = payload.pointer("/inline_text/text").and_then(Value::as_str) {
         return text.to_owned();
     }

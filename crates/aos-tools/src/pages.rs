@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use super::cut::LINE_BYTES_MAX;
-use super::desk::{Desk, Receipt, plain_text};
-use super::{Failure, Outcome};
+use crate::context::{Receipt, ToolContext, plain_text};
+use crate::cut::LINE_BYTES_MAX;
+use crate::{Failure, Outcome};
 
 /// Lines of one page, whatever is asked for.
-pub(super) const PAGE_LINES_MAX: u64 = 2_000;
+pub(crate) const PAGE_LINES_MAX: u64 = 2_000;
 /// What is read in one effect: as much as a receipt usually carries inline.
 const PIECE_BYTES: u64 = aos_model::limits::INLINE_BYTES_DEFAULT;
 /// How far a page is sought before it is given up. A door that lives on remembers where pages end.
@@ -17,39 +17,39 @@ const SEEK_BYTES_MAX: u64 = 64 << 20;
 
 /// Consecutive lines of a file.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(crate) struct Page {
     /// Lines before the first one here; the number of lines of the file where the offset was behind its end.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// How many there are.
-    pub(super) lines: u64,
+    pub(crate) lines: u64,
     /// `   1 | text`, a line each.
-    pub(super) numbered: String,
+    pub(crate) numbered: String,
     /// Whether the file goes on.
-    pub(super) more: bool,
-    pub(super) last: Option<Receipt>,
+    pub(crate) more: bool,
+    pub(crate) last: Option<Receipt>,
 }
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
-    pub(super) offset: u64,
-    pub(super) limit: u64,
-    pub(super) budget_bytes: usize,
+pub(crate) struct Wanted {
+    pub(crate) offset: u64,
+    pub(crate) limit: u64,
+    pub(crate) budget_bytes: usize,
 }
 
 /// The name in `blob:sha256:…`, by which a cut result is read on.
-pub(super) fn blob_named(path: &str) -> Option<&str> {
+pub(crate) fn blob_named(path: &str) -> Option<&str> {
     let name = path.strip_prefix("blob:")?;
     let digits = name.strip_prefix("sha256:")?;
     (digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit())).then_some(name)
 }
 
 impl Page {
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.start + self.lines
     }
 
-    pub(super) fn outcome(&self, text: String) -> Outcome {
+    pub(crate) fn outcome(&self, text: String) -> Outcome {
         match &self.last {
             Some(receipt) => receipt.outcome(text),
             None => Outcome { text, ..Outcome::default() },
@@ -130,22 +130,22 @@ impl Reader {
 }
 
 /// Reads a page of a file, or of a blob that is named as one.
-pub(super) fn read(desk: &mut Desk<'_>, path: &str, wanted: Wanted) -> Result<Page, Failure> {
-    let known = desk.memory.before(&key(desk, path), wanted.offset);
+pub(crate) fn read(context: &mut ToolContext<'_>, path: &str, wanted: Wanted) -> Result<Page, Failure> {
+    let known = context.memory.before(&key(context, path), wanted.offset);
     match known {
         // The file may have changed since; then the place means nothing and the reading starts over.
-        Some((version, mark)) if mark.1 > 0 => match read_from(desk, path, wanted, mark, Some(version))? {
+        Some((version, mark)) if mark.1 > 0 => match read_from(context, path, wanted, mark, Some(version))? {
             Some(page) => Ok(page),
-            None => start_over(desk, path, wanted),
+            None => start_over(context, path, wanted),
         },
-        _ => start_over(desk, path, wanted),
+        _ => start_over(context, path, wanted),
     }
 }
 
 /// A file that somebody writes to while it is read is read again, a few times; then as it comes.
-fn start_over(desk: &mut Desk<'_>, path: &str, wanted: Wanted) -> Result<Page, Failure> {
+fn start_over(context: &mut ToolContext<'_>, path: &str, wanted: Wanted) -> Result<Page, Failure> {
     for _ in 0..3 {
-        if let Some(page) = read_from(desk, path, wanted, (0, 0), None)? {
+        if let Some(page) = read_from(context, path, wanted, (0, 0), None)? {
             return Ok(page);
         }
     }
@@ -153,13 +153,13 @@ fn start_over(desk: &mut Desk<'_>, path: &str, wanted: Wanted) -> Result<Page, F
     Err(Failure::new("changed_since", why))
 }
 
-fn key(desk: &Desk<'_>, path: &str) -> String {
-    format!("{}\n{path}", desk.session)
+fn key(context: &ToolContext<'_>, path: &str) -> String {
+    format!("{}\n{path}", context.session)
 }
 
 /// `None` when the file is another than it was at the start.
 fn read_from(
-    desk: &mut Desk<'_>,
+    context: &mut ToolContext<'_>,
     path: &str,
     wanted: Wanted,
     (line, mut at): (u64, u64),
@@ -176,7 +176,7 @@ fn read_from(
     };
     let began = at;
     let last = loop {
-        let receipt = piece(desk, path, at)?;
+        let receipt = piece(context, path, at)?;
         let seen = (receipt.number("size_bytes"), receipt.0["mtime_ns"].as_i64().unwrap_or(0));
         if *version.get_or_insert(seen) != seen {
             return Ok(None);
@@ -199,7 +199,7 @@ fn read_from(
     page.more = reader.full_at.is_some() || goes_on;
     page.start = reader.line - page.lines;
     if let (Some(version), Some(at), true) = (version, full_at, page.more) {
-        desk.memory.remember(key(desk, path), version, (page.end(), at));
+        context.memory.remember(key(context, path), version, (page.end(), at));
     }
     page.last = Some(last);
     Ok(Some(page))
@@ -215,18 +215,18 @@ fn too_far(path: &str, reader: &Reader) -> Failure {
 }
 
 /// One piece. Where the session carries less inline, or only by name, the pieces get smaller or the reading ends.
-fn piece(desk: &mut Desk<'_>, path: &str, at: u64) -> Result<Receipt, Failure> {
+fn piece(context: &mut ToolContext<'_>, path: &str, at: u64) -> Result<Receipt, Failure> {
     if let Some(blob) = blob_named(path) {
-        let params = json!({ "session_id": desk.session, "blob_ref": blob, "offset_bytes": at });
-        return desk.question("blob.read", &params);
+        let params = json!({ "session_id": context.session, "blob_ref": blob, "offset_bytes": at });
+        return context.question("blob.read", &params);
     }
     let mut bytes = PIECE_BYTES;
     loop {
-        let mut params = json!({ "session_id": desk.session, "path": path, "max_bytes": bytes });
+        let mut params = json!({ "session_id": context.session, "path": path, "max_bytes": bytes });
         if at > 0 {
             params["offset_bytes"] = json!(at);
         }
-        let receipt = desk.effect("host.fs.read_file", &params)?;
+        let receipt = context.effect("host.fs.read_file", &params)?;
         let Some(blob) = receipt.0.pointer("/content/blob") else { return Ok(receipt) };
         if blob.get("preview_bytes").is_none() || bytes <= 64 {
             let name = blob["blob_ref"].as_str().unwrap_or_default();
@@ -238,10 +238,10 @@ fn piece(desk: &mut Desk<'_>, path: &str, at: u64) -> Result<Receipt, Failure> {
 }
 
 /// The whole text of a file, for what must be compared to the letter.
-pub(super) fn whole(desk: &mut Desk<'_>, path: &str, bytes_max: u64) -> Result<String, Failure> {
+pub(crate) fn whole(context: &mut ToolContext<'_>, path: &str, bytes_max: u64) -> Result<String, Failure> {
     let (mut text, mut at) = (String::new(), 0);
     loop {
-        let receipt = piece(desk, path, at)?;
+        let receipt = piece(context, path, at)?;
         if receipt.number("size_bytes") > bytes_max {
             return Err(Failure::new("file_too_large", format!("{path} has more than {bytes_max} bytes")));
         }

@@ -2,21 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::Told;
-use super::cut::BUDGET_BYTES;
-use super::desk::Desk;
-use super::field::Arguments;
-use super::pages::{self, PAGE_LINES_MAX, Wanted};
+use crate::Told;
+use crate::context::ToolContext;
+use crate::cut::BUDGET_BYTES;
+use crate::field::Arguments;
+use crate::pages::{self, PAGE_LINES_MAX, Wanted};
 use aos_model::text::count;
 
-pub(super) fn read(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn read(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
     let path = path_of(arguments);
     let wanted = Wanted {
         offset: arguments.count("offset").unwrap_or(0).unsigned_abs(),
         limit: arguments.count("limit").map_or(PAGE_LINES_MAX, i64::unsigned_abs).min(PAGE_LINES_MAX),
         budget_bytes: BUDGET_BYTES,
     };
-    let mut page = pages::read(desk, path, wanted)?;
+    let mut page = pages::read(context, path, wanted)?;
     let mut text = std::mem::take(&mut page.numbered);
     if page.lines == 0 {
         text = match page.start {
@@ -44,16 +44,16 @@ fn path_of(arguments: &Arguments) -> &str {
     arguments.text("path").unwrap_or(".")
 }
 
-pub(super) fn write_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+pub(crate) fn write_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     let mut params = arguments.params(session, &["path", "mode", "executable"]);
     params["content"] = json!({ "inline_text": { "text": arguments.text("content") } });
     params["create_parents"] = arguments.get("create_parents").cloned().unwrap_or(json!(true));
     ("host.fs.write_file", params)
 }
 
-pub(super) fn write(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let (kind, params) = write_effect(desk.session, arguments);
-    let receipt = desk.effect(kind, &params)?;
+pub(crate) fn write(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = write_effect(context.session, arguments);
+    let receipt = context.effect(kind, &params)?;
     let did = match (receipt.flag("created"), arguments.text("mode")) {
         (true, _) => "Created",
         (false, Some("append")) => "Appended to",
@@ -63,15 +63,15 @@ pub(super) fn write(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     Ok(receipt.outcome(format!("{did} {} ({bytes}).", path_of(arguments))))
 }
 
-pub(super) fn edit_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+pub(crate) fn edit_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     let names = ["path", "old_string", "new_string", "replace_all", "edits"];
     ("host.fs.edit_file", arguments.params(session, &names))
 }
 
-pub(super) fn edit(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let (kind, mut params) = edit_effect(desk.session, arguments);
+pub(crate) fn edit(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let (kind, mut params) = edit_effect(context.session, arguments);
     params["with_diff"] = json!(true);
-    let receipt = desk.effect(kind, &params)?;
+    let receipt = context.effect(kind, &params)?;
     let (summary, diff) = (receipt.text("summary_text"), receipt.text("diff"));
     Ok(receipt.outcome(with_diff(summary, diff)))
 }
@@ -86,15 +86,15 @@ fn with_diff(summary: &str, diff: &str) -> String {
     }
 }
 
-pub(super) fn patch_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+pub(crate) fn patch_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     let mut params = arguments.params(session, &["dry_run"]);
     params["patch"] = json!({ "inline_text": { "text": arguments.text("patch") } });
     ("host.fs.apply_patch", params)
 }
 
-pub(super) fn patch(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let (kind, params) = patch_effect(desk.session, arguments);
-    let receipt = desk.effect(kind, &params)?;
+pub(crate) fn patch(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = patch_effect(context.session, arguments);
+    let receipt = context.effect(kind, &params)?;
     let mut text = receipt.text("summary_text").to_owned();
     let changed = receipt.list("changed_paths");
     if !changed.iter().all(|path| text.contains(path)) {
@@ -103,14 +103,14 @@ pub(super) fn patch(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     Ok(receipt.outcome(text))
 }
 
-pub(super) fn list_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+pub(crate) fn list_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     ("host.fs.list_dir", arguments.params_below(session, &["path", "max_results"]))
 }
 
-pub(super) fn list(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let (kind, params) = list_effect(desk.session, arguments);
-    let receipt = desk.effect(kind, &params)?;
-    let shown = desk.show_whole(&receipt.0["entries"])?;
+pub(crate) fn list(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = list_effect(context.session, arguments);
+    let receipt = context.effect(kind, &params)?;
+    let shown = context.show_whole(&receipt.0["entries"])?;
     let mut text = shown.text.trim_end().to_owned();
     if text.is_empty() {
         text = "(the folder is empty)".to_owned();
@@ -125,13 +125,13 @@ pub(super) fn list(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     Ok(outcome)
 }
 
-pub(super) fn stat_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+pub(crate) fn stat_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     ("host.fs.stat", arguments.params(session, &["path", "no_follow"]))
 }
 
-pub(super) fn stat(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let (kind, params) = stat_effect(desk.session, arguments);
-    let receipt = desk.effect(kind, &params)?;
+pub(crate) fn stat(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = stat_effect(context.session, arguments);
+    let receipt = context.effect(kind, &params)?;
     let kind = match receipt.text("kind") {
         "dir" => "folder",
         "symlink" => "link",
@@ -142,13 +142,13 @@ pub(super) fn stat(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     Ok(receipt.outcome(format!("{}: {kind}, {size}, mode {mode:o}", path_of(arguments))))
 }
 
-pub(super) fn remove_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+pub(crate) fn remove_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     ("host.fs.remove", arguments.params(session, &["path", "recursive"]))
 }
 
-pub(super) fn remove(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let (kind, params) = remove_effect(desk.session, arguments);
-    let receipt = desk.effect(kind, &params)?;
+pub(crate) fn remove(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = remove_effect(context.session, arguments);
+    let receipt = context.effect(kind, &params)?;
     let files = count(receipt.number("removed"), "file");
     Ok(receipt.outcome(format!("Removed {} ({files}).", path_of(arguments))))
 }

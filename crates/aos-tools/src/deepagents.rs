@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::desk::{Desk, Receipt};
-use super::field::Arguments;
-use super::pages::{self, PAGE_LINES_MAX, Wanted};
-use super::{Failure, Told};
+use crate::context::{Receipt, ToolContext};
+use crate::field::Arguments;
+use crate::pages::{self, PAGE_LINES_MAX, Wanted};
+use crate::{Failure, Told};
 
 const SEGMENTS_MAX: usize = 16;
 const SEGMENT_CHARS_MAX: usize = 80;
@@ -49,8 +49,8 @@ fn shown(path: &str) -> &str {
 }
 
 /// The params of an effect that works below a folder; to it, the root is no path at all.
-fn below(desk: &Desk<'_>, path: &str) -> Value {
-    let mut params = json!({ "session_id": desk.session });
+fn below(context: &ToolContext<'_>, path: &str) -> Value {
+    let mut params = json!({ "session_id": context.session });
     if !path.is_empty() {
         params["path"] = json!(path);
     }
@@ -70,8 +70,8 @@ fn plural(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-fn lines_of(desk: &mut Desk<'_>, receipt: &Receipt, name: &str) -> Result<Vec<String>, Failure> {
-    let shown = desk.show(&receipt.0[name], PAGE_BYTES_MAX)?;
+fn lines_of(context: &mut ToolContext<'_>, receipt: &Receipt, name: &str) -> Result<Vec<String>, Failure> {
+    let shown = context.show(&receipt.0[name], PAGE_BYTES_MAX)?;
     Ok(shown.text.lines().map(str::to_owned).collect())
 }
 
@@ -79,13 +79,13 @@ fn with_lines(message: String, lines: &[String]) -> String {
     if lines.is_empty() { message } else { format!("{message}\n{}", lines.join("\n")) }
 }
 
-pub(super) fn ls(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn ls(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
     let path = normal(arguments.text("path"), "path", true)?;
-    let params = below(desk, &path);
+    let params = below(context, &path);
     let words =
         [("path_not_found", MISSING), ("not_directory", "Cannot list a file path; provide a directory.")];
-    let receipt = desk.effect("host.fs.list_dir", &params).map_err(|failure| worded(failure, &words))?;
-    let entries = lines_of(desk, &receipt, "entries")?;
+    let receipt = context.effect("host.fs.list_dir", &params).map_err(|failure| worded(failure, &words))?;
+    let entries = lines_of(context, &receipt, "entries")?;
     let folders = entries.iter().filter(|entry| entry.ends_with('/')).count();
     let message = format!(
         "Listed directory {} ({}, {}).",
@@ -96,7 +96,7 @@ pub(super) fn ls(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     Ok(receipt.outcome(with_lines(message, &entries)))
 }
 
-pub(super) fn read(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn read(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
     let path = normal(arguments.text("file_path"), "file_path", false)?;
     let (offset, limit) =
         (arguments.count("offset").unwrap_or(0), arguments.count("limit").unwrap_or(PAGE_LINES_MAX as i64));
@@ -112,7 +112,7 @@ pub(super) fn read(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
         budget_bytes: PAGE_BYTES_MAX,
     };
     let words = [("path_not_found", MISSING), ("is_directory", MISSING)];
-    let page = pages::read(desk, &path, wanted).map_err(|failure| worded(failure, &words))?;
+    let page = pages::read(context, &path, wanted).map_err(|failure| worded(failure, &words))?;
     let message = match page.lines {
         0 => format!("Read file {path} (no lines returned)."),
         _ => format!("Read file {path} (lines {}-{}).", page.start + 1, page.end()),
@@ -121,23 +121,23 @@ pub(super) fn read(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
     Ok(page.outcome(text.trim_end_matches('\n').to_owned()))
 }
 
-pub(super) fn write(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn write(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
     let path = normal(arguments.text("file_path"), "file_path", false)?;
     let content = arguments.text("content").unwrap_or_default();
     if content.chars().count() > CONTENT_CHARS_MAX {
         return Err(Failure::verbatim("Content exceeds maximum length of 48,000 characters."));
     }
     let params = json!({
-        "session_id": desk.session, "path": path, "mode": "create_new", "create_parents": true,
+        "session_id": context.session, "path": path, "mode": "create_new", "create_parents": true,
         "content": { "inline_text": { "text": content } },
     });
     let words = [("file_exists", "File already exists; use edit_file to modify existing content.")];
-    let receipt = desk.effect("host.fs.write_file", &params).map_err(|failure| worded(failure, &words))?;
+    let receipt = context.effect("host.fs.write_file", &params).map_err(|failure| worded(failure, &words))?;
     Ok(receipt.outcome(format!("Created {path} ({} bytes).", content.len())))
 }
 
 /// Exact, or not at all: the effect itself would also forgive differences in white space.
-pub(super) fn edit(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn edit(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
     let path = normal(arguments.text("file_path"), "file_path", false)?;
     let (old, new) =
         (arguments.text("old_string").unwrap_or_default(), arguments.text("new_string").unwrap_or_default());
@@ -148,7 +148,7 @@ pub(super) fn edit(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
         return Err(Failure::verbatim("Replacement strings must be 48,000 characters or fewer."));
     }
     let words = [("path_not_found", MISSING), ("is_directory", MISSING)];
-    let text = pages::whole(desk, &path, aos_model::limits::EDIT_FILE_BYTES_MAX)
+    let text = pages::whole(context, &path, aos_model::limits::EDIT_FILE_BYTES_MAX)
         .map_err(|failure| worded(failure, &words))?;
     match text.matches(old).count() {
         0 => return Err(Failure::verbatim("old_string not found in the target file.")),
@@ -160,60 +160,60 @@ pub(super) fn edit(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
         }
     }
     let params = json!({
-        "session_id": desk.session, "path": path, "old_string": old, "new_string": new,
+        "session_id": context.session, "path": path, "old_string": old, "new_string": new,
         "replace_all": arguments.flag("replace_all"),
         "expected_hash": aos_model::request::content_hash(text.as_bytes()),
     });
-    let receipt = desk.effect("host.fs.edit_file", &params).map_err(|failure| worded(failure, &words))?;
+    let receipt = context.effect("host.fs.edit_file", &params).map_err(|failure| worded(failure, &words))?;
     let replaced = plural(receipt.number("replacements") as usize, "occurrence", "occurrences");
     Ok(receipt.outcome(format!("Replaced {replaced} in {path}.")))
 }
 
-pub(super) fn glob(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn glob(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
     let base = normal(arguments.text("path"), "path", true)?;
     let pattern = arguments.text("pattern").unwrap_or_default().trim();
     if pattern.is_empty() {
         return Err(Failure::verbatim("Pattern must not be empty."));
     }
-    let mut params = below(desk, &base);
+    let mut params = below(context, &base);
     params["pattern"] = json!(pattern);
     params["max_results"] = json!(RESULTS_MAX);
     let words = [("path_not_found", MISSING)];
-    let receipt = desk.effect("host.fs.glob", &params).map_err(|failure| worded(failure, &words))?;
-    let mut paths = lines_of(desk, &receipt, "paths")?;
+    let receipt = context.effect("host.fs.glob", &params).map_err(|failure| worded(failure, &words))?;
+    let mut paths = lines_of(context, &receipt, "paths")?;
     paths.sort_unstable();
     let found = plural(paths.len(), "match", "matches");
     let message = format!("Found {found} under {} for pattern '{pattern}'.", shown(&base));
     Ok(receipt.outcome(with_lines(message, &paths)))
 }
 
-pub(super) fn grep(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn grep(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
     let base = normal(arguments.text("path"), "path", true)?;
     let pattern = arguments.text("pattern").unwrap_or_default();
     if pattern.is_empty() {
         return Err(Failure::verbatim("Pattern must not be empty."));
     }
-    let mut params = below(desk, &base);
+    let mut params = below(context, &base);
     params["pattern"] = json!(pattern);
     params["max_results"] = json!(RESULTS_MAX);
     if let Some(filter) = arguments.text("glob") {
         params["glob_filter"] = json!(filter);
     }
     let words = [("path_not_found", MISSING)];
-    let receipt = desk.effect("host.fs.grep", &params).map_err(|failure| match failure.code.as_str() {
+    let receipt = context.effect("host.fs.grep", &params).map_err(|failure| match failure.code.as_str() {
         "invalid_regex" => Failure::verbatim(format!("Invalid regular expression: {}", failure.message)),
         _ => worded(failure, &words),
     })?;
-    let matches = lines_of(desk, &receipt, "matches")?;
+    let matches = lines_of(context, &receipt, "matches")?;
     let found = plural(matches.len(), "match", "matches");
     Ok(receipt.outcome(with_lines(format!("Found {found} for pattern '{pattern}'."), &matches)))
 }
 
-pub(super) fn rm(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn rm(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
     let path = normal(arguments.text("path"), "path", false)?;
-    let params = json!({ "session_id": desk.session, "path": path, "recursive": true });
+    let params = json!({ "session_id": context.session, "path": path, "recursive": true });
     let words = [("path_not_found", "No files matched the provided path.")];
-    let receipt = desk.effect("host.fs.remove", &params).map_err(|failure| worded(failure, &words))?;
+    let receipt = context.effect("host.fs.remove", &params).map_err(|failure| worded(failure, &words))?;
     let removed = plural(receipt.number("removed") as usize, "entry", "entries");
     Ok(receipt.outcome(format!("Deleted {removed} under {path}.")))
 }

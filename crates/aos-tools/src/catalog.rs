@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Act;
-use super::field::Kind::{Choice, Command, Count, Edits, Flag, Paths, Text};
-use super::field::{Field, may, need, schema};
+use crate::Act;
+use crate::field::Kind::{Choice, Command, Count, Edits, Flag, Paths, Text};
+use crate::field::{Field, may, need, schema};
 
 /// Whose habits the tools follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::Told;
-use super::desk::Desk;
-use super::field::Arguments;
+use crate::Told;
+use crate::context::ToolContext;
+use crate::field::Arguments;
 
-pub(super) fn grep_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+pub(crate) fn grep_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     const NAMES: [&str; 9] = [
         "pattern",
         "path",
@@ -21,23 +21,23 @@ pub(super) fn grep_effect(session: &str, arguments: &Arguments) -> (&'static str
     ("host.fs.grep", arguments.params_below(session, &NAMES))
 }
 
-pub(super) fn grep(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let (kind, params) = grep_effect(desk.session, arguments);
-    answer(desk, kind, &params, "matches")
+pub(crate) fn grep(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = grep_effect(context.session, arguments);
+    answer(context, kind, &params, "matches")
 }
 
-pub(super) fn glob_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+pub(crate) fn glob_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     ("host.fs.glob", arguments.params_below(session, &["pattern", "path", "include_ignored", "max_results"]))
 }
 
-pub(super) fn glob(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let (kind, params) = glob_effect(desk.session, arguments);
-    answer(desk, kind, &params, "paths")
+pub(crate) fn glob(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = glob_effect(context.session, arguments);
+    answer(context, kind, &params, "paths")
 }
 
-fn answer(desk: &mut Desk<'_>, kind: &str, params: &Value, list: &str) -> Told {
-    let receipt = desk.effect(kind, params)?;
-    let shown = desk.show_whole(&receipt.0[list])?;
+fn answer(context: &mut ToolContext<'_>, kind: &str, params: &Value, list: &str) -> Told {
+    let receipt = context.effect(kind, params)?;
+    let shown = context.show_whole(&receipt.0[list])?;
     let mut text = shown.text.trim_end_matches('\n').to_owned();
     let summary = receipt.text("summary_text");
     if text.is_empty() {

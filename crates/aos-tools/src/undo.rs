@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::cut::{self, BUDGET_BYTES};
-use super::desk::{Desk, Receipt};
-use super::field::Arguments;
-use super::{Failure, Outcome, Told};
+use crate::context::{Receipt, ToolContext};
+use crate::cut::{self, BUDGET_BYTES};
+use crate::field::Arguments;
+use crate::{Failure, Outcome, Told};
 use aos_model::text::count;
 
-pub(super) fn undo(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let mut params = json!({ "session_id": desk.session });
+pub(crate) fn undo(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let mut params = json!({ "session_id": context.session });
     let (kind, named) = match arguments.text("tool_call") {
         Some(tool_call) => {
             params["scope_id"] = json!(tool_call);
@@ -17,13 +17,13 @@ pub(super) fn undo(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
         }
         None => ("host.fs.rollback", "the last change".to_owned()),
     };
-    let receipt = desk.effect(kind, &params).map_err(name_conflicts)?;
+    let receipt = context.effect(kind, &params).map_err(name_conflicts)?;
     Ok(receipt.outcome(told(&receipt, &format!("Took back {named}"))))
 }
 
-pub(super) fn redo(desk: &mut Desk<'_>) -> Told {
-    let params = json!({ "session_id": desk.session });
-    let receipt = desk.effect("host.fs.redo", &params).map_err(name_conflicts)?;
+pub(crate) fn redo(context: &mut ToolContext<'_>) -> Told {
+    let params = json!({ "session_id": context.session });
+    let receipt = context.effect("host.fs.redo", &params).map_err(name_conflicts)?;
     Ok(receipt.outcome(told(&receipt, "Did it again")))
 }
 
@@ -59,8 +59,8 @@ fn name_conflicts(mut failure: Failure) -> Failure {
     failure
 }
 
-pub(super) fn history(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let receipt = desk.question("session.history", &json!({ "session_id": desk.session }))?;
+pub(crate) fn history(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let receipt = context.question("session.history", &json!({ "session_id": context.session }))?;
     let limit = arguments.count("limit").unwrap_or(20).unsigned_abs() as usize;
     let turns: Vec<&Value> = receipt.0["turns"].as_array().into_iter().flatten().collect();
     let lines: Vec<String> = turns.iter().take(limit).flat_map(|turn| turn_lines(turn)).collect();
@@ -98,9 +98,9 @@ fn turn_lines(turn: &Value) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn diff(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let params = json!({ "session_id": desk.session, "tool_call_id": arguments.text("tool_call") });
-    let receipt = desk.question("session.diff", &params)?;
+pub(crate) fn diff(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let params = json!({ "session_id": context.session, "tool_call_id": arguments.text("tool_call") });
+    let receipt = context.question("session.diff", &params)?;
     Ok(shown_diff(&receipt))
 }
 
@@ -110,19 +110,19 @@ fn shown_diff(receipt: &Receipt) -> Outcome {
     receipt.outcome(text)
 }
 
-pub(super) fn stage_diff(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let receipt = desk.effect("host.staged.diff", &arguments.params(desk.session, &["paths"]))?;
+pub(crate) fn stage_diff(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let receipt = context.effect("host.staged.diff", &arguments.params(context.session, &["paths"]))?;
     // A large one may come by name.
     if receipt.0["diff"].is_object() {
-        let shown = desk.show_whole(&receipt.0["diff"])?;
+        let shown = context.show_whole(&receipt.0["diff"])?;
         return Ok(Outcome { blobs: shown.blob.into_iter().collect(), ..receipt.outcome(shown.text) });
     }
     Ok(shown_diff(&receipt))
 }
 
-pub(super) fn stage_commit(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let receipt = desk
-        .effect("host.staged.commit", &arguments.params(desk.session, &["paths"]))
+pub(crate) fn stage_commit(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let receipt = context
+        .effect("host.staged.commit", &arguments.params(context.session, &["paths"]))
         .map_err(name_conflicts)?;
     let paths = receipt.list("changed_paths");
     let names = if paths.is_empty() { String::new() } else { format!(": {}", paths.join(", ")) };

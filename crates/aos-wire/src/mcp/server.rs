@@ -1,4 +1,4 @@
-//! What the door holds: its sessions, its connections to the daemon, and what it remembers between calls.
+//! What the server holds: its sessions, its connections to the daemon, and what it remembers between calls.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,37 +7,37 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::offer::{Offer, Order};
-use crate::client::{Client, Progress};
-use crate::tools::{self, Memory, Mount, Outcome, Profile};
+use super::tool_set::{ToolCall, ToolSet};
+use crate::client::Client;
+use aos_tools::{Memory, Mount, Outcome, Profile, Progress};
 
-/// What the program behind the door provides: the way to the daemon, and the record for people.
-pub trait Record: Send + Sync {
+/// What the program behind the server provides: the way to the daemon, and the record for people.
+pub trait Backend: Send + Sync {
     fn connect(&self) -> Result<Client, String>;
     /// The journal of one session, one line an entry, the newest last.
     fn journal(&self, session: &str) -> Result<String, String>;
 }
 
-/// A session that the door serves.
+/// A session that the server serves.
 #[derive(Debug, Clone, Default)]
-pub struct Place {
+pub struct ServedSession {
     pub session: String,
     pub staged: bool,
     pub virtual_tree: bool,
     pub mounts: Vec<Mount>,
 }
 
-/// The door. Clones share everything.
+/// The server. Clones share everything.
 #[derive(Clone)]
-pub struct Door {
+pub struct McpServer {
     pub(super) shared: Arc<Shared>,
 }
 
 pub(super) struct Shared {
-    pub(super) record: Box<dyn Record>,
+    pub(super) record: Box<dyn Backend>,
     /// The first is the one that calls mean when they name none.
-    pub(super) places: Vec<Place>,
-    pub(super) offer: Offer,
+    pub(super) places: Vec<ServedSession>,
+    pub(super) tool_set: ToolSet,
     memory: Memory,
     idle: Mutex<Vec<Client>>,
     running: Mutex<HashSet<(String, String)>>,
@@ -45,20 +45,20 @@ pub(super) struct Shared {
     pub(super) accepted: Mutex<HashSet<String>>,
 }
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for McpServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("places", &self.shared.places).finish_non_exhaustive()
+        f.debug_struct("McpServer").field("places", &self.shared.places).finish_non_exhaustive()
     }
 }
 
 /// Connections that wait for the next call.
 const IDLE_MAX: usize = 16;
 
-impl Door {
+impl McpServer {
     /// `places` is not empty; the first is the default.
-    pub fn new(record: Box<dyn Record>, places: Vec<Place>, profile: Profile) -> Door {
-        assert!(!places.is_empty(), "BUG: a door without a session");
-        let offer = Offer {
+    pub fn new(record: Box<dyn Backend>, places: Vec<ServedSession>, profile: Profile) -> McpServer {
+        assert!(!places.is_empty(), "BUG: a server without a session");
+        let tool_set = ToolSet {
             sessions: places.iter().map(|place| place.session.clone()).collect(),
             profile,
             staged: places.iter().any(|place| place.staged),
@@ -66,41 +66,41 @@ impl Door {
         let shared = Shared {
             record,
             places,
-            offer,
+            tool_set,
             memory: Memory::default(),
             idle: Mutex::default(),
             running: Mutex::default(),
             accepted: Mutex::default(),
         };
-        Door { shared: Arc::new(shared) }
+        McpServer { shared: Arc::new(shared) }
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &ServedSession {
         &self.shared.places[0]
     }
 
-    pub(super) fn offer(&self) -> &Offer {
-        &self.shared.offer
+    pub(super) fn tool_set(&self) -> &ToolSet {
+        &self.shared.tool_set
     }
 
     /// Calls a tool and waits for it, however long that takes.
-    pub(super) fn call(&self, order: &Order, watch: &mut dyn FnMut(Progress)) -> Outcome {
+    pub(super) fn call(&self, call: &ToolCall, watch: &mut dyn FnMut(Progress)) -> Outcome {
         match self.client() {
-            Ok(client) => self.call_by(client, order, watch),
-            Err(why) => tools::refused("daemon_gone", &why),
+            Ok(client) => self.call_by(client, call, watch),
+            Err(why) => aos_tools::refused("daemon_gone", &why),
         }
     }
 
     /// Calls a quick tool and waits a moment. Where it takes longer, because another call holds the session, say,
     /// whoever calls it by the connection that comes back waits for the rest.
-    pub(super) fn call_at_once(&self, order: &Order) -> Result<Outcome, Box<Client>> {
+    pub(super) fn call_at_once(&self, call: &ToolCall) -> Result<Outcome, Box<Client>> {
         const MOMENT: Duration = Duration::from_millis(5);
         let mut client = match self.client() {
             Ok(client) => client,
-            Err(why) => return Ok(tools::refused("daemon_gone", &why)),
+            Err(why) => return Ok(aos_tools::refused("daemon_gone", &why)),
         };
         client.set_patience(Some(MOMENT));
-        let outcome = self.ask(&mut client, order, &mut |_| {});
+        let outcome = self.ask(&mut client, call, &mut |_| {});
         client.set_patience(None);
         if client.is_late() {
             return Err(Box::new(client));
@@ -113,15 +113,15 @@ impl Door {
     pub(super) fn call_by(
         &self,
         mut client: Client,
-        order: &Order,
+        call: &ToolCall,
         watch: &mut dyn FnMut(Progress),
     ) -> Outcome {
-        let key = (order.session.clone(), order.tool_call.clone());
-        let runs = order.tool.runs_commands();
+        let key = (call.session.clone(), call.id.clone());
+        let runs = call.tool.runs_commands();
         if runs {
             self.running().insert(key.clone());
         }
-        let outcome = self.ask(&mut client, order, watch);
+        let outcome = self.ask(&mut client, call, watch);
         if runs {
             self.running().remove(&key);
         }
@@ -129,8 +129,8 @@ impl Door {
         outcome
     }
 
-    fn ask(&self, client: &mut Client, order: &Order, watch: &mut dyn FnMut(Progress)) -> Outcome {
-        order.place(client, &self.shared.memory, watch)
+    fn ask(&self, client: &mut Client, call: &ToolCall, watch: &mut dyn FnMut(Progress)) -> Outcome {
+        call.run(client, &self.shared.memory, watch)
     }
 
     /// One question on any connection. A connection that broke while nobody used it is replaced once.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::catalog::Profile;
+use crate::catalog::Profile;
 
 /// A host folder that the operator put into the session's tree, as the model may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

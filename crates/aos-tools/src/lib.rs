@@ -1,12 +1,13 @@
-//! The tools for models, one place for every door: a call becomes effects, their receipts become text.
+//! The tools for models, the same for every front end: a call becomes effects, their receipts become text.
 //!
 //! Read `catalog` first: it is what a model reads. Nothing here touches files or decides what is allowed; it asks the
-//! daemon, as any client does, inside the one session that the door chose.
+//! daemon, as any client does, inside the one session that the front end chose.
 
 mod catalog;
+mod context;
 mod cut;
+mod daemon;
 mod deepagents;
-mod desk;
 mod field;
 mod files;
 mod pages;
@@ -18,7 +19,8 @@ mod undo;
 use serde_json::{Map, Value};
 
 pub use catalog::{Hints, Profile, Tool, tools};
-pub use desk::{Ask, Desk, Memory};
+pub use context::{Memory, ToolContext};
+pub use daemon::{DaemonApi, Progress, Unanswered, effect_call};
 pub use prompt::{Mount, appendix, prompt};
 
 use field::{Arguments, Mistake};
@@ -98,9 +100,9 @@ pub fn find(profile: Profile, staged: bool, name: &str) -> Option<Tool> {
 }
 
 /// Calls a tool. A failure is an outcome too: marked, and with the next step.
-pub fn call(desk: &mut Desk<'_>, tool: &Tool, arguments: Map<String, Value>) -> Outcome {
+pub fn call(context: &mut ToolContext<'_>, tool: &Tool, arguments: Map<String, Value>) -> Outcome {
     let told = match Arguments::check(tool.fields, arguments) {
-        Ok(arguments) => run(desk, tool.act, &arguments),
+        Ok(arguments) => run(context, tool.act, &arguments),
         Err(mistake) => Err(misused(tool, &mistake)),
     };
     told.unwrap_or_else(failed)
@@ -133,31 +135,31 @@ pub fn effect_of(
     }
 }
 
-fn run(desk: &mut Desk<'_>, act: Act, arguments: &Arguments) -> Told {
+fn run(context: &mut ToolContext<'_>, act: Act, arguments: &Arguments) -> Told {
     match act {
-        Act::Read => files::read(desk, arguments),
-        Act::Write => files::write(desk, arguments),
-        Act::Edit => files::edit(desk, arguments),
-        Act::Patch => files::patch(desk, arguments),
-        Act::List => files::list(desk, arguments),
-        Act::Stat => files::stat(desk, arguments),
-        Act::Remove => files::remove(desk, arguments),
-        Act::Grep => search::grep(desk, arguments),
-        Act::Glob => search::glob(desk, arguments),
-        Act::Shell => shell::run(desk, arguments),
-        Act::Undo => undo::undo(desk, arguments),
-        Act::Redo => undo::redo(desk),
-        Act::History => undo::history(desk, arguments),
-        Act::Diff => undo::diff(desk, arguments),
-        Act::StageDiff => undo::stage_diff(desk, arguments),
-        Act::StageCommit => undo::stage_commit(desk, arguments),
-        Act::Ls => deepagents::ls(desk, arguments),
-        Act::PlainRead => deepagents::read(desk, arguments),
-        Act::PlainWrite => deepagents::write(desk, arguments),
-        Act::PlainEdit => deepagents::edit(desk, arguments),
-        Act::PlainGlob => deepagents::glob(desk, arguments),
-        Act::PlainGrep => deepagents::grep(desk, arguments),
-        Act::Rm => deepagents::rm(desk, arguments),
+        Act::Read => files::read(context, arguments),
+        Act::Write => files::write(context, arguments),
+        Act::Edit => files::edit(context, arguments),
+        Act::Patch => files::patch(context, arguments),
+        Act::List => files::list(context, arguments),
+        Act::Stat => files::stat(context, arguments),
+        Act::Remove => files::remove(context, arguments),
+        Act::Grep => search::grep(context, arguments),
+        Act::Glob => search::glob(context, arguments),
+        Act::Shell => shell::run(context, arguments),
+        Act::Undo => undo::undo(context, arguments),
+        Act::Redo => undo::redo(context),
+        Act::History => undo::history(context, arguments),
+        Act::Diff => undo::diff(context, arguments),
+        Act::StageDiff => undo::stage_diff(context, arguments),
+        Act::StageCommit => undo::stage_commit(context, arguments),
+        Act::Ls => deepagents::ls(context, arguments),
+        Act::PlainRead => deepagents::read(context, arguments),
+        Act::PlainWrite => deepagents::write(context, arguments),
+        Act::PlainEdit => deepagents::edit(context, arguments),
+        Act::PlainGlob => deepagents::glob(context, arguments),
+        Act::PlainGrep => deepagents::grep(context, arguments),
+        Act::Rm => deepagents::rm(context, arguments),
     }
 }
 

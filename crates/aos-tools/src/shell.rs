@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::cut::BUDGET_BYTES;
-use super::desk::{Desk, Receipt};
-use super::field::Arguments;
-use super::{Failure, Told};
+use crate::context::{Receipt, ToolContext};
+use crate::cut::BUDGET_BYTES;
+use crate::field::Arguments;
+use crate::{Failure, Told};
 
 /// A command that a model gave no time ends after this long.
 const TIMEOUT_MS_DEFAULT: i64 = 600_000;
 
-pub(super) fn effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
+pub(crate) fn effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     let mut params = arguments.params(session, &["cwd"]);
     params["argv"] = match arguments.get("command") {
         Some(Value::String(line)) => json!(["sh", "-c", line]),
@@ -22,11 +22,11 @@ pub(super) fn effect(session: &str, arguments: &Arguments) -> (&'static str, Val
     ("host.exec", params)
 }
 
-pub(super) fn run(desk: &mut Desk<'_>, arguments: &Arguments) -> Told {
-    let (kind, params) = effect(desk.session, arguments);
-    let receipt = desk.answer(kind, &params)?;
-    let stdout = desk.show(&receipt.0["stdout"], BUDGET_BYTES / 4 * 3)?;
-    let stderr = desk.show(&receipt.0["stderr"], BUDGET_BYTES / 4)?;
+pub(crate) fn run(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+    let (kind, params) = effect(context.session, arguments);
+    let receipt = context.answer(kind, &params)?;
+    let stdout = context.show(&receipt.0["stdout"], BUDGET_BYTES / 4 * 3)?;
+    let stderr = context.show(&receipt.0["stderr"], BUDGET_BYTES / 4)?;
     let mut shown = stdout.text.trim_end().to_owned();
     if !stderr.text.trim().is_empty() {
         shown.push_str(&format!("{}[stderr]\n{}", between(&shown), stderr.text.trim_end()));

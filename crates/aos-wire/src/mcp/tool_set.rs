@@ -1,13 +1,13 @@
-//! What a door offers: which tools, in which sessions.
+//! The tools of a server and the sessions they work in.
 
 use serde_json::{Map, Value, json};
 
-use crate::client::{Progress, new_tool_call_id};
-use crate::tools::{self, Ask, Desk, Memory, Outcome, Profile, Tool};
+use crate::client::new_tool_call_id;
+use aos_tools::{DaemonApi, Memory, Outcome, Profile, Progress, Tool, ToolContext};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Offer {
-    /// Not empty; the first is the one that calls mean when they name none.
+pub(crate) struct ToolSet {
+    /// Not empty; calls that name no session work in the first.
     pub(crate) sessions: Vec<String>,
     pub(crate) profile: Profile,
     /// Whether one of them is staged.
@@ -15,29 +15,30 @@ pub(crate) struct Offer {
 }
 
 /// A call that is about to be made.
-pub(crate) struct Order {
+pub(crate) struct ToolCall {
     pub(crate) tool: Tool,
     pub(crate) session: String,
-    pub(crate) tool_call: String,
+    /// Everything that the call does is recorded under this id.
+    pub(crate) id: String,
     pub(crate) arguments: Map<String, Value>,
 }
 
-impl Offer {
+impl ToolSet {
     pub(crate) fn tools(&self) -> Vec<Tool> {
-        tools::tools(self.profile, self.staged)
+        aos_tools::tools(self.profile, self.staged)
     }
 
-    /// Takes the session handle out of a call. Only sessions that the operator gave this door can be named: a handle
-    /// is no way to somebody else's.
-    pub(crate) fn order(&self, tool: Tool, mut arguments: Map<String, Value>) -> Result<Order, Outcome> {
+    /// Takes the session handle out of a call. Only sessions that the operator gave this server can be named: a handle
+    /// never reaches another session.
+    pub(crate) fn call(&self, tool: Tool, mut arguments: Map<String, Value>) -> Result<ToolCall, Outcome> {
         let session = match arguments.remove("session") {
             None | Some(Value::Null) => self.sessions.first().cloned(),
             Some(Value::String(named)) => self.sessions.contains(&named).then_some(named),
             Some(_) => None,
         };
         match session {
-            Some(session) => Ok(Order { tool, session, tool_call: new_tool_call_id(), arguments }),
-            None => Err(tools::refused(
+            Some(session) => Ok(ToolCall { tool, session, id: new_tool_call_id(), arguments }),
+            None => Err(aos_tools::refused(
                 "invalid_params",
                 &format!(
                     "this server has no such session; leave `session` out, or name one of {}",
@@ -48,21 +49,21 @@ impl Offer {
     }
 }
 
-impl Order {
+impl ToolCall {
     /// The effect that policy may warn of.
     pub(crate) fn effect(&self) -> Option<(&'static str, Value)> {
-        tools::effect_of(&self.tool, &self.session, &self.arguments)
+        aos_tools::effect_of(&self.tool, &self.session, &self.arguments)
     }
 
     /// Calls the tool, and waits for it.
-    pub(crate) fn place(
+    pub(crate) fn run(
         &self,
-        daemon: &mut dyn Ask,
+        daemon: &mut dyn DaemonApi,
         memory: &Memory,
         watch: &mut dyn FnMut(Progress),
     ) -> Outcome {
-        let mut desk = Desk { daemon, session: &self.session, tool_call: &self.tool_call, memory, watch };
-        let mut outcome = tools::call(&mut desk, &self.tool, self.arguments.clone());
+        let mut context = ToolContext { daemon, session: &self.session, tool_call: &self.id, memory, watch };
+        let mut outcome = aos_tools::call(&mut context, &self.tool, self.arguments.clone());
         outcome.fields.insert("session".into(), json!(self.session));
         outcome
     }
