@@ -33,12 +33,13 @@ mod payload;
 mod policy;
 mod readback;
 mod restore;
-mod rule;
 mod search;
 mod session;
 mod snapshot;
 mod spine;
+mod stage;
 mod start;
+mod steps;
 mod subtree;
 mod target;
 #[cfg(feature = "testing")]

@@ -8,7 +8,7 @@ use aos_model::entry::{Draft, Fact};
 use aos_model::limits::RECORDED_RAW_BYTES_MAX;
 use aos_model::receipt::{Receipt, Warning, with_seq};
 use aos_model::refusal::{Code, Detail, Refusal, Status};
-use aos_model::request::{Request, Unparsed};
+use aos_model::request::{HostRequest, Request, Unparsed};
 use aos_model::state::Effects;
 use aos_store::Append;
 
@@ -17,14 +17,12 @@ use crate::change::{self, Armed};
 use crate::command::Watcher;
 use crate::host::Host;
 use crate::lane::Ticket;
-use crate::layer;
 use crate::ledger::EntryRef;
 use crate::lifecycle;
-use crate::operation::{self, Authorized, Planned};
 use crate::outcome::{Done, Ids};
-use crate::rule::{self, PolicyChecked};
 use crate::session::OpenSession;
 use crate::snapshot::{self};
+use crate::stage::{self, Authorized, CommandStart, InSession, Planned, PolicyChecked};
 
 /// One effect as a door hands it in.
 #[derive(Debug, Clone, Copy)]
@@ -60,19 +58,12 @@ pub struct Job {
     outcome: Result<Admitted, Refusal>,
 }
 
+/// A request by who answers it.
 #[derive(Debug)]
 enum Admitted {
-    /// Makes, lists or ends sessions: never waits.
-    Outside(Request),
+    /// Opens, lists or ends sessions: never waits.
+    Host(HostRequest),
     InSession(InSession),
-}
-
-/// In a live session; a mutation also holds its turn.
-#[derive(Debug)]
-pub(crate) struct InSession {
-    pub(crate) request: Request,
-    pub(crate) session: Arc<OpenSession>,
-    pub(crate) ticket: Option<Ticket>,
 }
 
 impl Host {
@@ -88,7 +79,7 @@ impl Host {
             Ok(ids) => (ids, parsed),
             Err(refusal) => (Ids::default(), Err(refusal)),
         };
-        let outcome = parsed.and_then(|request| self.find_session(request));
+        let outcome = parsed.and_then(|request| self.admit_parsed(request));
         Ok(Job { kind: call.kind.to_owned(), params, ids, outcome })
     }
 
@@ -99,9 +90,14 @@ impl Host {
         let session_id = outcome.as_ref().ok().and_then(Admitted::session_id).map(str::to_owned);
         let session = outcome.as_ref().ok().and_then(Admitted::session).cloned();
         let mut ids = job.ids.clone();
-        let (ended, intent, ticket) = match outcome {
-            Ok(admitted) => self.execute(admitted, &mut ids, &job, watcher),
-            Err(refusal) => (Err(refusal), None, None),
+        let mut lane = None;
+        let (ended, intent) = match outcome {
+            Ok(Admitted::Host(request)) => (self.answer_host(request), None),
+            Ok(Admitted::InSession(mut in_session)) => {
+                lane = in_session.wait();
+                self.execute(in_session, &mut ids, &job, watcher)
+            }
+            Err(refusal) => (Err(refusal), None),
         };
         // Done and not recorded: the moment that the next start has to recover from.
         #[cfg(feature = "testing")]
@@ -109,7 +105,7 @@ impl Host {
         let about = About { session_id: session_id.as_deref(), session: session.as_ref() };
         let answer = self.record(&job, &ids, about, ended, intent);
         self.memory.give_back();
-        Answer { turn: ticket.map(|ticket| LaneGuard { _ticket: ticket }), ..answer }
+        Answer { turn: lane.map(|ticket| LaneGuard { _ticket: ticket }), ..answer }
     }
 
     /// What capability and policy would say of an effect, by the stages that will say it. Nothing is done or written.
@@ -119,72 +115,58 @@ impl Host {
             Err(Unparsed::Refused(refusal)) => return Err(refusal),
             Ok(request) => request,
         };
-        if matches!(request, Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_)) {
-            return Ok(Vec::new());
-        }
-        let session = lifecycle::find_session(self, request.session_id().unwrap_or_default())?;
-        let authorized: Authorized = operation::cap(self, &session, request)?;
-        let checked: PolicyChecked = rule::check_policy(authorized)?;
-        Ok(checked.warnings)
+        let Request::Session(request) = request else { return Ok(Vec::new()) };
+        let in_session: InSession = stage::enter(self, request, true)?;
+        let authorized: Authorized = stage::authorize(self, in_session)?;
+        let checked: PolicyChecked = stage::check_policy(authorized)?;
+        Ok(checked.into_warnings())
     }
 
-    fn find_session(&self, request: Request) -> Result<Admitted, Refusal> {
-        if matches!(request, Request::SessionOpen(_) | Request::SessionList(_) | Request::SessionSignal(_)) {
-            return Ok(Admitted::Outside(request));
+    fn admit_parsed(&self, request: Request) -> Result<Admitted, Refusal> {
+        match request {
+            Request::Host(request) => Ok(Admitted::Host(request)),
+            Request::Session(request) => stage::enter(self, request, false).map(Admitted::InSession),
         }
-        let session = lifecycle::find_session(self, request.session_id().unwrap_or_default())?;
-        let ticket = operation::mutates(&request).then(|| session.lane.draw());
-        Ok(Admitted::InSession(InSession { request, session, ticket }))
     }
 
-    /// The spine. The intent and the turn come back too: the receipt closes the one and ends the other.
+    fn answer_host(&self, request: HostRequest) -> Result<Done, Refusal> {
+        match request {
+            HostRequest::SessionOpen(request) => lifecycle::open(self, &request),
+            HostRequest::SessionList(_) => lifecycle::list(self),
+            HostRequest::SessionSignal(request) => lifecycle::signal(self, &request),
+        }
+    }
+
+    /// The spine. The intent comes back too: the receipt closes it.
     fn execute<'a>(
         &'a self,
-        admitted: Admitted,
+        in_session: InSession,
         ids: &mut Ids,
         job: &Job,
         watcher: Option<Arc<dyn Watcher>>,
-    ) -> Passed<'a> {
-        let inside = match admitted {
-            Admitted::Outside(Request::SessionOpen(request)) => {
-                return (lifecycle::open(self, &request), None, None);
-            }
-            Admitted::Outside(Request::SessionList(_)) => return (lifecycle::list(self), None, None),
-            Admitted::Outside(Request::SessionSignal(request)) => {
-                return (lifecycle::signal(self, &request), None, None);
-            }
-            Admitted::Outside(_) => unreachable!("BUG: the rest are seated inside"),
-            Admitted::InSession(inside) => inside,
-        };
-        let (session, mut ticket) = (inside.session.clone(), inside.ticket);
-        if let Some(ticket) = &mut ticket {
-            ticket.wait();
-        }
+    ) -> (Result<Done, Refusal>, Option<Armed<'a>>) {
         let mut armed = None;
         let ended = (|| {
-            session.still_open()?;
-            let authorized: Authorized = operation::cap(self, &session, inside.request)?;
-            let checked: PolicyChecked = rule::check_policy(authorized)?;
-            let (planned, locks) = operation::plan(self, checked)?;
-            match planned {
+            let authorized: Authorized = stage::authorize(self, in_session)?;
+            let checked: PolicyChecked = stage::check_policy(authorized)?;
+            match stage::plan(self, checked)? {
                 Planned::Answer(done) => Ok(done),
-                Planned::Change(plan) if session.layer.is_some() => layer::land(self, &session, plan, ids),
-                Planned::InTree(deltas, ending) => layer::land_deltas(self, &session, deltas, ending, ids),
-                Planned::Change(plan) | Planned::OnDisk(plan) => {
+                Planned::InLayer(change) => change::apply_in_layer(self, change, ids),
+                Planned::OnDisk(change) => {
                     let armed: &Armed<'_> =
-                        armed.insert(change::arm(self, &session, plan, ids, locks, &job.kind, &job.params)?);
-                    change::apply(self, &session, armed)
+                        armed.insert(change::arm(self, change, ids, (&job.kind, &job.params))?);
+                    change::apply(self, armed)
                 }
-                Planned::Command(command) => {
-                    let has_net = capture::is_wanted(&session, &command)?;
+                Planned::Command(CommandStart { session, command, .. }) => {
+                    let has_overlay = capture::is_wanted(&session, &command)?;
                     let announced =
-                        armed.insert(change::announce(self, &session, ids, has_net, &job.params)?);
+                        armed.insert(change::announce(self, &session, ids, has_overlay, &job.params)?);
                     let captured = capture::run(self, &session, &command, announced, &job.params, watcher)?;
                     Ok(capture::commit(self, &session, captured, &mut armed, ids, &job.params))
                 }
             }
         })();
-        (ended, armed, ticket)
+        (ended, armed)
     }
 
     /// Receipt and journal: what is returned is what is written.
@@ -274,19 +256,10 @@ fn session_opened(facts: &[Fact]) -> Option<String> {
     })
 }
 
-type Passed<'a> = (Result<Done, Refusal>, Option<Armed<'a>>, Option<Ticket>);
-
 impl Job {
-    /// Whether it would keep its caller waiting: for others of its session, for a command to end, or because it searches.
+    /// Whether it would keep its caller waiting.
     pub fn must_wait(&self) -> bool {
-        match &self.outcome {
-            Ok(Admitted::InSession(inside)) => match (&inside.request, &inside.ticket) {
-                (Request::Exec(_) | Request::Grep(_) | Request::Glob(_), _) => true,
-                (_, Some(ticket)) => !ticket.is_first(),
-                (_, None) => false,
-            },
-            _ => false,
-        }
+        matches!(&self.outcome, Ok(Admitted::InSession(in_session)) if in_session.must_wait())
     }
 }
 
@@ -300,15 +273,15 @@ struct About<'a> {
 impl Admitted {
     fn session(&self) -> Option<&Arc<OpenSession>> {
         match self {
-            Admitted::Outside(_) => None,
-            Admitted::InSession(inside) => Some(&inside.session),
+            Admitted::Host(_) => None,
+            Admitted::InSession(in_session) => Some(in_session.session()),
         }
     }
 
     fn session_id(&self) -> Option<&str> {
         match self {
-            Admitted::Outside(request) => request.session_id(),
-            Admitted::InSession(inside) => Some(&inside.session.id),
+            Admitted::Host(request) => request.session_id(),
+            Admitted::InSession(in_session) => Some(&in_session.session().id),
         }
     }
 }

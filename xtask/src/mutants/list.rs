@@ -325,9 +325,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 9,
         breaks: "whoever shares a connection with a command waits for its end",
         edits: &[Edit {
-            file: "crates/aos-host/src/spine.rs",
-            old: "(Request::Exec(_) | Request::Grep(_) | Request::Glob(_), _) => true,",
-            new: "(Request::Grep(_) | Request::Glob(_), _) => true,",
+            file: "crates/aos-host/src/stage/in_session.rs",
+            old: "(SessionRequest::Exec(_) | SessionRequest::Grep(_) | SessionRequest::Glob(_), _) => true,",
+            new: "(SessionRequest::Grep(_) | SessionRequest::Glob(_), _) => true,",
         }],
         caught_by: &[attack("OWN-RPC-BESIDE")],
     },

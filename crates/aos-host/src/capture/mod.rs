@@ -20,13 +20,14 @@ use aos_model::receipt::{Body, Coverage, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Isolation, OnFailure};
 
-use crate::change::{self, Armed, Ending, Plan};
+use crate::change::{self, Armed};
 use crate::command::{self, Command, NotRun, Ran, Watcher};
 use crate::host::Host;
 use crate::lock::Locked;
 use crate::outcome::{Done, Ids};
 use crate::overlay::Overlay;
 use crate::session::OpenSession;
+use crate::steps::{Ending, Plan};
 use scan::Scan;
 use upper::Changes;
 
@@ -191,7 +192,7 @@ impl<'a> Landing<'a, '_> {
         let announced = armed.as_ref().expect("BUG: a command is announced before it runs");
         let landing =
             change::arm_announced(self.host, self.session, plan, self.ids, locks, announced, self.params)?;
-        let mut done = change::apply(self.host, self.session, armed.insert(landing))?;
+        let mut done = change::apply(self.host, armed.insert(landing))?;
         changes.touched.iter().for_each(upper::Touched::set);
         for fact in &mut done.facts {
             if let Fact::Captured(record) = fact {

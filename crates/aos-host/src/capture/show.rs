@@ -9,9 +9,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::upper::Changes;
-use crate::change::{Content, DirAt, Put, Step, StepTarget};
 use crate::disk::Meta;
 use crate::disk::{names_in, open_dir};
+use crate::steps::{Content, DirAt, Put, Step, StepTarget};
 use crate::target::is_too_deep;
 
 pub(super) fn diff(changes: &Changes) -> String {

@@ -22,7 +22,6 @@ use aos_model::refusal::{Code, Refusal};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::change::{Content, DirAt, Moved, Put, Step, StepTarget, too_many_paths};
 use crate::disk::{FileAttrs, hash_of, names_in, open_dir, read_xattrs, times_of};
 use crate::disk::{Meta, open_beneath};
 use crate::fault;
@@ -30,6 +29,7 @@ use crate::jail::Dir;
 use crate::overlay::Overlay;
 use crate::policy::check_path;
 use crate::session::OpenSession;
+use crate::steps::{Content, DirAt, Moved, Put, Step, StepTarget, too_many_paths};
 use crate::subtree::Subtree;
 use crate::target;
 

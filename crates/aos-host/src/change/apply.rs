@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use aos_model::entry::Fact;
 use aos_model::receipt::{Coverage, Durability, Kind, Trace, Warning};
@@ -17,14 +16,14 @@ use super::bank::{self, Object};
 use super::mark::{Seen, StepIntent};
 use super::record::record;
 use super::take::take;
-use super::{Content, Outcome, Put, Step, StepTarget, undo};
+use super::undo;
 use crate::disk::FileAttrs;
 use crate::disk::Meta;
 use crate::disk::{AttrsFrom, apply_attrs, apply_metadata, write_all};
 use crate::fault;
 use crate::host::Host;
 use crate::outcome::Done;
-use crate::session::OpenSession;
+use crate::steps::{Content, Outcome, Put, Step, StepTarget};
 use aos_model::path::is_below;
 
 /// What the owner of a folder needs to fill it.
@@ -34,12 +33,12 @@ const OPEN_TO_US: u32 = 0o700;
 const GIVE_BACK_TRIES: usize = 64;
 
 /// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
-pub(crate) fn apply(host: &Host, session: &Arc<OpenSession>, armed: &Armed<'_>) -> Result<Done, Refusal> {
+pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
     let ending =
         armed.ending.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
     let mut work = Work {
         armed,
-        bank: session.preimages.dir()?,
+        bank: armed.session.preimages.dir()?,
         sync: host.machine.durability == Durability::Power,
         begun: false,
         touched: BTreeMap::new(),

@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 use aos_model::id;
 use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
-use aos_model::refusal::{Code, Refusal};
+use aos_model::refusal::Refusal;
 
 use super::mark::{At, Content, Intent, StepIntent};
-use super::{DirAt, Ending, Plan, Step, StepTarget};
 use crate::host::Host;
 use crate::lock::Locked;
 use crate::outcome::Ids;
 use crate::session::OpenSession;
 use crate::snapshot;
+use crate::stage::DiskChange;
+use crate::steps::{DirAt, Ending, Plan, Step, StepTarget};
 
 /// A plan whose intent is on disk. It keeps the folders open that it works in, so that taking back needs no path.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct Armed<'a> {
     /// `None` where the session keeps no pre-images beyond the change itself.
     pub(super) snapshot_id: Option<String>,
     pub(super) own_snapshot: bool,
-    pub(super) session: Arc<OpenSession>,
+    pub(crate) session: Arc<OpenSession>,
     pub(super) steps: Vec<Step>,
     /// Folders that steps made, by the step's index.
     pub(super) made: Vec<OnceLock<OwnedFd>>,
@@ -61,17 +62,15 @@ pub(crate) fn forget_displaced(armed: &Armed<'_>) {
 
 pub(crate) fn arm<'a>(
     host: &'a Host,
-    session: &Arc<OpenSession>,
-    plan: Plan,
+    change: DiskChange<'a>,
     ids: &mut Ids,
-    locks: Locked<'a>,
-    kind: &str,
-    params: &str,
+    (kind, params): (&str, &str),
 ) -> Result<Armed<'a>, Refusal> {
+    let DiskChange { session, plan, locks, .. } = change;
     let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
     ids.complete(at_ns, random);
     let change_id = id::make(id::SNAPSHOT, at_ns, random);
-    prepare(host, session, plan, ids, (at_ns, change_id), locks, (kind, params), None)
+    prepare(host, &session, plan, ids, (at_ns, change_id), locks, (kind, params), None)
 }
 
 /// As [`arm`], for the change that a command left to be made: its intent takes the place of the one that announced
@@ -104,7 +103,7 @@ fn prepare<'a>(
 ) -> Result<Armed<'a>, Refusal> {
     // What was changed can be taken back, however many calls it took.
     if plan.steps.len() > CHANGED_PATHS_MAX && !plan.ending.own_snapshot {
-        return Err(too_many_paths());
+        return Err(crate::steps::too_many_paths());
     }
     host.memory.needed_for(plan.steps.len());
     // Opened now: when the bank cannot be had, nothing has moved yet.
@@ -143,15 +142,6 @@ fn prepare<'a>(
         ending: Mutex::new(Some(plan.ending)),
         _locks: locks,
     })
-}
-
-pub(crate) fn too_many_paths() -> Refusal {
-    Refusal::new(
-        Code::LimitExceeded,
-        format!(
-            "more than {CHANGED_PATHS_MAX} paths would change; nothing was changed. Split the work, or have the operator open the session with `capture_exclude` for folders of that size"
-        ),
-    )
 }
 
 /// Says on disk that a command is about to run, with a net below it or without. There is nothing to take back yet.

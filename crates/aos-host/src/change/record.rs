@@ -2,9 +2,9 @@
 
 use aos_model::state::{Identity, Image, PathRecord};
 
-use super::Step;
 use super::arm::{Armed, bank_name};
 use crate::disk::Meta;
+use crate::steps::Step;
 
 /// A record for each path that the steps touched, in their order. A move is two: where it went, then where it was.
 pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecord> {

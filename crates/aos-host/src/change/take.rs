@@ -1,15 +1,15 @@
 //! Taking a finished file over from where a command left it: the file itself where it can be moved, else a copy.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use aos_model::receipt::Warning;
-use rustix::fs::{Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::{Content, Moved, Put};
 use crate::disk::Meta;
-use crate::disk::{AttrsFrom, apply_metadata, read_xattrs, remove_overlay_xattrs};
-use crate::disk::{FileAttrs, copy_content, times_of};
+use crate::disk::{AttrsFrom, apply_metadata, remove_overlay_xattrs};
+use crate::disk::{copy_content, times_of};
+use crate::steps::{Moved, Put};
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
@@ -46,47 +46,5 @@ pub(super) fn take(
             Ok((file, meta, lost))
         }
         Err(why) => Err(why),
-    }
-}
-
-impl Moved {
-    /// The folder that holds the file, and its name there.
-    fn place(&self) -> Result<(OwnedFd, &[u8]), Errno> {
-        let slash = self.path.iter().rposition(|b| *b == b'/');
-        let (parent, name) = match slash {
-            Some(slash) => (&self.path[..slash], &self.path[slash + 1..]),
-            None => (b".".as_slice(), self.path.as_slice()),
-        };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat2(self.from.as_fd(), parent, flags, Mode::empty(), resolve)?;
-        Ok((dir, name))
-    }
-
-    /// The file opened for reading, where it lies now.
-    pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
-        let (dir, name) = self.place()?;
-        rustix::fs::openat(dir, name, READ, Mode::empty())
-    }
-}
-
-impl Put {
-    /// A finished file in place of whatever stands there, opened here as `file`. It keeps all that it wears.
-    pub(crate) fn moved(
-        at: super::StepTarget,
-        moved: Moved,
-        file: &OwnedFd,
-        meta: &Meta,
-        before: Option<Meta>,
-    ) -> Result<Put, Errno> {
-        let attrs = FileAttrs { owner: Some((meta.uid, meta.gid)), xattrs: read_xattrs(file)? };
-        Ok(Put {
-            at,
-            content: Content::Moved(moved),
-            mode: meta.mode,
-            before,
-            attrs: Some(attrs),
-            built_on_before: false,
-        })
     }
 }

@@ -11,12 +11,13 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::arm::Armed;
+use super::bank;
 use super::mark::{At, Content, Seen, StepIntent};
-use super::{Put, Step, StepTarget, bank};
 use crate::disk::Meta;
 use crate::disk::apply_attrs;
 use crate::disk::{self, TEMPORARY_PREFIX, hash_of};
 use crate::host::Host;
+use crate::steps::{Put, Step, StepTarget};
 
 /// Takes back all steps of an armed plan. Returns the paths that had to stay as they are.
 pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {

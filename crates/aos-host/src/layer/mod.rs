@@ -5,10 +5,10 @@
 //! deltas of a plan's steps, `unwind` takes deltas back, `mount` fills a new tree from the host, `staged` shows, commits
 //! and discards what waits. No other room knows whether a place is on the disk or in a tree, except where it opens it.
 
-mod land;
 mod mount;
 mod staged;
 mod unwind;
+mod version;
 
 use aos_model::entry::Fact;
 use aos_model::path::show;
@@ -23,10 +23,10 @@ use crate::host::Host;
 use crate::jail::Place;
 use crate::session::OpenSession;
 
-pub(crate) use land::{capture, change_of, land, land_deltas};
 pub(crate) use mount::mount;
 pub(crate) use staged::{Chosen, changes, commit, diff};
 pub(crate) use unwind::{TreeRestoration, contents_of};
+pub(crate) use version::{base_at, base_now, capture, change_of, next_version, record_of};
 
 /// The tree of a session as the journal's state has it.
 pub(crate) fn read(host: &Host, session_id: &str) -> Result<Tree, Fault> {

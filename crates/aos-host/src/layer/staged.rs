@@ -10,15 +10,15 @@ use aos_model::refusal::{Code, Conflict, Detail, Refusal};
 use aos_model::text;
 use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
 
-use super::land::{base_at, next_version};
 use super::no_tree;
 use super::unwind::{contents_of, is_there, uncover};
-use crate::change::{Blob, Content, Parents, Put, Step, StepTarget};
+use super::{base_at, next_version};
 use crate::host::Host;
 use crate::jail::{Found, Last, Place};
 use crate::policy::check_path;
 use crate::restore::is_or_below;
 use crate::session::OpenSession;
+use crate::steps::{Blob, Content, Parents, Put, Step, StepTarget};
 use crate::target::{Target, protect};
 
 /// The nodes of a staged tree that were chosen, in path order.

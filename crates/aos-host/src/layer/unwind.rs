@@ -10,7 +10,7 @@ use aos_model::receipt::Kind;
 use aos_model::refusal::{Conflict, Refusal};
 use aos_model::vfs::{Base, Delta, Node, Tree, What};
 
-use super::land::base_now;
+use super::base_now;
 use crate::host::Host;
 use crate::jail::Last;
 use crate::jail::View;

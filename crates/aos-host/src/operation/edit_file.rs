@@ -11,9 +11,9 @@ use aos_model::text;
 use aos_model::vfs;
 
 use super::write_file::new_mode;
-use super::{Operation, Planned, Scene};
-use crate::change::{Content, Ending, Plan, Put, Step, StepTarget};
+use super::{Operation, Proposal, Scene};
 use crate::jail::Last;
+use crate::steps::{Content, Ending, Plan, Put, Step, StepTarget};
 use crate::target::Target;
 
 /// An edit whose arguments make sense.
@@ -56,7 +56,7 @@ impl Operation for Checked {
         vec![Target::new(&self.request.path, Op::Edit, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let (place, _) = scene.found[0].existing()?;
         if scene.session.is_virtual() {
             for edit in &self.edits {
@@ -114,7 +114,7 @@ impl Operation for Checked {
             attrs: None,
             built_on_before: true,
         };
-        Ok(Planned::Change(Plan {
+        Ok(Proposal::Change(Plan {
             steps: vec![Step::Put(put)],
             ending: Ending {
                 warnings: scene.warnings,

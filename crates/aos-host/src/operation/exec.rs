@@ -9,7 +9,7 @@ use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Exec;
 
-use super::{Operation, Planned, Scene};
+use super::{Operation, Proposal, Scene};
 use aos_sandbox::Pinned;
 
 use crate::command::Command;
@@ -47,7 +47,7 @@ impl Operation for Exec {
         Some(&self.argv)
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let (host, session) = (scene.host, scene.session);
         let form = scene.form(self.output_mode)?;
         let cwd = folder(&scene.found[0])?;
@@ -68,7 +68,7 @@ impl Operation for Exec {
         let limits = &session.capability.exec;
         let mut warnings = scene.warnings;
         warnings.extend(warning);
-        Ok(Planned::Command(Box::new(Command {
+        Ok(Proposal::Command(Box::new(Command {
             argv: self.argv.clone(),
             env,
             program,

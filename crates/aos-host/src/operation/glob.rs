@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Glob;
 use aos_model::text::count;
 
-use super::{Operation, Planned, Scene};
+use super::{Operation, Proposal, Scene};
 use crate::jail::Last;
 use crate::search::{GlobQuery, Pattern};
 use crate::target::Target;
@@ -31,7 +31,7 @@ impl Operation for Compiled {
         vec![Target::or_workdir(self.request.path.as_deref(), Op::Search, Last::Follow)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let (place, meta) = scene.found[0].existing()?;
         if meta.kind != Kind::Dir {
             return Err(Refusal::new(

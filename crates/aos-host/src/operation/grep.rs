@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Grep;
 use aos_model::text::count;
 
-use super::{Operation, Planned, Scene};
+use super::{Operation, Proposal, Scene};
 use crate::jail::Last;
 use crate::output::Form;
 use crate::policy::check_path;
@@ -56,7 +56,7 @@ impl Operation for Compiled {
         vec![Target::or_workdir(self.request.path.as_deref(), Op::Search, Last::Follow)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let (place, meta) = scene.found[0].existing()?;
         let (machine, session) = (&scene.host.machine, scene.session.as_ref());
         let matches_max = smaller(Some(self.query.matches_max), session.capability.max_grep_results);

@@ -9,7 +9,7 @@ use aos_model::request::ListDir;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::{Operation, Planned, Scene};
+use super::{Operation, Proposal, Scene};
 use crate::disk::Meta;
 use crate::disk::TEMPORARY_PREFIX;
 use crate::jail::{Last, Place};
@@ -20,7 +20,7 @@ impl Operation for ListDir {
         vec![Target::or_workdir(self.path.as_deref(), Op::List, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let (place, meta) = scene.found[0].existing()?;
         if meta.kind != Kind::Dir {
             return Err(Refusal::new(

@@ -6,9 +6,9 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::MakeDir;
 
 use super::write_file::exists;
-use super::{Operation, Planned, Scene};
-use crate::change::{Ending, Parents, Plan, Step};
+use super::{Operation, Proposal, Scene};
 use crate::jail::{Found, Last};
+use crate::steps::{Ending, Parents, Plan, Step};
 use crate::target::Target;
 
 impl Operation for MakeDir {
@@ -16,7 +16,7 @@ impl Operation for MakeDir {
         vec![Target::new(&self.path, Op::Write, Last::Itself)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let found = &scene.found[0];
         let parents = self.parents == Some(true);
         if let Found::Here(place) = found
@@ -38,7 +38,7 @@ impl Operation for MakeDir {
         let mut steps = Vec::new();
         let at = Parents::default().spot(found, &mut steps, mode, &scene.session.jail);
         steps.push(Step::MakeDir { at, mode, attrs: None });
-        Ok(Planned::Change(Plan {
+        Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
                 warnings: scene.warnings,

@@ -7,10 +7,10 @@ use aos_model::request::Move;
 
 use super::remove::root_stays;
 use super::write_file::exists;
-use super::{Operation, Planned, Scene};
-use crate::change::{Ending, Plan, Step, StepTarget};
+use super::{Operation, Proposal, Scene};
 use crate::disk::Meta;
 use crate::jail::{Last, Place};
+use crate::steps::{Ending, Plan, Step, StepTarget};
 use crate::subtree::Subtree;
 use crate::target::Target;
 use aos_model::path::is_below;
@@ -20,7 +20,7 @@ impl Operation for Move {
         vec![Target::new(&self.from, Op::Write, Last::Itself), Target::new(&self.to, Op::Write, Last::Itself)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let mut warnings = std::mem::take(&mut scene.warnings);
         let (from, before) = scene.found[0].existing()?;
         let to = scene.found[1].with_parent()?;
@@ -30,7 +30,7 @@ impl Operation for Move {
             }
         }
         if from.absolute == to.absolute {
-            return Ok(Planned::Answer(crate::outcome::Done::new(
+            return Ok(Proposal::Answer(crate::outcome::Done::new(
                 aos_model::refusal::Status::Ok,
                 Body::Moved {},
                 warnings,
@@ -60,7 +60,7 @@ impl Operation for Move {
         }
         let steps =
             vec![Step::Rename { from: StepTarget::of(from), before, to: StepTarget::of(to), replaced }];
-        Ok(Planned::Change(Plan {
+        Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
                 warnings,

@@ -15,13 +15,13 @@ use aos_model::request::ApplyPatch;
 use aos_model::text;
 
 use super::write_file::new_mode;
-use super::{Operation, Planned, Scene};
-use crate::change::{Content, Ending, Parents, Plan, Put, Step, StepTarget, too_many_paths};
+use super::{Operation, Proposal, Scene};
 use crate::disk::Meta;
 use crate::host::Host;
 use crate::jail::{Found, Last};
 use crate::payload::content;
 use crate::session::OpenSession;
+use crate::steps::{Content, Ending, Parents, Plan, Put, Step, StepTarget, too_many_paths};
 use crate::target::Target;
 
 /// A patch that was read; the jail and the policy see the same tree that is applied.
@@ -98,7 +98,7 @@ impl Operation for Parsed {
         targets
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
         if scene.session.is_virtual() {
             self.patch.files.iter().try_for_each(check_length)?;
         }
@@ -131,7 +131,7 @@ impl Operation for Parsed {
         if steps.is_empty() || self.request.dry_run == Some(true) {
             return scene.answer(body);
         }
-        Ok(Planned::Change(Plan {
+        Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
                 warnings: scene.warnings,

@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Base64, Encoding, ReadFile, hash_name};
 use sha2::{Digest as _, Sha256};
 
-use super::{Operation, Planned, Scene};
+use super::{Operation, Proposal, Scene};
 use crate::content::Source;
 use crate::jail::{Last, Place};
 use crate::output::Form;
@@ -22,7 +22,7 @@ impl Operation for ReadFile {
         vec![Target::new(&self.path, Op::Read, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let (place, _) = scene.found[0].existing()?;
         let (file, meta) = place.open_file().map_err(as_read)?;
         let offset = self.offset_bytes.unwrap_or(0);

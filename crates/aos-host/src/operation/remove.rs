@@ -5,9 +5,9 @@ use aos_model::receipt::{Body, Kind};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Remove;
 
-use super::{Operation, Planned, Scene};
-use crate::change::{Ending, Plan, Step, StepTarget};
+use super::{Operation, Proposal, Scene};
 use crate::jail::{Last, Place};
+use crate::steps::{Ending, Plan, Step, StepTarget};
 use crate::subtree::Subtree;
 use crate::target::Target;
 
@@ -16,7 +16,7 @@ impl Operation for Remove {
         vec![Target::new(&self.path, Op::Remove, Last::Itself)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let mut warnings = std::mem::take(&mut scene.warnings);
         let (place, meta) = scene.found[0].existing()?;
         if place.is_root() {
@@ -45,7 +45,7 @@ impl Operation for Remove {
             }
         }
         let steps = vec![Step::Remove { at: StepTarget::of(place), before: meta, bytes }];
-        Ok(Planned::Change(Plan {
+        Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
                 warnings,

@@ -5,7 +5,7 @@ use aos_model::receipt::{Body, StatBody};
 use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::request::{Exists, Stat};
 
-use super::{Operation, Planned, Scene};
+use super::{Operation, Proposal, Scene};
 use crate::jail::Last;
 use crate::target::Target;
 
@@ -15,7 +15,7 @@ impl Operation for Stat {
         vec![Target::new(&self.path, Op::Stat, last)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let missing = |refusal: Refusal| match refusal.code {
             Code::PathNotFound => refusal.with(Detail { exists: Some(false), ..Detail::default() }),
             _ => refusal,
@@ -37,7 +37,7 @@ impl Operation for Exists {
         vec![Target::new(&self.path, Op::Stat, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let exists = scene.found[0].existing().is_ok();
         scene.answer(Body::Exists { exists })
     }

@@ -10,12 +10,12 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{StagedCommit, StagedDiff, StagedDiscard, VfsLatest};
 use aos_model::vfs::{Node, timestamp};
 
-use super::{Operation, Planned, Scene};
-use crate::change::{Ending, Plan};
+use super::{Operation, Proposal, Scene};
 use crate::jail::Last;
 use crate::layer::{self, Chosen};
 use crate::policy::check_path;
 use crate::session::OpenSession;
+use crate::steps::{Ending, Plan};
 use crate::target::Target;
 
 impl Operation for VfsLatest {
@@ -23,7 +23,7 @@ impl Operation for VfsLatest {
         vec![Target::or_workdir(None, Op::List, Last::Follow)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
         if !scene.session.is_virtual() {
             return Err(Refusal::new(
                 Code::UnsupportedTarget,
@@ -97,7 +97,7 @@ impl Operation for StagedDiff {
         Vec::new()
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let chosen = layer::changes(scene.session, self.paths.as_deref())?;
         let (diff, mut files, hidden) = layer::diff(scene.session, &chosen);
         scene.warnings.extend(not_shown(hidden));
@@ -120,7 +120,7 @@ impl Operation for Commit {
         self.0.targets()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let paths = self.0.paths();
         let committed_paths_count = paths.len() as u64;
         let committed_paths = paths.into_iter().take(RECEIPT_PATHS_MAX).collect();
@@ -129,7 +129,7 @@ impl Operation for Commit {
             return scene.answer(body);
         }
         let (steps, change) = layer::commit(scene.host, scene.session, &self.0, &scene.found)?;
-        Ok(Planned::OnDisk(Plan {
+        Ok(Proposal::OnDisk(Plan {
             steps,
             ending: Ending {
                 warnings: scene.warnings,
@@ -155,7 +155,7 @@ impl Operation for Discard {
         self.0.paths().iter().map(|path| Target::new(path, Op::Write, Last::NoLinks)).collect()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let chosen = &self.0;
         let paths = chosen.paths();
         let discarded_paths_count = paths.len() as u64;
@@ -171,6 +171,6 @@ impl Operation for Discard {
             facts: Vec::new(),
             own_snapshot: false,
         };
-        Ok(Planned::InTree(chosen.cleared(scene.session, false), ending))
+        Ok(Proposal::InTree(chosen.cleared(scene.session, false), ending))
     }
 }

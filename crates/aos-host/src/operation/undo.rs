@@ -12,8 +12,7 @@ use aos_model::request::{DropSnapshot, ListSnapshots, Redo, Restore, Rollback, S
 use aos_model::state::{SnapshotRecord, StepRecord, Turns, lost_key, step_key, turns_key};
 use aos_model::undo::Touch;
 
-use super::{Operation, Planned, Scene};
-use crate::change::{Ending, Outcome, Plan};
+use super::{Operation, Proposal, Scene};
 use crate::host::Host;
 use crate::jail::Last;
 use crate::layer::{self, TreeRestoration};
@@ -21,6 +20,7 @@ use crate::outcome::Done;
 use crate::restore::{DiskRestoration, Goals};
 use crate::session::OpenSession;
 use crate::snapshot::{self};
+use crate::steps::{Ending, Outcome, Plan};
 use crate::target::Target;
 
 /// Bringing paths back, whoever asked for it.
@@ -78,7 +78,7 @@ impl Operation for Restoration {
         targets
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let (goals, unwound) =
             self.goals.lock().expect("BUG: planned once").take().expect("BUG: planned once");
         let DiskRestoration { steps, mut restored, mut deleted, mut conflicts } =
@@ -133,14 +133,14 @@ impl Operation for Restoration {
             own_snapshot: true,
         };
         if scene.session.layer.is_none() {
-            return Ok(Planned::Change(Plan { steps, ending }));
+            return Ok(Proposal::Change(Plan { steps, ending }));
         }
         if steps.is_empty() {
-            return Ok(Planned::InTree(staged.deltas, ending));
+            return Ok(Proposal::InTree(staged.deltas, ending));
         }
         // Of a commit: files go back on the disk, and what they were made from into the tree.
         ending.facts.extend(layer::change_of(scene.session, staged.deltas));
-        Ok(Planned::OnDisk(Plan { steps, ending }))
+        Ok(Proposal::OnDisk(Plan { steps, ending }))
     }
 }
 
@@ -287,7 +287,7 @@ impl Operation for ListSnapshots {
         Vec::new()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let mut snapshots = Vec::new();
         for known in snapshot::all(scene.host, scene.session)? {
             let touches = snapshot::touches(scene.host, known.seqs.iter().copied())?;
@@ -317,13 +317,13 @@ impl Operation for DropSnapshot {
         Vec::new()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         if !snapshot::is_kept(scene.host, scene.session, &self.snapshot_id)? {
             return Err(not_found(&self.snapshot_id));
         }
         let mut done = Done::new(Status::Ok, Body::Dropped {}, scene.warnings);
         done.facts.push(Fact::SnapshotDropped { snapshot_id: self.snapshot_id.clone() });
-        Ok(Planned::Answer(done))
+        Ok(Proposal::Answer(done))
     }
 }
 
@@ -333,7 +333,7 @@ impl Operation for Snapshot {
         self.paths.iter().flatten().map(|path| Target::new(path, Op::Read, Last::Itself)).collect()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         check_id("scope_id", Some(&self.scope_id))?;
         let (now_ns, random) = ((scene.host.machine.now_ns)(), (scene.host.machine.random)());
         let snapshot_id = id::make(id::SNAPSHOT, now_ns, random);
@@ -359,6 +359,6 @@ impl Operation for Snapshot {
             coverage: Coverage::Exact,
             paths,
         })));
-        Ok(Planned::Answer(done))
+        Ok(Proposal::Answer(done))
     }
 }

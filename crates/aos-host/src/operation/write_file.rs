@@ -8,11 +8,11 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{WriteFile, WriteMode, content_hash};
 use aos_model::vfs;
 
-use super::{Operation, Planned, Scene};
-use crate::change::{Content, Ending, Outcome, Parents, Plan, Put, Step};
+use super::{Operation, Proposal, Scene};
 use crate::disk::Meta;
 use crate::jail::{Found, Last, Place};
 use crate::payload::content;
+use crate::steps::{Content, Ending, Outcome, Parents, Plan, Put, Step};
 use crate::target::Target;
 
 impl Operation for WriteFile {
@@ -25,7 +25,7 @@ impl Operation for WriteFile {
         targets
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Planned, Refusal> {
+    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let limit = scene.session.capability.max_write_bytes;
         let mut bytes = content(scene.host, scene.session, &self.content, limit.unwrap_or(READ_BYTES_MAX))?;
         let written_bytes = bytes.len() as u64;
@@ -78,7 +78,7 @@ impl Operation for WriteFile {
             let new_mtime_ns = outcome.after.last().copied().flatten().map_or(0, |meta| meta.mtime_ns);
             Body::Written(Written { written_bytes, created, new_mtime_ns, diff })
         };
-        Ok(Planned::Change(Plan {
+        Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
                 warnings: scene.warnings,

@@ -16,13 +16,13 @@ use aos_store::{Kept, KeptKind};
 
 use super::judge::{Sets, worn};
 use super::{Aim, DiskRestoration, Task, damaged, standing};
-use crate::change::{Blob, Content, DirAt, Put, Step, StepTarget};
 use crate::disk::FileAttrs;
 use crate::disk::Meta;
 use crate::disk::TEMPORARY_PREFIX;
 use crate::host::Host;
 use crate::jail::{Dir, Found, Last, Place, resolve};
 use crate::session::OpenSession;
+use crate::steps::{Blob, Content, DirAt, Put, Step, StepTarget};
 
 pub(super) struct Builder<'a> {
     host: &'a Host,

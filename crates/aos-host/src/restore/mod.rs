@@ -14,11 +14,11 @@ use aos_model::refusal::{Code, Conflict, Refusal};
 use aos_model::undo::{Expected, Look, Node, Piece, Touch, UndoPlan};
 use aos_store::{Kept, Manifest};
 
-use crate::change::Step;
 use crate::disk::Meta;
 use crate::host::Host;
 use crate::jail::{Found, Last};
 use crate::session::OpenSession;
+use crate::steps::Step;
 use crate::target::Target;
 use build::Builder;
 use judge::Judge;

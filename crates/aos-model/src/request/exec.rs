@@ -128,7 +128,7 @@ mod tests {
 
     fn exec(params: &str) -> Exec {
         match Request::parse("host.exec", params) {
-            Ok(Request::Exec(exec)) => exec,
+            Ok(Request::Session(crate::request::SessionRequest::Exec(exec))) => exec,
             other => panic!("{other:?}"),
         }
     }

@@ -21,18 +21,29 @@ use crate::strict::{self, Invalid};
 
 /// One line per effect: the variant, which is also the name of its params struct, and its kind on the wire.
 macro_rules! effects {
-    (sessions { $($outer:ident $outer_kind:literal,)* } inside { $($inner:ident $inner_kind:literal,)* }) => {
-        /// One request. The variants follow the kinds on the wire.
+    (host { $($outer:ident $outer_kind:literal,)* } session { $($inner:ident $inner_kind:literal,)* }) => {
+        /// One request, by who answers it.
         #[derive(Debug, Clone)]
-        pub enum Request { $($outer($outer),)* $($inner($inner),)* }
+        pub enum Request {
+            Host(HostRequest),
+            Session(SessionRequest),
+        }
+
+        /// A request that opens, lists or ends sessions. The variants follow the kinds on the wire.
+        #[derive(Debug, Clone)]
+        pub enum HostRequest { $($outer($outer),)* }
+
+        /// A request inside an open session. The variants follow the kinds on the wire.
+        #[derive(Debug, Clone)]
+        pub enum SessionRequest { $($inner($inner),)* }
 
         impl Request {
             pub const KINDS: &'static [&'static str] = &[$($outer_kind,)* $($inner_kind,)*];
 
             pub fn parse(kind: &str, params: &str) -> Result<Request, Unparsed> {
                 Ok(match kind {
-                    $($outer_kind => Request::$outer(strict::parse(params)?),)*
-                    $($inner_kind => Request::$inner(strict::parse(params)?),)*
+                    $($outer_kind => Request::Host(HostRequest::$outer(strict::parse(params)?)),)*
+                    $($inner_kind => Request::Session(SessionRequest::$inner(strict::parse(params)?)),)*
                     unknown => return Err(Unparsed::Refused(Refusal::new(
                         Code::InvalidParams,
                         format!("kind: unknown effect `{}`; known effects: {}", crate::text::escape(unknown), Self::KINDS.join(", ")),
@@ -42,25 +53,30 @@ macro_rules! effects {
 
             pub fn kind(&self) -> &'static str {
                 match self {
-                    $(Request::$outer(_) => $outer_kind,)*
-                    $(Request::$inner(_) => $inner_kind,)*
+                    $(Request::Host(HostRequest::$outer(_)) => $outer_kind,)*
+                    $(Request::Session(SessionRequest::$inner(_)) => $inner_kind,)*
                 }
             }
+        }
 
-            /// The session of the request; `None` for `host.session.open` and `host.session.list`.
+        impl HostRequest {
+            /// The session that the request is about; `None` for `host.session.open` and `host.session.list`.
             pub fn session_id(&self) -> Option<&str> {
-                match self {
-                    $(Request::$outer(params) => params.about(),)*
-                    $(Request::$inner(params) => Some(&params.session_id),)*
-                }
+                match self { $(HostRequest::$outer(params) => params.about(),)* }
+            }
+        }
+
+        impl SessionRequest {
+            pub fn session_id(&self) -> &str {
+                match self { $(SessionRequest::$inner(params) => &params.session_id,)* }
             }
         }
 
         impl Serialize for Request {
             fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 match self {
-                    $(Request::$outer(params) => params.serialize(s),)*
-                    $(Request::$inner(params) => params.serialize(s),)*
+                    $(Request::Host(HostRequest::$outer(params)) => params.serialize(s),)*
+                    $(Request::Session(SessionRequest::$inner(params)) => params.serialize(s),)*
                 }
             }
         }
@@ -68,12 +84,12 @@ macro_rules! effects {
 }
 
 effects! {
-    sessions {
+    host {
         SessionOpen "host.session.open",
         SessionList "host.session.list",
         SessionSignal "host.session.signal",
     }
-    inside {
+    session {
         ReadFile "host.fs.read_file",
         WriteFile "host.fs.write_file",
         EditFile "host.fs.edit_file",
@@ -97,6 +113,16 @@ effects! {
         StagedDiff "host.staged.diff",
         StagedCommit "host.staged.commit",
         StagedDiscard "host.staged.discard",
+    }
+}
+
+impl Request {
+    /// The session that the request is about; `None` for `host.session.open` and `host.session.list`.
+    pub fn session_id(&self) -> Option<&str> {
+        match self {
+            Request::Host(request) => request.session_id(),
+            Request::Session(request) => Some(request.session_id()),
+        }
     }
 }
 

@@ -1,25 +1,27 @@
-//! Policy, below the ceiling: every path of a request is judged by both its spellings, and deny wins.
+//! The policy: every path of a request is checked in both spellings, and deny wins.
 
 use std::sync::Arc;
 
 use aos_model::receipt::Warning;
 use aos_model::refusal::Refusal;
 
+use super::Authorized;
 use crate::jail::Found;
-use crate::operation::{Authorized, Operation};
+use crate::operation::Operation;
 use crate::policy::{WARNINGS_MAX, check_command, check_path};
 use crate::session::OpenSession;
 
-/// A request that policy lets pass, with what it has to say about it.
+/// A request that policy allows, with its warnings.
 #[derive(Debug)]
 pub(crate) struct PolicyChecked {
-    pub(crate) session: Arc<OpenSession>,
-    pub(crate) operation: Box<dyn Operation>,
-    pub(crate) found: Vec<Found>,
-    /// Whether it wants to change any of them.
-    pub(crate) changes: bool,
-    pub(crate) warnings: Vec<Warning>,
-    pub(crate) blob_only: bool,
+    pub(super) session: Arc<OpenSession>,
+    pub(super) operation: Box<dyn Operation>,
+    pub(super) found: Vec<Found>,
+    /// Whether it changes any of them.
+    pub(super) changes: bool,
+    pub(super) warnings: Vec<Warning>,
+    /// Whether its content may be returned as a blob only.
+    pub(super) blob_only: bool,
 }
 
 pub(crate) fn check_policy(authorized: Authorized) -> Result<PolicyChecked, Refusal> {
@@ -40,4 +42,10 @@ pub(crate) fn check_policy(authorized: Authorized) -> Result<PolicyChecked, Refu
     }
     warnings.truncate(WARNINGS_MAX);
     Ok(PolicyChecked { session, operation, found, changes, warnings, blob_only })
+}
+
+impl PolicyChecked {
+    pub(crate) fn into_warnings(self) -> Vec<Warning> {
+        self.warnings
+    }
 }

@@ -1,6 +1,6 @@
-//! Landing: the steps of a plan become deltas of the session's tree, which are journaled with the receipt as one.
+//! Changes of a layer: the steps of a plan become deltas of the session's tree, journaled with the receipt as one.
 //!
-//! Nothing has moved before the journal has taken the entry, so no intent is needed and nothing is ever taken back.
+//! Nothing changes before the journal has the entry, so there is no intent and nothing to take back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,43 +9,37 @@ use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::receipt::{Coverage, Kind, Trace};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::state::{Image, PathRecord, SnapshotRecord};
-use aos_model::vfs::{Base, Body, Delta, Kept, Node, Tree, TreeChange, VfsPath, What};
+use aos_model::state::{PathRecord, SnapshotRecord};
+use aos_model::vfs::{Base, Body, Delta, Node, Tree, VfsPath, What};
 
-use crate::change::{Content, Ending, Fresh, Outcome, Plan, Put, Step, StepTarget};
 use crate::disk::Meta;
 use crate::host::Host;
 use crate::jail::View;
-use crate::jail::{self, Found, Last, Place};
+use crate::jail::{Last, Place};
+use crate::layer::{base_now, copied, next_version, record_of};
 use crate::outcome::{Done, Ids};
 use crate::session::OpenSession;
 use crate::snapshot;
+use crate::stage::{LayerChange, LayerWork};
+use crate::steps::{Content, Ending, Fresh, Outcome, Put, Step, StepTarget};
 
-/// Carries a plan out in the session's tree.
-pub(crate) fn land(
-    host: &Host,
-    session: &Arc<OpenSession>,
-    plan: Plan,
-    ids: &mut Ids,
-) -> Result<Done, Refusal> {
-    let mut work = Work::new(host, session);
-    let mut after = Vec::with_capacity(plan.steps.len());
-    for step in plan.steps {
-        after.push(work.step(step)?);
+/// Applies a change to the session's layer.
+pub(crate) fn apply_in_layer(host: &Host, change: LayerChange, ids: &mut Ids) -> Result<Done, Refusal> {
+    let LayerChange { session, work, .. } = change;
+    match work {
+        LayerWork::Deltas(deltas, ending) => {
+            finish(host, &session, ((host.machine.now_ns)(), deltas), ending, &[], ids)
+        }
+        LayerWork::Steps(plan) => {
+            let mut work = Work::new(host, &session);
+            let mut after = Vec::with_capacity(plan.steps.len());
+            for step in plan.steps {
+                after.push(work.step(step)?);
+            }
+            let (at_ns, deltas) = (work.now_ns, work.deltas());
+            finish(host, &session, (at_ns, deltas), plan.ending, &after, ids)
+        }
     }
-    let (at_ns, deltas) = (work.now_ns, work.deltas());
-    finish(host, session, (at_ns, deltas), plan.ending, &after, ids)
-}
-
-/// Carries out what is known as deltas already: taking back, discarding.
-pub(crate) fn land_deltas(
-    host: &Host,
-    session: &Arc<OpenSession>,
-    deltas: Vec<Delta>,
-    ending: Ending,
-    ids: &mut Ids,
-) -> Result<Done, Refusal> {
-    finish(host, session, ((host.machine.now_ns)(), deltas), ending, &[], ids)
 }
 
 fn finish(
@@ -60,7 +54,7 @@ fn finish(
     ids.complete(at_ns, random);
     let change_id = id::make(id::SNAPSHOT, at_ns, random);
     let scope = ids.tool_call.as_deref().filter(|_| !ending.own_snapshot);
-    let paths: Vec<PathRecord> = deltas.iter().map(record).collect();
+    let paths: Vec<PathRecord> = deltas.iter().map(record_of).collect();
     let displaced: Vec<(&str, u64)> = paths
         .iter()
         .filter_map(|record| Some((record.path.as_str(), record.before.as_ref()?.size_bytes)))
@@ -86,104 +80,6 @@ fn finish(
     }
     done.trace = Some(Trace { snapshot_id, durability: host.machine.durability });
     Ok(done)
-}
-
-/// Mutations of a session take turns, so the next version is the one after the newest.
-pub(super) fn next_version(session: &OpenSession, deltas: Vec<Delta>) -> TreeChange {
-    let layer = session.layer.as_ref().expect("BUG: only layered sessions land in a tree");
-    TreeChange { version: layer.now().version() + 1, deltas }
-}
-
-/// Deltas as the fact that publishes them, where there are any.
-pub(crate) fn change_of(session: &OpenSession, deltas: Vec<Delta>) -> Option<Fact> {
-    (!deltas.is_empty()).then(|| Fact::Tree(next_version(session, deltas)))
-}
-
-/// Captures what stands at some paths, folders with all below them: records for people, and the nodes themselves.
-pub(crate) fn capture(
-    host: &Host,
-    session: &OpenSession,
-    found: &[Found],
-    now_ns: u64,
-) -> Result<(Vec<PathRecord>, u64, Vec<Kept>), Refusal> {
-    let (mut kept, mut bytes) = (Vec::new(), 0);
-    let mut keep = |place: &Place, meta: Meta| -> Result<(), Refusal> {
-        let view = &place.leaf.as_ref().expect("BUG: found in a tree").view;
-        let node = match place.leaf.as_ref().and_then(|leaf| leaf.node.as_ref()) {
-            Some(node) => Node::clone(node),
-            None => Node {
-                base: Some(base_at(&Found::Here(place.clone()))?),
-                ..super::copied(host, place, &meta, now_ns)?
-            },
-        };
-        bytes += meta.size;
-        if bytes > session.snapshot_bytes_max {
-            return Err(Refusal::new(
-                Code::LimitExceeded,
-                format!(
-                    "{}: with it the snapshot holds {bytes} bytes, over the session's `snapshot_bytes_max` of {}; name fewer paths",
-                    place.shown, session.snapshot_bytes_max
-                ),
-            ));
-        }
-        kept.push(Kept { path: view.key(&place.absolute), node: Some(Box::new(node)) });
-        Ok(())
-    };
-    let mut absent = Vec::new();
-    for found in found {
-        match found.existing() {
-            Ok((place, meta)) => {
-                if !place.is_root() {
-                    keep(place, meta)?;
-                }
-                if meta.kind == Kind::Dir {
-                    let view = place.leaf.as_ref().expect("BUG: found in a tree").view.clone();
-                    view.each_below(place, &mut keep)?;
-                }
-            }
-            Err(_) => absent.push(Kept { path: session.jail.shown(found.absolute()), node: None }),
-        }
-    }
-    kept.append(&mut absent);
-    let shown = |kept: &Kept| PathRecord {
-        path: kept.path.clone(),
-        before: image(kept.node.as_deref(), None),
-        after: None,
-        moved_to: None,
-        mode_only: false,
-    };
-    Ok((kept.iter().map(shown).collect(), kept.len() as u64, kept))
-}
-
-/// For people and for the list of snapshots: what each path was and is.
-fn record(delta: &Delta) -> PathRecord {
-    PathRecord {
-        path: delta.path.clone(),
-        before: image(delta.before.as_deref(), delta.after.as_deref()),
-        after: image(delta.after.as_deref(), delta.before.as_deref()),
-        moved_to: None,
-        mode_only: false,
-    }
-}
-
-/// Where the tree says nothing, the host's folder is seen, as the other node remembers it.
-fn image(node: Option<&Node>, other: Option<&Node>) -> Option<Image> {
-    let (kind, mode, size_bytes, hash) = match (node.map(|node| (&node.what, node.mode)), other) {
-        (Some((What::File(body), mode)), _) => (Kind::File, mode, body.size_bytes, body.hash()),
-        (Some((What::Dir, mode)), _) => (Kind::Dir, mode, 0, None),
-        (Some((What::Link { target }, mode)), _) => (Kind::Symlink, mode, target.len() as u64, None),
-        (Some((What::Gone, _)), _) => return None,
-        (None, Some(other)) => match &other.base {
-            Some(Base::File { mode, .. }) => (Kind::File, *mode, 0, None),
-            Some(Base::Dir) => (Kind::Dir, 0o755, 0, None),
-            Some(Base::Link { .. }) => (Kind::Symlink, 0o777, 0, None),
-            Some(Base::Other) => (Kind::Other, 0, 0, None),
-            Some(Base::Absent) | None => return None,
-        },
-        (None, None) => return None,
-    };
-    let hash = hash.map(str::to_owned);
-    Some(Image { kind, mode, size_bytes, hash, bank: None, identity: None, xattrs: None })
 }
 
 /// A mutation being worked out: the tree as it will be, and what became of each path.
@@ -335,7 +231,7 @@ impl<'a> Work<'a> {
         if let Some(node) = place.leaf.as_ref().and_then(|leaf| leaf.node.as_ref()) {
             return Ok(Node::clone(node));
         }
-        super::copied(self.host, place, meta, self.now_ns)
+        copied(self.host, place, meta, self.now_ns)
     }
 
     /// What the host's folder held when the path was first touched; nothing of the kind in a virtual tree.
@@ -359,30 +255,4 @@ impl<'a> Work<'a> {
         self.tree.put(std::slice::from_ref(&delta));
         self.net.insert(key, delta);
     }
-}
-
-/// What the host's folder holds at a path now.
-pub(super) fn base_now(session: &Arc<OpenSession>, key: &str) -> Result<(Base, Found), Refusal> {
-    let found = jail::resolve(&session.jail, key, Last::NoLinks)?.found;
-    let base = base_at(&found)?;
-    Ok((base, found))
-}
-
-pub(super) fn base_at(found: &Found) -> Result<Base, Refusal> {
-    let Found::Here(place) = found else { return Ok(Base::Absent) };
-    let Some(meta) = place.meta else { return Ok(Base::Absent) };
-    let fail = |why| place.fault("read", why);
-    Ok(match meta.kind {
-        Kind::Dir => Base::Dir,
-        Kind::Other => Base::Other,
-        Kind::Symlink => {
-            let target =
-                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
-            Base::Link { target: aos_model::path::show(target.as_bytes()) }
-        }
-        Kind::File => {
-            let hash = crate::disk::hash_of(&place.dir, &place.name, Kind::File).map_err(fail)?;
-            Base::File { hash, mode: meta.mode }
-        }
-    })
 }

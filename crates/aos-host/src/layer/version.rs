@@ -1,0 +1,138 @@
+//! Versions of a layer: the next one, and what a path of the host held when the layer first covered it.
+
+use std::sync::Arc;
+
+use aos_model::entry::Fact;
+use aos_model::receipt::Kind;
+use aos_model::refusal::{Code, Refusal};
+use aos_model::state::{Image, PathRecord};
+use aos_model::vfs::{Base, Delta, Kept, Node, TreeChange, What};
+
+use crate::disk::Meta;
+use crate::host::Host;
+use crate::jail::{self, Found, Last, Place};
+use crate::session::OpenSession;
+
+/// Mutations of a session take turns, so the next version is the one after the newest.
+pub(crate) fn next_version(session: &OpenSession, deltas: Vec<Delta>) -> TreeChange {
+    let layer = session.layer.as_ref().expect("BUG: only layered sessions land in a tree");
+    TreeChange { version: layer.now().version() + 1, deltas }
+}
+
+/// Deltas as the fact that publishes them, where there are any.
+pub(crate) fn change_of(session: &OpenSession, deltas: Vec<Delta>) -> Option<Fact> {
+    (!deltas.is_empty()).then(|| Fact::Tree(next_version(session, deltas)))
+}
+
+/// Captures what stands at some paths, folders with all below them: records for people, and the nodes themselves.
+pub(crate) fn capture(
+    host: &Host,
+    session: &OpenSession,
+    found: &[Found],
+    now_ns: u64,
+) -> Result<(Vec<PathRecord>, u64, Vec<Kept>), Refusal> {
+    let (mut kept, mut bytes) = (Vec::new(), 0);
+    let mut keep = |place: &Place, meta: Meta| -> Result<(), Refusal> {
+        let view = &place.leaf.as_ref().expect("BUG: found in a tree").view;
+        let node = match place.leaf.as_ref().and_then(|leaf| leaf.node.as_ref()) {
+            Some(node) => Node::clone(node),
+            None => Node {
+                base: Some(base_at(&Found::Here(place.clone()))?),
+                ..super::copied(host, place, &meta, now_ns)?
+            },
+        };
+        bytes += meta.size;
+        if bytes > session.snapshot_bytes_max {
+            return Err(Refusal::new(
+                Code::LimitExceeded,
+                format!(
+                    "{}: with it the snapshot holds {bytes} bytes, over the session's `snapshot_bytes_max` of {}; name fewer paths",
+                    place.shown, session.snapshot_bytes_max
+                ),
+            ));
+        }
+        kept.push(Kept { path: view.key(&place.absolute), node: Some(Box::new(node)) });
+        Ok(())
+    };
+    let mut absent = Vec::new();
+    for found in found {
+        match found.existing() {
+            Ok((place, meta)) => {
+                if !place.is_root() {
+                    keep(place, meta)?;
+                }
+                if meta.kind == Kind::Dir {
+                    let view = place.leaf.as_ref().expect("BUG: found in a tree").view.clone();
+                    view.each_below(place, &mut keep)?;
+                }
+            }
+            Err(_) => absent.push(Kept { path: session.jail.shown(found.absolute()), node: None }),
+        }
+    }
+    kept.append(&mut absent);
+    let shown = |kept: &Kept| PathRecord {
+        path: kept.path.clone(),
+        before: image(kept.node.as_deref(), None),
+        after: None,
+        moved_to: None,
+        mode_only: false,
+    };
+    Ok((kept.iter().map(shown).collect(), kept.len() as u64, kept))
+}
+
+/// What the host's folder holds at a path now.
+pub(crate) fn base_now(session: &Arc<OpenSession>, key: &str) -> Result<(Base, Found), Refusal> {
+    let found = jail::resolve(&session.jail, key, Last::NoLinks)?.found;
+    let base = base_at(&found)?;
+    Ok((base, found))
+}
+
+pub(crate) fn base_at(found: &Found) -> Result<Base, Refusal> {
+    let Found::Here(place) = found else { return Ok(Base::Absent) };
+    let Some(meta) = place.meta else { return Ok(Base::Absent) };
+    let fail = |why| place.fault("read", why);
+    Ok(match meta.kind {
+        Kind::Dir => Base::Dir,
+        Kind::Other => Base::Other,
+        Kind::Symlink => {
+            let target =
+                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
+            Base::Link { target: aos_model::path::show(target.as_bytes()) }
+        }
+        Kind::File => {
+            let hash = crate::disk::hash_of(&place.dir, &place.name, Kind::File).map_err(fail)?;
+            Base::File { hash, mode: meta.mode }
+        }
+    })
+}
+
+/// For people and for the list of snapshots: what each path was and is.
+pub(crate) fn record_of(delta: &Delta) -> PathRecord {
+    PathRecord {
+        path: delta.path.clone(),
+        before: image(delta.before.as_deref(), delta.after.as_deref()),
+        after: image(delta.after.as_deref(), delta.before.as_deref()),
+        moved_to: None,
+        mode_only: false,
+    }
+}
+
+/// Where the tree says nothing, the host's folder is seen, as the other node remembers it.
+fn image(node: Option<&Node>, other: Option<&Node>) -> Option<Image> {
+    let (kind, mode, size_bytes, hash) = match (node.map(|node| (&node.what, node.mode)), other) {
+        (Some((What::File(body), mode)), _) => (Kind::File, mode, body.size_bytes, body.hash()),
+        (Some((What::Dir, mode)), _) => (Kind::Dir, mode, 0, None),
+        (Some((What::Link { target }, mode)), _) => (Kind::Symlink, mode, target.len() as u64, None),
+        (Some((What::Gone, _)), _) => return None,
+        (None, Some(other)) => match &other.base {
+            Some(Base::File { mode, .. }) => (Kind::File, *mode, 0, None),
+            Some(Base::Dir) => (Kind::Dir, 0o755, 0, None),
+            Some(Base::Link { .. }) => (Kind::Symlink, 0o777, 0, None),
+            Some(Base::Other) => (Kind::Other, 0, 0, None),
+            Some(Base::Absent) | None => return None,
+        },
+        (None, None) => return None,
+    };
+    let hash = hash.map(str::to_owned);
+    Some(Image { kind, mode, size_bytes, hash, bank: None, identity: None, xattrs: None })
+}

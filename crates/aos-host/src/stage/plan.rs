@@ -1,0 +1,92 @@
+//! Planning: the operation reads and computes. A change holds its paths from here until its receipt is written.
+
+use std::sync::Arc;
+
+use aos_model::refusal::Refusal;
+use aos_model::vfs::Delta;
+
+use super::PolicyChecked;
+use crate::command::Command;
+use crate::disk::Meta;
+use crate::host::Host;
+use crate::jail::Found;
+use crate::lock::Locked;
+use crate::operation::{Proposal, Scene};
+use crate::outcome::Done;
+use crate::session::OpenSession;
+use crate::steps::{Ending, Plan};
+
+/// What is to be done, by where it happens.
+#[derive(Debug)]
+pub(crate) enum Planned<'a> {
+    Answer(Done),
+    OnDisk(DiskChange<'a>),
+    InLayer(LayerChange),
+    Command(CommandStart),
+}
+
+/// A change of the host's files. Only [`plan`] makes one: the private field keeps others from it.
+#[derive(Debug)]
+pub(crate) struct DiskChange<'a> {
+    pub(crate) session: Arc<OpenSession>,
+    pub(crate) plan: Plan,
+    pub(crate) locks: Locked<'a>,
+    _made_by_plan: (),
+}
+
+/// A change of the session's layer: steps, or nodes where they are known already.
+#[derive(Debug)]
+pub(crate) struct LayerChange {
+    pub(crate) session: Arc<OpenSession>,
+    pub(crate) work: LayerWork,
+    _made_by_plan: (),
+}
+
+#[derive(Debug)]
+pub(crate) enum LayerWork {
+    Steps(Plan),
+    Deltas(Vec<Delta>, Ending),
+}
+
+/// A command that may start.
+#[derive(Debug)]
+pub(crate) struct CommandStart {
+    pub(crate) session: Arc<OpenSession>,
+    pub(crate) command: Box<Command>,
+    _made_by_plan: (),
+}
+
+pub(crate) fn plan(host: &Host, checked: PolicyChecked) -> Result<Planned<'_>, Refusal> {
+    let PolicyChecked { session, operation, mut found, changes, warnings, blob_only } = checked;
+    let locks = host.locks.hold(found.iter().filter(|_| changes).map(Found::absolute));
+    if changes {
+        found.iter_mut().try_for_each(look_again)?;
+    }
+    let proposal = operation.plan(Scene { host, session: &session, found, warnings, blob_only })?;
+    let _made_by_plan = ();
+    Ok(match proposal {
+        Proposal::Answer(done) => Planned::Answer(done),
+        Proposal::Change(plan) if session.layer.is_some() => {
+            Planned::InLayer(LayerChange { session, work: LayerWork::Steps(plan), _made_by_plan })
+        }
+        Proposal::InTree(deltas, ending) => {
+            Planned::InLayer(LayerChange { session, work: LayerWork::Deltas(deltas, ending), _made_by_plan })
+        }
+        Proposal::Change(plan) | Proposal::OnDisk(plan) => {
+            Planned::OnDisk(DiskChange { session, plan, locks, _made_by_plan })
+        }
+        Proposal::Command(command) => Planned::Command(CommandStart { session, command, _made_by_plan }),
+    })
+}
+
+/// Before the locks were held, another session may have changed what is there.
+fn look_again(found: &mut Found) -> Result<(), Refusal> {
+    if let Found::Here(place) = found
+        && !place.is_root()
+        // Only its own session changes a layer, one request at a time.
+        && place.leaf.is_none()
+    {
+        place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.fault("look at", why))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,314 @@
+//! The steps of a change: plain data, computed in full before anything moves.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use aos_model::entry::Fact;
+use aos_model::limits::CHANGED_PATHS_MAX;
+use aos_model::receipt::{Body, Kind, Warning};
+use aos_model::refusal::{Code, Refusal};
+use aos_model::request::content_hash;
+use aos_model::state::Attributes;
+use aos_store::{Blobs, Fault};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::disk::{FileAttrs, Meta, read_xattrs};
+use crate::jail::{Dir, Found, Place};
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// What is to be done, computed in full before anything moves.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) ending: Ending,
+}
+
+/// How a plan ends, well or not.
+pub(crate) struct Ending {
+    pub(crate) warnings: Vec<Warning>,
+    /// Makes the receipt's fields from what stands at each step's place afterwards.
+    pub(crate) finish: Finish,
+    /// What this effect answers when somebody else got in between; not every effect has a `conflict`.
+    pub(crate) raced: Code,
+    /// What else the journal is to remember.
+    pub(crate) facts: Vec<Fact>,
+    /// It is captured by itself, whatever its session and its tool call capture.
+    pub(crate) own_snapshot: bool,
+}
+
+type Finish = Box<dyn FnOnce(&Outcome<'_>) -> Body + Send>;
+
+/// How it ended well.
+#[derive(Debug)]
+pub(crate) struct Outcome<'a> {
+    /// What stands at each step's place afterwards.
+    pub(crate) after: &'a [Option<Meta>],
+    pub(crate) snapshot_id: &'a str,
+}
+
+impl std::fmt::Debug for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ending")
+            .field("warnings", &self.warnings)
+            .field("raced", &self.raced)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One change at one place.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A file or a link, new or in place of something else.
+    Put(Put),
+    /// A file, a link or a whole folder, gone. `bytes` is all that goes with it.
+    Remove { at: StepTarget, before: Meta, bytes: u64 },
+    MakeDir {
+        at: StepTarget,
+        mode: u32,
+        /// Owner, ACL and attributes, where it had some.
+        attrs: Option<FileAttrs>,
+    },
+    /// A folder with another mode and, where given, other attributes: those of before and those it gets.
+    SetMode { at: StepTarget, before: Meta, mode: u32, xattrs: Option<(Attributes, Attributes)> },
+    /// Something under another name. What stood there is displaced.
+    Rename { from: StepTarget, before: Meta, to: StepTarget, replaced: Option<Meta> },
+}
+
+impl Step {
+    /// Whether something goes to the bank by it, or may.
+    pub(crate) fn displaces(&self) -> bool {
+        matches!(self, Step::Put(_) | Step::Remove { .. } | Step::Rename { .. })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Put {
+    pub(crate) at: StepTarget,
+    pub(crate) content: Content,
+    pub(crate) mode: u32,
+    /// What is replaced.
+    pub(crate) before: Option<Meta>,
+    /// Owner, ACL and attributes; `None` keeps those of the file that is replaced.
+    pub(crate) attrs: Option<FileAttrs>,
+    /// The new bytes were made from the old: if those changed meanwhile, nothing is put.
+    pub(crate) built_on_before: bool,
+}
+
+/// What is put.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Bytes(Fresh),
+    /// A blob. It is opened when it is put: there may be more of them than files can be open at a time.
+    Blob(Blob),
+    /// A link that leads there.
+    Link(Vec<u8>),
+    /// A file that is finished elsewhere, with all that it wears and its time of change. It is moved where it can be.
+    Moved(Moved),
+}
+
+/// Bytes that were made for this change. They are hashed once, when somebody first asks.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) bytes: Vec<u8>,
+    hash: OnceLock<String>,
+}
+
+impl From<Vec<u8>> for Fresh {
+    fn from(bytes: Vec<u8>) -> Fresh {
+        Fresh { bytes, hash: OnceLock::new() }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Blob {
+    blobs: Arc<Blobs>,
+    size: u64,
+    hash: String,
+}
+
+impl Blob {
+    /// One that is there, and is what its name says; `None` when there is none.
+    pub(crate) fn checked(blobs: &Arc<Blobs>, hash: &str, size: u64) -> Result<Option<Blob>, Fault> {
+        let found = blobs.open_checked(hash)?;
+        Ok(found.map(|_| Blob { blobs: blobs.clone(), size, hash: hash.to_owned() }))
+    }
+
+    pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
+        match self.blobs.open_blob(&self.hash) {
+            Ok(Some(file)) => Ok(file),
+            Ok(None) => Err(Errno::NOENT),
+            Err(Fault::Io { source, .. }) => Err(source),
+            Err(_) => Err(Errno::IO),
+        }
+    }
+
+    pub(crate) fn into_hash_and_size(self) -> (String, u64) {
+        (self.hash, self.size)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// A folder of ours, and the file's path in it.
+    pub(crate) from: Arc<OwnedFd>,
+    pub(crate) path: Vec<u8>,
+    pub(crate) size: u64,
+    pub(crate) hash: String,
+    pub(crate) mtime_ns: i64,
+}
+
+impl Content {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Content::Bytes(_) | Content::Blob(_) | Content::Moved(_) => Kind::File,
+            Content::Link(_) => Kind::Symlink,
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Content::Bytes(Fresh { bytes, .. }) | Content::Link(bytes) => bytes.len() as u64,
+            Content::Blob(Blob { size, .. }) | Content::Moved(Moved { size, .. }) => *size,
+        }
+    }
+
+    pub(crate) fn hash(&self) -> String {
+        match self {
+            Content::Bytes(fresh) => fresh.hash.get_or_init(|| content_hash(&fresh.bytes)).clone(),
+            Content::Link(target) => content_hash(target),
+            Content::Blob(Blob { hash, .. }) | Content::Moved(Moved { hash, .. }) => hash.clone(),
+        }
+    }
+}
+
+/// Where a step acts: a folder and a name in it. The folder may be one that an earlier step makes.
+#[derive(Debug, Clone)]
+pub(crate) struct StepTarget {
+    pub(crate) dir: DirAt,
+    pub(crate) name: Vec<u8>,
+    pub(crate) absolute: Vec<u8>,
+    pub(crate) shown: String,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum DirAt {
+    Pinned(Dir),
+    /// Made by the step of this index.
+    Made(usize),
+}
+
+impl StepTarget {
+    pub(crate) fn of(place: &Place) -> StepTarget {
+        StepTarget {
+            dir: DirAt::Pinned(place.dir.clone()),
+            name: place.name.clone(),
+            absolute: place.absolute.clone(),
+            shown: place.shown.clone(),
+        }
+    }
+
+    pub(crate) fn parent_absolute(&self) -> &[u8] {
+        &self.absolute[..self.absolute.len() - self.name.len() - 1]
+    }
+}
+
+/// The folders that a plan makes on the way, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Parents {
+    /// The step that makes each, by its path.
+    made: HashMap<Vec<u8>, usize>,
+}
+
+impl Parents {
+    /// The spot of `found`; folders that are missing become steps first.
+    pub(crate) fn spot(
+        &mut self,
+        found: &Found,
+        steps: &mut Vec<Step>,
+        mode: u32,
+        jail: &crate::jail::Jail,
+    ) -> StepTarget {
+        let (base, missing) = match found {
+            Found::Here(place) => return StepTarget::of(place),
+            Found::Below { base, missing, .. } => (base, missing),
+            Found::Nowhere { .. } => unreachable!("BUG: the operation asks whether it can be made"),
+        };
+        let mut dir = DirAt::Pinned(base.dir.clone());
+        let mut absolute = base.absolute.clone();
+        let (last, folders) = missing.split_last().expect("BUG: something is missing");
+        for name in folders {
+            absolute = [absolute.as_slice(), b"/", name].concat();
+            let step = *self.made.entry(absolute.clone()).or_insert_with(|| {
+                let at = StepTarget {
+                    dir: dir.clone(),
+                    name: name.clone(),
+                    shown: jail.shown(&absolute),
+                    absolute: absolute.clone(),
+                };
+                steps.push(Step::MakeDir { at, mode, attrs: None });
+                steps.len() - 1
+            });
+            dir = DirAt::Made(step);
+        }
+        StepTarget {
+            dir,
+            name: last.clone(),
+            absolute: found.absolute().to_vec(),
+            shown: found.shown().to_owned(),
+        }
+    }
+}
+
+impl Moved {
+    /// The folder that holds the file, and its name there.
+    pub(crate) fn place(&self) -> Result<(OwnedFd, &[u8]), Errno> {
+        let slash = self.path.iter().rposition(|b| *b == b'/');
+        let (parent, name) = match slash {
+            Some(slash) => (&self.path[..slash], &self.path[slash + 1..]),
+            None => (b".".as_slice(), self.path.as_slice()),
+        };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat2(self.from.as_fd(), parent, flags, Mode::empty(), resolve)?;
+        Ok((dir, name))
+    }
+
+    /// The file opened for reading, where it lies now.
+    pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
+        let (dir, name) = self.place()?;
+        rustix::fs::openat(dir, name, READ, Mode::empty())
+    }
+}
+
+impl Put {
+    /// A finished file in place of whatever stands there, opened here as `file`. It keeps all that it wears.
+    pub(crate) fn moved(
+        at: StepTarget,
+        moved: Moved,
+        file: &OwnedFd,
+        meta: &Meta,
+        before: Option<Meta>,
+    ) -> Result<Put, Errno> {
+        let attrs = FileAttrs { owner: Some((meta.uid, meta.gid)), xattrs: read_xattrs(file)? };
+        Ok(Put {
+            at,
+            content: Content::Moved(moved),
+            mode: meta.mode,
+            before,
+            attrs: Some(attrs),
+            built_on_before: false,
+        })
+    }
+}
+
+pub(crate) fn too_many_paths() -> Refusal {
+    Refusal::new(
+        Code::LimitExceeded,
+        format!(
+            "more than {CHANGED_PATHS_MAX} paths would change; nothing was changed. Split the work, or have the operator open the session with `capture_exclude` for folders of that size"
+        ),
+    )
+}
