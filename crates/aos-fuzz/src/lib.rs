@@ -6,7 +6,6 @@
 
 pub mod corpus;
 mod mutator;
-mod random;
 mod run;
 mod shape;
 mod targets;

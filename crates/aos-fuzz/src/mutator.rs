@@ -1,6 +1,6 @@
 //! Changes an input a little: flips, inserts, cuts, repeats, words of the target's own language, parts of others.
 
-use crate::random::Random;
+use aos_testkit::Random;
 
 /// Longer inputs only cost time: the parsers meet nothing new in them.
 const INPUT_BYTES_MAX: usize = 2_048;

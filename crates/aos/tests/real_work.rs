@@ -13,16 +13,13 @@
     reason = "the world of the attack cases has more in it than is needed here"
 )]
 
-#[path = "attack/world.rs"]
-mod world;
-
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use aos_testkit::{Outcome, Start, World, check, is_root};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};
-use world::{Outcome, Start, World, check, is_root};
 
 /// Files to begin with, commands one after the other, and what the last of them prints.
 struct Task {

@@ -10,13 +10,10 @@
     reason = "the world of the attack cases has more in it than is needed here"
 )]
 
-#[path = "attack/world.rs"]
-mod world;
-
 use std::process::{Command, Stdio};
 
+use aos_testkit::{Programs, World};
 use serde_json::{Value, json};
-use world::{AOS, World};
 
 /// A world with a session in it.
 struct Model {
@@ -379,7 +376,7 @@ fn the_prompt_teaches_nine_points_and_names_the_mounts() {
 fn each_agent_is_set_up_once_and_its_other_settings_stay() {
     let home = tempfile::tempdir().unwrap();
     let setup = |words: &[&str]| {
-        let output = Command::new(AOS)
+        let output = Command::new(&Programs::built().aos)
             .arg("setup")
             .args(words)
             .env_clear()

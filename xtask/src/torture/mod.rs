@@ -1,47 +1,22 @@
 //! `cargo xtask torture`: long runs of what the tests do shortly. Each prints its seed and its counts, and fails when
 //! anything was lost.
 //!
-//! A suite's adversary stands in a module of its own, which the attack cases share; what the command line adds to it,
-//! its options and how it reports, stands below `commands`.
+//! A suite's adversary is a module of `aos_testkit::torture`, which the attack cases use too; its options and its report
+//! are below `commands`.
 
 mod commands;
-pub(crate) mod corrupt;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod crowd;
-pub(crate) mod errors;
-pub(crate) mod exec;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod kill;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod load;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod memory;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod path;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod policy;
-pub(crate) mod power;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod pulse;
-#[allow(dead_code, unused_imports, reason = "the attack cases share it and use the rest")]
-pub(crate) mod replay;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod tracer;
-pub(crate) mod undo;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod ways;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use kill::{Bench, Programs};
-use load::Random;
+use aos_testkit::torture::Setup;
+use aos_testkit::{Programs, new_seed};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Torture {
@@ -70,6 +45,8 @@ pub(crate) enum Torture {
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
+    // The tests only detect hangs; here the figures hold.
+    aos_testkit::time::assert_figures();
     match torture {
         Torture::Kill(options) => commands::kill::run(options),
         Torture::Exec(options) => commands::exec::run(options),
@@ -113,7 +90,7 @@ impl Common {
             Some(folder) => folder.clone(),
             None => build()?,
         };
-        Ok(Programs { aosd: folder.join("aosd"), aos: folder.join("aos") })
+        Ok(Programs::in_folder(&folder))
     }
 }
 
@@ -134,14 +111,14 @@ trait Found: std::fmt::Display {
 }
 
 /// Where one home is tortured. The sessions' folders go with it, the one on another file system too.
-struct Ground {
-    bench: Bench,
+struct TempSetup {
+    setup: Setup,
     folders: Vec<tempfile::TempDir>,
 }
 
-impl Ground {
+impl TempSetup {
     /// A home and three roots beside it; a fourth lies elsewhere when it can, where pre-images are copied, not moved.
-    fn new(programs: &Programs) -> anyhow::Result<Ground> {
+    fn new(programs: &Programs) -> anyhow::Result<TempSetup> {
         let here = tempfile::Builder::new().prefix("aos-torture-").tempdir()?;
         let mut roots: Vec<PathBuf> = (0..3).map(|n| here.path().join(format!("ws{n}"))).collect();
         let elsewhere = tempfile::Builder::new().prefix("aos-torture-").tempdir_in("/dev/shm").ok();
@@ -150,14 +127,14 @@ impl Ground {
         for root in &roots {
             std::fs::create_dir(root)?;
         }
-        let bench = Bench { programs: programs.clone(), home: here.path().join("home"), roots };
-        Ok(Ground { bench, folders: std::iter::once(here).chain(elsewhere).collect() })
+        let setup = Setup { programs: programs.clone(), home: here.path().join("home"), roots };
+        Ok(TempSetup { setup, folders: std::iter::once(here).chain(elsewhere).collect() })
     }
 
     /// Leaves everything where it is; the home says where.
     fn keep(self) -> PathBuf {
         self.folders.into_iter().for_each(|folder| drop(folder.keep()));
-        self.bench.home
+        self.setup.home
     }
 }
 
@@ -198,11 +175,6 @@ fn build() -> anyhow::Result<PathBuf> {
     let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout)?;
     let target = metadata["target_directory"].as_str().context("cargo does not say where it builds")?;
     Ok(Path::new(target).join("release"))
-}
-
-fn new_seed() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Random::new(now.as_nanos() as u64 ^ u64::from(std::process::id())).number()
 }
 
 /// `90s`, `15m`, `2h`; a bare number is seconds.

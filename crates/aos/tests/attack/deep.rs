@@ -3,10 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use aos_testkit::{Start, World, check, expect, patch_params, tree};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde_json::{Value, json};
 
-use crate::world::{Start, World, check, expect, patch_params, tree};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {

@@ -8,11 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use crate::world::{
+use aos_testkit::{
     Agent, Start, Tracer, World, check, expect, full_figure, is_root, timed, verdict, warning_codes,
 };
+use serde_json::{Value, json};
+
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {

@@ -7,14 +7,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use aos_testkit::ways::{MUTATIONS, following_ways, ways};
+use aos_testkit::{
+    Agent, Start, World, check, expect, full_figure, is_root, new_seed, text, timed, tree, verdict,
+};
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::{Value, json};
 
-use crate::world::ways::MUTATIONS;
-use crate::world::{
-    Agent, LATER_EXEC, LATER_SEARCH, LATER_UNDO, Start, World, check, expect, following_ways, full_figure,
-    is_root, later, rand, text, timed, tree, verdict, ways,
-};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -130,7 +129,7 @@ fn absolute_paths_lead_nowhere() -> Outcome {
         // Only harmless ways: should the jail fail, the machine must not pay for it.
         each(&mut agent, &["read_file", "stat", "no_follow", "exists", "list_dir"], path, OUTSIDE)?;
     }
-    let decoy = std::env::temp_dir().join(format!("x_{:016x}", rand()));
+    let decoy = std::env::temp_dir().join(format!("x_{:016x}", new_seed()));
     each(&mut agent, &ways(), &shown(&decoy), OUTSIDE)?;
     each(&mut agent, &ways(), &format!("{}/y", decoy.display()), OUTSIDE)?;
     check(!decoy.exists(), || format!("{} was made", decoy.display()))?;
@@ -237,11 +236,9 @@ fn a_link_to_an_outside_folder() -> Outcome {
         each(&mut agent, &ways(), path, LINKED_OUT)?;
     }
     each(&mut agent, &following_ways(), "d/", LINKED_OUT)?;
-    later(LATER_SEARCH, || {
-        let found = agent.fs("glob", json!({ "pattern": "d/**" }));
-        expect("glob d/**", &found, &["ok", "forbidden"])?;
-        check(found["status"] == "forbidden" || found["count"] == 0, || format!("glob d/** found {found}"))
-    })?;
+    let found = agent.fs("glob", json!({ "pattern": "d/**" }));
+    expect("glob d/**", &found, &["ok", "forbidden"])?;
+    check(found["status"] == "forbidden" || found["count"] == 0, || format!("glob d/** found {found}"))?;
     check(!world.outside.join("new").exists(), || "$O/new was made".into())?;
     check(world.root.join("d").is_symlink(), || "the link is gone".into())?;
     no_oracle_through_a_link(&mut agent)?;
@@ -493,24 +490,19 @@ fn nul_bytes() -> Outcome {
     expect("a workdir", &world.open_receipt(inside), &["error / invalid_workdir"])?;
     let root = json!({ "capability": { "fs_roots": [format!("{}\0", world.root.display())] } });
     expect("a root", &world.open_receipt(root), &["error / invalid_capability"])?;
-    later(LATER_EXEC, || {
-        let session = agent.session.clone();
-        let mut exec = |params: Value| {
-            let mut params = params;
-            params["session_id"] = json!(session);
-            agent.client.effect("host.exec", params)
-        };
-        let cwd = exec(json!({ "argv": ["touch", "started"], "cwd": "f\0.txt" }));
-        expect("exec cwd", &cwd, INVALID)?;
-        for argv in [json!(["touch", "f\0.txt"]), json!(["touch\0", "started"])] {
-            expect("exec argv", &exec(json!({ "argv": argv })), &["error / invalid_params"])?;
-        }
-        Ok(())
-    })?;
-    later(LATER_UNDO, || {
-        let params = json!({ "scope_id": "t", "paths": ["f\0.txt"] });
-        expect("snapshot", &agent.fs("snapshot", params), INVALID)
-    })?;
+    let session = agent.session.clone();
+    let mut exec = |params: Value| {
+        let mut params = params;
+        params["session_id"] = json!(session);
+        agent.client.effect("host.exec", params)
+    };
+    let cwd = exec(json!({ "argv": ["touch", "started"], "cwd": "f\0.txt" }));
+    expect("exec cwd", &cwd, INVALID)?;
+    for argv in [json!(["touch", "f\0.txt"]), json!(["touch\0", "started"])] {
+        expect("exec argv", &exec(json!({ "argv": argv })), &["error / invalid_params"])?;
+    }
+    let params = json!({ "scope_id": "t", "paths": ["f\0.txt"] });
+    expect("snapshot", &agent.fs("snapshot", params), INVALID)?;
     check(tree(&world.root) == before, || "something was touched".into())?;
     world.finish()
 }
@@ -546,7 +538,7 @@ fn control_characters_in_names() -> Outcome {
         let on_disk = std::fs::read(world.root.join(OsStr::from_bytes(name))).unwrap();
         check(on_disk == b"FOUND\n", || format!("editing {shown} went elsewhere"))?;
     }
-    later(LATER_SEARCH, || searches_on_one_line_each(&mut agent, all.len()))?;
+    searches_on_one_line_each(&mut agent, all.len())?;
     nothing_printed_acts(&world)?;
     world.finish()
 }
@@ -727,22 +719,17 @@ fn one_file_many_spellings() -> Outcome {
         let patched = agent.patch(&format!("*** Update File: {path}\n@@\n-edit{number}\n+{now}\n"));
         expect(path, &patched, &["ok"])?;
         check(patched["changed_paths"] == json!(["src/a.rs"]), || format!("{path}: {patched}"))?;
-        later(LATER_SEARCH, || {
-            let found = agent.fs("grep", json!({ "pattern": "patch", "path": path }));
-            let row = found["matches"]["inline_text"]["text"].as_str().unwrap_or_default();
-            check(row.trim_end() == format!("src/a.rs:1:{now}"), || format!("{path}: {found}"))
-        })?;
-        later(LATER_UNDO, || {
-            let id = patched["snapshot_id"].as_str().unwrap_or_default();
-            let manifest =
-                world.home.join("state/snapshots").join(&agent.session).join(id).join("manifest.json");
-            // It is written beside the answers.
-            crate::world::wait_for("the manifest", || manifest.exists())?;
-            let manifest: Value = serde_json::from_slice(&std::fs::read(manifest).unwrap_or_default())
-                .map_err(|why| why.to_string())?;
-            let names: Vec<&String> = manifest["entries"].as_object().unwrap().keys().collect();
-            check(names == ["src/a.rs"], || format!("{path}: the manifest says {names:?}"))
-        })?;
+        let found = agent.fs("grep", json!({ "pattern": "patch", "path": path }));
+        let row = found["matches"]["inline_text"]["text"].as_str().unwrap_or_default();
+        check(row.trim_end() == format!("src/a.rs:1:{now}"), || format!("{path}: {found}"))?;
+        let id = patched["snapshot_id"].as_str().unwrap_or_default();
+        let manifest = world.home.join("state/snapshots").join(&agent.session).join(id).join("manifest.json");
+        // It is written beside the answers.
+        aos_testkit::wait_for("the manifest", || manifest.exists())?;
+        let manifest: Value = serde_json::from_slice(&std::fs::read(manifest).unwrap_or_default())
+            .map_err(|why| why.to_string())?;
+        let names: Vec<&String> = manifest["entries"].as_object().unwrap().keys().collect();
+        check(names == ["src/a.rs"], || format!("{path}: the manifest says {names:?}"))?;
     }
     two_spellings_in_one_patch(&mut agent, &now)?;
     what_goes_through_nothing(&mut agent)?;
@@ -840,14 +827,10 @@ fn unicode_forms_are_different_names() -> Outcome {
         check(summary.contains(&format!(" {path} ")), || {
             format!("{path:?} is called otherwise: {summary:?}")
         })?;
-        later(LATER_UNDO, || {
-            let restored = agent.fs("restore", json!({ "scope_id": edited["tool_call_id"] }));
-            check(restored["restored_paths"] == json!([path]), || format!("{path:?}: {restored}"))?;
-            check(world.read(path) == format!("{content}\n").into_bytes(), || {
-                format!("{path:?} is not back")
-            })?;
-            expect("again", &agent.edit(path, content, &format!("{content}1")), &["ok"])
-        })?;
+        let restored = agent.fs("restore", json!({ "scope_id": edited["tool_call_id"] }));
+        check(restored["restored_paths"] == json!([path]), || format!("{path:?}: {restored}"))?;
+        check(world.read(path) == format!("{content}\n").into_bytes(), || format!("{path:?} is not back"))?;
+        expect("again", &agent.edit(path, content, &format!("{content}1")), &["ok"])?;
         let patched = agent.patch(&format!("*** Update File: {path}\n@@\n-{content}1\n+{content}2\n"));
         check(patched["changed_paths"] == json!([path]), || format!("{path:?}: {patched}"))?;
     }
@@ -1068,12 +1051,10 @@ fn a_workdir_behind_a_link() -> Outcome {
         format!("the refusal names other roots: {refused}")
     })?;
     each(&mut agent, &ways(), &format!("{}/../outside/secret", alias.display()), OUTSIDE)?;
-    later(LATER_EXEC, || {
-        let params = json!({ "session_id": agent.session, "argv": ["pwd", "-P"] });
-        let ran = agent.client.effect("host.exec", params);
-        let printed = ran["stdout"]["inline_text"]["text"].as_str().unwrap_or_default();
-        check(printed.trim_end() == shown(&world.root), || format!("pwd says {ran}"))
-    })?;
+    let params = json!({ "session_id": agent.session, "argv": ["pwd", "-P"] });
+    let ran = agent.client.effect("host.exec", params);
+    let printed = ran["stdout"]["inline_text"]["text"].as_str().unwrap_or_default();
+    check(printed.trim_end() == shown(&world.root), || format!("pwd says {ran}"))?;
     the_link_turns(world, &alias, agent)
 }
 

@@ -9,9 +9,9 @@ mod reach;
 
 use std::path::Path;
 
+use aos_testkit::{Client, Findings, World, patch_params, text};
 use serde_json::{Value, json};
 
-use crate::world::{Client, Findings, World, patch_params, text};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {

@@ -13,9 +13,9 @@ mod texts;
 
 use std::path::Path;
 
+use aos_testkit::{Client, check, expect};
 use serde_json::Value;
 
-use crate::world::{Client, check, expect};
 use crate::{Case, Need, Outcome};
 
 pub use stranger::other_uid;

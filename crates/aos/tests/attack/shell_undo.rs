@@ -8,10 +8,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use aos_testkit::{Start, World, check, expect, warning_codes};
 use serde_json::{Value, json};
 
 use crate::exec::room::{Room, ns, ordinary};
-use crate::world::{Start, World, check, expect, warning_codes};
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -240,7 +240,7 @@ fn like_a_shell() -> Outcome {
             let plain =
                 ["--reuid", &owner.uid().to_string(), "--regid", &owner.gid().to_string(), "--clear-groups"];
             let mut shell = std::process::Command::new("setpriv");
-            let is_root = crate::world::is_root();
+            let is_root = aos_testkit::is_root();
             if !is_root {
                 shell = std::process::Command::new("env");
             }
@@ -425,7 +425,7 @@ fn session_closed() -> Outcome {
         format!("{receipt}")
     })?;
     let left = room.world.home.join("state/preimages").join(&other);
-    crate::world::wait_for("its pre-images to go", || !left.exists())?;
+    aos_testkit::wait_for("its pre-images to go", || !left.exists())?;
     room.finish()
 }
 

@@ -10,9 +10,9 @@ mod turns;
 
 use std::path::PathBuf;
 
+use aos_testkit::{Fixture, World, check, expect, tree};
 use serde_json::{Value, json};
 
-use crate::world::{Bench, World, check, expect, tree};
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -75,20 +75,20 @@ const TRACED: &[Need] = &[Need::Root, Need::Strace];
 
 /// A world with one session, in which calls have names.
 struct Stage {
-    bench: Bench,
+    fixture: Fixture,
 }
 
 impl Stage {
     fn new() -> Stage {
-        Stage { bench: Bench::new() }
+        Stage { fixture: Fixture::new() }
     }
 
     fn open(extra: Value) -> Stage {
-        Stage { bench: Bench::open(extra) }
+        Stage { fixture: Fixture::open(extra) }
     }
 
     fn world(&self) -> &World {
-        &self.bench.world
+        &self.fixture.world
     }
 
     /// `host.fs.<op>` as the tool call `call`.
@@ -97,14 +97,14 @@ impl Stage {
     }
 
     fn in_turn(&mut self, call: Option<&str>, turn: Option<&str>, op: &str, mut params: Value) -> Value {
-        params["session_id"] = json!(self.bench.session);
+        params["session_id"] = json!(self.fixture.session);
         let mut request = json!({ "kind": format!("host.fs.{op}"), "params": params });
         for (name, id) in [("tool_call_id", call), ("turn_id", turn)] {
             if let Some(id) = id {
                 request[name] = json!(id);
             }
         }
-        let answer = self.bench.client.rpc("effect.call", request);
+        let answer = self.fixture.client.rpc("effect.call", request);
         answer.get("result").cloned().unwrap_or(answer)
     }
 
@@ -123,7 +123,7 @@ impl Stage {
     }
 
     fn fs(&mut self, op: &str, params: Value) -> Value {
-        self.bench.fs(op, params)
+        self.fixture.fs(op, params)
     }
 
     fn must(&mut self, op: &str, params: Value, allowed: &str) -> Result<Value, String> {
@@ -154,7 +154,7 @@ impl Stage {
 
     /// Where the session's snapshots lie.
     fn store(&self) -> PathBuf {
-        self.world().home.join("state/snapshots").join(&self.bench.session)
+        self.world().home.join("state/snapshots").join(&self.fixture.session)
     }
 
     /// The manifest of a snapshot, once it is written: that happens beside the answers.
@@ -166,13 +166,13 @@ impl Stage {
     fn finish(self) -> Outcome {
         let (code, out, err) = self.world().aos(&["replay", "--verify"]);
         check((code, out.trim()) == (0, "MATCH"), || format!("replay: {code}: {out}{err}"))?;
-        self.bench.finish()
+        self.fixture.finish()
     }
 }
 
 fn manifest_at(folder: &std::path::Path) -> Result<Value, String> {
     let path = folder.join("manifest.json");
-    crate::world::wait_for(&format!("the manifest {}", path.display()), || path.exists())?;
+    aos_testkit::wait_for(&format!("the manifest {}", path.display()), || path.exists())?;
     serde_json::from_slice(&std::fs::read(&path).map_err(|why| why.to_string())?)
         .map_err(|why| why.to_string())
 }

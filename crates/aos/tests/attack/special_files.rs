@@ -7,14 +7,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use aos_testkit::{Agent, Tracer, World, check, expect, full_figure, missing, text, timed, tree};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 use serde_json::{Value, json};
 
 use crate::path::another_thread;
-use crate::world::{
-    Agent, Injection, LATER_SEARCH, LATER_UNDO, World, check, expect, full_figure, lacking, later, text,
-    timed, tree,
-};
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -66,7 +63,7 @@ fn refused_at_once(agent: &mut Agent, path: &str) -> Outcome {
     let hashed = json!({ "path": path, "content": text("x"), "expected_hash": "sha256:".to_owned() + &"0".repeat(64) });
     let receipt = timed(SECOND, "expected_hash", || agent.fs("write_file", hashed))?;
     expect("expected_hash", &receipt, &["error / not_regular_file", "conflict / stale_base"])?;
-    later(LATER_SEARCH, || at_once(agent, "grep", path, NOT_REGULAR).map(drop))?;
+    at_once(agent, "grep", path, NOT_REGULAR)?;
     for way in ["stat", "no_follow"] {
         let looked = at_once(agent, way, path, &["ok"])?;
         check(looked["kind"] == "other", || format!("{way} {path}: {looked}"))?;
@@ -232,16 +229,12 @@ fn changes_of_a_tebibyte(agent: &mut Agent) -> Outcome {
     let guarded = json!({ "path": "big", "content": text("x"), "expected_hash": hash });
     let receipt = timed(5 * SECOND, "expected_hash", || agent.fs("write_file", guarded))?;
     expect("expected_hash", &receipt, &["error / file_too_large", "conflict / stale_base"])?;
-    later(LATER_SEARCH, || {
-        let found = timed(5 * SECOND, "grep", || agent.fs("grep", json!({ "pattern": "x" })))?;
-        expect("grep", &found, &["ok"])?;
-        check(found["match_count"] == 0, || format!("grep found {found}"))
-    })?;
+    let found = timed(5 * SECOND, "grep", || agent.fs("grep", json!({ "pattern": "x" })))?;
+    expect("grep", &found, &["ok"])?;
+    check(found["match_count"] == 0, || format!("grep found {found}"))?;
     // Its pre-image is more than a session may keep.
-    later(LATER_UNDO, || {
-        let receipt = timed(5 * SECOND, "overwrite", || agent.way("write_file", "big"))?;
-        expect("overwrite", &receipt, &["forbidden / limit_exceeded"])
-    })
+    let receipt = timed(5 * SECOND, "overwrite", || agent.way("write_file", "big"))?;
+    expect("overwrite", &receipt, &["forbidden / limit_exceeded"])
 }
 
 fn a_file_that_grows() -> Outcome {
@@ -516,7 +509,7 @@ fn immutable_files() -> Outcome {
         unchanged(way)?;
     }
     let mut wrong = Vec::new();
-    if lacking(Need::Strace).is_none() {
+    if missing(Need::Strace).is_none() {
         wrong.extend(a_folder_that_is_renamed(&world, &mut agent).err());
         wrong.extend(a_neighbour_while_it_is_taken_back(&world, &mut agent).err());
     }
@@ -530,7 +523,7 @@ fn immutable_files() -> Outcome {
 /// A folder that goes elsewhere while a change in it fails takes no temporary file along.
 fn a_folder_that_is_renamed(world: &World, agent: &mut Agent) -> Outcome {
     let (from, to) = (world.root.join("d"), world.root.join("e"));
-    let slowly = Injection::attach(world.daemon_pid(), "inject=renameat2:delay_enter=200000")?;
+    let slowly = Tracer::inject(world.daemon_pid(), "inject=renameat2:delay_enter=200000")?;
     let ended = AtomicBool::new(false);
     let receipt = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -553,7 +546,7 @@ fn a_folder_that_is_renamed(world: &World, agent: &mut Agent) -> Outcome {
 /// A path is put back only while it is as our step left it: what a neighbour writes meanwhile stays and is named.
 fn a_neighbour_while_it_is_taken_back(world: &World, agent: &mut Agent) -> Outcome {
     world.write("a.txt", "OLD\n");
-    let slowly = Injection::attach(world.daemon_pid(), "inject=renameat2:delay_enter=200000")?;
+    let slowly = Tracer::inject(world.daemon_pid(), "inject=renameat2:delay_enter=200000")?;
     let ended = AtomicBool::new(false);
     let (wrote, receipt) = std::thread::scope(|scope| {
         let neighbour = scope.spawn(|| write_while_it_is_taken_back(world, &ended));

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aos_model::request::content_hash;
+use aos_testkit::{
+    Agent, Start, Tracer, World, check, expect, full_figure, is_root, patch_of, text, timed, tree, verdict,
+};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use crate::world::{
-    Agent, Injection, Start, World, check, expect, full_figure, is_root, patch_of, text, timed, tree, verdict,
-};
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -504,7 +504,7 @@ fn an_fsync_fails(way: &str, path: &str, inject: &str) -> Outcome {
     let before = tree(&world.root);
     let mut agent = world.agent(json!({}));
     be_patient(&agent);
-    let injection = Injection::attach(world.daemon_pid(), inject)?;
+    let injection = Tracer::inject(world.daemon_pid(), inject)?;
     let receipt = agent.way(way, path);
     let what = format!("{way} with {inject}");
     if inject == EVERY_FSYNC {
@@ -576,7 +576,7 @@ fn a_write_fails(number: usize, from_the_start: bool) -> Result<String, String> 
     if !from_the_start {
         world.start_daemon();
         let session = world.open(json!({}));
-        let _injection = Injection::attach(world.daemon_pid(), &inject)?;
+        let _injection = Tracer::inject(world.daemon_pid(), &inject)?;
         said = write_while_it_fails(&world, &session, &new);
     } else if world.try_restart(Start { wrapper, ..Start::default() }).is_ok() {
         let mut client = world.client();

@@ -15,15 +15,13 @@
 )]
 
 mod fixture;
-#[path = "../attack/world.rs"]
-mod world;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use aos_testkit::{Outcome, Programs, World, check};
 use libtest_mimic::{Arguments, Failed, Trial};
-use world::{AOS, Outcome, World, check};
 
 const FIXTURE: &str = "--fixture-server";
 const TOKEN: &str = "a-token-of-the-test";
@@ -48,8 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn outside() -> PathBuf {
-    let built = Path::new(AOS).ancestors().nth(2).map(|target| target.join("tools/mcp"));
-    std::env::var_os("AOS_OUTSIDE").map(PathBuf::from).or(built).unwrap_or_default()
+    std::env::var_os("AOS_OUTSIDE").map_or_else(|| Programs::tools().join("mcp"), PathBuf::from)
 }
 
 fn trial(name: &'static str, needs: &'static str, run: fn(&Path) -> Outcome) -> Trial {
@@ -88,7 +85,7 @@ fn node(place: &Path) -> Command {
 fn python(place: &Path) -> Outcome {
     let world = greeted();
     let mut command = Command::new(place.join("python/bin/python"));
-    command.arg(script("client.py")).arg(AOS).arg(&world.root).env("AOS_HOME", &world.home);
+    command.arg(script("client.py")).arg(&world.programs.aos).arg(&world.root).env("AOS_HOME", &world.home);
     let said = run(&mut command)?;
     check(said.contains("all well"), || said.clone())?;
     world.finish()
@@ -96,7 +93,7 @@ fn python(place: &Path) -> Outcome {
 
 fn typescript(place: &Path) -> Outcome {
     let world = greeted();
-    let mut server = Command::new(AOS);
+    let mut server = Command::new(&world.programs.aos);
     server.args(["mcp", "--http", "127.0.0.1:0", "--root"]).arg(&world.root);
     server.env("AOS_HOME", &world.home).env("AOS_MCP_TOKEN", TOKEN);
     let server =
@@ -115,7 +112,7 @@ fn inspector(place: &Path) -> Outcome {
         let mut command = node(place);
         command.arg(place.join("node/node_modules/.bin/mcp-inspector")).arg("--cli");
         command.arg("-e").arg(format!("AOS_HOME={}", world.home.display()));
-        run(command.arg(AOS).args(["mcp", "--root"]).arg(&world.root).args(words))
+        run(command.arg(&world.programs.aos).args(["mcp", "--root"]).arg(&world.root).args(words))
     };
     let tools = ask(&["--method", "tools/list"])?;
     check(tools.contains("\"apply_patch\""), || tools.clone())?;

@@ -15,13 +15,11 @@
 mod original;
 mod people;
 mod undo_elsewhere;
-#[path = "../attack/world.rs"]
-mod world;
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use aos_testkit::{Start, World, text, verdict};
 use serde_json::{Value, json};
-use world::{Start, World, text, verdict};
 
 /// One effect in a new session with `extra` (capability, policy, …).
 fn ask(world: &World, extra: Value, effect: &str, params: Value) -> Value {
@@ -280,7 +278,7 @@ rows! {
         let written = ask_in(w, &session, "fs.write_file", json!({ "path": "f", "content": text("new\n") }));
         let hash = aos_model::request::content_hash(b"one\ntwo\n");
         let body = w.home.join("state/blobs").join(&hash[7..9]).join(&hash[9..]);
-        world::wait_for("the body", || body.exists()).unwrap();
+        aos_testkit::wait_for("the body", || body.exists()).unwrap();
         std::fs::write(&body, "one\nTWO\n").unwrap();
         let receipt = ask_in(w, &session, "fs.restore", json!({ "scope_id": written["tool_call_id"] }));
         assert_eq!(w.read("f"), b"new\n");
@@ -323,7 +321,7 @@ fn interrupted() {
         client.send(format!("{message}\n").as_bytes()).unwrap();
         client.line()
     });
-    world::wait_for("the command to begin", || world.root.join("began").exists()).unwrap();
+    aos_testkit::wait_for("the command to begin", || world.root.join("began").exists()).unwrap();
     world.kill9();
     assert_eq!(running.join().unwrap(), None, "nobody is left to answer");
     world.restart(Start::default());
@@ -354,7 +352,7 @@ fn too_many_sessions() {
 
 #[test]
 fn permission_denied() {
-    let uid = world::is_root().then_some(12345);
+    let uid = aos_testkit::is_root().then_some(12345);
     let world = prepared(Start { uid, ..Start::default() });
     std::fs::set_permissions(world.root.join("d"), std::fs::Permissions::from_mode(0o555)).unwrap();
     let receipt = ask(&world, json!({}), "fs.write_file", json!({ "path": "d/new", "content": text("x") }));

@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use aos_testkit::{Start, World, text, tree, verdict};
 use serde_json::{Value, json};
 
-use crate::world::{self, Start, World, text, tree, verdict};
 use crate::{ask, ask_in, prepared};
 
 fn patch(sections: &str) -> Value {
@@ -220,7 +220,7 @@ fn a_signal_killed_nothing() {
             let params = json!({ "session_id": session, "argv": ["sh", "-c", script], "capture": "none" });
             std::thread::spawn(move || client.effect("host.exec", params))
         };
-        world::wait_for("the command", || world.root.join(signal).exists()).unwrap();
+        aos_testkit::wait_for("the command", || world.root.join(signal).exists()).unwrap();
         assert_eq!(
             ask_in(&world, &session, "session.signal", json!({ "signal": signal }))["status"],
             "signaled"

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::load::Random;
-use crate::torture::{Common, Found, Ground, Programs, progress, report, undo};
+use crate::torture::{Common, Found, TempSetup, progress, report};
+use aos_testkit::Programs;
+use aos_testkit::Random;
+use aos_testkit::torture::undo;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -87,12 +89,12 @@ impl Run<'_> {
     }
 
     fn walk(&self, seed: u64, histories: u64) -> anyhow::Result<undo::Tally> {
-        let ground = Ground::new(&self.programs)?;
+        let temp = TempSetup::new(&self.programs)?;
         let (steps, only, until) = (self.options.steps, self.options.only, self.until);
         let plan = undo::Plan { seed, histories, steps, only, until };
-        let tally = undo::torture(&ground.bench, &plan, &mut |_| self.bar.inc(1));
+        let tally = undo::torture(&temp.setup, &plan, &mut |_| self.bar.inc(1));
         if !tally.is_clean() {
-            println!("kept for a look: {}", ground.keep().display());
+            println!("kept for a look: {}", temp.keep().display());
         }
         Ok(tally)
     }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::{check, expect};
 use serde_json::{Value, json};
 
 use super::room::{GRACE, Room, SECOND, in_time, ns};
 use crate::Outcome;
-use crate::world::{check, expect};
 
 /// Runs with a time limit; the receipt must be back two seconds after it at the latest.
 fn limited(room: &Room, argv: Value, limit: Duration) -> Result<Value, String> {

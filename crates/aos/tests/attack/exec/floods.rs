@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use aos_testkit::{Findings, World, check, expect, is_full};
 use serde_json::{Value, json};
 
 use super::room::{GRACE, Room, SECOND, in_time, ns};
 use crate::Outcome;
-use crate::world::{Findings, World, check, expect, is_full};
 
 const MIB: u64 = 1 << 20;
 const OUTPUT_BYTES_MAX: u64 = 256 * MIB;

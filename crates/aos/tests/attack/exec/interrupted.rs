@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::{Client, Start, check, expect, full_figure, signal, wait_for};
 use serde_json::{Value, json};
 
 use super::room::{GRACE, Room, SECOND, marked, ns};
 use crate::Outcome;
-use crate::world::{Client, Start, check, expect, full_figure, signal, wait_for};
 
 /// Sends a command and does not wait for its end.
 fn sent(room: &Room, script: &str, tool_call: &str) -> Result<Client, String> {

@@ -2,11 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use aos_testkit::{Findings, Start, World, check, expect, is_root, warning_codes};
 use serde_json::{Value, json};
 
 use super::room::{Room, SECOND, in_time, ns, ordinary};
 use crate::Outcome;
-use crate::world::{Findings, Start, World, check, expect, is_root, warning_codes};
 
 fn permissive() -> Value {
     json!({ "policy": { "preset": "permissive" } })

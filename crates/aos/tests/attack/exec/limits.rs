@@ -3,12 +3,12 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
 
+use aos_testkit::{check, expect, tree};
 use serde_json::{Value, json};
 
 use super::floods::pinged;
 use super::room::{GRACE, Room, SECOND, in_time, ns};
 use crate::Outcome;
-use crate::world::{check, expect, tree};
 
 fn capped(exec: Value) -> Value {
     json!({ "capability": { "exec": exec } })
@@ -226,7 +226,7 @@ pub fn read_only_roots() -> Outcome {
 
 /// More than one root: each is there, nothing between them is.
 pub fn several_roots() -> Outcome {
-    let mut world = crate::world::World::asleep(crate::world::Start::default());
+    let mut world = aos_testkit::World::asleep(aos_testkit::Start::default());
     for folder in ["second", "third"] {
         std::fs::create_dir(world.parent.join(folder)).unwrap();
         std::fs::write(world.parent.join(folder).join("f"), format!("{folder}\n")).unwrap();
@@ -258,7 +258,7 @@ pub fn several_roots() -> Outcome {
 
 /// Folders that the session names are there as it names them.
 pub fn mounts() -> Outcome {
-    let mut world = crate::world::World::asleep(crate::world::Start::default());
+    let mut world = aos_testkit::World::asleep(aos_testkit::Start::default());
     for folder in ["data", "work"] {
         std::fs::create_dir(world.parent.join(folder)).unwrap();
         std::fs::write(world.parent.join(folder).join("f"), format!("{folder}\n")).unwrap();

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use aos_testkit::{check, expect, full_figure};
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::json;
 
 use super::room::Room;
 use crate::Outcome;
-use crate::world::{check, expect, full_figure};
 
 pub fn links_lead_nowhere() -> Outcome {
     let room = Room::permissive();

@@ -1,10 +1,10 @@
 //! What goes in and what comes out: whole, in order, in the form that the contract names.
 
+use aos_testkit::{Findings, check, expect};
 use serde_json::{Value, json};
 
 use super::room::{Room, SECOND, in_time, ns};
 use crate::Outcome;
-use crate::world::{Findings, check, expect};
 
 pub fn unread_input() -> Outcome {
     let room = Room::new();

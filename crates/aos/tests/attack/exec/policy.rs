@@ -1,10 +1,10 @@
 //! What is said about a command is what is done with it.
 
+use aos_testkit::{Findings, check, expect, verdict, warning_codes};
 use serde_json::{Value, json};
 
 use super::room::Room;
 use crate::Outcome;
-use crate::world::{Findings, check, expect, verdict, warning_codes};
 
 /// Whether anything ran that would have written `started`.
 fn nothing_started(room: &Room) -> Outcome {

@@ -4,12 +4,12 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use aos_testkit::{Findings, Programs, check, expect, signal, wait_for};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::room::{Room, SECOND};
 use crate::Outcome;
-use crate::world::{AOS, Findings, check, expect, signal, wait_for};
 
 pub fn told_while_it_runs() -> Outcome {
     let room = Room::new();
@@ -60,7 +60,7 @@ fn one_notification(room: &Room, message: &Value, heard: &mut [Vec<u8>; 2]) -> O
 }
 
 fn aos_exec(room: &Room, session: &str, words: &[&str]) -> Command {
-    let mut command = Command::new(AOS);
+    let mut command = Command::new(&Programs::built().aos);
     command.args(["exec", "-s", session]).args(words);
     command.env("AOS_HOME", &room.world.home).current_dir(&room.world.root).stdin(Stdio::null());
     command

@@ -2,11 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use aos_testkit::{Findings, check, expect, full_figure};
 use serde_json::{Value, json};
 
 use super::room::{Room, SECOND, in_time};
 use crate::Outcome;
-use crate::world::{Findings, check, expect, full_figure};
 
 const FAILED: &[&str] = &["error / spawn_failed"];
 const INVALID: &[&str] = &["error / invalid_params"];

@@ -6,11 +6,11 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use aos_testkit::{Client, Start, World, check, new_seed, verdict};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::world::{Client, Start, World, check, rand, verdict};
 
 pub const SECOND: Duration = Duration::from_secs(1);
 /// What a command that must end may take on top of its time.
@@ -54,7 +54,7 @@ impl Room {
     }
 
     pub fn of(world: World, extra: Value) -> Room {
-        let mark = format!("{:016x}", rand());
+        let mark = format!("{:016x}", new_seed());
         let session = world.open(with_target(&world, extra, &[(MARK, &mark)]));
         Room::with(world, session, mark)
     }
@@ -62,7 +62,7 @@ impl Room {
     /// A session without the mark, whose environment is just what the product makes it.
     pub fn unmarked(world: World, extra: Value) -> Room {
         let session = world.open(with_target(&world, extra, &[]));
-        Room::with(world, session, "unmarked".to_owned() + &rand().to_string())
+        Room::with(world, session, "unmarked".to_owned() + &new_seed().to_string())
     }
 
     fn with(world: World, session: String, mark: String) -> Room {
@@ -162,7 +162,7 @@ impl Room {
             return base64::engine::general_purpose::STANDARD.decode(bytes).expect("bytes are base64");
         }
         let Some(blob) = stream["blob"]["blob_ref"].as_str() else { return Vec::new() };
-        let output = std::process::Command::new(crate::world::AOS)
+        let output = std::process::Command::new(&self.world.programs.aos)
             .args(["blob", "get", blob])
             .env("AOS_HOME", &self.world.home)
             .output()
@@ -381,13 +381,13 @@ fn no_mounts_below(folder: &Path) -> Outcome {
 
 /// A command must come back within `limit`.
 pub fn in_time<T>(what: &str, limit: Duration, run: impl FnOnce() -> T) -> Result<T, String> {
-    crate::world::timed(limit, what, run)
+    aos_testkit::timed(limit, what, run)
 }
 
 /// The daemon of an ordinary user, where this runs as root; else as it is. Not `nobody`: that is also what the kernel
 /// shows where an id is not mapped, and a mistake in the mapping would not be seen.
 pub fn ordinary() -> Start {
-    Start { uid: crate::world::is_root().then_some(12345), ..Start::default() }
+    Start { uid: aos_testkit::is_root().then_some(12345), ..Start::default() }
 }
 
 /// What a receipt says in short, for messages.

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::{Findings, Start, World, check, expect, tree};
 use serde_json::json;
 
 use super::room::{Room, SECOND, ns};
 use crate::Outcome;
-use crate::world::{Findings, Start, World, check, expect, tree};
 
 pub fn gone() -> Outcome {
     let room = Room::new();
@@ -71,7 +71,7 @@ pub fn apart() -> Outcome {
         &other,
         json!({ "argv": ["sh", "-c", "touch ready; sleep 3"], "capture": "none", "timeout_ns": ns(10 * SECOND) }),
     );
-    crate::world::wait_for("the other to run", || second.join("ready").exists())?;
+    aos_testkit::wait_for("the other to run", || second.join("ready").exists())?;
     let seen = room.says("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls -d /proc/[0-9]* | wc -l")?;
     check(!seen.contains("touch ready"), || format!("it sees {seen}"))?;
     expect("the other", &running.join().map_err(|_| "no receipt".to_owned())?, &["ok"])?;
@@ -119,8 +119,7 @@ pub fn reads_run_beside() -> Outcome {
 pub fn our_socket_is_out_of_reach() -> Outcome {
     let room = Room::permissive();
     let socket = room.world.home.join("run/aosd.sock").display().to_string();
-    let aos = crate::world::AOS;
-    std::fs::copy(aos, room.world.root.join("aos")).map_err(|why| why.to_string())?;
+    std::fs::copy(&room.world.programs.aos, room.world.root.join("aos")).map_err(|why| why.to_string())?;
     let home = room.world.home.display().to_string();
     let connect = format!("import socket; socket.socket(socket.AF_UNIX).connect('{socket}')");
     let receipt = room.run(&["python3", "-c", &connect]);
@@ -140,12 +139,10 @@ pub fn our_socket_is_out_of_reach() -> Outcome {
 /// What only the operator may ask for, no command may ask for, however few walls it has around it.
 pub fn operators_verbs() -> Outcome {
     let room = Room::open(json!({ "isolation": "none", "policy": { "preset": "permissive" } }));
-    let (aos, home) = (crate::world::AOS, room.world.home.display().to_string());
+    let (aos, home) = (room.world.programs.aos.display().to_string(), room.world.home.display().to_string());
     let open = json!({ "target": { "local": { "workdir": "/" } } }).to_string();
     let kill = json!({ "session_id": room.session, "signal": "kill" }).to_string();
-    for words in
-        [vec![aos, "call", "host.session.open", &open], vec![aos, "call", "host.session.signal", &kill]]
-    {
+    for words in [[&aos, "call", "host.session.open", &open], [&aos, "call", "host.session.signal", &kill]] {
         let params =
             json!({ "argv": words, "env_patch": { "AOS_HOME": home }, "timeout_ns": ns(10 * SECOND) });
         let receipt = room.exec(params);

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
+use aos_testkit::{Findings, Start, World, check, expect, is_root, tree, wait_for};
 use serde_json::json;
 
 use super::room::{Room, SECOND, ns};
 use crate::Outcome;
-use crate::world::{Findings, Start, World, check, expect, is_root, tree, wait_for};
 
 fn permissive() -> serde_json::Value {
     json!({ "policy": { "preset": "permissive" } })

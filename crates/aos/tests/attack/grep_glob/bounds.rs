@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use aos_testkit::{World, check, expect, timed};
 use serde_json::{Value, json};
 
 use super::{paths, rows};
-use crate::world::{World, check, expect, timed};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {

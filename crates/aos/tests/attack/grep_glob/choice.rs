@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use aos_testkit::{Start, World, check, expect, verdict, warning_codes};
 use serde_json::{Value, json};
 
 use super::{glob, grep, paths, rows};
-use crate::world::{Start, World, check, expect, verdict, warning_codes};
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -66,7 +66,7 @@ fn ignore_files() -> Outcome {
     }
     world.write(".gitignore", "*.log\n!keep.log\n/gen/*\n!/gen/y\n!.dot\n");
     let mut agent = world.agent(json!({}));
-    let files = |agent: &mut crate::world::Agent, extra: Value, wanted: &[&str]| {
+    let files = |agent: &mut aos_testkit::Agent, extra: Value, wanted: &[&str]| {
         let mut params = json!({ "pattern": "needle", "files_only": true });
         for (key, value) in extra.as_object().cloned().unwrap_or_default() {
             params[key] = value;

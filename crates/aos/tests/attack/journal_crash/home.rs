@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use aos_testkit::{Programs, Start, World, check, expect, full_figure, is_root, signal, text, tree};
 use serde_json::json;
 
-use super::figure;
 use crate::Outcome;
-use crate::world::{AOSD, Start, World, check, expect, is_root, signal, text, tree};
 
 const OTHER_UID: u32 = 65_534;
 
@@ -19,7 +18,7 @@ fn io<T>(result: std::io::Result<T>) -> Result<T, String> {
 }
 
 fn spawn(home: &Path) -> Result<Child, String> {
-    let mut command = Command::new(AOSD);
+    let mut command = Command::new(&Programs::built().aosd);
     command.env("AOS_HOME", home).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     io(command.spawn())
 }
@@ -97,7 +96,7 @@ fn stale_leftovers(world: &mut World) -> Outcome {
 
 /// Many start at once: one serves, and the others say so and go.
 fn race(world: &mut World) -> Outcome {
-    for _ in 0..figure(2, 10) {
+    for _ in 0..full_figure(10, 2) {
         world.kill9();
         let mut racers = (0..8).map(|_| spawn(&world.home)).collect::<Result<Vec<_>, _>>()?;
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -203,7 +202,7 @@ pub fn private() -> Outcome {
         io(std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)))?;
     }
     world.start_daemon();
-    let secret = format!("SECRET-{:016x}", crate::world::rand());
+    let secret = format!("SECRET-{:016x}", aos_testkit::new_seed());
     leave_everywhere(&world, &secret)?;
     modes(&world)?;
     if is_root() {

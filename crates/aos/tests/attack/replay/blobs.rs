@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use aos_model::receipt::Durability;
 use aos_store::Home;
+use aos_testkit::{check, expect, text};
 use serde_json::json;
 
 use super::Recorded;
 use crate::Outcome;
-use crate::world::{check, expect, text};
 
 const REPLAY_FAULT: i32 = 103;
 
@@ -223,7 +223,7 @@ pub fn swept() -> Outcome {
 /// Sets every blob's time two days back.
 fn age_all(blobs: &Path) -> Outcome {
     let old = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
-    for (path, _) in crate::world::tree(blobs).into_iter().filter(|(_, what)| what.starts_with("file")) {
+    for (path, _) in aos_testkit::tree(blobs).into_iter().filter(|(_, what)| what.starts_with("file")) {
         let file = io(std::fs::File::options().write(true).open(&path))?;
         io(file.set_modified(old))?;
     }

@@ -4,9 +4,9 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use aos_testkit::{Findings, World, check, signal, tree, wait_for};
 use serde_json::{Value, json};
 
-use crate::world::{AOS, Findings, World, check, signal, tree, wait_for};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -38,7 +38,7 @@ pub struct Door {
 
 impl Door {
     pub fn open(world: &World, arguments: &[&str]) -> Door {
-        let mut child = Command::new(AOS)
+        let mut child = Command::new(&world.programs.aos)
             .arg("mcp")
             .args(arguments)
             .env("AOS_HOME", &world.home)
@@ -526,7 +526,7 @@ fn knock(address: &str, head: &str, body: &str) -> Result<String, String> {
 
 fn the_gate() -> Outcome {
     let world = World::new();
-    let mut server = Command::new(AOS)
+    let mut server = Command::new(&world.programs.aos)
         .args(["mcp", "--http", "127.0.0.1:0", "--root"])
         .arg(&world.root)
         .env("AOS_HOME", &world.home)

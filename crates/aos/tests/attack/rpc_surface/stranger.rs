@@ -7,9 +7,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use aos_testkit::{Start, World, check, is_full, tree, wait_for};
+
 use super::{list_call, shown};
 use crate::Outcome;
-use crate::world::{Start, World, check, is_full, tree, wait_for};
 
 const OTHER_UID: u32 = 65_534;
 const CONNECTED: u8 = 7;

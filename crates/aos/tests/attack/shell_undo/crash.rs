@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use aos_testkit::{Client, World, check, expect, full_figure, new_seed, wait_for};
 use serde_json::{Value, json};
 
 use super::{again, changed, furnished, same, seen};
 use crate::Outcome;
 use crate::exec::room::{Room, ordinary};
-use crate::world::{Client, World, check, expect, full_figure, rand, wait_for};
 
 /// Sends a command and does not wait for its end.
 fn sent(room: &Room, script: &str, tool_call: &str) -> Result<Client, String> {
@@ -90,7 +90,7 @@ pub fn while_it_lands() -> Outcome {
         let client = sent(&room, script, &tool_call)?;
         written(&room, "last")?;
         // From before the reading to after the receipt.
-        std::thread::sleep(Duration::from_micros(1 << (rand() % 19)));
+        std::thread::sleep(Duration::from_micros(1 << (new_seed() % 19)));
         room.world.kill9();
         drop(client);
         again(&mut room);
@@ -125,7 +125,7 @@ pub fn without_overlay() -> Outcome {
     check(receipt["coverage"] == "scan" && receipt["not_undoable"] == json!(["changed"]), || {
         format!("{receipt}")
     })?;
-    check(crate::world::warning_codes(&receipt).contains(&"no_overlay"), || format!("{receipt}"))?;
+    check(aos_testkit::warning_codes(&receipt).contains(&"no_overlay"), || format!("{receipt}"))?;
     let dry = room.call_with("tc_dry", "rm made", json!({ "dry_run": true }));
     expect("dry", &dry, &["error / unsupported"])?;
     check(room.world.root.join("made").exists(), || "it ran".into())?;
@@ -142,10 +142,10 @@ pub fn without_overlay() -> Outcome {
 
 /// What does not fit is not half there.
 pub fn no_space() -> Outcome {
-    if !crate::world::is_root() {
+    if !aos_testkit::is_root() {
         return Ok(());
     }
-    let mut world = World::asleep(crate::world::Start::default());
+    let mut world = World::asleep(aos_testkit::Start::default());
     let root = world.root.clone();
     world.mount_tmpfs(&root, "size=400k,mode=0755")?;
     world.start_daemon();

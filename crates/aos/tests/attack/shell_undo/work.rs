@@ -1,11 +1,11 @@
 //! Real tools over an overlay: they build, they find what they built, and all of it is taken back.
 
+use aos_testkit::{World, check, expect};
 use serde_json::json;
 
 use super::{changed, furnished, same, seen};
 use crate::Outcome;
 use crate::exec::room::ordinary;
-use crate::world::{World, check, expect};
 
 /// `make` goes by times: what one command built, the next one need not.
 pub fn make_builds_once() -> Outcome {

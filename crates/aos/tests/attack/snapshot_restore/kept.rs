@@ -6,11 +6,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use aos_testkit::{Fixture, Start, World, check, is_root, patch_params, text, tree};
 use serde_json::json;
 
 use super::{Stage, listed_paths};
 use crate::Outcome;
-use crate::world::{Bench, Start, World, check, is_root, patch_params, text, tree};
 
 /// Names and values of all attributes, the ACL included.
 pub fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
@@ -295,8 +295,8 @@ pub fn hard_links() -> Outcome {
     chmod(&other, 0o755);
     let receipt = stage.ok("folder", "remove", json!({ "path": "d", "recursive": true }))?;
     stage.manifest(&receipt)?;
-    crate::world::wait_for("the bank to be empty", || {
-        let bank = stage.world().home.join("state/preimages").join(&stage.bench.session);
+    aos_testkit::wait_for("the bank to be empty", || {
+        let bank = stage.world().home.join("state/preimages").join(&stage.fixture.session);
         std::fs::read_dir(bank).is_ok_and(|all| all.count() == 0)
     })?;
     let meta = other.metadata().unwrap();
@@ -320,7 +320,7 @@ pub fn hard_links() -> Outcome {
 pub fn closed_to_their_owner() -> Outcome {
     let uid = 65_534;
     let mut stage =
-        Stage { bench: Bench::of(World::with(Start { uid: Some(uid), ..Start::default() }), json!({})) };
+        Stage { fixture: Fixture::of(World::with(Start { uid: Some(uid), ..Start::default() }), json!({})) };
     let root = stage.world().root.clone();
     for path in ["f", "d/unreadable", "d/sub/g", "d/sub/deep/h", "other"] {
         stage.world().write(path, format!("{path}\n"));

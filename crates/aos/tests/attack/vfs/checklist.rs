@@ -1,10 +1,10 @@
 //! The testing checklist of seed 002, line by line. Line 5, the prompt, is tested where the prompt is made.
 
+use aos_testkit::{World, check, expect, text};
 use serde_json::json;
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{World, check, expect, text};
 
 /// "Unit tests for path normalization and validation, including rejection of absolute paths, `..`, and non-ASCII
 /// segments." Absolute-style paths are served: `/` is the root.

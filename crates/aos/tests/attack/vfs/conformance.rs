@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use aos_testkit::{Random, World, check, full_figure, text, tree};
 use serde_json::{Value, json};
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{Dice, World, check, full_figure, text, tree};
 
 /// What stands there before the first effect, with one time for all.
 const SAMPLE: &[(&str, &str)] = &[
@@ -393,36 +393,38 @@ pub fn the_same_limits_and_rules() -> Outcome {
 }
 
 /// A random effect on a handful of names: they meet, and a path is a file now and a folder then.
-fn random_effect(dice: &mut Dice) -> (&'static str, Value) {
-    let path = |dice: &mut Dice| {
-        let depth = 1 + dice.roll(3);
-        (0..depth).map(|_| dice.pick(&["a", "b", "c-1"])).collect::<Vec<_>>().join("/")
+fn random_effect(random: &mut Random) -> (&'static str, Value) {
+    let path = |random: &mut Random| {
+        let depth = 1 + random.below(3);
+        (0..depth).map(|_| *random.pick(&["a", "b", "c-1"])).collect::<Vec<_>>().join("/")
     };
-    let line = |dice: &mut Dice| format!("line {}\n", dice.roll(5));
-    match dice.roll(12) {
+    let line = |random: &mut Random| format!("line {}\n", random.below(5));
+    match random.below(12) {
         0..=2 => {
-            let mode = dice.pick(&["overwrite", "append", "create_new"]);
-            let content = text(line(dice));
+            let mode = random.pick(&["overwrite", "append", "create_new"]);
+            let content = text(line(random));
             (
                 "write_file",
-                json!({ "path": path(dice), "mode": mode, "content": content, "create_parents": true }),
+                json!({ "path": path(random), "mode": mode, "content": content, "create_parents": true }),
             )
         }
         3 => (
             "edit_file",
-            json!({ "path": path(dice), "old_string": "line", "new_string": "row", "replace_all": true }),
+            json!({ "path": path(random), "old_string": "line", "new_string": "row", "replace_all": true }),
         ),
         4 => {
-            let (one, two, content) = (path(dice), path(dice), line(dice));
+            let (one, two, content) = (path(random), path(random), line(random));
             let sections = format!("*** Add File: {one}\n+{content}*** Delete File: {two}\n");
             ("apply_patch", json!({ "patch": text(format!("*** Begin Patch\n{sections}*** End Patch\n")) }))
         }
-        5 => ("remove", json!({ "path": path(dice), "recursive": dice.roll(2) == 0 })),
-        6 | 7 => ("move", json!({ "from": path(dice), "to": path(dice), "overwrite": dice.roll(2) == 0 })),
-        8 => ("make_dir", json!({ "path": path(dice), "parents": dice.roll(2) == 0 })),
-        9 => ("rollback", json!({ "turns": 1 + dice.roll(3) })),
-        10 => ("redo", json!({ "turns": 1 + dice.roll(2) })),
-        _ => ("stat", json!({ "path": path(dice) })),
+        5 => ("remove", json!({ "path": path(random), "recursive": random.below(2) == 0 })),
+        6 | 7 => {
+            ("move", json!({ "from": path(random), "to": path(random), "overwrite": random.below(2) == 0 }))
+        }
+        8 => ("make_dir", json!({ "path": path(random), "parents": random.below(2) == 0 })),
+        9 => ("rollback", json!({ "turns": 1 + random.below(3) })),
+        10 => ("redo", json!({ "turns": 1 + random.below(2) })),
+        _ => ("stat", json!({ "path": path(random) })),
     }
 }
 
@@ -446,8 +448,8 @@ fn seen(tree: &mut Tree) -> Result<(Vec<String>, Value, Value), String> {
 pub fn random_histories() -> Outcome {
     let world = World::new();
     for history in 0..full_figure(200, 12) {
-        let mut dice = Dice::new();
-        let seed = dice.seed;
+        let mut random = Random::for_case();
+        let seed = random.seed;
         let dir = |name: &str| {
             let dir = world.root.join(format!("{history}-{name}"));
             std::fs::create_dir(&dir).unwrap();
@@ -467,7 +469,7 @@ pub fn random_histories() -> Outcome {
         let mut trees = targets.map(|target| Tree::open(&world, target, json!({})));
         let mut told = Vec::new();
         for step in 0..40 {
-            let (op, params) = random_effect(&mut dice);
+            let (op, params) = random_effect(&mut random);
             let call = format!("call-{step}");
             told.push(format!("{call} {op} {params}"));
             let trail = || format!("seed {seed}, history {history}:\n{}", told.join("\n"));

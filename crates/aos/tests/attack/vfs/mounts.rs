@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use aos_testkit::{World, check, expect, is_root, timed};
 use serde_json::{Value, json};
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{World, check, expect, is_root, timed};
 
 fn open(world: &World, mount: Value) -> Value {
     let target = json!({ "vfs": { "allowed_roots": [world.root], "mounts": [mount] } });

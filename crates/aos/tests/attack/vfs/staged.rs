@@ -1,10 +1,10 @@
 //! Staged trees: nothing reaches the disk by itself, what is committed lands as one, and nobody's work is lost.
 
+use aos_testkit::{Tracer, World, check, expect, text, tree};
 use serde_json::{Value, json};
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{Tracer, World, check, expect, text, tree};
 
 fn sample(world: &World) {
     for (path, content) in [("a.txt", "one\ntwo\n"), ("d/x", "x\n"), ("d/e/y", "y\n"), ("keep/z", "z\n")] {
