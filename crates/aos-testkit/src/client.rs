@@ -171,6 +171,11 @@ impl Client {
         self.call("effect.call", &json!({ "kind": kind, "params": params, "tool_call_id": tool_call }))
     }
 
+    /// Sends an effect and does not wait for its answer. `call` is `{ kind, params, … }`.
+    pub fn send_effect(&mut self, id: impl Into<Value>, call: &Value) -> Outcome {
+        self.send(effect_line(id, call).as_bytes()).map_err(|why| why.to_string())
+    }
+
     /// One effect whose params are written by hand, for JSON that no library would write.
     pub fn raw_effect(&mut self, kind: &str, params: &str) -> Value {
         let call = format!("{{\"kind\":\"{kind}\",\"params\":{params}}}");

@@ -12,6 +12,7 @@
 
 pub mod check;
 pub mod client;
+pub mod mcp;
 pub mod needs;
 pub mod programs;
 pub mod random;
@@ -24,6 +25,7 @@ pub mod world;
 
 pub use check::{Findings, Outcome, check, expect, verdict, warning_codes};
 pub use client::{Client, request_line};
+pub use mcp::McpClient;
 pub use needs::{Need, is_root, missing};
 pub use programs::Programs;
 pub use random::{Random, new_seed};

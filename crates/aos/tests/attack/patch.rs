@@ -726,9 +726,8 @@ fn inline_is_cut_off(fixture: &Fixture, patch: &str) -> Outcome {
     client.stream().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let params = json!({ "session_id": fixture.session, "patch": text(patch) });
     let call = json!({ "kind": "host.fs.apply_patch", "params": params });
-    let line = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string();
     let begun = Instant::now();
-    let sent = client.send(line.as_bytes()).and_then(|()| client.send(b"\n"));
+    let sent = client.send_effect(1, &call);
     let answer = client.line().unwrap_or_default();
     check(answer.contains("-32600"), || format!("sent: {sent:?}; answered: {answer:?}"))?;
     check(client.line().is_none(), || "the connection is still open".into())?;
@@ -959,9 +958,8 @@ fn interrupted_at(world: &World, nth: usize, leaves: bool) -> Outcome {
     let mut params = patch_params(&many_updates());
     params["session_id"] = json!(session);
     let call = json!({ "kind": "host.fs.apply_patch", "params": params, "tool_call_id": tool_call });
-    let line = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string();
     let (mut client, mut other) = (world.client(), world.client());
-    client.send((line + "\n").as_bytes()).map_err(|why| why.to_string())?;
+    client.send_effect(1, &call)?;
     let file = dir.join(format!("f{nth:03}"));
     wait_for("the patch to be under way", || {
         std::fs::read(&file).is_ok_and(|bytes| bytes.starts_with(b"new"))

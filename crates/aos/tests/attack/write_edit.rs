@@ -719,8 +719,7 @@ fn pipelined(agent: &mut Agent, requests: &[Value]) -> Result<Vec<Value>, String
     for (id, request) in requests.iter().enumerate() {
         let mut params = request.clone();
         params["params"]["session_id"] = json!(agent.session);
-        let line = json!({ "jsonrpc": "2.0", "id": id, "method": "effect.call", "params": params });
-        agent.client.send(format!("{line}\n").as_bytes()).map_err(|why| why.to_string())?;
+        agent.client.send_effect(id, &params)?;
     }
     let mut receipts = vec![Value::Null; requests.len()];
     for _ in requests {

@@ -316,9 +316,10 @@ fn interrupted() {
     let asking = session.clone();
     let running = std::thread::spawn(move || {
         let argv = json!(["sh", "-c", "touch began; sleep 60; touch ended"]);
-        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call",
-            "params": { "kind": "host.exec", "params": { "session_id": asking, "argv": argv, "capture": "none" }, "tool_call_id": "tc" } });
-        client.send(format!("{message}\n").as_bytes()).unwrap();
+        let params = json!({ "session_id": asking, "argv": argv, "capture": "none" });
+        client
+            .send_effect(1, &json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc" }))
+            .unwrap();
         client.line()
     });
     aos_testkit::wait_for("the command to begin", || world.root.join("began").exists()).unwrap();

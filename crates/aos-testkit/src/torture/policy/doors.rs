@@ -1,10 +1,10 @@
-//! The doors beside the socket: the command line, a process a call, and MCP, a process a session.
+//! The front ends beside the socket: the command line (one process per call) and MCP (one process per session).
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::mcp::McpClient;
 use crate::torture::Setup;
 
 /// `aos call`: the receipt that it prints.
@@ -37,65 +37,27 @@ fn printed(setup: &Setup, words: &[&str]) -> Result<Value, String> {
     serde_json::from_str(&out).map_err(|why| format!("aos {words:?}: {why}: {out}"))
 }
 
-/// `aos mcp` on pipes, for one session.
+/// `aos mcp` for one session. Its answers are not kept: a run has very many of them.
 #[derive(Debug)]
-pub(super) struct Mcp {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-    next: u64,
-}
+pub(super) struct Mcp(McpClient);
 
 impl Mcp {
     pub(super) fn open(setup: &Setup, session: &str) -> Result<Mcp, String> {
         let mut command = Command::new(&setup.programs.aos);
         command.args(["mcp", "--session", session, "--profile", "openai"]).env("AOS_HOME", &setup.home);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|why| why.to_string())?;
-        let (to, from) = (child.stdin.take().ok_or("no pipe")?, child.stdout.take().ok_or("no pipe")?);
-        let mut mcp = Mcp { child, to, from: BufReader::new(from), next: 0 };
-        let hello = json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": { "name": "torture", "version": "1" },
-        });
-        mcp.request("initialize", &hello)?;
-        mcp.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
-        Ok(mcp)
+        let mut client = McpClient::spawn(command)?;
+        client.initialize(json!({}))?;
+        Ok(Mcp(client))
     }
 
     /// The result of a tool.
     pub(super) fn tool(&mut self, name: &str, arguments: &Value) -> Result<Value, String> {
-        self.request("tools/call", &json!({ "name": name, "arguments": arguments }))
-    }
-
-    fn send(&mut self, message: &Value) -> Result<(), String> {
-        self.to.write_all(format!("{message}\n").as_bytes()).map_err(|why| why.to_string())
-    }
-
-    fn request(&mut self, method: &str, params: &Value) -> Result<Value, String> {
-        self.next += 1;
-        let id = self.next;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
-        loop {
-            let mut line = String::new();
-            if self.from.read_line(&mut line).map_err(|why| why.to_string())? == 0 {
-                return Err("aos mcp ended".into());
-            }
-            let mut answer: Value = serde_json::from_str(&line).map_err(|why| format!("{why}: {line}"))?;
-            if answer["id"] == id {
-                return match answer["error"].take() {
-                    Value::Null => Ok(answer["result"].take()),
-                    error => Err(format!("{method} {params}: {error}")),
-                };
-            }
+        let params = json!({ "name": name, "arguments": arguments });
+        let mut answer = self.0.try_request("tools/call", &params)?;
+        self.0.lines.clear();
+        match answer["error"].take() {
+            Value::Null => Ok(answer["result"].take()),
+            error => Err(format!("{name} {arguments}: {error}")),
         }
-    }
-}
-
-impl Drop for Mcp {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -13,10 +13,8 @@ fn sent(room: &Room, script: &str, tool_call: &str) -> Result<Client, String> {
     let _ = std::fs::remove_file(room.world.root.join("ready"));
     let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script], "capture": "none" });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": tool_call });
-    let line =
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string() + "\n";
     let mut client = room.world.client();
-    client.send(line.as_bytes()).map_err(|why| why.to_string())?;
+    client.send_effect(1, &call)?;
     wait_for("the command to run", || room.world.root.join("ready").exists())?;
     Ok(client)
 }
@@ -104,10 +102,8 @@ pub fn the_caller_hangs_up() -> Outcome {
     // A caller that never reads does not hold up a command, or anybody else.
     let params = json!({ "session_id": room.session, "argv": ["yes"], "capture": "none", "timeout_ns": ns(2 * SECOND) });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_deaf" });
-    let line =
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string() + "\n";
     let mut deaf = room.world.client();
-    deaf.send(line.as_bytes()).map_err(|why| why.to_string())?;
+    deaf.send_effect(1, &call)?;
     let begun = Instant::now();
     while begun.elapsed() < 3 * SECOND {
         let asked = Instant::now();

@@ -16,11 +16,9 @@ pub fn told_while_it_runs() -> Outcome {
     let script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; sleep 0.3; done";
     let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_progress" });
-    let line =
-        json!({ "jsonrpc": "2.0", "id": 7, "method": "effect.call", "params": call }).to_string() + "\n";
     let mut client = room.world.client();
     let sent = Instant::now();
-    client.send(line.as_bytes()).map_err(|why| why.to_string())?;
+    client.send_effect(7, &call)?;
     let (mut first, mut heard) = (None, [Vec::new(), Vec::new()]);
     let receipt = loop {
         let line = client.line().ok_or("the daemon hung up")?;

@@ -162,8 +162,7 @@ pub fn in_order() -> Outcome {
         let script = format!("sleep 0.0{}; echo {number} >> f", 9 - number % 10);
         let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
         let call = json!({ "kind": "host.exec", "params": params });
-        let line = json!({ "jsonrpc": "2.0", "id": number, "method": "effect.call", "params": call });
-        client.send(format!("{line}\n").as_bytes()).map_err(|why| why.to_string())?;
+        client.send_effect(number, &call)?;
     }
     let mut answers = 0;
     while answers < 20 {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::client::effect_line;
 use aos_testkit::torture::errors::{self, Small};
 use aos_testkit::torture::kill::{self, Plan};
 use aos_testkit::torture::load::{Tally, Taste};
@@ -195,8 +196,7 @@ fn with_a_long_queue(twice: bool) -> Outcome {
 }
 
 fn call(id: usize, kind: &str, params: &Value) -> String {
-    let params = json!({ "kind": kind, "params": params });
-    json!({ "jsonrpc": "2.0", "id": id, "method": "effect.call", "params": params }).to_string() + "\n"
+    effect_line(id, &json!({ "kind": kind, "params": params }))
 }
 
 /// One client never reads its answers, one is in the middle of a line: neither holds the stop up.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use aos_testkit::client::effect_line;
 use aos_testkit::torture::crowd::{self, Plan};
 use aos_testkit::{Client, Random, Start, World, check, full_figure, new_seed, text};
 use serde_json::{Value, json};
@@ -73,8 +74,7 @@ fn batch(client: &mut Client, number: usize, session: &str, count: usize) -> Out
             ("host.fs.exists", json!({ "session_id": session, "path": path }))
         };
         let call = json!({ "kind": kind, "params": params });
-        let message = json!({ "jsonrpc": "2.0", "id": n, "method": "effect.call", "params": call });
-        lines += &format!("{message}\n");
+        lines += &effect_line(n, &call);
     }
     client.send(lines.as_bytes()).map_err(|why| why.to_string())?;
     for _ in 0..count {
@@ -186,8 +186,7 @@ fn ask_all(client: &mut Client, session: usize, calls: &[(String, Value)]) -> Re
     for (tool_call, call) in calls {
         let mut params = call.clone();
         params["tool_call_id"] = json!(tool_call);
-        let message = json!({ "jsonrpc": "2.0", "id": tool_call, "method": "effect.call", "params": params });
-        lines += &format!("{message}\n");
+        lines += &effect_line(tool_call.as_str(), &params);
     }
     client.send(lines.as_bytes()).map_err(|why| why.to_string())?;
     let mut answers = Vec::new();

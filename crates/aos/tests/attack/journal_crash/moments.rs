@@ -176,8 +176,7 @@ impl Held {
     /// Sends without waiting for the answer.
     fn send(&mut self, kind: &str, params: Value) -> Outcome {
         let call = json!({ "kind": kind, "params": self.params(params), "tool_call_id": "held" });
-        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call });
-        self.client.send(format!("{message}\n").as_bytes()).map_err(|why| why.to_string())
+        self.client.send_effect(1, &call)
     }
 }
 

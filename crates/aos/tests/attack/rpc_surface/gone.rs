@@ -34,9 +34,8 @@ pub(super) fn gone_in_mid_request() -> Outcome {
 /// Sends an effect, hangs up, and waits for its one entry in the journal.
 fn gone_after(fixture: &Fixture, kind: &str, params: Value, tool_call: &str) -> Result<Value, String> {
     let call = json!({ "kind": kind, "params": params, "tool_call_id": tool_call });
-    let line = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string();
     let mut client = fixture.world.client();
-    client.send(format!("{line}\n").as_bytes()).map_err(|why| why.to_string())?;
+    client.send_effect(1, &call)?;
     drop(client);
     let mut entries = Vec::new();
     wait_for("the receipt", || {

@@ -1,13 +1,15 @@
-//! The MCP door, attacked: RPC-15, RPC-20, and that no argument of any tool makes a session wider.
+//! The MCP front end, attacked: RPC-15, RPC-20, and that no argument of any tool makes a session wider.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use aos_testkit::{Findings, World, check, signal, tree, wait_for};
 use serde_json::{Value, json};
 
 use crate::{Case, Outcome};
+
+pub use aos_testkit::mcp::{McpClient as Door, said};
 
 pub fn cases() -> Vec<Case> {
     let plain = |id, run| Case { id, needs: &[], run };
@@ -24,106 +26,6 @@ pub fn cases() -> Vec<Case> {
         plain("OWN-MCP-HTTP", the_gate),
         plain("OWN-MCP-BLOB", blobs_of_others),
     ]
-}
-
-/// `aos mcp` on pipes.
-pub struct Door {
-    pub child: Child,
-    pub to: Option<ChildStdin>,
-    pub from: BufReader<ChildStdout>,
-    next: u64,
-    /// Every line that came on standard output.
-    lines: Vec<String>,
-}
-
-impl Door {
-    pub fn open(world: &World, arguments: &[&str]) -> Door {
-        let mut child = Command::new(&world.programs.aos)
-            .arg("mcp")
-            .args(arguments)
-            .env("AOS_HOME", &world.home)
-            .current_dir(&world.root)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("aos runs");
-        let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("piped")));
-        Door { child, to, from, next: 0, lines: Vec::new() }
-    }
-
-    /// A door whose client has said hello; `capabilities` are what the client can do.
-    pub fn greeted(world: &World, arguments: &[&str], capabilities: Value) -> Door {
-        let mut door = Door::open(world, arguments);
-        let hello = json!({
-            "protocolVersion": "2025-11-25", "capabilities": capabilities,
-            "clientInfo": { "name": "attack", "version": "1" },
-        });
-        let answer = door.request("initialize", hello);
-        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
-        door.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
-        door
-    }
-
-    pub fn send(&mut self, line: &str) {
-        let to = self.to.as_mut().expect("the door is open");
-        to.write_all(line.as_bytes()).and_then(|()| to.write_all(b"\n")).expect("aos mcp reads");
-    }
-
-    pub fn ask(&mut self, method: &str, params: Value) -> u64 {
-        self.next += 1;
-        let id = self.next;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
-        id
-    }
-
-    /// The next message, whatever it is.
-    pub fn hear(&mut self) -> Value {
-        let mut line = String::new();
-        self.from.read_line(&mut line).expect("aos mcp answers");
-        assert!(!line.is_empty(), "aos mcp ended");
-        self.lines.push(line.clone());
-        serde_json::from_str(&line).unwrap_or_else(|why| panic!("no frame: {why}: {line}"))
-    }
-
-    pub fn answer(&mut self, id: u64) -> Value {
-        loop {
-            let message = self.hear();
-            if message["id"] == id && message.get("method").is_none() {
-                return message;
-            }
-        }
-    }
-
-    pub fn request(&mut self, method: &str, params: Value) -> Value {
-        let id = self.ask(method, params);
-        self.answer(id)
-    }
-
-    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.request("tools/call", json!({ "name": tool, "arguments": arguments }))["result"].take()
-    }
-
-    /// All that was said is kept for the search for the canary.
-    pub fn close(mut self, world: &World) {
-        drop(self.to.take());
-        let mut rest = String::new();
-        let _ = self.from.read_to_string(&mut rest);
-        let _ = self.child.wait();
-        self.lines.push(rest);
-        self.lines.drain(..).for_each(|line| world.heard(line));
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-pub fn said(result: &Value) -> &str {
-    result["content"][0]["text"].as_str().unwrap_or_default()
 }
 
 fn before_hello_unknown_and_hints() -> Outcome {

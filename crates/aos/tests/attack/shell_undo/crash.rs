@@ -13,10 +13,8 @@ use crate::exec::room::{Room, ordinary};
 fn sent(room: &Room, script: &str, tool_call: &str) -> Result<Client, String> {
     let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": tool_call });
-    let line =
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string() + "\n";
     let mut client = room.world.client();
-    client.send(line.as_bytes()).map_err(|why| why.to_string())?;
+    client.send_effect(1, &call)?;
     Ok(client)
 }
 
@@ -58,9 +56,8 @@ pub fn while_it_runs() -> Outcome {
         let script = "echo z > changed; echo w > mark; sleep 100";
         let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script], "capture": "none" });
         let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_bare" });
-        let line = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call });
         let mut client = room.world.client();
-        client.send((line.to_string() + "\n").as_bytes()).map_err(|why| why.to_string())?;
+        client.send_effect(1, &call)?;
         wait_for("the command to run", || room.world.root.join("mark").exists())?;
         room.world.kill9();
         again(&mut room);
