@@ -13,8 +13,11 @@ use crate::check::{Outcome, check};
 /// The environment variable with which a test program asserts figures.
 pub const ASSERT_FIGURES: &str = "AOS_ASSERT_FIGURES";
 
-/// The shortest hang bound, and how long a case waits for an event that must come.
+/// The shortest hang bound.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a case waits for an event that must come and has no figure.
+const EVENT_MAX: Duration = Duration::from_secs(60);
 
 static FIGURES: AtomicBool = AtomicBool::new(false);
 
@@ -49,12 +52,15 @@ pub fn in_time(begun: Instant, figure: Duration, what: &str) -> Outcome {
 
 /// Waits for an event that must come.
 pub fn wait_for(what: &str, happened: impl FnMut() -> bool) -> Outcome {
-    wait_at_most(Duration::from_secs(20), what, happened)
+    wait_until(Instant::now() + EVENT_MAX, what, happened)
 }
 
 /// Waits for an event whose figure is `figure`, at most for [`bound`] of it.
-pub fn wait_at_most(figure: Duration, what: &str, mut happened: impl FnMut() -> bool) -> Outcome {
-    let deadline = Instant::now() + bound(figure);
+pub fn wait_at_most(figure: Duration, what: &str, happened: impl FnMut() -> bool) -> Outcome {
+    wait_until(Instant::now() + bound(figure), what, happened)
+}
+
+fn wait_until(deadline: Instant, what: &str, mut happened: impl FnMut() -> bool) -> Outcome {
     while !happened() {
         check(Instant::now() < deadline, || format!("it did not happen in time: {what}"))?;
         std::thread::sleep(Duration::from_micros(100));

@@ -540,7 +540,7 @@ fn limits() -> Outcome {
 fn ended_by_force() -> Outcome {
     let room = furnished(World::new(), json!({}));
     let before = seen(&room.world.root);
-    let half = json!({ "timeout_ns": ns(Duration::from_millis(700)) });
+    let half = json!({ "timeout_ns": ns(Duration::from_secs(2)) });
     let receipt =
         room.call_with("tc_late", "echo half > changed; sleep 60; echo whole > changed", half.clone());
     expect("late", &receipt, &["timeout / timeout"])?;
@@ -554,9 +554,10 @@ fn ended_by_force() -> Outcome {
     expect("undo", &room.undo("tc_killed"), &["ok"])?;
     same("undone", &seen(&room.world.root), &before)?;
     let discarding = room.another(json!({ "on_failure": "discard" }));
-    let sh =
-        |script: &str| json!({ "argv": ["sh", "-c", script], "timeout_ns": ns(Duration::from_millis(700)) });
-    let late = room.exec_in(&discarding, sh("echo half > changed; sleep 60"));
+    let sh = |script: &str| json!({ "argv": ["sh", "-c", script] });
+    let mut late = sh("echo half > changed; sleep 60");
+    late["timeout_ns"] = half["timeout_ns"].clone();
+    let late = room.exec_in(&discarding, late);
     expect("late", &late, &["timeout / timeout"])?;
     let killed = room.exec_in(&discarding, sh("rm gone; kill -9 $$"));
     expect("killed", &killed, &["signaled / signaled"])?;
@@ -673,8 +674,8 @@ fn several_roots() -> Outcome {
 fn changed_meanwhile() -> Outcome {
     let room = furnished(World::new(), json!({}));
     let beside = room.another(json!({}));
-    let running = room.start(json!({ "argv": ["sh", "-c", "echo mine > changed; sleep 1; echo end"] }));
-    std::thread::sleep(Duration::from_millis(400));
+    let running = room.start(json!({ "argv": ["sh", "-c", "echo mine > changed; sleep 3; echo end"] }));
+    aos_testkit::wait_for("the command runs", || !room.survivors().is_empty())?;
     let mut client = room.world.client();
     let write = json!({ "session_id": beside, "path": "changed", "content": { "inline_text": { "text": "theirs\n" } } });
     expect("beside", &client.effect("host.fs.write_file", write), &["ok"])?;

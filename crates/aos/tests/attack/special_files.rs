@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use aos_testkit::{Agent, Tracer, World, check, expect, full_figure, missing, text, timed, tree};
+use aos_testkit::{Agent, Tracer, World, check, expect, full_figure, missing, text, timed, tree, wait_for};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 use serde_json::{Value, json};
 
@@ -269,11 +269,7 @@ fn grow(path: &Path, stop: &AtomicBool) {
 }
 
 fn read_what_grows(agent: &mut Agent, path: &Path) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while path.metadata().unwrap().len() <= 10_000_000 {
-        check(Instant::now() < deadline, || "the writer is too slow".into())?;
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("the file to grow", || path.metadata().unwrap().len() > 10_000_000)?;
     let part = json!({ "path": "grow", "max_bytes": 1_000_000 });
     for (params, bytes_max) in [(json!({ "path": "grow" }), 256 << 20), (part, 1_000_000)] {
         let receipt = timed(5 * SECOND, "read_file grow", || agent.fs("read_file", params))?;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aos_model::request::content_hash;
+use aos_testkit::time::PATIENCE;
 use aos_testkit::{
     Agent, Start, Tracer, World, check, expect, full_figure, is_root, patch_of, text, timed, tree, verdict,
 };
@@ -477,7 +478,7 @@ fn no_inodes() -> Outcome {
 
 /// No answer within this is a daemon that stopped.
 fn be_patient(agent: &Agent) {
-    agent.client.stream().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    agent.client.give_up_after(PATIENCE).unwrap();
 }
 
 const EVERY_FSYNC: &str = "inject=fsync,fdatasync:error=EIO";

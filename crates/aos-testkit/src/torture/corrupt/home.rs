@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::client::Client;
+use crate::time::bound;
 use crate::torture::Setup;
 
 /// The files of a home by their path below it, as they were left.
@@ -109,7 +110,7 @@ fn in_the_record(client: &mut Client, target: &Value) -> Result<(), String> {
 
 /// Waits until no pre-image stands in the bank any more: beside the work they become blobs and manifests.
 fn settled(home: &Path) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + bound(Duration::from_secs(20));
     let waiting = || files(&home.join("state/preimages")).map_or(0, |files| files.len());
     while waiting() > 0 {
         if Instant::now() > deadline {

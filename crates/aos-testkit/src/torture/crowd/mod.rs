@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::random::Random;
+use crate::time::bound;
 use crate::torture::pulse::{self, About, Pulse};
 use crate::torture::{Daemon, Setup};
 pub use fairness::Fairness;
@@ -182,7 +183,7 @@ fn watch(plan: &Plan, daemon: &Daemon, done: &[AtomicU64], stop: &AtomicBool, ta
         std::thread::sleep(Duration::from_secs(1).min(plan.time));
         tally.resident.add(begun.elapsed(), daemon.memory_bytes("VmRSS:"));
         tally.descriptors.add(begun.elapsed(), descriptors(daemon.pid()));
-        if looked.elapsed() < PROGRESS_MAX {
+        if looked.elapsed() < bound(PROGRESS_MAX) {
             continue;
         }
         let now: Vec<u64> = done.iter().map(|done| done.load(Ordering::Relaxed)).collect();

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::Tally;
 use crate::client::Client;
+use crate::time::bound;
 use crate::torture::load::{Tree, differences, on_disk};
 use crate::torture::{Daemon, Setup};
 
 /// No patch takes so long, whatever else the machine does.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Files so large that each takes several pages of a disk.
 const LINES: usize = 300;
 
@@ -109,7 +110,7 @@ impl<'a> Scene<'a> {
 
     pub(super) fn client(&self) -> Result<Client, String> {
         let client = Client::connect(&self.setup.home);
-        let client = client.and_then(|client| client.give_up_after(PATIENCE).map(|()| client));
+        let client = client.and_then(|client| client.give_up_after(bound(ANSWER_MAX)).map(|()| client));
         client.map_err(|why| format!("the daemon does not accept: {why}"))
     }
 
@@ -149,8 +150,8 @@ impl<'a> Scene<'a> {
         let (kind, params) = self.request();
         let asked = Instant::now();
         let receipt = client.try_effect(kind, &params, &call);
-        if asked.elapsed() >= PATIENCE {
-            tally.fault(format!("{kind} is not answered within {PATIENCE:?}"));
+        if asked.elapsed() >= bound(ANSWER_MAX) {
+            tally.fault(format!("{kind} is not answered within {ANSWER_MAX:?}"));
         }
         let end = match &receipt {
             Some(receipt) if receipt["status"] == "ok" => End::Done,

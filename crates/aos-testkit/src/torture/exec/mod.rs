@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::random::Random;
+use crate::time::bound;
 use crate::torture::pulse::{About, feel};
 use crate::torture::{Daemon, Setup};
 pub use tally::Tally;
@@ -102,9 +103,9 @@ impl Visit {
         });
         let (took, receipt) = (begun.elapsed(), receipt.ok_or("the daemon hung up")?);
         let late = took.saturating_sub(self.due());
-        let survivors = survivors(&self.mark, begun + self.due() + GRACE);
+        let survivors = survivors(&self.mark, begun + self.due() + bound(GRACE));
         let mut tally = tally.lock().expect("nobody panics with it");
-        tally.returned(&receipt, late, late > GRACE, &self.what());
+        tally.returned(&receipt, late, late > bound(GRACE), &self.what());
         tally.left(&survivors, &self.what());
         drop(tally);
         let close = json!({ "session_id": session, "signal": "kill" });
@@ -230,14 +231,15 @@ impl Zombies {
                 self.since.push((pid, Instant::now()));
             }
         }
-        let old = self.since.iter().filter(|(_, since)| since.elapsed() > ZOMBIE_MAX).map(|(pid, _)| *pid);
+        let old =
+            self.since.iter().filter(|(_, since)| since.elapsed() > bound(ZOMBIE_MAX)).map(|(pid, _)| *pid);
         tally.lock().expect("nobody panics with it").unburied(old);
     }
 }
 
 /// After the last visit the daemon has the children that it had before the first.
 fn nothing_left(daemon: &Daemon, kept: usize, tally: &mut Tally) {
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + bound(GRACE);
     loop {
         let left = children(daemon.pid());
         if left.len() <= kept {

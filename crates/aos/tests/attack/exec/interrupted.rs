@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::time::{in_time, wait_at_most};
 use aos_testkit::{Client, Start, check, expect, full_figure, signal, wait_for};
 use serde_json::{Value, json};
 
@@ -20,12 +21,8 @@ fn sent(room: &Room, script: &str, tool_call: &str) -> Result<Client, String> {
 }
 
 fn gone(mark: &str) -> Outcome {
-    let deadline = Instant::now() + GRACE;
-    while !marked(mark).is_empty() {
-        check(Instant::now() < deadline, || format!("left running: {:?}", marked(mark)))?;
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+    wait_at_most(GRACE, "the command and all that it started end", || marked(mark).is_empty())
+        .map_err(|why| format!("{why}: {:?}", marked(mark)))
 }
 
 /// The one receipt of a tool call.
@@ -73,8 +70,7 @@ pub fn asked_to_stop() -> Outcome {
             signal(pid, rustix::process::Signal::TERM);
         }
         room.world.reap();
-        let took = asked.elapsed();
-        check(took <= 5 * SECOND, || format!("{script}: the stop took {took:?}"))?;
+        in_time(asked, 5 * SECOND, script)?;
         gone(&room.mark).map_err(|why| format!("{script}: {why}"))?;
         // Answered or not, the caller is not left hanging.
         while let Some(line) = client.line() {
@@ -108,7 +104,7 @@ pub fn the_caller_hangs_up() -> Outcome {
     while begun.elapsed() < 3 * SECOND {
         let asked = Instant::now();
         expect("beside it", &room.run(&["true"]), &["ok"])?;
-        check(asked.elapsed() < SECOND, || format!("a neighbour waited {:?}", asked.elapsed()))?;
+        in_time(asked, SECOND, "a command beside it")?;
         std::thread::sleep(Duration::from_millis(200));
     }
     wait_for("the receipt of the deaf one", || !room.world.entries_of(&room.session, "tc_deaf").is_empty())?;

@@ -2,8 +2,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use aos_testkit::time::{in_time, wait_at_most};
 use aos_testkit::{Findings, Programs, check, expect, signal, wait_for};
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -13,24 +14,28 @@ use crate::Outcome;
 
 pub fn told_while_it_runs() -> Outcome {
     let room = Room::new();
-    let script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; sleep 0.3; done";
-    let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
+    // It waits until somebody has heard its first line: what is reported only at its end never comes.
+    let script = "echo out 0; echo err 0 >&2; while [ ! -e go ]; do sleep 0.05; done
+        for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; sleep 0.1; done";
+    let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script], "capture": "none" });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_progress" });
-    let mut client = room.world.client();
+    let mut client = room.world.patient_client();
     let sent = Instant::now();
     client.send_effect(7, &call)?;
-    let (mut first, mut heard) = (None, [Vec::new(), Vec::new()]);
+    let mut heard = [Vec::new(), Vec::new()];
     let receipt = loop {
         let line = client.line().ok_or("the daemon hung up")?;
         let message: Value = serde_json::from_str(&line).map_err(|why| format!("{why}: {line}"))?;
         if message["id"] == 7 {
             break message["result"].clone();
         }
-        first.get_or_insert_with(|| sent.elapsed());
+        if !room.world.root.join("go").exists() {
+            in_time(sent, SECOND, "the first line")?;
+            room.world.write("go", "");
+        }
         one_notification(&room, &message, &mut heard)?;
     };
     expect("the command", &receipt, &["ok"])?;
-    check(first.is_some_and(|first| first < SECOND), || format!("first heard of it after {first:?}"))?;
     check(heard[0] == room.bytes(&receipt["stdout"]) && heard[1] == room.bytes(&receipt["stderr"]), || {
         "what was told differs from what the receipt holds".into()
     })?;
@@ -124,17 +129,16 @@ pub fn the_client_is_interrupted() -> Outcome {
             .spawn()
             .map_err(|why| why.to_string())?;
         wait_for("the command", || room.world.root.join("ready").exists())?;
-        // The client subscribes to the signal before it asks for the command; give a slow one a moment all the same.
-        std::thread::sleep(Duration::from_millis(50));
+        // The client subscribes to the signal before it asks for the command.
         signal(child.id() as i32, rustix::process::Signal::INT);
-        let asked = Instant::now();
         let mut ended = None;
-        while ended.is_none() && asked.elapsed() < 5 * SECOND {
+        let waited = wait_at_most(5 * SECOND, "aos exec ends", || {
             ended = child.try_wait().unwrap();
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            ended.is_some()
+        });
         let _ = child.kill();
         let _ = child.wait();
+        waited?;
         let ended = ended.and_then(|status| status.code());
         check(ended == Some(code), || format!("{script}: aos exec ended with {ended:?}"))?;
         room.nothing_runs()?;

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use aos_testkit::{Client, Start, World, check, new_seed, verdict};
+use aos_testkit::time::{bound, wait_at_most};
+use aos_testkit::{Client, Start, World, check, new_seed, verdict, wait_for};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
@@ -17,7 +18,7 @@ pub const SECOND: Duration = Duration::from_secs(1);
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// No command of a case takes longer than this.
-const PATIENCE: Duration = Duration::from_secs(130);
+const COMMAND_MAX: Duration = Duration::from_secs(300);
 
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("the times of tests are short")
@@ -138,12 +139,9 @@ impl Room {
             session,
             json!({ "argv": ["sh", "-c", script], "capture": "none", "timeout_ns": ns(60 * SECOND) }),
         );
-        let deadline = Instant::now() + 20 * SECOND;
-        while !ready.exists() {
-            if command.is_finished() || Instant::now() > deadline {
-                return Err(format!("{script}: never ready: {:?}", command.join()));
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        wait_for(script, || ready.exists() || command.is_finished())?;
+        if !ready.exists() {
+            return Err(format!("{script}: never ready: {:?}", command.join()));
         }
         Ok(command)
     }
@@ -199,7 +197,7 @@ impl Room {
         marked(&self.mark)
     }
 
-    /// Nothing of what was started is there two seconds on, not even as a zombie.
+    /// Waits until nothing of what was started is left, not even as a zombie.
     pub fn nothing_runs(&self) -> Outcome {
         nothing_runs(self.world.daemon_pid(), &self.mark, &self.own)
     }
@@ -212,15 +210,9 @@ impl Room {
         }
         self.world.expect_descriptors(self.descriptors)?;
         let pid = self.world.daemon_pid();
-        let deadline = Instant::now() + 5 * SECOND;
         // A thread serves the very connection that asks.
-        while threads(pid) > self.threads + 2 {
-            check(Instant::now() < deadline, || {
-                format!("{} threads run, {} did", threads(pid), self.threads)
-            })?;
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        let most = self.threads + 2;
+        wait_at_most(5 * SECOND, &format!("at most {most} threads run"), || threads(pid) <= most)
     }
 
     /// The general promises, and those on commands: no process, no descriptor, no mount left.
@@ -257,7 +249,7 @@ fn with_target(world: &World, mut extra: Value, variables: &[(&str, &str)]) -> V
 fn finished(mut client: Client, session: &str, mut params: Value) -> Value {
     params["session_id"] = json!(session);
     // A command that never comes back is a failure, not a hang.
-    client.stream().set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+    client.give_up_after(COMMAND_MAX).expect("a socket takes a timeout");
     let receipt = client.effect("host.exec", params.clone());
     if let Err(why) = well_formed(&receipt) {
         let mut shown = params.to_string();
@@ -351,9 +343,9 @@ fn threads(pid: i32) -> usize {
 /// Among the words of what the daemon starts for itself.
 const OWN_WORD: &str = "--serve-as-spawner";
 
-/// Waits up to two seconds until nothing marked and nothing below the daemon is left but its `own`.
+/// Waits until nothing marked and nothing below the daemon is left but its `own`.
 pub fn nothing_runs(daemon: i32, mark: &str, own: &[i32]) -> Outcome {
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + bound(GRACE);
     loop {
         let (marked, below) = (marked(mark), descendants(daemon));
         // What the daemon keeps ready may be another process by now, and one more than when it was first looked at.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use aos_testkit::{Findings, Start, World, check, expect, tree};
+use aos_testkit::time::in_time;
+use aos_testkit::{Findings, Start, World, check, expect, tree, wait_for};
 use serde_json::json;
 
 use super::room::{Room, SECOND, ns};
@@ -95,8 +96,8 @@ pub fn a_root_in_a_public_place() -> Outcome {
 pub fn reads_run_beside() -> Outcome {
     let room = Room::new();
     room.world.write("f", "x");
-    let long = room.start(json!({ "argv": ["sleep", "3"] }));
-    std::thread::sleep(Duration::from_millis(300));
+    let long = room.start(json!({ "argv": ["sleep", "100"] }));
+    wait_for("the long command runs", || !room.survivors().is_empty())?;
     let begun = Instant::now();
     let mut client = room.world.client();
     for (op, params) in
@@ -108,10 +109,10 @@ pub fn reads_run_beside() -> Outcome {
     expect("a list", &client.effect("host.session.list", json!({})), &["ok"])?;
     let other = room.another(json!({}));
     expect("another session", &room.exec_in(&other, json!({ "argv": ["true"] })), &["ok"])?;
-    check(begun.elapsed() < 2 * SECOND && !long.is_finished(), || {
-        format!("they waited {:?}", begun.elapsed())
-    })?;
-    expect("the long one", &long.join().map_err(|_| "no receipt".to_owned())?, &["ok"])?;
+    in_time(begun, 2 * SECOND, "the short ones")?;
+    check(!long.is_finished(), || "the short ones waited for the long one".into())?;
+    expect("int", &room.signal(&room.session, "int"), &["signaled"])?;
+    expect("the long one", &long.join().map_err(|_| "no receipt".to_owned())?, &["signaled"])?;
     room.finish()
 }
 

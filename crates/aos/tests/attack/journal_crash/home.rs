@@ -4,9 +4,12 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use aos_testkit::{Programs, Start, World, check, expect, full_figure, is_root, signal, text, tree};
+use aos_testkit::time::wait_at_most;
+use aos_testkit::{
+    Programs, Start, World, check, expect, full_figure, is_root, signal, text, tree, wait_for,
+};
 use serde_json::json;
 
 use crate::Outcome;
@@ -25,15 +28,14 @@ fn spawn(home: &Path) -> Result<Child, String> {
 
 /// Waits for a daemon that must end by itself.
 fn ended(mut child: Child) -> Result<Output, String> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while io(child.try_wait())?.is_none() {
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            return Err("the second daemon goes on".into());
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    let waited = wait_at_most(Duration::from_secs(10), "the second daemon ends", || {
+        child.try_wait().is_ok_and(|status| status.is_some())
+    });
+    if waited.is_err() {
+        let _ = child.kill();
     }
-    io(child.wait_with_output())
+    let output = io(child.wait_with_output())?;
+    waited.map(|()| output)
 }
 
 /// JRNL-09.
@@ -99,13 +101,10 @@ fn race(world: &mut World) -> Outcome {
     for _ in 0..full_figure(10, 2) {
         world.kill9();
         let mut racers = (0..8).map(|_| spawn(&world.home)).collect::<Result<Vec<_>, _>>()?;
-        let deadline = Instant::now() + Duration::from_secs(20);
         let running = |racers: &mut Vec<Child>| {
             racers.iter_mut().map(Child::try_wait).filter(|ended| matches!(ended, Ok(None))).count()
         };
-        while running(&mut racers) > 1 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let _ = wait_for("all but one to end", || running(&mut racers) <= 1);
         let left = running(&mut racers);
         for racer in &mut racers {
             let _ = racer.kill();

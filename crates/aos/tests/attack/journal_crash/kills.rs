@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use aos_testkit::client::effect_line;
+use aos_testkit::time::in_time;
 use aos_testkit::torture::errors::{self, Small};
 use aos_testkit::torture::kill::{self, Plan};
 use aos_testkit::torture::load::{Tally, Taste};
-use aos_testkit::{Random, Start, World, check, expect, full_figure, new_seed, signal, text};
+use aos_testkit::{Random, Start, World, check, expect, full_figure, new_seed, signal, text, wait_for};
 use serde_json::{Value, json};
 
 use super::clean;
@@ -119,8 +120,7 @@ fn terminate(pid: i32, twice: bool) -> Instant {
 }
 
 fn stopped_in_time(asked: Instant) -> Outcome {
-    let took = asked.elapsed();
-    check(took <= Duration::from_secs(5), || format!("the stop took {took:?}"))
+    in_time(asked, Duration::from_secs(5), "the stop")
 }
 
 /// Writers at work: each request is answered or was never taken in, and the next start has nothing to take back.
@@ -170,11 +170,9 @@ fn with_a_long_queue(twice: bool) -> Outcome {
         sent.push(call(n, "host.fs.write_file", &params));
     }
     client.send(sent.concat().as_bytes()).map_err(|why| why.to_string())?;
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while std::fs::read_dir(&world.root).map_err(|why| why.to_string())?.next().is_none() {
-        check(Instant::now() < deadline, || "the patch was never begun".into())?;
-        std::thread::yield_now();
-    }
+    wait_for("the patch to begin", || {
+        std::fs::read_dir(&world.root).is_ok_and(|mut all| all.next().is_some())
+    })?;
     let asked = terminate(world.daemon_pid(), twice);
     let answers: Vec<Value> = std::iter::from_fn(|| client.line())
         .map(|line| serde_json::from_str(&line).unwrap_or_default())

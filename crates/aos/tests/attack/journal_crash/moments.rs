@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use aos_testkit::torture::Daemon;
 use aos_testkit::torture::kill::strace;
-use aos_testkit::{Client, Start, Tracer, World, check, expect, text, tree};
+use aos_testkit::{Client, Start, Tracer, World, check, expect, text, tree, wait_for};
 use serde_json::{Value, json};
 
 use crate::Outcome;
@@ -180,15 +180,6 @@ impl Held {
     }
 }
 
-fn wait_until(what: &str, mut happened: impl FnMut() -> bool) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !happened() {
-        check(Instant::now() < deadline, || format!("waited in vain until {what}"))?;
-        std::thread::yield_now();
-    }
-    Ok(())
-}
-
 /// A world with a folder `d`, and files for two clients to overwrite first.
 fn folder_to_move() -> World {
     let world = World::new();
@@ -205,7 +196,7 @@ pub fn written_below_an_open_move() -> Outcome {
     let tracer = Tracer::tamper(world.daemon_pid(), "renameat2", HOLD)?;
     let mut mover = Held::new(&world, "own1")?;
     mover.send("host.fs.move", json!({ "from": "d", "to": "e" }))?;
-    wait_until("the folder is moved", || world.root.join("e").exists())?;
+    wait_for("the folder is moved", || world.root.join("e").exists())?;
     let session = world.open(json!({}));
     let params = json!({ "session_id": session, "path": "e/new", "content": text("acknowledged\n") });
     let receipt = world.client().effect("host.fs.write_file", params);
@@ -230,7 +221,7 @@ pub fn two_open_intents() -> Outcome {
     let mut mover = Held::new(&world, "own1")?;
     let mut writer = Held::new(&world, "own2")?;
     mover.send("host.fs.move", json!({ "from": "d", "to": "e" }))?;
-    wait_until("the folder is moved", || world.root.join("e").exists())?;
+    wait_for("the folder is moved", || world.root.join("e").exists())?;
     writer.send("host.fs.write_file", json!({ "path": "e/x", "content": text("new\n") }))?;
     // A daemon that makes the writer wait for the mover never gets here, and has nothing to confuse.
     let begun = Instant::now();

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::time::in_time;
 use aos_testkit::world::DESCRIPTORS_SLACK;
 use aos_testkit::{Client, Fixture, Start, World, check, expect, is_full, text, wait_for};
 use serde_json::json;
@@ -23,7 +24,7 @@ pub(super) fn sessions_without_end() -> Outcome {
     // The others are served, old and new connections alike, and within the second.
     let asked = Instant::now();
     fixture.world.patient_client().must(&fixture.session, "read_file", json!({ "path": "f" }), &["ok"])?;
-    check(asked.elapsed() < Duration::from_secs(1), || format!("another waited {:?}", asked.elapsed()))?;
+    in_time(asked, Duration::from_secs(1), "another connection")?;
     fixture.finish()?;
     the_limit()?;
     the_expiry()
