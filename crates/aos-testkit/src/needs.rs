@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::check::Outcome;
+
 /// What a machine may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
@@ -34,7 +38,16 @@ pub fn missing(need: Need) -> Option<&'static str> {
     (!is_met).then_some(why)
 }
 
-/// Prints why a case is skipped, on a line of its own.
-pub fn report_skip(id: &str, why: &str) {
-    println!("{id} skipped: {why}");
+/// One test of a test program. Where something is missing it is counted as skipped, and a line says why.
+pub fn trial(
+    arguments: &Arguments,
+    name: &str,
+    missing: Option<&str>,
+    run: impl FnOnce() -> Outcome + Send + 'static,
+) -> Trial {
+    let is_chosen = arguments.filter.as_ref().is_none_or(|filter| name.contains(filter.as_str()));
+    if let Some(why) = missing.filter(|_| is_chosen && !arguments.list) {
+        println!("{name} skipped: {why}");
+    }
+    Trial::test(name, move || run().map_err(Failed::from)).with_ignored_flag(missing.is_some())
 }

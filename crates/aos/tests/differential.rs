@@ -15,9 +15,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
-use aos_testkit::{Agent, Programs, Random, World};
+use aos_testkit::needs::trial;
+use aos_testkit::{Agent, Outcome, Programs, Random, World};
+use libtest_mimic::Arguments;
 use serde_json::{Value, json};
 
 const PATTERNS_PER_TREE: usize = 120;
@@ -32,12 +34,17 @@ fn oracle() -> Option<PathBuf> {
     given.into_iter().chain([Programs::tools().join("bin/rg")]).find(|rg| rg.exists())
 }
 
-#[test]
-fn grep_finds_what_ripgrep_finds() {
-    let Some(rg) = oracle() else {
-        println!("skipped: no ripgrep to compare with; `cargo xtask test` builds one");
-        return;
-    };
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let rg = oracle();
+    let why = rg.is_none().then_some("there is no ripgrep to compare with (`cargo xtask test` builds one)");
+    let trial = trial(&arguments, "grep_finds_what_ripgrep_finds", why, move || {
+        rg.map_or(Ok(()), |rg| grep_finds_what_ripgrep_finds(&rg))
+    });
+    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+}
+
+fn grep_finds_what_ripgrep_finds(rg: &Path) -> Outcome {
     let mut random = Random::for_case();
     println!("seed {}", random.seed);
     let trees =
@@ -59,13 +66,13 @@ fn grep_finds_what_ripgrep_finds() {
         let words = words(&world.root, &mut random);
         for _ in 0..PATTERNS_PER_TREE {
             let question = Question::random(&mut random, &words);
-            if let Err(why) = question.compare(&rg, &world, &mut agent) {
-                panic!("seed {}: {name}: {question:?}\n{why}", random.seed);
-            }
+            let compare = question.compare(rg, &world, &mut agent);
+            compare.map_err(|why| format!("seed {}: {name}: {question:?}\n{why}", random.seed))?;
             compared += 1;
         }
     }
     println!("{compared} searches, all equal");
+    Ok(())
 }
 
 /// The sources of this repository, without what a build left.

@@ -42,6 +42,8 @@ pub(crate) enum Torture {
     Policy(commands::policy::Options),
     /// Run each parser over inputs that nobody thought of, and hold what comes out against its laws
     Fuzz(commands::fuzz::Options),
+    /// Run the attack cases one at a time and assert the time that each may take
+    Cases(commands::cases::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
@@ -59,6 +61,7 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Memory(options) => commands::memory::run(options),
         Torture::Policy(options) => commands::policy::run(options),
         Torture::Fuzz(options) => commands::fuzz::run(options),
+        Torture::Cases(options) => commands::cases::run(options),
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use aos_testkit::needs::report_skip;
-use libtest_mimic::{Failed, Trial};
+use aos_testkit::needs::trial;
+use aos_testkit::{Outcome, check};
+use libtest_mimic::{Arguments, Trial};
 use serde::Deserialize;
 
 /// The list is kept beside the repository, not in it.
@@ -31,29 +32,24 @@ impl Listed {
     }
 }
 
-pub fn trials() -> Vec<Trial> {
+pub fn trials(arguments: &Arguments) -> Vec<Trial> {
     let Ok(text) = std::fs::read_to_string(Path::new(LIST)) else {
-        report_skip("EVERY-ID", "the list of attack cases (attack_cases.json) is not beside this repository");
-        return vec![Trial::test("EVERY-ID", || Ok(())).with_ignored_flag(true)];
+        let why = "the list of attack cases (attack_cases.json) is not beside this repository";
+        return vec![trial(arguments, "EVERY-ID", Some(why), || Ok(()))];
     };
     let listed: Vec<Listed> = match serde_json::from_str(&text) {
         Ok(listed) => listed,
-        Err(why) => return vec![Trial::test("EVERY-ID", move || Err(Failed::from(why.to_string())))],
+        Err(why) => return vec![trial(arguments, "EVERY-ID", None, move || Err(why.to_string()))],
     };
+    let skipped = |case: &Listed| Some(trial(arguments, &case.id, Some(case.skip_reason()?), || Ok(())));
     let mut trials: Vec<Trial> = listed.iter().filter_map(skipped).collect();
-    trials.push(Trial::test("EVERY-ID", move || every_id(&listed)));
+    trials.push(trial(arguments, "EVERY-ID", None, move || every_id(&listed)));
     trials
 }
 
-/// A case of an area that is skipped as a whole.
-fn skipped(case: &Listed) -> Option<Trial> {
-    report_skip(&case.id, case.skip_reason()?);
-    Some(Trial::test(case.id.clone(), || Ok(())).with_ignored_flag(true))
-}
-
-fn every_id(listed: &[Listed]) -> Result<(), Failed> {
+fn every_id(listed: &[Listed]) -> Outcome {
     let ours: Vec<&str> = crate::areas().iter().map(|case| case.id).collect();
     let wanted = listed.iter().filter(|case| case.skip_reason().is_none());
     let missing: Vec<&str> = wanted.map(|case| case.id.as_str()).filter(|id| !ours.contains(id)).collect();
-    if missing.is_empty() { Ok(()) } else { Err(Failed::from(format!("no case for {missing:?}"))) }
+    check(missing.is_empty(), || format!("no case for {missing:?}"))
 }

@@ -34,9 +34,8 @@ use std::process::ExitCode;
 
 // The cases of the lent pipe still name it so.
 use aos_testkit as world;
-use aos_testkit::needs::report_skip;
 pub use aos_testkit::{Need, Outcome};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 
 /// One case: its id in `attack_cases.json`, what it needs, and what is done.
 pub struct Case {
@@ -53,8 +52,8 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // A case is several processes already: a daemon, its commands, its clients.
     arguments.test_threads.get_or_insert(2);
-    let mut trials: Vec<Trial> = areas().into_iter().map(trial).collect();
-    trials.extend(listed::trials());
+    let mut trials: Vec<Trial> = areas().into_iter().map(|case| case.trial(&arguments)).collect();
+    trials.extend(listed::trials(&arguments));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -81,11 +80,9 @@ fn areas() -> Vec<Case> {
     .collect()
 }
 
-fn trial(case: Case) -> Trial {
-    let missing = case.needs.iter().find_map(|need| aos_testkit::missing(*need));
-    if let Some(why) = missing {
-        report_skip(case.id, why);
+impl Case {
+    fn trial(&self, arguments: &Arguments) -> Trial {
+        let missing = self.needs.iter().find_map(|need| aos_testkit::missing(*need));
+        aos_testkit::needs::trial(arguments, self.id, missing, self.run)
     }
-    let run = case.run;
-    Trial::test(case.id, move || run().map_err(Failed::from)).with_ignored_flag(missing.is_some())
 }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use aos_testkit::{Outcome, Programs, World, check};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 
 const FIXTURE: &str = "--fixture-server";
 const TOKEN: &str = "a-token-of-the-test";
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         ("the inspector", "node/node_modules/.bin/mcp-inspector", inspector),
         ("the conformance suite of 2025-11-25", "node/node_modules/.bin/conformance", conformance),
     ];
-    let trials = trials.into_iter().map(|(name, needs, run)| trial(name, needs, run)).collect();
+    let trials = trials.into_iter().map(|(name, needs, run)| trial(&arguments, name, needs, run)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -49,13 +49,11 @@ fn outside() -> PathBuf {
     std::env::var_os("AOS_OUTSIDE").map_or_else(|| Programs::tools().join("mcp"), PathBuf::from)
 }
 
-fn trial(name: &'static str, needs: &'static str, run: fn(&Path) -> Outcome) -> Trial {
+fn trial(arguments: &Arguments, name: &str, needs: &str, run: fn(&Path) -> Outcome) -> Trial {
     let place = outside();
-    let is_lacking = !place.join(needs).exists();
-    if is_lacking {
-        println!("skipped {name}: {needs} is not installed; `cargo xtask test` does that");
-    }
-    Trial::test(name, move || run(&place).map_err(Failed::from)).with_ignored_flag(is_lacking)
+    let why = (!place.join(needs).exists())
+        .then(|| format!("{needs} is not installed (`cargo xtask test` installs it)"));
+    aos_testkit::needs::trial(arguments, name, why.as_deref(), move || run(&place))
 }
 
 /// A world with a file in it.
