@@ -255,7 +255,6 @@ fn the_deepagents_profile_keeps_its_words() {
     model.world.write("top.py", "print(1)\n");
     model.world.write("lib/deep/x.py", "HIT\n");
     model.world.write("empty", "");
-    let deep = "d/".repeat(17);
     for (tool, arguments, wanted) in [
         ("ls", json!({}), "Listed directory / (1 subdir, 2 files).\nempty\nlib/\ntop.py"),
         ("ls", json!({ "path": "/lib" }), "Listed directory lib (1 subdir, 0 files).\ndeep/"),
@@ -303,6 +302,12 @@ fn the_deepagents_profile_keeps_its_words() {
     ] {
         assert_eq!(model.works(tool, arguments.clone()), wanted, "{tool} {arguments}");
     }
+    the_deepagents_refusals(&model);
+    model.finish();
+}
+
+fn the_deepagents_refusals(model: &Model) {
+    let deep = "d/".repeat(17);
     for (tool, arguments, wanted) in [
         ("read_file", json!({}), "file_path is required."),
         ("read_file", json!({ "file_path": " " }), "file_path must not be empty."),
@@ -355,7 +360,6 @@ fn the_deepagents_profile_keeps_its_words() {
     model.world.write("twice", "pp");
     let why = model.fails("edit_file", json!({ "file_path": "twice", "old_string": "p", "new_string": "q" }));
     assert_eq!(why, "old_string must match exactly once unless replace_all is true.");
-    model.finish();
 }
 
 #[test]

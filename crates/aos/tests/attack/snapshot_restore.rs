@@ -3,9 +3,10 @@
 mod bounds;
 mod damage;
 mod judged;
-pub mod kept;
+mod kept;
 mod killed;
 mod listed;
+pub mod metadata;
 mod turns;
 
 use std::path::PathBuf;
@@ -33,13 +34,13 @@ pub fn cases() -> Vec<Case> {
         case("SNAP-20", listed::two_calls_on_one_file),
         case("SNAP-23", bounds::closed_sessions_leave_nothing),
         case("SNAP-24", killed::after_restarts),
-        case("OWN-UNDO-METADATA", kept::modes_attributes_and_owners),
+        case("OWN-UNDO-METADATA", metadata::modes_attributes_and_owners),
         case("OWN-UNDO-FOLDER", kept::a_removed_folder),
         case("OWN-UNDO-LINKS", kept::links),
         case("OWN-UNDO-MOVES", kept::moves),
         case("OWN-UNDO-NAMES", kept::odd_names),
         case("OWN-UNDO-HARD-LINK", kept::hard_links),
-        Case { id: "OWN-UNDO-CLOSED-FILES", needs: &[Need::Root], run: kept::closed_to_their_owner },
+        Case { id: "OWN-UNDO-CLOSED-FILES", needs: &[Need::Root], run: metadata::closed_to_their_owner },
         Case { id: "OWN-UNDO-LISTED-TWICE", needs: &[Need::Root], run: kept::listed_twice },
         case("OWN-UNDO-OTHERS", kept::nothing_else_is_touched),
         case("OWN-UNDO-PATHS", kept::some_paths_only),
@@ -188,7 +189,7 @@ fn full_tree(stage: &Stage) -> Tree {
         }
         use std::os::unix::fs::MetadataExt as _;
         if let Ok(meta) = path.symlink_metadata() {
-            what.push_str(&format!(" {:o} {:?}", meta.mode() & 0o7777, kept::attributes(path)));
+            what.push_str(&format!(" {:o} {:?}", meta.mode() & 0o7777, metadata::attributes(path)));
         }
     }
     all
