@@ -7,7 +7,7 @@
 #![allow(
     missing_debug_implementations,
     clippy::needless_pass_by_value,
-    reason = "test helpers: nobody prints a world, and a `json!` value is passed as it is"
+    reason = "test helpers: a world is not printed, and a `json!` value is passed as it is"
 )]
 
 pub mod check;

@@ -20,27 +20,27 @@ use aos_testkit::{Programs, new_seed};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Torture {
-    /// Kill the daemon under load, at random moments and system calls, and hold what is left against what was promised
+    /// Kill the daemon under load, at random moments and system calls, and check what was promised
     Kill(commands::kill::Options),
-    /// Run process trees that do not want to end, end them in all ways, and look for what is left of them
+    /// Run process trees that resist ending, end them in all ways, and look for processes that are left
     Exec(commands::exec::Options),
-    /// Walk random histories of all file mutations with rollback, redo and restore, and hold the tree against copies
+    /// Run random histories of all file mutations with rollback, redo and restore, and compare the tree with copies
     Undo(commands::undo::Options),
-    /// Cut the power of a disk under load, and hold what comes back against what was promised at `power`
+    /// Cut the power of a disk under load, and check what was promised at `--durability power`
     Power(commands::power::Options),
     /// Record random histories of all requests and replay each three times in other surroundings, under strace
     Replay(commands::replay::Options),
-    /// Let many sessions with many clients work at once, and see how they fare
+    /// Let many sessions with many clients work at once, and check that all make progress
     Crowd(commands::crowd::Options),
-    /// Ask for fuzzed paths by every way while neighbours swap links, folders and files, and look for what got out
+    /// Request fuzzed paths in every way while other processes swap links, folders and files; look for leaks
     Path(commands::path::Options),
-    /// Turn each byte of a small home, and cut, swap and double its pages: all is seen, or nothing reads otherwise
+    /// Flip each byte of a small home, and cut, swap and double its pages: each damage is detected or harmless
     Corrupt(commands::corrupt::Options),
-    /// Give the daemon far too much of everything, and watch its memory
+    /// Give the daemon far too much of everything, and check its memory
     Memory(commands::memory::Options),
-    /// Hold what policy says of random operations against what they do, by every door
+    /// Compare what policy says of random operations with what happens, by every front end
     Policy(commands::policy::Options),
-    /// Run each parser over inputs that nobody thought of, and hold what comes out against its laws
+    /// Run each parser over mutated inputs, and check what must hold for its output
     Fuzz(commands::fuzz::Options),
     /// Run the attack cases one at a time and assert the time that each may take
     Cases(commands::cases::Options),
@@ -186,7 +186,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         Some(number) => (number, text.as_bytes()[text.len() - 1]),
         None => (text, b's'),
     };
-    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; write 90s, 15m or 2h"))?;
+    let number: u64 = number.parse().map_err(|_| format!("`{text}` is not a time; write 90s, 15m or 2h"))?;
     let seconds = match unit {
         b'm' => 60,
         b'h' => 3600,

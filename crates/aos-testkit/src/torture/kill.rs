@@ -1,4 +1,4 @@
-//! Killing the daemon under load, again and again, and holding what is left against what was promised.
+//! Kills the daemon under load, again and again, and compares what is left with what was promised.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

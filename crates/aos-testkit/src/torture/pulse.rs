@@ -13,7 +13,7 @@ use crate::time::bound;
 pub const ANSWER_MAX: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the questions told.
+/// What the questions showed.
 #[derive(Debug, Default, Clone)]
 pub struct Pulse {
     pub answers: u64,
@@ -39,7 +39,7 @@ impl Pulse {
         self.late + self.refused == 0
     }
 
-    /// What is wrong with it where nobody kills the daemon.
+    /// What is wrong with it where the daemon is not killed.
     pub fn complaint(&self) -> Option<String> {
         let gone = if self.gone { ", then the daemon was gone" } else { "" };
         (!self.is_well() || self.gone).then(|| format!("it did not always answer: {self}{gone}"))
@@ -91,7 +91,7 @@ pub fn beside<T>(home: &Path, about: About<'_>, work: impl FnOnce() -> T) -> (T,
     })
 }
 
-/// Asks until it is told to stop or the daemon is gone, and lets `each` look at what else there is to see.
+/// Asks until it is stopped or the daemon is gone, and lets `each` look at what else there is to see.
 pub fn feel(home: &Path, about: About<'_>, stop: &AtomicBool, each: &mut dyn FnMut()) -> Pulse {
     let mut pulse = Pulse::default();
     let Some((mut client, session)) = connect(home, about) else {

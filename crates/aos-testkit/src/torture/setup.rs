@@ -177,7 +177,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Once it was waited for, its pid may be somebody else's.
+        // Once it was waited for, its pid may belong to another process.
         if let Ok(None) = self.child.try_wait() {
             self.signal(rustix::process::Signal::KILL);
             let _ = self.child.wait();

@@ -21,7 +21,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let programs = options.common.programs()?;
-    // Nothing here is random; the seed stands in every report.
+    // Nothing here is random; every report has a seed.
     let (seed, until) = (options.common.seed(), options.common.until());
     println!("torture memory: every step below 200 MB; files go to {}", std::env::temp_dir().display());
     let (temp, begun) = (TempSetup::new(&programs)?, Instant::now());

@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     });
     run.bar.finish_and_clear();
-    report("undo", seed, begun, &run.total.into_inner().expect("nobody panics with it"))
+    report("undo", seed, begun, &run.total.into_inner().expect("no thread panics while it holds the lock"))
 }
 
 struct Run<'a> {
@@ -68,7 +68,7 @@ struct Homes {
 }
 
 impl Run<'_> {
-    /// Takes one home after the other, until all are walked, the time is over or somebody found something.
+    /// Takes one home after the other, until all are done, the time is over or a fault was found.
     fn work(&self) {
         while self.until.is_none_or(|until| Instant::now() < until) && self.total().is_clean() {
             let Some((seed, histories)) = self.next() else { return };
@@ -82,7 +82,7 @@ impl Run<'_> {
     }
 
     fn next(&self) -> Option<(u64, u64)> {
-        let mut homes = self.homes.lock().expect("nobody panics with it");
+        let mut homes = self.homes.lock().expect("no thread panics while it holds the lock");
         let histories = HISTORIES_PER_HOME.min(homes.left);
         homes.left -= histories;
         (histories > 0).then(|| (homes.random.number(), histories))
@@ -100,7 +100,7 @@ impl Run<'_> {
     }
 
     fn total(&self) -> MutexGuard<'_, undo::Tally> {
-        self.total.lock().expect("nobody panics with it")
+        self.total.lock().expect("no thread panics while it holds the lock")
     }
 }
 

@@ -14,7 +14,7 @@ pub enum Damage {
     Cut {
         to: usize,
     },
-    /// One page stands where another should.
+    /// One page is where another should be.
     Doubled {
         from: usize,
         to: usize,

@@ -108,7 +108,7 @@ fn in_the_record(client: &mut Client, target: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until no pre-image stands in the bank any more: beside the work they become blobs and manifests.
+/// Waits until all pre-images are stored: in the background they become blobs and manifests.
 fn settled(home: &Path) -> Result<(), String> {
     let deadline = Instant::now() + bound(Duration::from_secs(20));
     let waiting = || files(&home.join("state/preimages")).map_or(0, |files| files.len());

@@ -6,7 +6,7 @@ use std::path::Path;
 use aos_model::receipt::Durability;
 use aos_store::{Fault, Home, Reader};
 
-/// Everything that the product can tell from a home, by where it stands; what it refuses to tell is an error.
+/// Everything that the product reads from a home, by its place; what it refuses to read is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reading {
     entries: Vec<Vec<u8>>,
@@ -67,11 +67,11 @@ impl Reading {
 pub(super) enum Verdict {
     /// By `aos verify`.
     Seen,
-    /// Whoever reads what was hit is told that it is damaged, in these words.
+    /// Reading what was hit reports that it is damaged, with this message.
     SeenWhenRead(String),
     /// Everything reads as before.
     Harmless,
-    /// The log ends earlier, which nobody can tell from a log that was never longer.
+    /// The log ends earlier, which cannot be told from a log that was never longer.
     CutShort,
     Wrong(String),
 }
@@ -91,7 +91,7 @@ fn look(home: &Path, whole: &Reading, may_be_short: bool) -> Verdict {
     }
     let names: Vec<String> = whole.blobs.keys().cloned().collect();
     match Reading::of(home, &names) {
-        // Not seen by verify, but nobody is told anything wrong.
+        // Not seen by verify, but everything reads as before.
         Err(why) => Verdict::SeenWhenRead(why.to_string()),
         Ok(read) if read == *whole => Verdict::Harmless,
         Ok(read) if read.refuses(whole) && read.entries == whole.entries => {
@@ -99,7 +99,7 @@ fn look(home: &Path, whole: &Reading, may_be_short: bool) -> Verdict {
         }
         Ok(read) if may_be_short && read.is_cut_short(whole) => Verdict::CutShort,
         Ok(read) => Verdict::Wrong(format!(
-            "verify says that it is whole, and yet {} of {} entries are told, the state is {}, the manifests are {}",
+            "verify says that it is whole, and yet {} of {} entries are read, the state is {}, the manifests are {}",
             read.entries.len(),
             whole.entries.len(),
             if read.state == whole.state { "the same" } else { "another" },

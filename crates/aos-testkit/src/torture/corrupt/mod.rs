@@ -41,7 +41,7 @@ pub struct Tally {
     pub damages: u64,
     flips: u64,
     seen: u64,
-    /// By what the reader was told.
+    /// By the message that the reader got.
     seen_when_read: BTreeMap<String, u64>,
     harmless: u64,
     cut_short: u64,
@@ -95,7 +95,7 @@ impl std::fmt::Display for Tally {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             to,
-            "{} of {} damages ({} flips): {} seen, {} seen when read, {} harmless, {} a log that ends earlier, {} told as \
+            "{} of {} damages ({} flips): {} seen, {} seen when read, {} harmless, {} a log that ends earlier, {} reported as \
              right; {:.1} ms each; {} through the programs, {} of them not started",
             self.damages,
             self.planned,
@@ -156,12 +156,12 @@ fn one_home(
             let at = parent.path().join(format!("worker{worker}"));
             scope.spawn(move || {
                 if let Err(why) = case.work(&at, next, tally, progress) {
-                    tally.lock().expect("nobody panics with it").complaints.push(why);
+                    tally.lock().expect("no thread panics while it holds the lock").complaints.push(why);
                 }
             });
         }
     });
-    let mut tally = tally.into_inner().expect("nobody panics with it");
+    let mut tally = tally.into_inner().expect("no thread panics while it holds the lock");
     tally.planned = case.hits.len() as u64;
     case.whole_way(parent.path(), &mut tally)?;
     Ok(tally)
@@ -221,7 +221,7 @@ impl Case<'_> {
             let begun = Instant::now();
             let verdict = judge(copy, &self.whole, self.may_be_short(hit));
             std::fs::write(&at, whole).map_err(told)?;
-            let mut tally = tally.lock().expect("nobody panics with it");
+            let mut tally = tally.lock().expect("no thread panics while it holds the lock");
             tally.judged(hit, verdict, begun.elapsed());
             if tally.complaints.len() > 20 {
                 break;
@@ -229,7 +229,10 @@ impl Case<'_> {
             if number.is_multiple_of(64) {
                 let done = tally.damages;
                 drop(tally);
-                progress.lock().expect("nobody panics with it")(done, self.hits.len() as u64);
+                progress.lock().expect("no thread panics while it holds the lock")(
+                    done,
+                    self.hits.len() as u64,
+                );
             }
         }
         self.unchanged(copy)

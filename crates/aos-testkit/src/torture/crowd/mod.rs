@@ -145,7 +145,7 @@ fn crowd(
         for (worker, done) in clients.iter_mut().zip(&done) {
             let work = || {
                 if let Err(why) = come_and_go(setup, worker, done, &stop) {
-                    wrong.lock().expect("nobody panics with it").push(why);
+                    wrong.lock().expect("no thread panics while it holds the lock").push(why);
                     stop.store(true, Ordering::Relaxed);
                 }
             };

@@ -1,4 +1,4 @@
-//! One worker of the crowd: it knows what stands in its own folder, so every answer is exact or wrong.
+//! One worker of the crowd: it knows what is in its own folder, so every answer is exact or wrong.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -149,7 +149,7 @@ impl Worker {
         let params = json!({ "pattern": pattern, "fixed_strings": true, "path": self.folder });
         let receipt = self.ask(client, "host.fs.grep", params)?;
         let well = receipt["match_count"] == expected;
-        if well { Ok(()) } else { Err(format!("{pattern} stands {expected} times: {receipt}")) }
+        if well { Ok(()) } else { Err(format!("{pattern} should be found {expected} times: {receipt}")) }
     }
 
     fn glob(&mut self, client: &mut Client) -> Result<(), String> {

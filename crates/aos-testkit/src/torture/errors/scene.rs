@@ -1,4 +1,4 @@
-//! A patch of five files, applied and taken back in turns: whatever the answer, one of two trees stands there, whole.
+//! A patch of five files, applied and undone in turns: whatever the answer, the disk holds one of two whole trees.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(super) struct Scene<'a> {
     root: PathBuf,
     before: Tree,
     after: Tree,
-    /// Which of the two trees stands there.
+    /// Which of the two trees is on the disk.
     patched: bool,
     /// The call that made it so, which a restore takes back.
     last_patch: String,
@@ -36,7 +36,7 @@ pub(super) struct Scene<'a> {
 pub(super) enum End {
     Done,
     Refused,
-    /// The daemon hung up; the journal told after a restart which way it went.
+    /// The daemon hung up; after a restart the journal showed which way it went.
     Fell,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Scene<'a> {
         (kind, params)
     }
 
-    /// Applies the patch, or takes it back when it stands.
+    /// Applies the patch, or undoes it when it is applied.
     pub(super) fn attempt(&mut self, client: &mut Client, tally: &mut Tally) -> Result<End, String> {
         self.made += 1;
         let call = format!("call{}", self.made);
@@ -184,7 +184,7 @@ impl<'a> Scene<'a> {
         self.start()?;
         let verdicts = self.setup.journal()?.verdicts(call);
         if verdicts.len() > 1 {
-            tally.fault(format!("doubled: {call} stands as {verdicts:?}"));
+            tally.fault(format!("doubled: {call} is recorded as {verdicts:?}"));
         }
         Ok(verdicts.first().is_some_and(|verdict| verdict == "ok"))
     }

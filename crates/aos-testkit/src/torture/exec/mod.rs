@@ -104,7 +104,7 @@ impl Visit {
         let (took, receipt) = (begun.elapsed(), receipt.ok_or("the daemon hung up")?);
         let late = took.saturating_sub(self.due());
         let survivors = survivors(&self.mark, begun + self.due() + bound(GRACE));
-        let mut tally = tally.lock().expect("nobody panics with it");
+        let mut tally = tally.lock().expect("no thread panics while it holds the lock");
         tally.returned(&receipt, late, late > bound(GRACE), &self.what());
         tally.left(&survivors, &self.what());
         drop(tally);
@@ -167,7 +167,8 @@ pub fn torture(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send
                 let (root, tally, next, progress) =
                     (setup.roots[0].join(format!("v{number}")), &tally, &next, &progress);
                 scope.spawn(move || {
-                    let done = |done| progress.lock().expect("nobody panics with it")(done);
+                    let done =
+                        |done| progress.lock().expect("no thread panics while it holds the lock")(done);
                     visitor(setup, plan, &root, next, tally, &done)
                 })
             })
@@ -175,13 +176,16 @@ pub fn torture(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send
         for visitor in visitors {
             let outcome = visitor.join().unwrap_or_else(|_| Err("a visitor panicked".into()));
             if let Err(why) = outcome {
-                tally.lock().expect("nobody panics with it").fault(why);
+                tally.lock().expect("no thread panics while it holds the lock").fault(why);
             }
         }
         stop.store(true, Ordering::Relaxed);
-        tally.lock().expect("nobody panics with it").answered(pulse.join().unwrap_or_default());
+        tally
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .answered(pulse.join().unwrap_or_default());
     });
-    let mut tally = tally.into_inner().expect("nobody panics with it");
+    let mut tally = tally.into_inner().expect("no thread panics while it holds the lock");
     nothing_left(&daemon, kept, &mut tally);
     tally.resident_bytes = daemon.memory_bytes("VmHWM:");
     let (code, out, err) = setup.aos(&["verify"]);
@@ -203,7 +207,7 @@ fn visitor(
     std::fs::create_dir_all(root).map_err(|why| format!("{}: {why}", root.display()))?;
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
-        let enough = tally.lock().expect("nobody panics with it").complaints.len() > 20;
+        let enough = tally.lock().expect("no thread panics while it holds the lock").complaints.len() > 20;
         if number >= plan.runs || enough || plan.until.is_some_and(|until| Instant::now() > until) {
             return Ok(());
         }
@@ -233,7 +237,7 @@ impl Zombies {
         }
         let old =
             self.since.iter().filter(|(_, since)| since.elapsed() > bound(ZOMBIE_MAX)).map(|(pid, _)| *pid);
-        tally.lock().expect("nobody panics with it").unburied(old);
+        tally.lock().expect("no thread panics while it holds the lock").unburied(old);
     }
 }
 

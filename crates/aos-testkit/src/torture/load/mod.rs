@@ -1,4 +1,4 @@
-//! A load: writers that change a tree through the daemon, and know from its answers alone what must stand there.
+//! A load: writers that change a tree through the daemon, and know from its answers alone what must be there.
 //!
 //! Each writer owns a folder below its session's root, so what it expects is exact. One request may be under way when
 //! the daemon dies; which way that one went the journal says, and the disk must agree with it.
@@ -21,7 +21,7 @@ use crate::check::verdict;
 use crate::client::Client;
 use crate::random::Random;
 
-/// What stands at a path.
+/// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     Folder,
@@ -31,7 +31,7 @@ pub enum Node {
 /// A folder's content by the path below it.
 pub type Tree = BTreeMap<String, Node>;
 
-/// All below `folder` as it stands on the disk, our own temporary names included: nobody expects those.
+/// All below `folder` on the disk, our own temporary names included: no tree expects those.
 pub fn on_disk(folder: &Path) -> Tree {
     let mut tree = Tree::new();
     collect(folder, "", &mut tree);
@@ -77,7 +77,7 @@ pub enum Taste {
     Patches,
 }
 
-/// One request, what it must be answered, and what stands in the writer's folder once it is done.
+/// One request, what it must be answered, and what is in the writer's folder once it is done.
 #[derive(Debug, Clone)]
 pub struct Act {
     kind: &'static str,
@@ -100,7 +100,7 @@ pub struct Acked {
 /// Why a writer stopped.
 #[derive(Debug)]
 pub enum Stopped {
-    /// It was told to, or the daemon went away.
+    /// It was asked to, or the daemon went away.
     Quietly,
     /// The answer was not the one that its model of the tree demands.
     Strangely { at: Instant, why: String },
@@ -254,7 +254,9 @@ impl Writer {
             }
             several => {
                 tally.doubled += 1;
-                tally.complaints.push(format!("doubled: {tool_call} stands {} times", several.len()));
+                tally
+                    .complaints
+                    .push(format!("doubled: {tool_call} is in the journal {} times", several.len()));
             }
         }
     }

@@ -55,7 +55,7 @@ impl Journal {
             let line: Line =
                 serde_json::from_str(text).map_err(|why| format!("the log holds `{text}`: {why}"))?;
             if line.seq != index as u64 + 1 {
-                return Err(format!("entry {} stands where {} was due", line.seq, index + 1));
+                return Err(format!("entry {} is where {} was due", line.seq, index + 1));
             }
             if let Some(call) = &line.tool_call_id {
                 journal.by_call.entry(call.clone()).or_default().push(index);
@@ -94,7 +94,9 @@ impl Journal {
             }
             several => {
                 tally.doubled += 1;
-                tally.complaints.push(format!("doubled: {tool_call} stands {} times", several.len()));
+                tally
+                    .complaints
+                    .push(format!("doubled: {tool_call} is in the journal {} times", several.len()));
             }
         }
     }

@@ -69,7 +69,7 @@ fn one_line(stage: &mut Stage<'_>) -> Outcome {
         ("grep", json!({ "pattern": "x+needle", "path": "line" }), "ok"),
         ("grep", json!({ "pattern": "x", "path": "line", "context_lines": 5 }), "ok"),
         ("read_file", json!({ "path": "line" }), "ok"),
-        // Too much to hash while somebody waits.
+        // Too much to hash while a client waits.
         ("read_file", json!({ "path": "line", "with_hash": true, "max_bytes": 10 }), "ok error"),
         ("edit_file", json!({ "path": "line", "old_string": "needle", "new_string": "b" }), "error ok"),
     ] {
@@ -147,7 +147,7 @@ fn huge_patch(stage: &mut Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Too long for the socket, all at once, and one just short of it that is no request.
+/// Too long for the socket, all at once, and one just short of it that is not a request.
 fn huge_lines(stage: &mut Stage<'_>) -> Outcome {
     let home = &stage.setup.home;
     std::thread::scope(|scope| {

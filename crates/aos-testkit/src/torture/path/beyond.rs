@@ -1,4 +1,4 @@
-//! The folder beside the root that nobody may reach: what is in it, and how it is seen when somebody did.
+//! The folder beside the root that no request may reach: what is in it, and how a breach is detected.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,7 +20,7 @@ pub(super) struct Beyond {
 }
 
 impl Beyond {
-    /// Fills `folder`: the canary is in every file and in a name; `only-here` stands nowhere else.
+    /// Fills `folder`: the canary is in every file and in a name; `only-here` exists nowhere else.
     pub(super) fn new(folder: PathBuf, number: u64) -> std::io::Result<Beyond> {
         let canary = format!("CANARY-{number:016x}");
         for below in ["", "sub", "d", "d/sub"] {

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, RenameFlags};
 
 use crate::random::Random;
 
-/// So few that what one client names another swaps. None of them stands at the top of a machine.
+/// So few that what one client names another swaps. None of them exists in the root folder of a machine.
 pub(super) const NAMES: &[&str] =
     &["d", "e", "sub", "f", "g", "out", "outf", "up", "abs", "in", "loop", "donor", "moved"];
 
@@ -115,7 +115,7 @@ impl Neighbour {
         found
     }
 
-    /// Makes a file, a link or a folder with all of them, and moves it to a name where nothing stands.
+    /// Makes a file, a link or a folder with all of them, and moves it to a free name.
     fn plant(&mut self, folder: Option<&OwnedFd>, name: &str) {
         let made = self.stage.join(name);
         let is_made = match self.random.below(5) {

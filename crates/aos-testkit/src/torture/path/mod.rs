@@ -148,7 +148,7 @@ fn run(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send)) -> Re
     let mut tally = attack.run(&mut neighbours, &mut random, progress);
     let now = names_in(root.parent().unwrap_or(root));
     if now != beside {
-        tally.escaped(format!("beside the root stands {now:?}, there was {beside:?}"));
+        tally.escaped(format!("beside the root there is {now:?}, there was {beside:?}"));
     }
     let (code, out, err) = setup.aos(&["verify"]);
     if code != 0 {
@@ -189,13 +189,13 @@ impl Attack<'_> {
         });
         self.look();
         let swaps = neighbours.iter().map(|neighbour| neighbour.swaps).sum();
-        let mut tally = self.tally.into_inner().expect("nobody panics with it");
+        let mut tally = self.tally.into_inner().expect("no thread panics while it holds the lock");
         tally.add(Tally { pulse, swaps, ..Tally::default() });
         tally
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().expect("nobody panics with it")
+        self.tally.lock().expect("no thread panics while it holds the lock")
     }
 
     /// Asks in its own session until enough was resolved by all.
@@ -213,7 +213,7 @@ impl Attack<'_> {
             for (ask, (line, receipt)) in asks.iter().zip(answers) {
                 tally.answered(ask, &receipt);
                 if self.beyond.is_told(&line, &ask.path, &receipt) {
-                    tally.escaped(format!("told: {} {}: {line}", ask.kind, ask.params));
+                    tally.escaped(format!("leaked: {} {}: {line}", ask.kind, ask.params));
                 }
             }
             let enough = tally.resolutions >= self.plan.resolutions && tally.writes >= self.plan.writes;

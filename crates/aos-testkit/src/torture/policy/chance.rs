@@ -101,7 +101,7 @@ pub(super) struct Act {
     pub params: Value,
     pub op: &'static str,
     pub paths: Vec<String>,
-    /// The tool of the MCP door that does the same.
+    /// The MCP tool that does the same.
     pub tool: Option<(&'static str, Value)>,
 }
 

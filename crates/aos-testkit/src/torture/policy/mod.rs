@@ -1,11 +1,11 @@
-//! Random policies against random operations, by every door: what is said before is what is done after.
+//! Random policies against random operations, by every front end: what policy says before is what happens after.
 //!
 //! Four say it: `policy.evaluate` (the host-access points), `effect.foresee` (all of capability and policy), the
 //! command line, and a reference of the rules that is written a second time here. Each pair is one operation, asked
 //! about and then done.
 
 mod chance;
-mod doors;
+mod front_ends;
 mod reference;
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use crate::torture::Setup;
 use crate::torture::load::on_disk;
 use crate::torture::pulse::{About, Pulse, beside};
 use chance::Act;
-use doors::Mcp;
+use front_ends::Mcp;
 
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -245,7 +245,7 @@ impl<'a> Trial<'a> {
         let session = id.ok_or_else(|| format!("no session: {params}: {receipt}"))?.to_owned();
         // The session says what holds in it: the rules are those that were given, in order.
         if receipt["policy"]["rules"] != policy["rules"] {
-            tally.disagree(format!("given {}, told {}", policy["rules"], receipt["policy"]["rules"]));
+            tally.disagree(format!("given {}, reported {}", policy["rules"], receipt["policy"]["rules"]));
         }
         let mcp = if random.one_in(plan.mcp_every) { Some(Mcp::open(setup, &session)?) } else { None };
         Ok(Trial { setup, plan, root, client, session, policy, mcp })
@@ -269,7 +269,7 @@ impl<'a> Trial<'a> {
         let receipt = if by_cli {
             tally.cli += 1;
             self.same_on_the_command_line(&act, tally)?;
-            doors::call(self.setup, act.kind, &act.params)?
+            front_ends::call(self.setup, act.kind, &act.params)?
         } else {
             tally.socket += 1;
             self.client.try_effect(act.kind, &act.params, "pair").ok_or("the daemon hung up")?
@@ -285,7 +285,7 @@ impl<'a> Trial<'a> {
         }
         if by_cli && let (Some(seq), [_]) = (receipt["seq"].as_u64(), act.paths.as_slice()) {
             tally.explained += 1;
-            let explained = doors::explain(self.setup, seq)?;
+            let explained = front_ends::explain(self.setup, seq)?;
             self.explained_as_evaluated(&explained, &said, &act, tally);
         }
         count(&receipt, tally);
@@ -312,7 +312,7 @@ impl<'a> Trial<'a> {
         }
         if let Some(seq) = receipt["seq"].as_u64().filter(|_| random.one_in(self.plan.cli_every)) {
             tally.explained += 1;
-            let explained = doors::explain(self.setup, seq)?;
+            let explained = front_ends::explain(self.setup, seq)?;
             self.explained_as_evaluated(&explained, &said, &act, tally);
         }
         count(&receipt, tally);
@@ -338,7 +338,7 @@ impl<'a> Trial<'a> {
         for path in &act.paths {
             let question = json!({ "session_id": self.session, "path": path });
             let said = self.client.call("policy.evaluate", &question).ok_or("the daemon hung up")?;
-            let printed = doors::policy_path(self.setup, &self.session, path)?;
+            let printed = front_ends::policy_path(self.setup, &self.session, path)?;
             if printed.get("refused").is_none() && printed != said {
                 tally.disagree(format!("aos policy path {path}: {printed}, the socket: {said}"));
             }
@@ -346,7 +346,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// An explanation gives the disposition that was told before, and the code of the answer.
+    /// An explanation gives the disposition that was reported before, and the code of the answer.
     fn explained_as_evaluated(&self, explained: &Value, said: &Said, act: &Act, tally: &mut Tally) {
         let told = explained["disposition"].as_str().unwrap_or("none");
         // The paths of a patch are in its text, which an explanation does not read.
@@ -450,7 +450,7 @@ fn is_of_policy(code: &str) -> bool {
 
 /// Whether the answer is what the rules alone would make of it.
 fn agrees(decision: &str, receipt: &Value, said: &Said, looks_below: bool) -> Result<(), &'static str> {
-    // What lies below is not judged where something else stands in the way first.
+    // What is below is not judged where something else blocks the path first.
     let is_refused = receipt["status"] == "forbidden" || looks_below && receipt["status"] != "ok";
     if decision == "deny" && !is_refused {
         return Err("the reference denies it");

@@ -141,9 +141,9 @@ impl Walker {
 pub fn torture(setup: &Setup, plan: &Plan) -> Tally {
     let tally = Mutex::new(Tally::default());
     if let Err(why) = home(setup, plan, &tally) {
-        tally.lock().expect("nobody panics with it").fault(why);
+        tally.lock().expect("no thread panics while it holds the lock").fault(why);
     }
-    tally.into_inner().expect("nobody panics with it")
+    tally.into_inner().expect("no thread panics while it holds the lock")
 }
 
 fn home(setup: &Setup, plan: &Plan, tally: &Mutex<Tally>) -> Result<(), String> {
@@ -165,7 +165,7 @@ fn home(setup: &Setup, plan: &Plan, tally: &Mutex<Tally>) -> Result<(), String> 
         });
         walked?;
         left -= until_kill;
-        let mut tally = tally.lock().expect("nobody panics with it");
+        let mut tally = tally.lock().expect("no thread panics while it holds the lock");
         tally.pulse.add(&pulse);
         if left == 0 {
             break;
@@ -285,10 +285,10 @@ fn replay_all(setup: &Setup, plan: &Plan, walkers: &[Walker], tally: &Mutex<Tall
     let work = || -> Result<(), String> {
         let dir = tempfile::tempdir().map_err(|why| why.to_string())?;
         let trace: Option<PathBuf> = plan.strace.then(|| dir.path().join("trace"));
-        while let Some(walker) = { next.lock().expect("nobody panics with it").next() } {
+        while let Some(walker) = { next.lock().expect("no thread panics while it holds the lock").next() } {
             let words = ["replay", "--session", &walker.session, "--verify"];
             three_times(setup, &words, Some("MATCH\n"), trace.as_deref(), tally)?;
-            tally.lock().expect("nobody panics with it").histories += 1;
+            tally.lock().expect("no thread panics while it holds the lock").histories += 1;
         }
         Ok(())
     };
@@ -301,7 +301,7 @@ fn replay_all(setup: &Setup, plan: &Plan, walkers: &[Walker], tally: &Mutex<Tall
     three_times(setup, &["replay", "--verify"], Some("MATCH\n"), None, tally)?;
     three_times(setup, &["replay"], None, None, tally)?;
     let log = three_times(setup, &["log", "--json"], None, None, tally)?;
-    tally.lock().expect("nobody panics with it").entries += log.lines().count() as u64;
+    tally.lock().expect("no thread panics while it holds the lock").entries += log.lines().count() as u64;
     let (code, out, err) = setup.aos(&["verify"]);
     if code == 0 { Ok(()) } else { Err(format!("aos verify: exit {code}: {out}{err}")) }
 }
@@ -318,7 +318,7 @@ fn three_times(
     for surroundings in &SURROUNDINGS {
         let told = surroundings.run(setup, words, trace)?;
         let trace = trace.map(|trace| std::fs::read_to_string(trace).unwrap_or_default());
-        let mut tally = tally.lock().expect("nobody panics with it");
+        let mut tally = tally.lock().expect("no thread panics while it holds the lock");
         tally.replays += u64::from(words[0] == "replay");
         if let Some(trace) = trace {
             tally.watch(&trace, &setup.home, words);

@@ -11,7 +11,7 @@ use aos_model::request::content_hash;
 
 use crate::random::Random;
 
-/// What stands at one path.
+/// What is at one path.
 #[derive(Debug, Clone)]
 pub(super) struct Thing {
     pub kind: Kind,
@@ -74,7 +74,7 @@ pub(super) fn differing(one: &Tree, other: &Tree) -> Vec<String> {
     paths.into_iter().filter(|path| !same(one.get(*path), other.get(*path))).cloned().collect()
 }
 
-/// Folders that another folder stands in the place of, of the same look though it may be.
+/// Folders that were replaced by another folder, even one with the same attributes.
 pub(super) fn replaced(one: &Tree, other: &Tree) -> Vec<String> {
     let both = one.iter().filter_map(|(path, was)| Some((path, was, other.get(path)?)));
     let is_other = |was: &Thing, is: &Thing| was.is_folder() && is.is_folder() && was.ino != is.ino;
@@ -90,7 +90,7 @@ pub(super) fn explain(expected: &Tree, found: &Tree) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// Files that are the same before and after, and links that nobody had to do with, but whose time of change is not.
+/// Files that are the same before and after, and links that no request named, whose time of change differs.
 pub(super) fn touched(before: &Tree, after: &Tree) -> Vec<String> {
     let kept = before.iter().filter_map(|(path, was)| Some((path, was, after.get(path)?)));
     // Of links there are many alike, and files with several names become alike: one of them may well have come in the
@@ -113,7 +113,7 @@ pub(super) fn touched(before: &Tree, after: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// All below `root` as it stands, our own temporary names included: nobody expects those.
+/// All below `root`, our own temporary names included: no tree expects those.
 pub(super) fn copy_of(root: &Path) -> Tree {
     let mut tree = Tree::new();
     collect(root, b"", &mut tree);
@@ -179,8 +179,8 @@ fn set_acl(path: &Path, name: &str) -> bool {
     rustix::fs::setxattr(path, name, &acl.concat(), rustix::fs::XattrFlags::empty()).is_ok()
 }
 
-/// What stands there before the history begins: files of many modes, attributes, links, odd names, a file with two
-/// names, and a folder that nobody touches.
+/// What is there before the history begins: files of many modes, attributes, links, odd names, a file with two
+/// names, and a folder that no request touches.
 pub(super) fn plant(root: &Path, random: &mut Random) -> std::io::Result<()> {
     let folders = ["a", "a/b", "a/b/c", "d", "d/e", "keep", "keep/deep"];
     for folder in folders {

@@ -166,7 +166,7 @@ impl Walk<'_> {
         let mut of_call = entries.filter(|entry| entry["tool_call_id"] == call_id);
         let receipt = of_call.next().map(|mut entry| entry["receipt"].take()).unwrap_or_default();
         if of_call.next().is_some() {
-            return Err(format!("{call_id} stands twice in the journal").into());
+            return Err(format!("{call_id} is in the journal twice").into());
         }
         let left = receipt["not_rolled_back"].as_array().map_or(0, Vec::len);
         ensure(left == 0, || format!("{call_id} was left half done: {receipt}"))?;
@@ -302,7 +302,7 @@ impl Walk<'_> {
     /// Takes one call back, whatever came after it.
     fn restore(&mut self, kill: bool) -> Result<(), Wrong> {
         let Some(last) = self.done.len().checked_sub(1) else { return self.turn(kill) };
-        // Mostly a recent one, which nothing stands in the way of.
+        // Mostly a recent one, which no later change blocks.
         let turn = if self.random.one_in(2) { last } else { self.random.below(last + 1) };
         let calls = &self.done[turn].calls;
         let call = calls
