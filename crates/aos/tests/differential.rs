@@ -84,7 +84,7 @@ fn own_sources() -> Vec<(PathBuf, PathBuf)> {
         .collect()
 }
 
-/// SQLite's own C, as it lies in cargo's registry because the product is built from it.
+/// SQLite's own C sources from cargo's registry: the product is built from them.
 fn crate_sources() -> Vec<(PathBuf, PathBuf)> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home =

@@ -170,7 +170,7 @@ fn functions(text: &str) -> Vec<(String, usize)> {
     found
 }
 
-/// Whether what stands before `fn` belongs to a function's head.
+/// Whether the words before `fn` belong to a function's head.
 fn is_head(before: &str) -> bool {
     before
         .split_whitespace()

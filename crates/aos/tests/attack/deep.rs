@@ -1,4 +1,4 @@
-//! Far more folders within folders, or files, than a daemon may hold at a time: it does what it can, and goes on.
+//! Far more nested folders, or files, than a daemon may hold at a time: it does what it can, and continues.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

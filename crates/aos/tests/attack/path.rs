@@ -1,4 +1,4 @@
-//! Paths: whatever is spelled or linked, nothing outside the roots is read, written or even told apart.
+//! Paths: however a path is spelled or linked, nothing outside the roots is read, written or even distinguishable.
 
 mod links;
 mod names;

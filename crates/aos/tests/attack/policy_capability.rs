@@ -1,4 +1,4 @@
-//! Policy and capability: what is said is what is done, on every door, at the limit and one over.
+//! Policy and capability: what is reported is what happens, on every front end, at the limit and one over.
 
 mod limits;
 mod links;

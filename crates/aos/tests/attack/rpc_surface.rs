@@ -1,4 +1,4 @@
-//! The socket: whatever is sent, the daemon answers by the book, serves the others, and stays as it was.
+//! The socket: whatever is sent, the daemon answers as JSON-RPC says, serves the others, and does not change.
 
 mod envelope;
 mod fields;

@@ -1,4 +1,4 @@
-//! Undo: every tool call and every turn can be taken back, exactly, and nobody else's work is lost by it.
+//! Undo: every tool call and every turn can be undone exactly, and no other process's work is lost by it.
 
 mod bounds;
 mod damage;

@@ -263,7 +263,7 @@ fn grow(path: &Path, stop: &AtomicBool) {
         file.write_all(piece.as_bytes()).unwrap();
         line += 65_536;
         let due = Duration::from_secs_f64(line as f64 * 16.0 / 100e6);
-        // The pace is the case's; nobody waits for this sleep.
+        // The pace belongs to the case; nothing waits for this sleep.
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
     }
 }

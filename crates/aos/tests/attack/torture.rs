@@ -1,4 +1,4 @@
-//! Short runs of the torturer's suites, where no case of another area is one already.
+//! Short runs of the torture suites that no case of another area runs already.
 
 use aos_testkit::torture::{corrupt, memory, path};
 use aos_testkit::{Start, World, check, full_figure, is_full, new_seed};

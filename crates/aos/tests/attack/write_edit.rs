@@ -127,7 +127,7 @@ fn at_once(agents: Vec<Agent>, request: impl Fn(usize, &mut Agent) -> Value + Sy
     })
 }
 
-/// Of many that want the same, one gets it and the others are told.
+/// Of many that want the same, one gets it and the others are refused.
 fn one_winner(what: &str, receipts: &[Value]) -> Result<usize, String> {
     let winners: Vec<usize> =
         (0..receipts.len()).filter(|number| receipts[*number]["status"] == "ok").collect();

@@ -1,4 +1,4 @@
-//! The MCP door seen by software that nobody here wrote: the official clients, the inspector, the conformance suite.
+//! The MCP front end, tested by third-party software: the official clients, the inspector, the conformance suite.
 //!
 //! `cargo xtask test` installs them into the target folder (`AOS_OUTSIDE` names another place). What is not there is
 //! said and counted as skipped.
@@ -63,7 +63,7 @@ fn greeted() -> World {
     world
 }
 
-/// Runs a program to its end; what it printed is what is told when it fails.
+/// Runs a program to its end; its output is the error when it fails.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|why| format!("{command:?}: {why}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -114,7 +114,7 @@ rows! {
         ask(w, json!({ "capability": { "max_write_bytes": 1 } }), "fs.write_file", json!({ "path": "f", "content": text("ab") }))
     };
 
-    // paths and what stands there
+    // paths and what is there
     invalid_path => "error / invalid_path", |w| ask(w, json!({}), "fs.stat", json!({ "path": "" }));
     path_not_found => "not_found / path_not_found", |w| ask(w, json!({}), "fs.read_file", json!({ "path": "nope" }));
     stat_says_that_nothing_exists => "not_found / path_not_found", |w| {

@@ -125,7 +125,7 @@ pub fn a_writer_into_a_fifo() -> Outcome {
     expect("cat p", &receipt, &["timeout"])?;
     check(room.stdout(&receipt).starts_with("c\nc\n"), || format!("what was read is lost: {receipt}"))?;
     room.nothing_runs()?;
-    // Where nobody ever writes, and where nobody ever reads.
+    // A FIFO without a writer, and one without a reader.
     for script in ["mkfifo q; cat q", "mkfifo r; echo x > r", "mkfifo s; cat s & exec sleep 100 > s"] {
         let receipt = limited(&room, json!(["sh", "-c", script]), SECOND)?;
         expect(script, &receipt, &["timeout"])?;
@@ -221,7 +221,7 @@ pub fn streams_closed_early() -> Outcome {
     room.finish()
 }
 
-/// Children that nobody waits for, and those whose parent is gone.
+/// Children that are never waited for, and orphans.
 pub fn zombies() -> Outcome {
     let room = Room::new();
     let script =

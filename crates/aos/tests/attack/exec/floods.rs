@@ -111,7 +111,7 @@ fn capped(receipt: &Value, stream: &str, cap: u64) -> Outcome {
     })
 }
 
-/// The daemon stays below 200 MB, whatever it is told.
+/// The daemon stays below 200 MB, whatever it is sent.
 pub fn memory_is_bounded() -> Outcome {
     let room = Room::new();
     let line = if is_full() { 1_000_000_000_u64 } else { 300_000_000 };

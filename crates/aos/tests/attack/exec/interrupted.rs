@@ -84,7 +84,7 @@ pub fn asked_to_stop() -> Outcome {
     room.world_finish()
 }
 
-/// The command ends by itself or with its caller; its receipt stands in the journal either way.
+/// The command ends by itself or with its caller; its receipt is in the journal either way.
 pub fn the_caller_hangs_up() -> Outcome {
     let room = Room::new();
     let client = sent(&room, "touch ready; sleep 1; echo end; touch reached", "tc_gone")?;

@@ -1,4 +1,4 @@
-//! Links that a command leaves or that stand in its way: they lead nowhere outside, for it and for us.
+//! Links that a command makes or meets: they do not lead outside, neither for it nor for the daemon.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

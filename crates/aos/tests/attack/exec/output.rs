@@ -65,7 +65,7 @@ pub fn foreign_input() -> Outcome {
     for wrong in [json!(1), json!({}), json!(["x"]), json!(null), json!({ "blob_ref": nobody })] {
         expect("of another type", &run(&wrong), &["error / invalid_params"])?;
     }
-    // Made by another session and named by nobody else.
+    // Made by another session and not named by any other.
     let other = room.another(json!({}));
     let made =
         room.exec_in(&other, json!({ "argv": ["sh", "-c", "head -c 50000 /dev/urandom | base64 -w0"] }));

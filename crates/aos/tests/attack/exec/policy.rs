@@ -131,7 +131,7 @@ fn one_judgement(room: &Room, session: &str, argv: &Value) -> Outcome {
     }
 }
 
-/// The same words, judged by the door and by the command, allowed ones too.
+/// The same words, judged by `aos policy` and by the command, allowed ones too.
 pub fn said_and_done() -> Outcome {
     let room = Room::new();
     let mut findings = Findings::default();

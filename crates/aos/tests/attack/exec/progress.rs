@@ -14,7 +14,7 @@ use crate::Outcome;
 
 pub fn told_while_it_runs() -> Outcome {
     let room = Room::new();
-    // It waits until somebody has heard its first line: what is reported only at its end never comes.
+    // It waits until its first line was received: a daemon that reports output only at the end never answers.
     let script = "echo out 0; echo err 0 >&2; while [ ! -e go ]; do sleep 0.05; done
         for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; sleep 0.1; done";
     let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script], "capture": "none" });
@@ -121,15 +121,17 @@ fn a_flood_through_the_client(room: &Room) -> Outcome {
 /// Ctrl-C reaches the command, and its end is passed on.
 pub fn the_client_is_interrupted() -> Outcome {
     let room = Room::new();
-    for (script, code) in
-        [("touch ready; sleep 100", 130), ("trap 'exit 9' INT; touch ready; while :; do sleep 0.05; done", 9)]
-    {
+    for (script, code) in [
+        ("touch ready; while :; do sleep 0.05; done", 130),
+        ("trap 'exit 9' INT; touch ready; while :; do sleep 0.05; done", 9),
+    ] {
         let _ = std::fs::remove_file(room.world.root.join("ready"));
         let mut child = aos_exec(&room, &room.session, &["--no-capture", "--", "sh", "-c", script])
             .spawn()
             .map_err(|why| why.to_string())?;
         wait_for("the command", || room.world.root.join("ready").exists())?;
-        // The client subscribes to the signal before it asks for the command.
+        // The client subscribes to the signal before it asks for the command. Many short sleeps: a shell that is
+        // interrupted just before it starts a child waits for that child first.
         signal(child.id() as i32, rustix::process::Signal::INT);
         let mut ended = None;
         let waited = wait_at_most(5 * SECOND, "aos exec ends", || {

@@ -204,7 +204,7 @@ impl Room {
 
     /// Descriptors and threads of the daemon are back to what they were, in a while.
     pub fn back_to_baseline(&self) -> Outcome {
-        // An open session holds its root and its bank.
+        // An open session holds descriptors of its root and of its pre-images.
         for session in self.others.lock().unwrap().drain(..) {
             self.signal(&session, "kill");
         }

@@ -1,4 +1,4 @@
-//! Sessions beside each other: what is closed stays closed, and nobody sees into another's room.
+//! Sessions side by side: what is closed stays closed, and no session sees into another.
 
 use std::time::{Duration, Instant};
 
@@ -137,7 +137,7 @@ pub fn our_socket_is_out_of_reach() -> Outcome {
     findings.outcome()
 }
 
-/// What only the operator may ask for, no command may ask for, however few walls it has around it.
+/// A command may not ask for what only the operator may, however little its sandbox isolates.
 pub fn operators_verbs() -> Outcome {
     let room = Room::open(json!({ "isolation": "none", "policy": { "preset": "permissive" } }));
     let (aos, home) = (room.world.programs.aos.display().to_string(), room.world.home.display().to_string());

@@ -1,4 +1,4 @@
-//! Signals to a session: they reach its commands, all of them, and nobody else's.
+//! Signals to a session reach all of its commands, and no others.
 
 use std::time::{Duration, Instant};
 

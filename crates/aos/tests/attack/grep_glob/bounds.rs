@@ -239,7 +239,7 @@ fn deep_trees() -> Outcome {
     world.finish()
 }
 
-/// Answers are bounded even where nobody asked for a bound.
+/// Answers are bounded even where the request names no bound.
 fn much_of_everything() -> Outcome {
     let world = World::new();
     let line = "needle ".repeat(2_000) + "\n";
@@ -266,7 +266,7 @@ fn much_of_everything() -> Outcome {
     world.finish()
 }
 
-/// A long search keeps nobody waiting, not even its own connection.
+/// A long search does not block others, not even on its own connection.
 fn others_do_not_wait() -> Outcome {
     let world = World::new();
     std::fs::File::create(world.root.join("big")).unwrap().set_len(64 << 30).unwrap();

@@ -355,7 +355,7 @@ fn denied_parts() -> Outcome {
     world.finish()
 }
 
-/// The state of the daemon lies below the root, and is not there.
+/// The state of the daemon is below the root, and hidden.
 fn our_own_state() -> Outcome {
     let world = World::new();
     world.write("f", "needle\n");

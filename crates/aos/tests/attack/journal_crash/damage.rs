@@ -130,7 +130,7 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
         } else if kind.is_file() && from.ends_with("state") {
             std::fs::copy(entry.path(), to.join(entry.file_name()))?;
         } else if kind.is_file() {
-            // Thousands of pre-images, which nobody changes in place.
+            // Thousands of pre-images, which are never changed in place.
             std::fs::hard_link(entry.path(), to.join(entry.file_name()))?;
         }
     }
@@ -284,7 +284,7 @@ pub fn emptied() -> Outcome {
     check(wrong.is_empty(), || wrong.join("; "))
 }
 
-/// A log whose header had its place on the disk but never got there: the power went before anything was committed to it.
+/// A log whose header has its place on the disk but was never written: the power failed before the first commit.
 pub fn begun_log() -> Outcome {
     let mut recorded = Recorded::checkpointed()?;
     let log = recorded.whole.join("state/journal.db-wal");
@@ -378,10 +378,10 @@ fn bodies(home: &Path) -> Result<Vec<Vec<u8>>, String> {
     Ok(bodies)
 }
 
-/// The entry whose body lies over `offset` of the database file, if one does.
+/// The entry whose body covers `offset` of the database file, if one does.
 fn record_at(database: &[u8], offset: usize, bodies: &[Vec<u8>]) -> Option<u64> {
     let opening: &[u8] = b"{\"at_ns\":";
-    // An entry lies within one page, or its first part does.
+    // An entry is within one page, or its first part is.
     let page = u16::from_be_bytes([database[16], database[17]]) as usize;
     let begin = (offset / page * page..=offset).rev().find(|at| database[*at..].starts_with(opening))?;
     let here = &database[begin..];

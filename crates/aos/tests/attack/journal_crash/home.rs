@@ -194,7 +194,7 @@ fn folder_as_link() -> Outcome {
 /// pre-image and blob.
 pub fn private() -> Outcome {
     let mut world = World::asleep(Start::default());
-    // A home that somebody made by hand, open to all.
+    // A home that was made by hand, open to all.
     for folder in ["", "state", "run"] {
         let path = world.home.join(folder);
         io(std::fs::create_dir_all(&path))?;
@@ -214,7 +214,7 @@ pub fn private() -> Outcome {
     world.finish()
 }
 
-/// Puts the secret into the journal, the bank and the blobs.
+/// Puts the secret into the journal, the pre-images and the blobs.
 fn leave_everywhere(world: &World, secret: &str) -> Outcome {
     let (session, mut client) = (world.open(json!({})), world.client());
     let large = format!("{secret}\n").repeat(2_000);

@@ -155,7 +155,7 @@ fn under_load_asked(twice: bool) -> Outcome {
     world.finish()
 }
 
-/// A large patch is being applied and many requests stand behind it.
+/// A large patch is being applied and many requests wait behind it.
 fn with_a_long_queue(twice: bool) -> Outcome {
     let mut world = World::new();
     let session = world.open(json!({}));

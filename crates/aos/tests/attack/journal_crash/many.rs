@@ -130,7 +130,7 @@ pub fn sixty_four_clients() -> Outcome {
     world.finish()
 }
 
-/// The torturer's crowd, a smaller one for a moment: every answer is exact, and nobody is left waiting.
+/// A short run of `torture crowd`: every answer is exact, and no client is left waiting.
 pub fn a_crowd() -> Outcome {
     let world = World::asleep(Start::default());
     let seconds = |short, full| Duration::from_secs(full_figure(full, short) as u64);
@@ -315,7 +315,7 @@ fn whole_log(world: &World, sessions: &[String], all: &[Answered]) -> Outcome {
     check(shown == told || shown == told + 1, || format!("{shown} entries of a session with {told} answers"))
 }
 
-/// What was answered before something else was asked stands before it, in each session.
+/// In each session, what was answered before another request was sent comes before it in the journal.
 fn orders_hold(all: &[Answered]) -> Outcome {
     for session in 0..SESSIONS {
         let mut asked: Vec<&Answered> = all.iter().filter(|answer| answer.session == session).collect();

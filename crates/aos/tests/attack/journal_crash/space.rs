@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 
-/// A world whose home lies on a small disk, with a session and some files.
+/// A world whose home is on a small disk, with a session and some files.
 struct Scene {
-    // The daemon of the world goes before the disk it stands on.
+    // The daemon of the world ends before the disk under it goes.
     world: World,
     disk: SmallDisk,
     session: String,

@@ -43,7 +43,7 @@ fn without_ids(mut receipt: Value) -> Value {
     receipt
 }
 
-/// More orders of sections about one file, with what must stand there afterwards.
+/// More orders of sections about one file, with what must be there afterwards.
 const ONE_FILE: &[(&str, &str, Option<&str>)] = &[
     ("*** Delete File: f\n*** Add File: f\n+new\n", "ok", Some("new\n")),
     ("*** Delete File: f\n*** Delete File: f\n", "not_found / path_not_found", Some("old\n")),

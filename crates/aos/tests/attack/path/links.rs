@@ -154,7 +154,7 @@ pub(super) fn a_chain_of_links() -> Outcome {
     world.link("sub/e", "d");
     std::os::unix::fs::symlink("../g", world.root.join("sub/e")).unwrap();
     world.link(&world.outside, "g");
-    // Out by a link that lies outside, and in again by it: its own target is outside.
+    // Out by a link that is outside, and in again by it: its own target is outside.
     world.link("d/secret", "h");
     let before = tree(&world.root);
     let mut agent = world.agent(json!({}));
@@ -279,7 +279,7 @@ fn in_a_second(agent: &mut Agent, way: &str, path: &str) -> Outcome {
 
 pub(super) fn too_many_links() -> Outcome {
     let world = furnished();
-    // l1 → l2 → … → l45 → f, so that lN stands before 46 - N links.
+    // l1 → l2 → … → l45 → f, so that lN leads through 46 - N links.
     for number in 1..45 {
         world.link(format!("l{}", number + 1), &format!("l{number}"));
     }

@@ -214,7 +214,7 @@ pub(super) fn write_limit_of_writes() -> Outcome {
             }
         }
     }
-    // Nothing of a refused write stands, its folders neither.
+    // A refused write leaves nothing behind, not even folders.
     findings.add(check(!fixture.world.root.join("1001").exists(), || "folders were made".into()));
     fixture.world.write("grow", "x".repeat(WRITE_LIMIT - 1));
     for wanted in ["ok", "forbidden / limit_exceeded"] {

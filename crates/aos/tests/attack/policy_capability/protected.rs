@@ -48,7 +48,7 @@ pub(super) fn protected_names() -> Outcome {
     findings.outcome()
 }
 
-/// All mutations of one protected name; reading it is nobody's harm.
+/// All mutations of one protected name; reading it is allowed.
 fn protected_name(client: &mut Client, session: &str, rule: &str, path: &str, wanted: &str) -> Outcome {
     let mut findings = Findings::default();
     for kind in ["read_file", "stat", "exists"] {
@@ -77,7 +77,7 @@ fn protected_name(client: &mut Client, session: &str, rule: &str, path: &str, wa
     findings.outcome()
 }
 
-/// By a link, by its folder, by a folder that is moved there, and where nothing stands yet.
+/// By a link, by its folder, by a folder that is moved there, and where nothing exists yet.
 fn ways_around() -> Outcome {
     let mut fixture = Fixture::new();
     fixture.world.write(".git/config", "one\n");

@@ -1,4 +1,4 @@
-//! Operations and roots: a session does what it was given and where, and nobody else can use or widen it.
+//! Operations and roots: a session does only what its capability allows, and no other client can use or widen it.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ pub(super) fn operations_not_allowed() -> Outcome {
     findings.outcome()
 }
 
-/// The doors for models: the same refusals in words.
+/// The tools for models: the same refusals as text.
 fn tools_not_allowed(fixture: &Fixture) -> Outcome {
     for (tool, arguments) in [
         ("write_file", json!({ "path": "d/g", "content": "x" })),

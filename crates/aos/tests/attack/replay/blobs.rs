@@ -17,7 +17,7 @@ fn io<T>(result: std::io::Result<T>) -> Result<T, String> {
     result.map_err(|why| why.to_string())
 }
 
-/// Where a blob lies.
+/// Where a blob is stored.
 fn blob_path(home: &Path, blob_ref: &str) -> PathBuf {
     let digits = blob_ref.trim_start_matches("sha256:");
     home.join("state/blobs").join(&digits[..2]).join(&digits[2..])
@@ -78,7 +78,7 @@ pub fn missing() -> Outcome {
     recorded.world.finish()
 }
 
-/// Something else stands where the blob was: said in the same way as if nothing did.
+/// Something else is where the blob was: reported in the same way as a missing one.
 pub fn replaced() -> Outcome {
     let recorded = Recorded::new(60)?;
     let blob_ref = &recorded.blobs[0];

@@ -159,7 +159,7 @@ pub fn read_only_copies() -> Outcome {
     recorded.world.finish()
 }
 
-/// Takes every permission to write away. Root writes all the same; the replay then runs as somebody else.
+/// Removes every permission to write. Root can still write; the replay then runs as another user.
 fn close_all(home: &Path) -> Outcome {
     for (path, what) in tree(home).into_iter().chain([(home.to_owned(), "dir".to_owned())]) {
         let mode = if what == "dir" { 0o500 } else { 0o400 };

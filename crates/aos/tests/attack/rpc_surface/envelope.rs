@@ -269,7 +269,7 @@ fn odd_batches(world: &World) -> Outcome {
         ("[1,2,3]", 3),
         ("[[]]", 1),
         ("[[1,2],{},null,\"x\"]", 4),
-        // A list is no request, whatever stands in it.
+        // A list is not a request, whatever it contains.
         ("[[\"2.0\",1,\"daemon.status\"]]", 1),
         ("[[\"2.0\",1,\"effect.call\",{\"kind\":\"host.session.list\"}]]", 1),
     ] {

@@ -127,7 +127,7 @@ fn nested_fields(fixture: &Fixture) -> Outcome {
     findings.outcome()
 }
 
-/// A key that stands twice: which one would count?
+/// A duplicate key: which one would count?
 fn doubled_fields(fixture: &Fixture) -> Outcome {
     let mut findings = Findings::default();
     let mut client = fixture.world.patient_client();

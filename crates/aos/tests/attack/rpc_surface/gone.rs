@@ -16,7 +16,7 @@ pub(super) fn gone_in_mid_request() -> Outcome {
     }
     findings.add(gone_before_the_end(&fixture));
     findings.add(half_closed(&fixture));
-    // The command ends or dies with its client, and its receipt stands in the journal.
+    // The command ends or dies with its client, and its receipt is in the journal.
     let params = json!({ "session_id": fixture.session, "argv": ["sleep", "1"] });
     let entry = gone_after(&fixture, "host.exec", params, "tc_exec")?;
     findings.add(expect("exec", &entry["receipt"], &["ok", "signaled", "error"]));

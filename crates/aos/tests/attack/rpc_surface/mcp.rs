@@ -88,7 +88,7 @@ fn only_frames_on_stdout() -> Outcome {
         json!({ "command": "printf '{\"jsonrpc\":\"2.0\"}\\n\\033[2J\\000\\377'; echo oops >&2" }),
     );
     check(result["isError"] == false, || format!("{result}"))?;
-    // The daemon dies; the door says so on standard error, starts another and goes on.
+    // The daemon dies; `aos mcp` reports it on standard error, starts another and continues.
     world.kill9();
     let result = door.call("read_file", json!({ "path": "f" }));
     check(said(&result).contains("one"), || format!("after the daemon died: {result}"))?;
@@ -142,7 +142,7 @@ fn wider() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A call of each tool that works as it stands.
+/// A call of each tool that works as it is.
 fn good_arguments(tool: &str) -> Value {
     match tool {
         "read_file" | "stat" => json!({ "path": "f" }),
@@ -237,7 +237,7 @@ fn no_path_leads_out() -> Outcome {
             ("shell", json!({ "command": "true", "cwd": format!("{way}/..") })),
         ] {
             let result = door.call(tool, arguments.clone());
-            // What policy lets through is stopped by the walls: then the command itself fails.
+            // What policy allows is stopped by the sandbox: then the command itself fails.
             let failed = result["isError"] == true || !said(&result).contains("exit code 0");
             findings.add(check(failed, || format!("{tool} {arguments}: {result}")));
         }
@@ -352,7 +352,7 @@ fn the_person_is_asked() -> Outcome {
         check(result["isError"] == is_error, || format!("{result}"))?;
         check(world.read("f") == content.as_bytes(), || format!("the file holds {:?}", world.read("f")))?;
     }
-    // Once more would be a question that nobody answers: it is not asked again.
+    // The person is not asked a second time.
     let result = door.call("write_file", json!({ "path": absolute, "content": "four\n" }));
     check(result["isError"] == false && world.read("f") == b"four\n", || format!("{result}"))?;
     door.close(&world);

@@ -52,7 +52,7 @@ pub fn while_it_runs() -> Outcome {
         same("discarded", &seen(&room.world.root), &before)?;
         expect("the record", &receipt_of(&room, "tc_killed")?, &["error / interrupted_rolled_back"])?;
         no_overlay_is_left(&room)?;
-        // One without a net is told apart.
+        // One without an overlay is reported differently.
         let script = "echo z > changed; echo w > mark; sleep 100";
         let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script], "capture": "none" });
         let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_bare" });
@@ -109,7 +109,7 @@ pub fn while_it_lands() -> Outcome {
     room.world_finish()
 }
 
-/// An ordinary user's overlay cannot lie over a root with a mount below: then nobody claims that it did.
+/// An ordinary user's overlay cannot cover a root with a mount below: then the receipt does not claim one.
 pub fn without_overlay() -> Outcome {
     let mut world = World::asleep(ordinary());
     let below = world.root.join("below");
@@ -148,7 +148,7 @@ pub fn no_space() -> Outcome {
     world.start_daemon();
     let room = furnished(world, json!({}));
     let before = seen(&room.world.root);
-    // The overlay lies on another disk, where there is room; the root has none.
+    // The overlay is on another disk, where there is room; the root has none.
     let receipt = room.call(
         "tc_full",
         "echo x > changed; rm gone; head -c 300000 /dev/zero > a; head -c 300000 /dev/zero > b; echo said",

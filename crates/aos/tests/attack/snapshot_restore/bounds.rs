@@ -89,7 +89,7 @@ pub fn the_cap() -> Outcome {
     stage.taken_back("move", &before)?;
     stage.ok("full", "write_file", replace("full"))?;
     stage.taken_back("full", &before)?;
-    // A call that began early and goes on is not thrown out by itself.
+    // A call that began early and continues is not dropped by itself.
     stage.must("snapshot", json!({ "scope_id": "early" }), "ok")?;
     stage.ok("early", "write_file", replace("f0"))?;
     stage.ok("between1", "write_file", replace("f1"))?;

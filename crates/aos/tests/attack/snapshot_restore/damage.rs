@@ -60,7 +60,7 @@ pub fn a_flipped_body() -> Outcome {
     stage.finish()
 }
 
-/// Cut, gone, replaced, flipped at every place: always told, nothing changed, and no other snapshot suffers.
+/// Cut, missing, replaced, flipped at every place: always reported, nothing changed, and no other snapshot is affected.
 pub fn manifests_and_bodies() -> Outcome {
     let mut stage = Stage::new();
     let receipt = three_files(&mut stage)?;

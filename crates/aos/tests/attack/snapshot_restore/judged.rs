@@ -48,7 +48,7 @@ pub fn policy_and_capability() -> Outcome {
     warned_and_listed()
 }
 
-/// Warnings travel with a restore, and its entry stands in the journal with who asked.
+/// A restore carries warnings, and its journal entry names who asked.
 fn warned_and_listed() -> Outcome {
     let rule = json!({ "name": "care", "ops": ["write"], "paths": ["f"], "decision": "warn" });
     let mut stage = Stage::open(json!({ "policy": { "rules": [rule] } }));

@@ -310,7 +310,7 @@ pub fn some_paths_only() -> Outcome {
     stage.finish()
 }
 
-/// What would happen is told, and nothing is: no file, no time, no snapshot, no step.
+/// A dry run reports what would happen and changes nothing: no file, no time, no snapshot, no step.
 pub fn dry_runs() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("f", "one\n");
@@ -326,7 +326,7 @@ pub fn dry_runs() -> Outcome {
     check(receipt.get("snapshot_id").is_none(), || receipt.to_string())?;
     stage.is(&before, "after dry runs")?;
     check(stage.snapshots()? == snapshots, || "a dry run made a snapshot".into())?;
-    // A conflict is told as the real run would tell it.
+    // A conflict is reported as the real run would report it.
     stage.world().write("new", "theirs\n");
     for dry_run in [true, false] {
         let params = json!({ "scope_id": scope, "dry_run": dry_run });
@@ -339,7 +339,7 @@ pub fn dry_runs() -> Outcome {
     stage.finish()
 }
 
-/// A folder with a FIFO in it goes and comes back without it, and the answer stands; nothing hangs.
+/// A folder with a FIFO in it is removed and comes back without it, and the answer says so; nothing hangs.
 pub fn special_files() -> Outcome {
     let mut stage = Stage::new();
     let root = stage.world().root.clone();
@@ -349,7 +349,7 @@ pub fn special_files() -> Outcome {
     stage.ok("tc1", "remove", json!({ "path": "d", "recursive": true }))?;
     stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
     check(stage.world().read("d/f") == b"one\n", || "d/f is not back".into())?;
-    // At a path that was changed stands a FIFO now.
+    // A path that was changed is a FIFO now.
     stage.ok("tc2", "edit_file", json!({ "path": "d/f", "old_string": "one", "new_string": "two" }))?;
     std::fs::remove_file(root.join("d/f")).unwrap();
     let fifo = std::process::Command::new("mkfifo").arg(root.join("d/f")).status();

@@ -129,7 +129,7 @@ pub fn after_restarts() -> Outcome {
     }
     stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
     stage.taken_back("tc2", &before)?;
-    // An open snapshot goes on being filled.
+    // An open snapshot continues to be filled.
     let receipt = stage.ok("idle", "remove", json!({ "path": "f0" }))?;
     check(snapshots.iter().any(|one| one["snapshot_id"] == receipt["snapshot_id"]), || receipt.to_string())?;
     stage.taken_back("idle", &before)?;

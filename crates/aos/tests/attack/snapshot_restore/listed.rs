@@ -51,7 +51,7 @@ pub fn a_new_file_and_its_folders() -> Outcome {
     })?;
     check(!stage.world().root.join("a").exists(), || "the folders that tc1 made are still there".into())?;
     stage.taken_back("tc2", &before)?;
-    // A folder in which somebody put something stays.
+    // A folder to which another process added something stays.
     stage.ok("tc3", "write_file", write("p/q/new", "new\n"))?;
     stage.world().write("p/theirs", "theirs\n");
     let receipt = stage.must("restore", json!({ "scope_id": "tc3" }), "ok")?;
@@ -367,7 +367,7 @@ pub fn manifests() -> Outcome {
     stage.finish()
 }
 
-/// Each way in which somebody can have been at a path since.
+/// Each way in which another process can have changed a path since.
 pub fn all_kinds_of_conflicts() -> Outcome {
     type Meddle = fn(&std::path::Path);
     let meddlings: &[(&str, Meddle)] = &[
@@ -460,7 +460,7 @@ pub fn force_buries_nothing_for_good() -> Outcome {
     check(stage.world().read("f") == b"one\n", || receipt.to_string())?;
     stage.must("restore", json!({ "snapshot_id": receipt["redo_snapshot_id"] }), "ok")?;
     stage.is(&before, "after the forced restore was taken back")?;
-    // What stands at the place that something moves back to.
+    // What is at the place that something moves back to.
     stage.world().write("m", "m\n");
     stage.ok("tc2", "move", json!({ "from": "m", "to": "n" }))?;
     stage.world().write("m", "theirs\n");

@@ -93,7 +93,7 @@ pub fn several_calls_and_turns() -> Outcome {
     check(receipt["redone_turns"] == json!(["t1", "t2", own]), || receipt.to_string())?;
     stage.is(&trees[3], "all forth")?;
     stage.must("redo", json!({}), "nothing_to_redo / nothing_to_redo")?;
-    // A turn that goes on after a rollback and a redo is still one.
+    // A turn that continues after a rollback and a redo is still one.
     stage.turn("t5", "write_file", write("f", "5\n"))?;
     stage.must("rollback", json!({}), "ok")?;
     stage.must("redo", json!({}), "ok")?;
@@ -180,7 +180,7 @@ pub fn what_was_dropped_is_not_guessed() -> Outcome {
     stage.must("drop_snapshot", json!({ "snapshot_id": t3["snapshot_id"] }), "ok")?;
     stage.must("rollback", json!({}), "nothing_to_roll_back")?;
     stage.is(&before, "after a rollback without its snapshot")?;
-    // An explicit snapshot is nobody's way.
+    // An explicit snapshot does not block a redo.
     stage.turn("t4", "write_file", write("f", "4\n"))?;
     let by_hand = stage.must("snapshot", json!({ "scope_id": "s", "paths": ["f"] }), "ok")?;
     stage.must("drop_snapshot", json!({ "snapshot_id": by_hand["snapshot_id"] }), "ok")?;

@@ -149,7 +149,7 @@ fn write_while_it_is_taken_back(world: &World, ended: &AtomicBool) -> bool {
         let new = world.read("a.txt") == b"NEW\n";
         match stage {
             0 if new => stage = 1,       // the new file is in its place
-            1 if !beside() => stage = 2, // the old one is in the bank
+            1 if !beside() => stage = 2, // the old one is stored as a pre-image
             2 if new && beside() => {
                 // and is fetched to be put back
                 std::fs::rename(&fresh, world.root.join("a.txt")).unwrap();

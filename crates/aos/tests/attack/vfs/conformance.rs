@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Tree;
 use crate::Outcome;
 
-/// What stands there before the first effect, with one time for all.
+/// What is there before the first effect, with one time for all.
 const SAMPLE: &[(&str, &str)] = &[
     ("README.md", "# sample\n\nHello, caf\u{e9}.\n"),
     ("src/main.rs", "fn main() {\n    let x = 1;\n    println!(\"{x}\");\n}\n"),

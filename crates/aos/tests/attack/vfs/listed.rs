@@ -101,7 +101,7 @@ pub fn the_source_is_never_written() -> Outcome {
     let source = world.root.to_str().unwrap();
     let traced = std::fs::read_to_string(&trace).map_err(|why| why.to_string())?;
     check(traced.contains(source), || "the trace saw nothing of the mount".into())?;
-    // A call that another thread interrupts stands in two lines: the first has the arguments.
+    // A call that another thread interrupts is on two lines: the first has the arguments.
     let writes = |line: &&str| {
         let opens = line.contains("open") && !line.contains("opened");
         let to_write = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"].iter().any(|flag| line.contains(flag));
@@ -231,7 +231,7 @@ pub fn text_of_a_bounded_length() -> Outcome {
     let patch = format!("*** Begin Patch\n*** Add File: g\n+{over}\n*** End Patch\n");
     let receipt = tree.fs("apply_patch", json!({ "patch": text(patch) }));
     expect("patch", &receipt, &["error / content_too_long"])?;
-    // Appending goes on: it is what one write brings that is bounded.
+    // Appending continues: the bound is on one write.
     tree.ok("write_file", json!({ "path": "f", "mode": "append", "content": text("tail") }))?;
     check(tree.names()? == ["f"], || "something was written".into())?;
     world.finish()
@@ -294,7 +294,7 @@ pub fn a_tree_is_its_sessions_own() -> Outcome {
     world.finish()
 }
 
-/// A tree knows paths, not objects: what was changed where it was moved to is somebody's work there.
+/// A tree knows paths, not objects: what was changed after a move counts as a later change there.
 pub fn a_move_that_was_built_on() -> Outcome {
     let world = World::new();
     let mut tree = Tree::vfs(&world);

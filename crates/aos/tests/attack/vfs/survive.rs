@@ -73,7 +73,7 @@ pub fn replay_and_closing() -> Outcome {
     };
     match_is(&world, &[])?;
     match_is(&world, &["--session", &tree.session])?;
-    // Nothing of a tree is swept while its entries stand.
+    // Nothing of a tree is swept while its entries are in the journal.
     let (code, out, err) = world.aos(&["gc"]);
     check(code == 0, || format!("{out}{err}"))?;
     check(tree.read("c/b") == "content that is nowhere else\n", || "swept".into())?;

@@ -49,7 +49,7 @@ fn modes_under(start: Start) -> Result<Vec<String>, String> {
     Ok(outcomes)
 }
 
-/// Changed content must not run with somebody else's rights.
+/// Changed content must not run with another user's rights.
 fn special_bits_go(world: &World, agent: &mut Agent) -> Outcome {
     for (way, mode) in
         [("edit_file", 0o4755), ("write_file", 0o2755), ("patch_update", 0o6755), ("append", 0o4711)]

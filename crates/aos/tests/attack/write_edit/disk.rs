@@ -250,7 +250,7 @@ fn whole_or_not(world: &World, what: &str, said: &str, new: &str) -> Outcome {
     let (old, whole) = (now == b"OLD\n", now == new.as_bytes());
     let truthful = match said {
         "ok" => whole,
-        // A write to our socket failed: nobody knows, but there is no part of it.
+        // A write to our socket failed: the outcome is unknown, but no part of it is there.
         "no answer" => old || whole,
         _ => old,
     };

@@ -127,7 +127,7 @@ pub(super) fn folded_punctuation() -> Outcome {
     check(after.starts_with(around[0]) && after.ends_with(around[1]), || format!("around it: {after:?}"))?;
     let middle = &after[around[0].len()..after.len() - around[1].len()];
     check(middle.trim_start() == "print(\"new\")", || format!("in its place: {middle:?}"))?;
-    // Folding is the last resort: where the text stands as it was given, that is meant.
+    // Folding is the last resort: where the text occurs as it was given, that is meant.
     world.write("exact", "\u{201c}x\u{201d}\n\"x\"\n");
     let mut agent = world.agent(json!({}));
     let receipt = agent.edit("exact", "\"x\"", "y");
