@@ -47,25 +47,25 @@ const CALL_WAIT: Duration = Duration::from_millis(400);
 /// What was heard from the daemon under load: answers that were wrong and when they came, and its pulse.
 #[derive(Debug)]
 pub struct Heard {
-    pub strange: Vec<(Instant, String)>,
+    pub unexpected: Vec<(Instant, String)>,
     pub pulse: Pulse,
 }
 
 impl Heard {
     pub fn tell(self, tally: &mut Tally) {
         tally.pulse.add(&self.pulse);
-        self.strange.into_iter().for_each(|(_, why)| tally.fault(why));
+        self.unexpected.into_iter().for_each(|(_, why)| tally.fault(why));
     }
 }
 
 /// Lets all writers work while `cut` decides when it ends.
 pub fn under_load(home: &Path, writers: &mut [Writer], cut: impl FnOnce()) -> Heard {
     let session = writers.first().map(|writer| writer.session.clone());
-    let (strange, pulse) =
+    let (unexpected, pulse) =
         pulse::beside(home, session.as_deref().map_or(About::Status, About::Session), || {
             all_at_work(home, writers, cut)
         });
-    Heard { strange, pulse }
+    Heard { unexpected, pulse }
 }
 
 fn all_at_work(home: &Path, writers: &mut [Writer], cut: impl FnOnce()) -> Vec<(Instant, String)> {
@@ -75,12 +75,12 @@ fn all_at_work(home: &Path, writers: &mut [Writer], cut: impl FnOnce()) -> Vec<(
             writers.iter_mut().map(|writer| scope.spawn(|| writer.run(home, &stop))).collect();
         cut();
         stop.store(true, Ordering::Relaxed);
-        let strange = |thread: std::thread::ScopedJoinHandle<'_, Stopped>| match thread.join() {
-            Ok(Stopped::Quietly) => None,
-            Ok(Stopped::Strangely { at, why }) => Some((at, why)),
+        let unexpected = |thread: std::thread::ScopedJoinHandle<'_, Stopped>| match thread.join() {
+            Ok(Stopped::Done) => None,
+            Ok(Stopped::Unexpected { at, why }) => Some((at, why)),
             Err(_) => Some((Instant::now(), "a writer panicked".to_owned())),
         };
-        threads.into_iter().filter_map(strange).collect()
+        threads.into_iter().filter_map(unexpected).collect()
     })
 }
 

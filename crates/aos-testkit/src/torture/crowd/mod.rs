@@ -81,13 +81,13 @@ impl std::fmt::Display for Tally {
 /// Lets the crowd in.
 pub fn torture(setup: &Setup, plan: &Plan) -> Tally {
     let mut tally = Tally::default();
-    if let Err(why) = evening(setup, plan, &mut tally) {
+    if let Err(why) = work_together(setup, plan, &mut tally) {
         tally.complaints.push(why);
     }
     tally
 }
 
-fn evening(setup: &Setup, plan: &Plan, tally: &mut Tally) -> Result<(), String> {
+fn work_together(setup: &Setup, plan: &Plan, tally: &mut Tally) -> Result<(), String> {
     let daemon = setup.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
     let mut random = Random::new(plan.seed);
     let (mut clients, ping) = invite(setup, plan, &mut random)?;

@@ -38,10 +38,10 @@ pub struct Tally {
     /// Calls that failed under a patch or a restore, or attempts for which there was no room.
     pub errors: u64,
     refused: u64,
-    /// Attempts that met an error and were done all the same.
+    /// Attempts that met an error and succeeded despite it.
     done: u64,
     /// Attempts over which the daemon hung up: a journal that cannot be written to ends it.
-    fell: u64,
+    ended: u64,
     pub mixed: u64,
     faults: u64,
     pub pulse: Pulse,
@@ -62,7 +62,7 @@ impl Tally {
         self.errors += other.errors;
         self.refused += other.refused;
         self.done += other.done;
-        self.fell += other.fell;
+        self.ended += other.ended;
         self.mixed += other.mixed;
         self.faults += other.faults;
         self.pulse.add(&other.pulse);
@@ -74,7 +74,7 @@ impl Tally {
         match end {
             End::Refused => self.refused += 1,
             End::Done => self.done += 1,
-            End::Fell => self.fell += 1,
+            End::Ended => self.ended += 1,
         }
     }
 }
@@ -83,8 +83,8 @@ impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} errors in five-file patches and restores: {} refused, {} done all the same, {} fell; {} mixed, {} other faults; {}",
-            self.errors, self.refused, self.done, self.fell, self.mixed, self.faults, self.pulse
+            "{} errors in five-file patches and restores: {} refused, {} succeeded despite the error, {} ended the daemon; {} mixed, {} other faults; {}",
+            self.errors, self.refused, self.done, self.ended, self.mixed, self.faults, self.pulse
         )
     }
 }
@@ -191,7 +191,7 @@ fn fail_at(
             }
             let (errors, end) = until_done(scene, &log, tally)?;
             met += errors;
-            ended = end == End::Fell;
+            ended = end == End::Ended;
         }
         drop(tracer);
         Ok::<u64, String>(met)

@@ -37,7 +37,7 @@ pub(super) enum End {
     Done,
     Refused,
     /// The daemon hung up; after a restart the journal showed which way it went.
-    Fell,
+    Ended,
 }
 
 fn body(name: &str) -> String {
@@ -160,14 +160,14 @@ impl<'a> Scene<'a> {
                 // A pre-image that cannot be read counts as damaged.
                 let expected = ["io_error", "no_space", "preimage_damaged"].contains(&code);
                 if receipt["status"] != "error" || !expected {
-                    tally.fault(format!("strange: {kind}: {receipt}"));
+                    tally.fault(format!("unexpected: {kind}: {receipt}"));
                 }
                 End::Refused
             }
-            None => End::Fell,
+            None => End::Ended,
         };
         let done = match end {
-            End::Fell => self.told_by_the_journal(&call, tally)?,
+            End::Ended => self.told_by_the_journal(&call, tally)?,
             End::Done | End::Refused => end == End::Done,
         };
         if done {

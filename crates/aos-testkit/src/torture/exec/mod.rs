@@ -4,8 +4,8 @@
 //! It knows nothing of how commands are confined. What is left is found in `/proc`, by a mark in each command's
 //! environment and words.
 
+mod programs;
 mod tally;
-mod zoo;
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -19,10 +19,10 @@ use crate::random::Random;
 use crate::time::bound;
 use crate::torture::pulse::{About, feel};
 use crate::torture::{Daemon, Setup};
+use programs::{PROGRAMS, Stubborn};
 pub use tally::Tally;
-use zoo::{ANIMALS, Animal};
 
-/// How the zoo is visited.
+/// How many programs are run, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
@@ -46,8 +46,8 @@ enum Ending {
 
 /// One command of the plan, all of it from one seed.
 #[derive(Debug)]
-struct Visit {
-    animal: &'static Animal,
+struct Run {
+    program: &'static Stubborn,
     mark: String,
     timeout: Duration,
     ending: Ending,
@@ -56,8 +56,8 @@ struct Visit {
 /// What `term` gives a command before it kills.
 const TERM_GRACE: Duration = Duration::from_millis(300);
 
-impl Visit {
-    fn new(seed: u64, number: u64) -> Visit {
+impl Run {
+    fn new(seed: u64, number: u64) -> Run {
         let mut random = Random::new(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut time =
             |least: usize, most: usize| Duration::from_millis((least + random.below(most - least)) as u64);
@@ -68,8 +68,8 @@ impl Visit {
             2 => Ending::Signal { name: "int", after },
             _ => Ending::Time,
         };
-        let animal = &ANIMALS[random.below(ANIMALS.len())];
-        Visit { animal, mark: format!("aos-zoo-{seed:016x}-{number}"), timeout, ending }
+        let program = &PROGRAMS[random.below(PROGRAMS.len())];
+        Run { program, mark: format!("aos-stubborn-{seed:016x}-{number}"), timeout, ending }
     }
 
     /// When it has to be over, counted from its beginning.
@@ -83,7 +83,7 @@ impl Visit {
     }
 
     fn what(&self) -> String {
-        format!("{} ({}, {:?}, timeout {:?})", self.animal.name, self.mark, self.ending, self.timeout)
+        format!("{} ({}, {:?}, timeout {:?})", self.program.name, self.mark, self.ending, self.timeout)
     }
 
     /// Runs it in a session of its own; whatever is wrong goes into the tally.
@@ -92,14 +92,14 @@ impl Visit {
         let session = open(&mut client, root)?;
         let params = json!({
             "session_id": session,
-            "argv": [self.animal.program, self.animal.flag, self.animal.script, self.mark],
+            "argv": [self.program.program, self.program.flag, self.program.script, self.mark],
             "env_patch": { "AOS_ZOO": self.mark },
             "timeout_ns": self.timeout.as_nanos() as u64,
         });
         let begun = Instant::now();
         let receipt = std::thread::scope(|scope| {
             scope.spawn(|| self.end(home, &session));
-            client.try_effect("host.exec", &params, "zoo")
+            client.try_effect("host.exec", &params, "stubborn")
         });
         let (took, receipt) = (begun.elapsed(), receipt.ok_or("the daemon hung up")?);
         let late = took.saturating_sub(self.due());
@@ -110,7 +110,7 @@ impl Visit {
         drop(tally);
         let close = json!({ "session_id": session, "signal": "kill" });
         client
-            .try_effect("host.session.signal", &close, "zoo")
+            .try_effect("host.session.signal", &close, "stubborn")
             .map(drop)
             .ok_or_else(|| "the daemon hung up".into())
     }
@@ -122,7 +122,7 @@ impl Visit {
         let grace = TERM_GRACE.as_nanos() as u64;
         let params = json!({ "session_id": session, "signal": name, "grace_timeout_ns": grace });
         if let Ok(mut client) = Client::connect(home) {
-            let _ = client.try_effect("host.session.signal", &params, "zoo");
+            let _ = client.try_effect("host.session.signal", &params, "stubborn");
         }
     }
 }
@@ -132,13 +132,13 @@ fn open(client: &mut Client, root: &Path) -> Result<String, String> {
     let params = json!({
         "target": { "local": { "workdir": root } },
         "capability": { "exec": { "max_processes": 150, "max_output_bytes": 1 << 20 } },
-        // The words of the zoo are not what is tried here.
+        // The policy of commands is not what is tested here.
         "policy": { "preset": "permissive" },
     });
     client.open_with(&params)
 }
 
-/// Visits the zoo with one daemon until the plan is done. `progress` sees how many are.
+/// Runs the programs with one daemon until the plan is done. `progress` sees how many are.
 pub fn torture(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send)) -> Tally {
     let tally = Mutex::new(Tally::default());
     let daemon = match setup.start(&[], &[]) {
@@ -146,9 +146,9 @@ pub fn torture(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send
         Err(why) => return Tally::failed(format!("the daemon does not start: {why:?}")),
     };
     // The first command may bring up what the daemon keeps for good.
-    let first = Visit {
-        animal: &ANIMALS[0],
-        mark: "aos-zoo-first".into(),
+    let first = Run {
+        program: &PROGRAMS[0],
+        mark: "aos-stubborn-first".into(),
         timeout: GRACE / 20,
         ending: Ending::Time,
     };
@@ -211,7 +211,7 @@ fn visitor(
         if number >= plan.runs || enough || plan.until.is_some_and(|until| Instant::now() > until) {
             return Ok(());
         }
-        Visit::new(plan.seed, number).run(&setup.home, root, tally)?;
+        Run::new(plan.seed, number).run(&setup.home, root, tally)?;
         progress(number + 1);
     }
 }
@@ -237,11 +237,11 @@ impl Zombies {
         }
         let old =
             self.since.iter().filter(|(_, since)| since.elapsed() > bound(ZOMBIE_MAX)).map(|(pid, _)| *pid);
-        tally.lock().expect("no thread panics while it holds the lock").unburied(old);
+        tally.lock().expect("no thread panics while it holds the lock").zombies(old);
     }
 }
 
-/// After the last visit the daemon has the children that it had before the first.
+/// After the last program the daemon has the children that it had before the first.
 fn nothing_left(daemon: &Daemon, kept: usize, tally: &mut Tally) {
     let deadline = Instant::now() + bound(GRACE);
     loop {
@@ -250,7 +250,7 @@ fn nothing_left(daemon: &Daemon, kept: usize, tally: &mut Tally) {
             return;
         }
         if Instant::now() > deadline {
-            tally.unburied(left.iter().filter(|(_, state)| *state == 'Z').map(|(pid, _)| *pid));
+            tally.zombies(left.iter().filter(|(_, state)| *state == 'Z').map(|(pid, _)| *pid));
             return tally.left(&left.iter().map(|(pid, _)| pid.to_string()).collect::<Vec<_>>(), "the end");
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! What was counted while the zoo was visited.
+//! What a run of stubborn programs counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Tally {
         let status = receipt["status"].as_str().unwrap_or("none").to_owned();
         let closed = receipt["error_code"] == "session_closed";
         if !closed && !["ok", "timeout", "signaled"].contains(&status.as_str()) {
-            self.fault(format!("strange: {what}: {receipt}"));
+            self.fault(format!("unexpected: {what}: {receipt}"));
         }
         *self.statuses.entry(status).or_default() += 1;
         if too_late {
@@ -63,7 +63,7 @@ impl Tally {
         self.pulse = pulse;
     }
 
-    pub(super) fn unburied(&mut self, dead: impl Iterator<Item = i32>) {
+    pub(super) fn zombies(&mut self, dead: impl Iterator<Item = i32>) {
         for pid in dead {
             if !self.known_dead.contains(&pid) {
                 self.known_dead.push(pid);

@@ -101,9 +101,9 @@ pub struct Acked {
 #[derive(Debug)]
 pub enum Stopped {
     /// It was asked to, or the daemon went away.
-    Quietly,
+    Done,
     /// The answer was not the one that its model of the tree demands.
-    Strangely { at: Instant, why: String },
+    Unexpected { at: Instant, why: String },
 }
 
 /// One client with its own folder.
@@ -155,15 +155,15 @@ impl Writer {
 
     /// Works until `stop` is set or the daemon is gone.
     pub fn run(&mut self, home: &Path, stop: &AtomicBool) -> Stopped {
-        let Ok(mut client) = Client::connect(home) else { return Stopped::Quietly };
+        let Ok(mut client) = Client::connect(home) else { return Stopped::Done };
         while !stop.load(Ordering::Relaxed) {
             match self.step(&mut client) {
                 Ok(true) => {}
-                Ok(false) => return Stopped::Quietly,
-                Err(why) => return Stopped::Strangely { at: Instant::now(), why },
+                Ok(false) => return Stopped::Done,
+                Err(why) => return Stopped::Unexpected { at: Instant::now(), why },
             }
         }
-        Stopped::Quietly
+        Stopped::Done
     }
 
     /// One request and its answer. False when the daemon died over it; then it stays under way until it is judged.

@@ -114,9 +114,9 @@ pub struct Tally {
     pub mixed: u64,
     /// Unanswered requests that a restart took back: rightly so.
     pub rolled_back: u64,
-    /// Unanswered requests that were done and written down all the same: rightly so.
+    /// Unanswered requests that were done and recorded, as they may be.
     pub unanswered: u64,
-    /// Anything else that must not be: a daemon that does not start, a strange answer, a damaged record.
+    /// Anything else that must not be: a daemon that does not start, an unexpected answer, a damaged record.
     pub faults: u64,
     pub pulse: Pulse,
     pub complaints: Vec<String>,

@@ -96,7 +96,7 @@ fn cut(
         daemon.kill();
     });
     done?;
-    heard.strange.retain(|(when, _)| *when < at);
+    heard.unexpected.retain(|(when, _)| *when < at);
     heard.pulse.refused = 0;
     heard.tell(tally);
     // A sync that was under way when the shutdown came may return without an error, and without having synced.

@@ -1,25 +1,25 @@
-//! The animals: programs that do not want to end, one file each.
+//! Stubborn programs: each resists being ended, one file each.
 
 #[derive(Debug)]
-pub(super) struct Animal {
+pub(super) struct Stubborn {
     pub(super) name: &'static str,
     pub(super) program: &'static str,
     pub(super) flag: &'static str,
     pub(super) script: &'static str,
 }
 
-macro_rules! animals {
+macro_rules! programs {
     ($($program:literal $flag:literal [$($name:literal)*])*) => {
-        &[$($(Animal {
+        &[$($(Stubborn {
             name: $name,
             program: $program,
             flag: $flag,
-            script: include_str!(concat!("zoo/", $name)),
+            script: include_str!(concat!("programs/", $name)),
         },)*)*]
     };
 }
 
-pub(super) const ANIMALS: &[Animal] = animals! {
+pub(super) const PROGRAMS: &[Stubborn] = programs! {
     "sh" "-c" [
         "sleeper.sh" "background.sh" "another_session.sh" "deaf.sh" "nested.sh" "printer.sh" "slow_printer.sh"
         "both_streams.sh" "fifo.sh" "fifo_without_reader.sh" "stopped.sh" "stopped_children.sh" "closed_streams.sh"
