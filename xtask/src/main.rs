@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask test` is the one of README and CI.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the workshop runs programs and touches files; the product does not"
+    reason = "these commands run programs and touch files; the product does not"
 )]
 
 mod bench;
@@ -9,6 +9,8 @@ mod mutants;
 mod setup;
 mod test;
 mod torture;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -34,21 +36,22 @@ enum Command {
         #[command(flatten)]
         manner: bench::mini_host::Manner,
     },
-    /// Plant known bugs, one at a time, and see that the tests named for each turn red
+    /// Plant known bugs, one at a time, and check that the tests named for each fail
     Mutants(mutants::Options),
-    /// Long runs of what the tests do shortly; each prints its seed and its counts
+    /// Run for long what the tests run for a short time; each run prints its seed and its counts
     #[command(subcommand)]
     Torture(torture::Torture),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
-        Command::Test(options) => test::run(&options),
+        Command::Test(options) => return test::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::MiniHost { socket, root, bank, manner } => {
             bench::mini_host::run(&socket, &root, &bank, manner)
         }
         Command::Mutants(options) => mutants::run(&options),
         Command::Torture(torture) => torture::run(&torture),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

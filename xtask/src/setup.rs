@@ -1,4 +1,4 @@
-//! What the tests need on the machine: said, installed where it is missing, or counted as missing.
+//! What the tests need on the machine: each thing is named, and installed where it is missing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ const NEEDS: &[Need] = &[
     Need { program: "mkfs.ext4", package: "e2fsprogs", what_for: "power cuts on a file system of our own" },
     Need { program: "setfattr", package: "attr", what_for: "extended attributes" },
     Need { program: "setfacl", package: "acl", what_for: "access control lists" },
-    Need { program: "bwrap", package: "bubblewrap", what_for: "a contender of the bench" },
+    Need { program: "bwrap", package: "bubblewrap", what_for: "comparison in the bench" },
     Need { program: "chattr", package: "e2fsprogs", what_for: "immutable files" },
 ];
 
@@ -31,7 +31,7 @@ const RIPGREP: &str = "ripgrep@15.2.0";
 /// Where the tools of the tests are kept: beside the build.
 fn tools() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
-    Some(own.parent().and_then(Path::parent).expect("BUG: xtask lies in target/<profile>").join("tools"))
+    Some(own.parent().and_then(Path::parent).expect("BUG: xtask is in target/<profile>").join("tools"))
 }
 
 /// Where that ripgrep is; built when it is missing, unless the machine is to be left alone.
@@ -39,9 +39,9 @@ pub(crate) fn ripgrep(leave_alone: bool) -> Option<PathBuf> {
     let tools = tools()?;
     let program = tools.join("bin/rg");
     if !program.exists() && !leave_alone {
-        println!("setup: building {RIPGREP}, the oracle of the search tests, into {}", tools.display());
+        println!("  build {RIPGREP} into {}: the search tests compare with it", tools.display());
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let install = ["install", "--quiet", "--locked", RIPGREP, "--root"];
+        let install = ["install", "--locked", RIPGREP, "--root"];
         let built = Command::new(cargo)
             .args(install)
             .arg(&tools)
@@ -49,13 +49,13 @@ pub(crate) fn ripgrep(leave_alone: bool) -> Option<PathBuf> {
             .arg(tools.join("build"))
             .status();
         if !built.is_ok_and(|status| status.success()) {
-            println!("setup: it did not build; going on without");
+            println!("  {RIPGREP} did not build; the tests that need it are skipped");
         }
     }
     Some(program).filter(|program| program.exists())
 }
 
-/// The clients and the suite that the MCP door is tried with. The suite needs this Node, whatever the machine has.
+/// The clients and the suite that test the MCP front end. The suite needs this version of Node.
 const MCP_FOR_NODE: &[&str] = &[
     "node@22.23.3",
     "@modelcontextprotocol/sdk@1.32.2",
@@ -71,7 +71,7 @@ fn mcp_clients(leave_alone: bool) -> Vec<&'static str> {
     let has_node = || node.join("node_modules/.bin/conformance").exists();
     let has_python = || python.join(".ready").exists();
     if !leave_alone && !has_node() {
-        println!("setup: installing {} with npm into {}", MCP_FOR_NODE.join(", "), node.display());
+        println!("  install {} with npm into {}", MCP_FOR_NODE.join(", "), node.display());
         let _ = std::fs::create_dir_all(&node);
         quietly(
             Command::new("npm")
@@ -81,7 +81,7 @@ fn mcp_clients(leave_alone: bool) -> Vec<&'static str> {
         );
     }
     if !leave_alone && !has_python() {
-        println!("setup: installing {MCP_FOR_PYTHON} with pip into {}", python.display());
+        println!("  install {MCP_FOR_PYTHON} with pip into {}", python.display());
         let installed = quietly(Command::new("python3").args(["-m", "venv"]).arg(&python))
             && quietly(Command::new(python.join("bin/python")).args([
                 "-m",
@@ -98,7 +98,7 @@ fn mcp_clients(leave_alone: bool) -> Vec<&'static str> {
     found.into_iter().filter(|(is_there, _)| !is_there).map(|(_, name)| name).collect()
 }
 
-/// Runs an installer; what it says is shown only when it fails.
+/// Runs an installer; its last line is shown only when it fails.
 fn quietly(command: &mut Command) -> bool {
     let outcome = command.stdin(Stdio::null()).output();
     let is_done = outcome.as_ref().is_ok_and(|output| output.status.success());
@@ -108,36 +108,38 @@ fn quietly(command: &mut Command) -> bool {
             |output| String::from_utf8_lossy(&output.stderr).into_owned(),
         );
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        println!("setup: {:?} did not succeed ({last}); going on without", command.get_program());
+        println!("  {:?} failed ({last}); the tests that need it are skipped", command.get_program());
     }
     is_done
 }
 
-/// Installs what is missing, saying so first. Returns what is still missing; its tests skip themselves.
+/// Installs what is missing, and says so first. Returns what is still missing; its tests are skipped.
 pub(crate) fn prepare(leave_alone: bool) -> Vec<&'static str> {
     let mut missing = prepare_packages(leave_alone);
+    println!("  look for {RIPGREP}");
     if ripgrep(leave_alone).is_none() {
-        missing.push("rg");
+        missing.push("ripgrep");
     }
+    println!("  look for the MCP clients for Node and Python");
     missing.extend(mcp_clients(leave_alone));
     missing
 }
 
 fn prepare_packages(leave_alone: bool) -> Vec<&'static str> {
+    let all: Vec<&str> = NEEDS.iter().map(|need| need.program).collect();
+    println!("  look for {}", all.join(", "));
     let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_there(need.program)).collect();
     if missing.is_empty() {
         return Vec::new();
     }
     for need in &missing {
         println!(
-            "setup: `{}` is missing (Debian package {}, for {})",
+            "  `{}` is missing (Debian package {}): it is for {}",
             need.program, need.package, need.what_for
         );
     }
     if leave_alone {
-        println!(
-            "setup: left as it is (--no-setup); tests that need these say so and are counted as skipped"
-        );
+        println!("  nothing is installed (--no-setup); the tests that need these are skipped");
     } else {
         install(&missing);
     }
@@ -149,7 +151,7 @@ fn install(missing: &[&Need]) {
     packages.sort_unstable();
     packages.dedup();
     let sudo: &[&str] = if is_root() { &[] } else { &["sudo", "-n"] };
-    println!("setup: installing {} with apt-get", packages.join(", "));
+    println!("  install {} with apt-get", packages.join(", "));
     let apt = |arguments: &[&str]| {
         let words: Vec<&str> =
             sudo.iter().chain(&["apt-get", "-q", "-y"]).chain(arguments).copied().collect();
@@ -162,7 +164,7 @@ fn install(missing: &[&Need]) {
     };
     let install: Vec<&str> = ["install", "--no-install-recommends"].into_iter().chain(packages).collect();
     if !apt(&["update"]) || !apt(&install) {
-        println!("setup: apt-get did not succeed; going on with what is there");
+        println!("  apt-get failed; the tests that need these are skipped");
     }
 }
 

@@ -1,42 +1,150 @@
-//! `cargo xtask test`: everything that must be green, in the order in which it fails fastest.
+//! `cargo xtask test`: everything that must pass, the quickest checks first.
+//!
+//! Each step is named before it starts, test results are shown as they come, and the last line is the sum of them.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 
 use crate::setup;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Install nothing; count what had to be skipped
+    /// Install nothing; tests that miss something are counted as skipped
     #[arg(long)]
     no_setup: bool,
 }
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+/// One step: its name, the arguments of cargo, and whether its tests are counted.
+struct Step {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    runs_tests: bool,
+}
+
+const STEPS: [Step; 5] = [
+    Step { name: "formatting", arguments: &["fmt", "--all", "--check"], runs_tests: false },
+    Step {
+        name: "lints",
+        arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        runs_tests: false,
+    },
+    // Before the build, which replaces these programs by those without the feature.
+    Step {
+        name: "panics",
+        arguments: &["test", "-p", "aos", "--features", "testing", "--test", "panics"],
+        runs_tests: true,
+    },
+    Step { name: "build", arguments: &["build", "--workspace", "--all-targets"], runs_tests: false },
+    Step { name: "tests", arguments: &["test", "--workspace", "--no-fail-fast"], runs_tests: true },
+];
+
+/// The results of all test programs.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sum {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl std::fmt::Display for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    announce(0, "set-up", "look for what the tests need, install what is missing");
     let missing = setup::prepare(options.no_setup);
-    step("formatting", &["fmt", "--all", "--check"])?;
-    step("lints", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-    // Before the build, which puts the programs without the feature back into their place.
-    step("panics", &["test", "--quiet", "-p", "aos", "--features", "testing", "--test", "panics"])?;
-    step("build", &["build", "--quiet", "--workspace", "--all-targets"])?;
-    step("tests", &["test", "--workspace", "--no-fail-fast"])?;
+    let sum = check_and_test()?;
     if !missing.is_empty() {
-        println!("skipped for want of: {}", missing.join(", "));
+        println!("Not installed, so some tests were skipped: {}", missing.join(", "));
+    }
+    println!("{sum}");
+    Ok(if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn announce(number: usize, name: &str, what: &str) {
+    println!("[{}/{}] {name}: {what}", number + 1, STEPS.len() + 1);
+}
+
+/// A check that fails counts as one failure, and what follows does not run.
+fn check_and_test() -> anyhow::Result<Sum> {
+    let mut sum = Sum::default();
+    for (number, Step { name, arguments, runs_tests }) in STEPS.iter().enumerate() {
+        announce(number + 1, name, &shown(arguments));
+        if *runs_tests {
+            test(arguments, &mut sum)?;
+            continue;
+        }
+        let status = cargo(arguments).status().with_context(|| format!("cannot run cargo for {name}"))?;
+        if !status.success() {
+            println!("{name} failed; `{}` shows why", shown(arguments));
+            sum.failed += 1;
+            return Ok(sum);
+        }
+    }
+    Ok(sum)
+}
+
+fn test(arguments: &[&str], sum: &mut Sum) -> anyhow::Result<()> {
+    let mut child =
+        cargo(arguments).stdout(Stdio::piped()).spawn().context("cannot run cargo for the tests")?;
+    let output = BufReader::new(child.stdout.take().context("BUG: the output is piped")?);
+    let failed_before = sum.failed;
+    for line in output.split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        println!("{line}");
+        sum.add(&line);
+    }
+    // A test program that crashes, or does not compile, prints no result.
+    if !child.wait()?.success() && sum.failed == failed_before {
+        sum.failed += 1;
     }
     Ok(())
 }
 
-fn step(name: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    println!("── {name}: cargo {}", arguments.join(" "));
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let status = Command::new(cargo)
-        .args(arguments)
-        .status()
-        .with_context(|| format!("cannot run cargo for {name}"))?;
-    if !status.success() {
-        bail!("{name} failed");
+impl Sum {
+    /// Adds the last line of a test program: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn add(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        let count = |word: &str| {
+            let parts = result.split(['.', ';']).map(str::trim);
+            parts.filter_map(|part| part.strip_suffix(word)?.trim().parse::<u64>().ok()).sum::<u64>()
+        };
+        self.passed += count("passed");
+        self.failed += count("failed");
+        self.skipped += count("ignored");
     }
-    Ok(())
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    cargo.args(arguments);
+    cargo
+}
+
+fn shown(arguments: &[&str]) -> String {
+    format!("cargo {}", arguments.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sum;
+
+    #[test]
+    fn the_sum_is_over_all_test_programs() {
+        let mut sum = Sum::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+            "test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.5s",
+        ] {
+            sum.add(line);
+        }
+        assert_eq!(sum, Sum { passed: 13, failed: 2, skipped: 1 });
+        assert_eq!(sum.to_string(), "13 passed, 2 failed, 1 skipped");
+    }
 }

@@ -5,7 +5,6 @@
 
 pub mod corpus;
 mod mutator;
-mod random;
 mod run;
 mod shape;
 mod targets;

@@ -1,6 +1,6 @@
 //! Mutates an input: flips, insertions, deletions, repetitions, words of the target's dictionary, parts of other inputs.
 
-use crate::random::Random;
+use aos_testkit::Random;
 
 /// Longer inputs cost time and find nothing new.
 const INPUT_BYTES_MAX: usize = 2_048;

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crate::mutator::Mutator;
-use crate::random::Random;
 use crate::targets::Target;
+use aos_testkit::Random;
 
 /// Inputs that are kept for further mutation. At the limit a new one replaces an old one.
 const KEPT_MAX: usize = 4_096;

@@ -13,15 +13,14 @@
     reason = "the world of the attack cases has more in it than is needed here"
 )]
 
-#[path = "attack/world.rs"]
-mod world;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
+use aos_testkit::needs::trial;
+use aos_testkit::{Agent, Outcome, Programs, Random, World};
+use libtest_mimic::Arguments;
 use serde_json::{Value, json};
-use world::{AOS, Agent, Dice, World};
 
 const PATTERNS_PER_TREE: usize = 120;
 const TREE_BYTES_MAX: u64 = 12 << 20;
@@ -31,19 +30,23 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const PLANTED: &str = "int main(void) { return 0; }\nfn main() { let x = 1; }\r\n\n# define The the\n";
 
 fn oracle() -> Option<PathBuf> {
-    let built = Path::new(AOS).ancestors().nth(2).map(|target| target.join("tools/bin/rg"));
     let given = std::env::var_os("AOS_RG").map(PathBuf::from);
-    [given, built].into_iter().flatten().find(|rg| rg.exists())
+    given.into_iter().chain([Programs::tools().join("bin/rg")]).find(|rg| rg.exists())
 }
 
-#[test]
-fn grep_finds_what_ripgrep_finds() {
-    let Some(rg) = oracle() else {
-        println!("skipped: no ripgrep to compare with; `cargo xtask test` builds one");
-        return;
-    };
-    let mut dice = Dice::new();
-    println!("seed {}", dice.seed);
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let rg = oracle();
+    let why = rg.is_none().then_some("there is no ripgrep to compare with (`cargo xtask test` builds one)");
+    let trial = trial(&arguments, "grep_finds_what_ripgrep_finds", why, move || {
+        rg.map_or(Ok(()), |rg| grep_finds_what_ripgrep_finds(&rg))
+    });
+    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+}
+
+fn grep_finds_what_ripgrep_finds(rg: &Path) -> Outcome {
+    let mut random = Random::for_case();
+    println!("seed {}", random.seed);
     let trees =
         [("this repository", own_sources()), ("a crate", crate_sources()), ("headers", header_sources())];
     let mut compared = 0;
@@ -60,16 +63,16 @@ fn grep_finds_what_ripgrep_finds() {
             world.write("bin/huge.c", "the end of int ".repeat(200_000) + "\nint\n");
         }
         let mut agent = world.agent(json!({ "capability": { "max_inline_bytes": 256 << 20 } }));
-        let words = words(&world.root, &mut dice);
+        let words = words(&world.root, &mut random);
         for _ in 0..PATTERNS_PER_TREE {
-            let question = Question::random(&mut dice, &words);
-            if let Err(why) = question.compare(&rg, &world, &mut agent) {
-                panic!("seed {}: {name}: {question:?}\n{why}", dice.seed);
-            }
+            let question = Question::random(&mut random, &words);
+            let compare = question.compare(rg, &world, &mut agent);
+            compare.map_err(|why| format!("seed {}: {name}: {question:?}\n{why}", random.seed))?;
             compared += 1;
         }
     }
     println!("{compared} searches, all equal");
+    Ok(())
 }
 
 /// The sources of this repository, without what a build left.
@@ -81,7 +84,7 @@ fn own_sources() -> Vec<(PathBuf, PathBuf)> {
         .collect()
 }
 
-/// SQLite's own C, as it lies in cargo's registry because the product is built from it.
+/// SQLite's own C sources from cargo's registry: the product is built from them.
 fn crate_sources() -> Vec<(PathBuf, PathBuf)> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home =
@@ -163,15 +166,15 @@ fn plant(world: &World, files: &[(PathBuf, PathBuf)]) {
 }
 
 /// Words of the tree, to make patterns from.
-fn words(root: &Path, dice: &mut Dice) -> Vec<String> {
+fn words(root: &Path, random: &mut Random) -> Vec<String> {
     let files = files_below(root, root);
     let mut words = Vec::new();
     while words.len() < 400 {
-        let (file, _) = &files[dice.roll(files.len())];
+        let (file, _) = &files[random.below(files.len())];
         let text = String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned();
         let all: Vec<&str> =
             text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| w.len() > 1).collect();
-        words.extend((0..5.min(all.len())).map(|_| all[dice.roll(all.len())].to_owned()));
+        words.extend((0..5.min(all.len())).map(|_| all[random.below(all.len())].to_owned()));
     }
     words
 }
@@ -207,22 +210,22 @@ const FILTERS: &[&str] = &[
 ];
 
 impl Question {
-    fn random(dice: &mut Dice, words: &[String]) -> Question {
-        let mut chance = |percent: usize| dice.roll(100) < percent;
+    fn random(random: &mut Random, words: &[String]) -> Question {
+        let mut chance = |percent: usize| random.below(100) < percent;
         let (fixed, ignore_case, files_only) = (chance(15), chance(25), chance(15));
         let (no_ignore, with_context, with_filter) = (chance(15), chance(25), chance(25));
         let (with_path, with_max) = (chance(15), chance(20));
         Question {
-            pattern: pattern(dice, words, fixed),
+            pattern: pattern(random, words, fixed),
             fixed,
             ignore_case,
             files_only,
             no_ignore,
-            context: if with_context { 1 + dice.roll(4) } else { 0 },
-            filter: with_filter.then(|| dice.pick(FILTERS)),
+            context: if with_context { 1 + random.below(4) } else { 0 },
+            filter: with_filter.then(|| *random.pick(FILTERS)),
             path: with_path
-                .then(|| dice.pick(&["sub", "bin", "x/deep", "a.c", "gen", ".hidden", "keep.log"])),
-            max_results: with_max.then(|| dice.roll(60)),
+                .then(|| *random.pick(&["sub", "bin", "x/deep", "a.c", "gen", ".hidden", "keep.log"])),
+            max_results: with_max.then(|| random.below(60)),
         }
     }
 
@@ -402,10 +405,10 @@ fn cut(text: &[u8]) -> String {
 }
 
 /// A pattern that has a chance to be found, or to be refused.
-fn pattern(dice: &mut Dice, words: &[String], fixed: bool) -> String {
-    let one = words[dice.roll(words.len())].clone();
-    let two = words[dice.roll(words.len())].clone();
-    let piece: String = one.chars().take(1 + dice.roll(3)).collect();
+fn pattern(random: &mut Random, words: &[String], fixed: bool) -> String {
+    let one = words[random.below(words.len())].clone();
+    let two = words[random.below(words.len())].clone();
+    let piece: String = one.chars().take(1 + random.below(3)).collect();
     if fixed {
         return [
             one.clone(),
@@ -414,7 +417,7 @@ fn pattern(dice: &mut Dice, words: &[String], fixed: bool) -> String {
             ".*".into(),
             format!("{piece} {two}"),
             "::".into(),
-        ][dice.roll(6)]
+        ][random.below(6)]
         .clone();
     }
     let shapes = [
@@ -450,6 +453,6 @@ fn pattern(dice: &mut Dice, words: &[String], fixed: bool) -> String {
         r"x*".into(),
     ];
     // The last two match every line: now and then is enough.
-    let sides = if dice.roll(20) == 0 { shapes.len() } else { shapes.len() - 2 };
-    shapes[dice.roll(sides)].clone()
+    let sides = if random.below(20) == 0 { shapes.len() } else { shapes.len() - 2 };
+    shapes[random.below(sides)].clone()
 }

@@ -13,16 +13,13 @@
     reason = "the world of the attack cases has more in it than is needed here"
 )]
 
-#[path = "attack/world.rs"]
-mod world;
-
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use aos_testkit::{Outcome, Start, World, check, is_root};
+use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
-use world::{Outcome, Start, World, check, is_root};
 
 /// Files to begin with, commands one after the other, and what the last of them prints.
 struct Task {
@@ -56,22 +53,19 @@ fn kinds() -> Vec<Kind> {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(2);
-    let trials =
-        kinds().into_iter().flat_map(|kind| TASKS.iter().map(move |task| trial(task, kind))).collect();
+    let all = kinds().into_iter().flat_map(|kind| TASKS.iter().map(move |task| (task, kind)));
+    let trials = all.map(|(task, kind)| trial(&arguments, task, kind)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn trial(task: &'static Task, kind: Kind) -> Trial {
+fn trial(arguments: &Arguments, task: &'static Task, kind: Kind) -> Trial {
     let name = format!("{} as {}", task.name, kind.name);
-    let lacking = task.tools.iter().find_map(|tool| lacking(tool, kind));
-    if let Some(why) = &lacking {
-        println!("skipped {name}: {why}");
-    }
-    Trial::test(name, move || done(task, kind).map_err(Failed::from)).with_ignored_flag(lacking.is_some())
+    let missing = task.tools.iter().find_map(|tool| missing(tool, kind));
+    aos_testkit::needs::trial(arguments, &name, missing.as_deref(), move || done(task, kind))
 }
 
 /// Why this kind of daemon has not got the tool, if it has not.
-fn lacking(tool: &str, kind: Kind) -> Option<String> {
+fn missing(tool: &str, kind: Kind) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default();
     let Some(found) =
         path.split(':').map(|dir| Path::new(dir).join(tool)).find(|file| reaches(file, kind.daemon))

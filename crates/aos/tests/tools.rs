@@ -10,13 +10,10 @@
     reason = "the world of the attack cases has more in it than is needed here"
 )]
 
-#[path = "attack/world.rs"]
-mod world;
-
 use std::process::{Command, Stdio};
 
+use aos_testkit::{Programs, World};
 use serde_json::{Value, json};
-use world::{AOS, World};
 
 /// A world with a session in it.
 struct Model {
@@ -258,7 +255,6 @@ fn the_deepagents_profile_keeps_its_words() {
     model.world.write("top.py", "print(1)\n");
     model.world.write("lib/deep/x.py", "HIT\n");
     model.world.write("empty", "");
-    let deep = "d/".repeat(17);
     for (tool, arguments, wanted) in [
         ("ls", json!({}), "Listed directory / (1 subdir, 2 files).\nempty\nlib/\ntop.py"),
         ("ls", json!({ "path": "/lib" }), "Listed directory lib (1 subdir, 0 files).\ndeep/"),
@@ -306,6 +302,12 @@ fn the_deepagents_profile_keeps_its_words() {
     ] {
         assert_eq!(model.works(tool, arguments.clone()), wanted, "{tool} {arguments}");
     }
+    the_deepagents_refusals(&model);
+    model.finish();
+}
+
+fn the_deepagents_refusals(model: &Model) {
+    let deep = "d/".repeat(17);
     for (tool, arguments, wanted) in [
         ("read_file", json!({}), "file_path is required."),
         ("read_file", json!({ "file_path": " " }), "file_path must not be empty."),
@@ -358,7 +360,6 @@ fn the_deepagents_profile_keeps_its_words() {
     model.world.write("twice", "pp");
     let why = model.fails("edit_file", json!({ "file_path": "twice", "old_string": "p", "new_string": "q" }));
     assert_eq!(why, "old_string must match exactly once unless replace_all is true.");
-    model.finish();
 }
 
 #[test]
@@ -379,7 +380,7 @@ fn the_prompt_teaches_nine_points_and_names_the_mounts() {
 fn each_agent_is_set_up_once_and_its_other_settings_stay() {
     let home = tempfile::tempdir().unwrap();
     let setup = |words: &[&str]| {
-        let output = Command::new(AOS)
+        let output = Command::new(&Programs::built().aos)
             .arg("setup")
             .args(words)
             .env_clear()

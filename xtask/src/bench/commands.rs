@@ -8,8 +8,9 @@ use serde_json::json;
 
 use super::daemon::build;
 use super::{Options, Reach, Report, Sample};
-use crate::torture::kill::{Bench, Programs};
-use crate::torture::load::Wire;
+use aos_testkit::Client;
+use aos_testkit::Programs;
+use aos_testkit::torture::Setup;
 
 const CALLS: usize = 50;
 /// As much as is kept whole; each round a page less, so that no blob is there already.
@@ -22,14 +23,14 @@ const OUTPUT_MB_A_SECOND: Reach = Reach::AtLeast(500.0);
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let dir = options.workplace()?;
     let programs = build()?;
-    let programs = Programs { aosd: programs.join("aosd"), aos: programs.join("aos") };
+    let programs = Programs::in_folder(&programs);
     let root = dir.path().join("root");
     std::fs::create_dir(&root)?;
-    let bench = Bench { programs, home: dir.path().join("home"), roots: vec![root.clone()] };
+    let setup = Setup { programs, home: dir.path().join("home"), roots: vec![root.clone()] };
     let daemon =
-        bench.start(&[], &[]).map_err(|why| anyhow::anyhow!("the daemon does not start: {why:?}"))?;
-    spawns(options, report, &bench.home, &root)?;
-    output(options, report, &bench.home, &root)?;
+        setup.start(&[], &[]).map_err(|why| anyhow::anyhow!("the daemon does not start: {why:?}"))?;
+    spawns(options, report, &setup.home, &root)?;
+    output(options, report, &setup.home, &root)?;
     daemon.kill();
     Ok(())
 }
@@ -37,7 +38,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
 /// Who runs `true`.
 enum Contender {
     Plain,
-    Product { wire: Wire, session: String, capture: &'static str },
+    Product { client: Client, session: String, capture: &'static str },
     Bubblewrap,
 }
 
@@ -48,9 +49,9 @@ impl Contender {
         isolation: &str,
         capture: &'static str,
     ) -> anyhow::Result<Contender> {
-        let mut wire = Wire::connect(home)?;
-        let session = open(&mut wire, root, isolation)?;
-        Ok(Contender::Product { wire, session, capture })
+        let mut client = Client::connect(home)?;
+        let session = open(&mut client, root, isolation)?;
+        Ok(Contender::Product { client, session, capture })
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
@@ -61,9 +62,9 @@ impl Contender {
                 command.args(["--unshare-all", "--ro-bind", "/", "/", "true"]);
                 ended_well(command)
             }
-            Contender::Product { wire, session, capture } => {
+            Contender::Product { client, session, capture } => {
                 let params = json!({ "session_id": session, "argv": ["true"], "capture": capture });
-                let receipt = wire.effect("host.exec", &params, "bench").unwrap_or_default();
+                let receipt = client.try_effect("host.exec", &params, "setup").unwrap_or_default();
                 anyhow::ensure!(receipt["exit_code"] == 0, "true: {receipt}");
                 Ok(())
             }
@@ -77,9 +78,9 @@ fn ended_well(mut command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open(wire: &mut Wire, root: &Path, isolation: &str) -> anyhow::Result<String> {
+fn open(client: &mut Client, root: &Path, isolation: &str) -> anyhow::Result<String> {
     let params = json!({ "target": { "local": { "workdir": root } }, "isolation": isolation });
-    let receipt = wire.effect("host.session.open", &params, "bench").unwrap_or_default();
+    let receipt = client.try_effect("host.session.open", &params, "setup").unwrap_or_default();
     let session = receipt["session_id"].as_str().map(str::to_owned);
     session.ok_or_else(|| anyhow::anyhow!("no session: {receipt}"))
 }
@@ -122,8 +123,8 @@ fn spawns(options: &Options, report: &mut Report, home: &Path, root: &Path) -> a
 
 /// A command's output on its way into a blob, beside the same through a pipe that nobody keeps.
 fn output(options: &Options, report: &mut Report, home: &Path, root: &Path) -> anyhow::Result<()> {
-    let mut wire = Wire::connect(home)?;
-    let session = open(&mut wire, root, "strict")?;
+    let mut client = Client::connect(home)?;
+    let session = open(&mut client, root, "strict")?;
     let (mut kept, mut piped) = (Sample::default(), Sample::default());
     for round in 0..options.rounds {
         // Else the disk's speed is measured: whoever has made many pages dirty is made to wait for it.
@@ -131,7 +132,7 @@ fn output(options: &Options, report: &mut Report, home: &Path, root: &Path) -> a
         let bytes = OUTPUT_BYTES - 4096 * round;
         let params = json!({ "session_id": session, "argv": ["head", "-c", bytes.to_string(), "/dev/zero"] });
         kept.time(|| {
-            let receipt = wire.effect("host.exec", &params, "bench").unwrap_or_default();
+            let receipt = client.try_effect("host.exec", &params, "setup").unwrap_or_default();
             anyhow::ensure!(receipt["stdout"]["blob"]["size_bytes"] == bytes, "output: {receipt}");
             Ok(())
         })?;

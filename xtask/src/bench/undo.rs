@@ -10,8 +10,9 @@ use sha2::{Digest as _, Sha256};
 use super::daemon::build;
 use super::task::content;
 use super::{Options, Reach, Report, Sample};
-use crate::torture::kill::{Bench, Programs};
-use crate::torture::load::Wire;
+use aos_testkit::Client;
+use aos_testkit::Programs;
+use aos_testkit::torture::Setup;
 
 const SMALL: usize = 1 << 10;
 const LARGE: usize = 10 << 20;
@@ -30,20 +31,20 @@ const COMMAND_OVER_PLAIN_US: Reach = Reach::AtMost(4_000.0);
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let dir = options.workplace()?;
     let programs = build()?;
-    let programs = Programs { aosd: programs.join("aosd"), aos: programs.join("aos") };
+    let programs = Programs::in_folder(&programs);
     let trees: Vec<PathBuf> = TREES.iter().map(|(name, ..)| dir.path().join(name)).collect();
     for (root, (_, folders, _)) in trees.iter().zip(TREES) {
         plant(root, folders)?;
     }
     rustix::fs::syncfs(std::fs::File::open(dir.path())?)?;
-    let bench = Bench { programs, home: dir.path().join("home"), roots: trees.clone() };
+    let setup = Setup { programs, home: dir.path().join("home"), roots: trees.clone() };
     let daemon =
-        bench.start(&[], &[]).map_err(|why| anyhow::anyhow!("the daemon does not start: {why:?}"))?;
+        setup.start(&[], &[]).map_err(|why| anyhow::anyhow!("the daemon does not start: {why:?}"))?;
     let mut captured = trees
         .iter()
-        .map(|root| Session::open(&bench.home, root, true))
+        .map(|root| Session::open(&setup.home, root, true))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let mut bare = Session::open(&bench.home, &trees[0], false)?;
+    let mut bare = Session::open(&setup.home, &trees[0], false)?;
     let written = small(options, report, &mut captured, &mut bare)?;
     for (((name, _, reach), root), ours) in TREES.iter().zip(&trees).zip(written) {
         shadow(options, report, &dir.path().join(format!("{name}.git")), root, (ours, *reach))?;
@@ -68,18 +69,18 @@ fn plant(root: &Path, folders: usize) -> anyhow::Result<()> {
 
 /// A connection with a session that keeps pre-images, or does not.
 struct Session {
-    wire: Wire,
+    client: Client,
     id: String,
     calls: usize,
 }
 
 impl Session {
     fn open(home: &Path, root: &Path, captures: bool) -> anyhow::Result<Session> {
-        let mut wire = Wire::connect(home)?;
+        let mut client = Client::connect(home)?;
         let params = json!({ "target": { "local": { "workdir": root } }, "auto_snapshot": captures });
-        let receipt = wire.effect("host.session.open", &params, "open").unwrap_or_default();
+        let receipt = client.try_effect("host.session.open", &params, "open").unwrap_or_default();
         let id = receipt["session_id"].as_str().ok_or_else(|| anyhow::anyhow!("no session: {receipt}"))?;
-        Ok(Session { wire, id: id.to_owned(), calls: 0 })
+        Ok(Session { client, id: id.to_owned(), calls: 0 })
     }
 
     /// One effect under a tool call of its own.
@@ -87,7 +88,7 @@ impl Session {
         self.calls += 1;
         params["session_id"] = json!(self.id);
         let call = format!("c{}", self.calls);
-        let receipt = self.wire.effect(kind, &params, &call).unwrap_or_default();
+        let receipt = self.client.try_effect(kind, &params, &call).unwrap_or_default();
         anyhow::ensure!(receipt["status"] == "ok", "{kind}: {receipt}");
         Ok(receipt)
     }
@@ -146,7 +147,7 @@ fn shadow(
         let mut command = Command::new("git");
         command.arg("--git-dir").arg(git_dir).arg("--work-tree").arg(root).args(words);
         command.args(if words[0] == "commit" { &["--no-verify"][..] } else { &[] });
-        for (name, value) in [("NAME", "bench"), ("EMAIL", "bench@example.com")] {
+        for (name, value) in [("NAME", "setup"), ("EMAIL", "setup@example.com")] {
             command.env(format!("GIT_AUTHOR_{name}"), value).env(format!("GIT_COMMITTER_{name}"), value);
         }
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");

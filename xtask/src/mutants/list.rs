@@ -30,7 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "beneath-dropped",
         promise: 1,
-        breaks: "the kernel is not told to stay beneath the root, nor to refuse links: only the text is checked",
+        breaks: "the kernel is not asked to stay beneath the root, nor to refuse links: only the text is checked",
         edits: &[
             Edit {
                 file: "crates/aos-host/src/disk/open.rs",
@@ -81,7 +81,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "http-without-token",
         promise: 1,
-        breaks: "the MCP door over HTTP lets everybody in",
+        breaks: "MCP over HTTP accepts requests without the token",
         edits: &[Edit {
             file: "crates/aos-wire/src/mcp/http.rs",
             old: "    if !gate.knows(&request) {",
@@ -258,7 +258,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "conflict-overwritten",
         promise: 6,
-        breaks: "undo buries what somebody else has written since",
+        breaks: "undo overwrites what another process has written since",
         edits: &[Edit {
             file: "crates/aos-host/src/restore/judge.rs",
             old: "if expected.unconditional || self.is_as_left(found, now, expected.image.as_ref())? {",
@@ -280,7 +280,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "capture-fails-unseen",
         promise: 6,
-        breaks: "a write goes on though its pre-image could not be kept",
+        breaks: "a write continues although its pre-image could not be kept",
         edits: &[Edit {
             file: "crates/aos-host/src/change/apply.rs",
             old: "                bank::store_preimage(object, self.bank, bank_name, self.sync)\n                    .map_err(|why| not_kept(&put.at, why))?;",

@@ -1,7 +1,7 @@
-//! `cargo xtask mutants`: plants known bugs, one at a time, and sees that the tests named for each turn red.
+//! `cargo xtask mutants`: plants known bugs, one at a time, and checks that the tests named for each fail.
 //!
-//! A suite that stays green over a planted bug has no teeth there. The bugs stand in `list`; this says what came of
-//! each, and `scratch` is the copy of the repository in which they are planted.
+//! Tests that pass with a planted bug do not check for it. The bugs are in `list`; `scratch` is the copy of the
+//! repository in which they are planted.
 
 mod list;
 mod scratch;
@@ -36,7 +36,7 @@ struct Mutant {
     caught_by: &'static [Test],
 }
 
-/// A text that stands in a file exactly once, and what is planted in its place.
+/// A text that occurs in a file exactly once, and what replaces it.
 #[derive(Debug)]
 struct Edit {
     file: &'static str,
@@ -176,9 +176,7 @@ impl Edit {
     fn apply(&self, text: &str) -> Result<String, String> {
         match text.matches(self.old).count() {
             1 => Ok(text.replacen(self.old, self.new, 1)),
-            found => {
-                Err(format!("{}: the text to replace stands there {found} times:\n{}", self.file, self.old))
-            }
+            found => Err(format!("{}: the text to replace occurs {found} times:\n{}", self.file, self.old)),
         }
     }
 }

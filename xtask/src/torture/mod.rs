@@ -1,75 +1,54 @@
 //! `cargo xtask torture`: long runs of what the tests do shortly. Each prints its seed and its counts, and fails when
 //! anything was lost.
 //!
-//! A suite's adversary stands in a module of its own, which the attack cases share; what the command line adds to it,
-//! its options and how it reports, stands below `commands`.
+//! A suite's adversary is a module of `aos_testkit::torture`, which the attack cases use too; its options and its report
+//! are below `commands`.
 
 mod commands;
-pub(crate) mod corrupt;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod crowd;
-pub(crate) mod errors;
-pub(crate) mod exec;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod kill;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod load;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod memory;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod path;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod policy;
-pub(crate) mod power;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod pulse;
-#[allow(dead_code, unused_imports, reason = "the attack cases share it and use the rest")]
-pub(crate) mod replay;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod tracer;
-pub(crate) mod undo;
-#[allow(dead_code, reason = "the attack cases share it and use the rest")]
-pub(crate) mod ways;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use kill::{Bench, Programs};
-use load::Random;
+use aos_testkit::torture::Setup;
+use aos_testkit::{Programs, new_seed};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Torture {
-    /// Kill the daemon under load, at random moments and system calls, and hold what is left against what was promised
+    /// Kill the daemon under load, at random moments and system calls, and check what was promised
     Kill(commands::kill::Options),
-    /// Run process trees that do not want to end, end them in all ways, and look for what is left of them
+    /// Run process trees that resist ending, end them in all ways, and look for processes that are left
     Exec(commands::exec::Options),
-    /// Walk random histories of all file mutations with rollback, redo and restore, and hold the tree against copies
+    /// Run random histories of all file mutations with rollback, redo and restore, and compare the tree with copies
     Undo(commands::undo::Options),
-    /// Cut the power of a disk under load, and hold what comes back against what was promised at `power`
+    /// Cut the power of a disk under load, and check what was promised at `--durability power`
     Power(commands::power::Options),
     /// Record random histories of all requests and replay each three times in other surroundings, under strace
     Replay(commands::replay::Options),
-    /// Let many sessions with many clients work at once, and see how they fare
+    /// Let many sessions with many clients work at once, and check that all make progress
     Crowd(commands::crowd::Options),
-    /// Ask for fuzzed paths by every way while neighbours swap links, folders and files, and look for what got out
+    /// Request fuzzed paths in every way while other processes swap links, folders and files; look for leaks
     Path(commands::path::Options),
-    /// Turn each byte of a small home, and cut, swap and double its pages: all is seen, or nothing reads otherwise
+    /// Flip each byte of a small home, and cut, swap and double its pages: each damage is detected or harmless
     Corrupt(commands::corrupt::Options),
-    /// Give the daemon far too much of everything, and watch its memory
+    /// Give the daemon far too much of everything, and check its memory
     Memory(commands::memory::Options),
-    /// Hold what policy says of random operations against what they do, by every door
+    /// Compare what policy says of random operations with what happens, by every front end
     Policy(commands::policy::Options),
-    /// Run each parser over inputs that nobody thought of, and hold what comes out against its laws
+    /// Run each parser over mutated inputs, and check what must hold for its output
     Fuzz(commands::fuzz::Options),
+    /// Run the attack cases one at a time and assert the time that each may take
+    Cases(commands::cases::Options),
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
+    // The tests only detect hangs; here the figures hold.
+    aos_testkit::time::assert_figures();
     match torture {
         Torture::Kill(options) => commands::kill::run(options),
         Torture::Exec(options) => commands::exec::run(options),
@@ -82,6 +61,7 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Memory(options) => commands::memory::run(options),
         Torture::Policy(options) => commands::policy::run(options),
         Torture::Fuzz(options) => commands::fuzz::run(options),
+        Torture::Cases(options) => commands::cases::run(options),
     }
 }
 
@@ -113,7 +93,7 @@ impl Common {
             Some(folder) => folder.clone(),
             None => build()?,
         };
-        Ok(Programs { aosd: folder.join("aosd"), aos: folder.join("aos") })
+        Ok(Programs::in_folder(&folder))
     }
 }
 
@@ -134,14 +114,14 @@ trait Found: std::fmt::Display {
 }
 
 /// Where one home is tortured. The sessions' folders go with it, the one on another file system too.
-struct Ground {
-    bench: Bench,
+struct TempSetup {
+    setup: Setup,
     folders: Vec<tempfile::TempDir>,
 }
 
-impl Ground {
+impl TempSetup {
     /// A home and three roots beside it; a fourth lies elsewhere when it can, where pre-images are copied, not moved.
-    fn new(programs: &Programs) -> anyhow::Result<Ground> {
+    fn new(programs: &Programs) -> anyhow::Result<TempSetup> {
         let here = tempfile::Builder::new().prefix("aos-torture-").tempdir()?;
         let mut roots: Vec<PathBuf> = (0..3).map(|n| here.path().join(format!("ws{n}"))).collect();
         let elsewhere = tempfile::Builder::new().prefix("aos-torture-").tempdir_in("/dev/shm").ok();
@@ -150,14 +130,14 @@ impl Ground {
         for root in &roots {
             std::fs::create_dir(root)?;
         }
-        let bench = Bench { programs: programs.clone(), home: here.path().join("home"), roots };
-        Ok(Ground { bench, folders: std::iter::once(here).chain(elsewhere).collect() })
+        let setup = Setup { programs: programs.clone(), home: here.path().join("home"), roots };
+        Ok(TempSetup { setup, folders: std::iter::once(here).chain(elsewhere).collect() })
     }
 
     /// Leaves everything where it is; the home says where.
     fn keep(self) -> PathBuf {
         self.folders.into_iter().for_each(|folder| drop(folder.keep()));
-        self.bench.home
+        self.setup.home
     }
 }
 
@@ -200,18 +180,13 @@ fn build() -> anyhow::Result<PathBuf> {
     Ok(Path::new(target).join("release"))
 }
 
-fn new_seed() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Random::new(now.as_nanos() as u64 ^ u64::from(std::process::id())).number()
-}
-
 /// `90s`, `15m`, `2h`; a bare number is seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
         Some(number) => (number, text.as_bytes()[text.len() - 1]),
         None => (text, b's'),
     };
-    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; write 90s, 15m or 2h"))?;
+    let number: u64 = number.parse().map_err(|_| format!("`{text}` is not a time; write 90s, 15m or 2h"))?;
     let seconds = match unit {
         b'm' => 60,
         b'h' => 3600,

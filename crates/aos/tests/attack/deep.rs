@@ -1,12 +1,12 @@
-//! Far more folders within folders, or files, than a daemon may hold at a time: it does what it can, and goes on.
+//! Far more nested folders, or files, than a daemon may hold at a time: it does what it can, and continues.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use aos_testkit::{Start, World, check, expect, patch_params, tree};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde_json::{Value, json};
 
-use crate::world::{Start, World, check, expect, patch_params, tree};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {

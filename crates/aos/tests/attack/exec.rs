@@ -59,7 +59,8 @@ pub fn cases() -> Vec<Case> {
         case("EXEC-45", view::its_own_defaults),
         case("EXEC-46", limits::too_much_memory),
     ];
-    cases.extend(own().into_iter().map(|(id, run)| case(id, run)));
+    let own = own().into_iter().chain(own_requests_and_views());
+    cases.extend(own.map(|(id, run)| case(id, run)));
     cases.extend([
         root("OWN-EXEC-OWNER", view::the_owner_of_the_folder),
         root("OWN-EXEC-SETUID", isolation::a_setuid_helper),
@@ -102,6 +103,12 @@ fn own() -> Vec<Own> {
         ("OWN-EXEC-DAEMON-KILLED", interrupted::killed),
         ("OWN-EXEC-DAEMON-STOPPED", interrupted::asked_to_stop),
         ("OWN-EXEC-CLIENT-GONE", interrupted::the_caller_hangs_up),
+    ]
+}
+
+/// What a request may ask for, and what a command sees.
+fn own_requests_and_views() -> Vec<Own> {
+    vec![
         ("OWN-EXEC-PARAMS", request::by_the_book),
         ("OWN-EXEC-PROGRAM", request::what_is_started),
         ("OWN-EXEC-PATH-LOOKUP", request::looked_up_on_its_own_path),

@@ -8,10 +8,10 @@ mod moments;
 mod power;
 mod space;
 
+use aos_testkit::check;
+use aos_testkit::torture::load::Tally;
+
 use crate::Need;
-use crate::kill::{Bench, Programs};
-use crate::load::Tally;
-use crate::world::{AOS, AOSD, World, check};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -58,18 +58,6 @@ pub fn cases() -> Vec<Case> {
 
 /// A daemon is held still from outside.
 const TRACED: &[Need] = &[Need::Root, Need::Strace];
-
-/// The short figure of a case, or the whole with `AOS_ATTACK_FULL=1`.
-pub fn figure(short: usize, full: usize) -> usize {
-    let is_full = std::env::var_os("AOS_ATTACK_FULL").is_some_and(|value| value == "1");
-    if is_full { full } else { short }
-}
-
-/// The torturer's view of a world.
-pub fn bench(world: &World) -> Bench {
-    let programs = Programs { aosd: AOSD.into(), aos: AOS.into() };
-    Bench { programs, home: world.home.clone(), roots: vec![world.root.clone()] }
-}
 
 /// Fails with the seed and all complaints unless everything that was promised held.
 fn clean(id: &str, seed: u64, tally: &Tally) -> Outcome {

@@ -10,62 +10,32 @@
     unreachable_pub,
     missing_debug_implementations,
     clippy::needless_pass_by_value,
-    reason = "a test program is nobody's interface, and not every area uses all of the world"
+    reason = "a test program has no users, and a `json!` value is passed as it is"
 )]
 
-#[path = "../../../../xtask/src/torture/corrupt/mod.rs"]
-mod corrupt_torture;
-#[path = "../../../../xtask/src/torture/crowd/mod.rs"]
-mod crowd;
 mod deep;
-#[path = "../../../../xtask/src/torture/errors/mod.rs"]
-mod errors;
 mod exec;
-// The zoo is the torturer's too.
-#[path = "../../../../xtask/src/torture/exec/mod.rs"]
-mod exec_torture;
 mod grep_glob;
 mod journal_crash;
-// The load and the killing are the torturer's: a case is a short run of the same.
-#[path = "../../../../xtask/src/torture/kill.rs"]
-mod kill;
-#[path = "../../../../xtask/src/torture/load/mod.rs"]
-mod load;
-#[path = "../../../../xtask/src/torture/memory/mod.rs"]
-mod memory_torture;
+mod listed;
 mod patch;
 mod path;
-#[path = "../../../../xtask/src/torture/path/mod.rs"]
-mod path_torture;
 mod policy_capability;
-#[path = "../../../../xtask/src/torture/policy/mod.rs"]
-mod policy_torture;
-#[path = "../../../../xtask/src/torture/power/mod.rs"]
-mod power;
-#[path = "../../../../xtask/src/torture/pulse.rs"]
-mod pulse;
 mod replay;
-#[path = "../../../../xtask/src/torture/replay/mod.rs"]
-mod replay_torture;
 mod rpc_surface;
 mod shell_undo;
 mod snapshot_restore;
 mod special_files;
 mod torture;
-#[path = "../../../../xtask/src/torture/undo/mod.rs"]
-mod undo;
 mod vfs;
-mod world;
 mod write_edit;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use world::tracer;
-
-use world::ways;
-
-pub use world::{Need, Outcome};
+// The cases of the lent pipe still name it so.
+use aos_testkit as world;
+pub use aos_testkit::{Need, Outcome};
+use libtest_mimic::{Arguments, Trial};
 
 /// One case: its id in `attack_cases.json`, what it needs, and what is done.
 pub struct Case {
@@ -75,15 +45,15 @@ pub struct Case {
 }
 
 fn main() -> ExitCode {
-    // Some cases need a second process, of another uid or inside a command; this program is its own.
+    // Some cases need a second process, of another uid or inside a command: this program runs itself.
     if let Some(code) = rpc_surface::other_uid().or_else(exec::probe::main) {
         return code;
     }
     let mut arguments = Arguments::from_args();
-    // Two cores, and many cases measure how fast the daemon answers: a few at a time.
+    // A case is several processes already: a daemon, its commands, its clients.
     arguments.test_threads.get_or_insert(2);
-    let mut trials: Vec<Trial> = areas().into_iter().map(trial).collect();
-    trials.push(all_ids());
+    let mut trials: Vec<Trial> = areas().into_iter().map(|case| case.trial(&arguments)).collect();
+    trials.extend(listed::trials(&arguments));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -110,47 +80,9 @@ fn areas() -> Vec<Case> {
     .collect()
 }
 
-/// The areas whose cases stand here. The others come with the parts of the product that they attack.
-const AREAS: &[&str] = &[
-    "path",
-    "special_files",
-    "write_edit",
-    "patch",
-    "grep_glob",
-    "policy_capability",
-    "journal_crash",
-    "replay",
-    "rpc_surface",
-    "exec",
-    "snapshot_restore",
-    "vfs",
-];
-
-/// Where the open cases lie beside the repository, each of these areas' ids is one of ours.
-fn all_ids() -> Trial {
-    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/cases/attack_cases.json");
-    let lacking = !std::path::Path::new(cases).exists();
-    if lacking {
-        println!("skipped EVERY-ID: the list of cases is not beside the repository");
+impl Case {
+    fn trial(&self, arguments: &Arguments) -> Trial {
+        let missing = self.needs.iter().find_map(|need| aos_testkit::missing(*need));
+        aos_testkit::needs::trial(arguments, self.id, missing, self.run)
     }
-    let check = move || {
-        let text = std::fs::read_to_string(cases).map_err(|why| why.to_string())?;
-        let listed: Vec<serde_json::Value> = serde_json::from_str(&text).map_err(|why| why.to_string())?;
-        let ours: Vec<&str> = areas().iter().map(|case| case.id).collect();
-        let word = |case: &serde_json::Value, name: &str| case[name].as_str().unwrap_or_default().to_owned();
-        let here = listed.iter().filter(|case| AREAS.contains(&word(case, "area").as_str()));
-        let missing: Vec<String> =
-            here.map(|case| word(case, "id")).filter(|id| !ours.contains(&id.as_str())).collect();
-        if missing.is_empty() { Ok(()) } else { Err(Failed::from(format!("no case for {missing:?}"))) }
-    };
-    Trial::test("EVERY-ID", check).with_ignored_flag(lacking)
-}
-
-fn trial(case: Case) -> Trial {
-    let lacking = case.needs.iter().find_map(|need| world::lacking(*need));
-    if let Some(why) = &lacking {
-        println!("skipped {}: {why}", case.id);
-    }
-    let run = case.run;
-    Trial::test(case.id, move || run().map_err(Failed::from)).with_ignored_flag(lacking.is_some())
 }

@@ -1,4 +1,4 @@
-//! Policy and capability: what is said is what is done, on every door, at the limit and one over.
+//! Policy and capability: what is reported is what happens, on every front end, at the limit and one over.
 
 mod limits;
 mod links;
@@ -9,9 +9,9 @@ mod reach;
 
 use std::path::Path;
 
+use aos_testkit::{Client, Findings, World, patch_params, text};
 use serde_json::{Value, json};
 
-use crate::world::{Client, Findings, World, patch_params, text};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {

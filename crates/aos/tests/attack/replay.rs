@@ -5,14 +5,13 @@ mod elsewhere;
 
 use aos_model::receipt::Durability;
 use aos_store::{Home, SqliteJournal};
+use aos_testkit::torture::Setup;
+use aos_testkit::torture::load::{Taste, Writer};
+use aos_testkit::torture::replay::{Plan, torture};
+use aos_testkit::{Client, Random, Start, World, check, expect, full_figure, new_seed};
 use serde_json::{Value, json};
 
 use crate::Need;
-use crate::journal_crash::{bench, figure};
-use crate::kill::Bench;
-use crate::load::{Random, Taste, Wire, Writer};
-use crate::replay_torture::{self, Plan};
-use crate::world::{Start, World, check, expect, rand};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -47,14 +46,14 @@ struct Recorded {
 impl Recorded {
     /// A run of `ops` effects: all kinds of changes and refusals, blobs, closed sessions, and a kill in the middle.
     fn new(ops: usize) -> Result<Recorded, String> {
-        let seed = rand();
+        let seed = new_seed();
         let mut world = World::new();
         let mut random = Random::new(seed);
-        let bench = bench(&world);
-        let mut writers = bench.writers(3, Taste::Mixed, &mut random)?;
-        steps(&bench, &mut writers, &mut random, ops / 2)?;
+        let setup = world.setup();
+        let mut writers = setup.writers(3, Taste::Mixed, &mut random)?;
+        steps(&setup, &mut writers, &mut random, ops / 2)?;
         world.restart(Start::default());
-        steps(&bench, &mut writers, &mut random, ops - ops / 2 - 12)?;
+        steps(&setup, &mut writers, &mut random, ops - ops / 2 - 12)?;
         let mut recorded = Recorded { world, seed, sessions: Vec::new(), blobs: Vec::new() };
         recorded.blobs_and_sessions()?;
         Ok(recorded)
@@ -92,11 +91,11 @@ impl Recorded {
 }
 
 /// So many acts, each of a writer that chance names.
-fn steps(bench: &Bench, writers: &mut [Writer], random: &mut Random, count: usize) -> Outcome {
-    let mut wire = Wire::connect(&bench.home).map_err(|why| why.to_string())?;
+fn steps(setup: &Setup, writers: &mut [Writer], random: &mut Random, count: usize) -> Outcome {
+    let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
     for _ in 0..count {
         let writer = random.below(writers.len());
-        let answered = writers[writer].step(&mut wire)?;
+        let answered = writers[writer].step(&mut client)?;
         check(answered, || "the daemon hung up".into())?;
     }
     Ok(())
@@ -131,9 +130,7 @@ fn the_daemons_own_sum() -> Outcome {
     for n in 0..ENTRIES {
         let path = format!("f{}", n % 7);
         let (kind, params) = match n % 20 {
-            0 => {
-                ("host.fs.write_file", json!({ "path": path, "content": crate::world::text(n.to_string()) }))
-            }
+            0 => ("host.fs.write_file", json!({ "path": path, "content": aos_testkit::text(n.to_string()) })),
             7 => ("host.fs.rollback", json!({})),
             11 if n % 40 == 11 => ("host.fs.redo", json!({})),
             _ => ("host.fs.exists", json!({ "path": path })),
@@ -175,9 +172,9 @@ fn differs_when_it_should(recorded: &Recorded) -> Outcome {
 
 /// RPLY-08: what three replays say of a home, and of a copy of it, is one and the same.
 fn random_histories() -> Outcome {
-    let seed = rand();
+    let seed = new_seed();
     let mut random = Random::new(seed);
-    for number in 0..figure(10, 1_000) {
+    for number in 0..full_figure(1_000, 10) {
         let own = random.number();
         history(own).map_err(|why| format!("history {number} of seed {seed}, its own {own}: {why}"))?;
     }
@@ -187,16 +184,16 @@ fn random_histories() -> Outcome {
 fn history(seed: u64) -> Outcome {
     let mut random = Random::new(seed);
     let mut world = World::new();
-    let bench = bench(&world);
+    let setup = world.setup();
     let writer_count = 1 + random.below(3);
-    let mut writers = bench.writers(writer_count, Taste::Mixed, &mut random)?;
+    let mut writers = setup.writers(writer_count, Taste::Mixed, &mut random)?;
     for _ in 0..=random.below(3) {
         let count = random.below(40);
-        steps(&bench, &mut writers, &mut random, count)?;
-        crash_at_work(&mut world, &bench, &mut writers, &mut random);
+        steps(&setup, &mut writers, &mut random, count)?;
+        crash_at_work(&mut world, &setup, &mut writers, &mut random);
         world.start_daemon();
-        let mut tally = crate::load::Tally::default();
-        crate::kill::judge(&bench, &mut writers, &mut tally)?;
+        let mut tally = aos_testkit::torture::load::Tally::default();
+        aos_testkit::torture::kill::judge(&setup, &mut writers, &mut tally)?;
         check(tally.is_clean(), || tally.complaints.join("\n"))?;
     }
     if random.one_in(2) {
@@ -220,9 +217,9 @@ fn tell(world: &World) -> (i32, String) {
     (code, format!("{matched}{complaints}{folded}{hash}"))
 }
 
-fn crash_at_work(world: &mut World, bench: &Bench, writers: &mut [Writer], random: &mut Random) {
+fn crash_at_work(world: &mut World, setup: &Setup, writers: &mut [Writer], random: &mut Random) {
     let moment = std::time::Duration::from_micros(random.below(10_000) as u64);
-    crate::kill::under_load(&bench.home, writers, || {
+    aos_testkit::torture::kill::under_load(&setup.home, writers, || {
         std::thread::sleep(moment);
         world.kill9();
     });
@@ -235,7 +232,7 @@ fn close_one(world: &World) -> Outcome {
     world.write("large", "x".repeat(40_000));
     let read = json!({ "session_id": session, "path": "large" });
     expect("a large read", &client.effect("host.fs.read_file", read), &["ok"])?;
-    let write = json!({ "session_id": session, "path": "small", "content": crate::world::text("x") });
+    let write = json!({ "session_id": session, "path": "small", "content": aos_testkit::text("x") });
     expect("a write", &client.effect("host.fs.write_file", write), &["ok"])?;
     let close: Value = json!({ "session_id": session, "signal": "kill" });
     expect("a close", &client.effect("host.session.signal", close), &["signaled"])
@@ -244,8 +241,8 @@ fn close_one(world: &World) -> Outcome {
 /// The torturer's histories, a few of them: all requests, in local, virtual and staged sessions.
 fn tortured() -> Outcome {
     let world = World::asleep(Start::default());
-    let plan = Plan { seed: rand(), histories: figure(12, 200), steps: 15, strace: true };
-    let tally = replay_torture::torture(&bench(&world), &plan);
+    let plan = Plan { seed: new_seed(), histories: full_figure(200, 12), steps: 15, strace: true };
+    let tally = torture(&world.setup(), &plan);
     println!("OWN-TORTURE-REPLAY: seed {}: {tally}", plan.seed);
     check(tally.is_clean(), || format!("seed {}: {tally}\n{}", plan.seed, tally.complaints.join("\n")))?;
     world.finish()

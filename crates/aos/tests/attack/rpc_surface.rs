@@ -1,4 +1,4 @@
-//! The socket: whatever is sent, the daemon answers by the book, serves the others, and stays as it was.
+//! The socket: whatever is sent, the daemon answers as JSON-RPC says, serves the others, and does not change.
 
 mod envelope;
 mod fields;
@@ -13,9 +13,9 @@ mod texts;
 
 use std::path::Path;
 
+use aos_testkit::{Client, check, expect};
 use serde_json::Value;
 
-use crate::world::{Client, check, expect};
 use crate::{Case, Need, Outcome};
 
 pub use stranger::other_uid;

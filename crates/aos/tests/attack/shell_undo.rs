@@ -1,6 +1,8 @@
 //! Commands, undone: what a command changes lands as one change, is judged as such, and is taken back whole.
 
 mod crash;
+mod landing;
+mod rules;
 mod work;
 
 use std::collections::BTreeMap;
@@ -8,10 +10,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use aos_testkit::{Start, World, check, expect};
 use serde_json::{Value, json};
 
-use crate::exec::room::{Room, ns, ordinary};
-use crate::world::{Start, World, check, expect, warning_codes};
+use crate::exec::room::{Room, ordinary};
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -23,18 +25,18 @@ pub fn cases() -> Vec<Case> {
         ("OWN-SHELL-ATTRIBUTES", attributes),
         ("OWN-SHELL-FOLDER-LOOK", looks_given_since),
         ("OWN-SHELL-SESSION-CLOSED", session_closed),
-        ("OWN-SHELL-NOTHING", nothing_changed),
-        ("OWN-SHELL-RULES", rules_bind),
-        ("OWN-SHELL-PROTECTED", protected_names),
-        ("OWN-SHELL-LIMITS", limits),
-        ("OWN-SHELL-ENDED", ended_by_force),
-        ("OWN-SHELL-DRY-RUN", dry_run),
-        ("OWN-SHELL-EXCLUDE", left_out),
-        ("OWN-SHELL-ROOTS", several_roots),
-        ("OWN-SHELL-CONCURRENT", changed_meanwhile),
-        ("OWN-SHELL-SPECIAL", special_files),
-        ("OWN-SHELL-COVERAGE", never_more_than_is_true),
-        ("OWN-SHELL-CLOSED-FOLDERS", closed_to_its_owner),
+        ("OWN-SHELL-NOTHING", rules::nothing_changed),
+        ("OWN-SHELL-RULES", rules::rules_bind),
+        ("OWN-SHELL-PROTECTED", rules::protected_names),
+        ("OWN-SHELL-LIMITS", rules::limits),
+        ("OWN-SHELL-ENDED", landing::ended_by_force),
+        ("OWN-SHELL-DRY-RUN", rules::dry_run),
+        ("OWN-SHELL-EXCLUDE", rules::left_out),
+        ("OWN-SHELL-ROOTS", landing::several_roots),
+        ("OWN-SHELL-CONCURRENT", landing::changed_meanwhile),
+        ("OWN-SHELL-SPECIAL", landing::special_files),
+        ("OWN-SHELL-COVERAGE", landing::never_more_than_is_true),
+        ("OWN-SHELL-CLOSED-FOLDERS", landing::closed_to_its_owner),
         ("OWN-SHELL-NO-SNAPSHOT", without_snapshots),
         ("OWN-SHELL-KILLED", crash::while_it_runs),
         ("OWN-SHELL-KILLED-LANDING", crash::while_it_lands),
@@ -240,7 +242,7 @@ fn like_a_shell() -> Outcome {
             let plain =
                 ["--reuid", &owner.uid().to_string(), "--regid", &owner.gid().to_string(), "--clear-groups"];
             let mut shell = std::process::Command::new("setpriv");
-            let is_root = crate::world::is_root();
+            let is_root = aos_testkit::is_root();
             if !is_root {
                 shell = std::process::Command::new("env");
             }
@@ -389,7 +391,7 @@ fn looks_given_since() -> Outcome {
         // One that is closed to its owner is made open, filled and closed: nobody gave it another look meanwhile. What
         // its list says of the owner is the mode's, and no look of its own.
         let room = open(json!({}));
-        let list = crate::snapshot_restore::kept::acl();
+        let list = crate::snapshot_restore::metadata::acl();
         let _ = rustix::fs::setxattr(
             room.world.root.join("dir"),
             "system.posix_acl_access",
@@ -425,352 +427,8 @@ fn session_closed() -> Outcome {
         format!("{receipt}")
     })?;
     let left = room.world.home.join("state/preimages").join(&other);
-    crate::world::wait_for("its pre-images to go", || !left.exists())?;
+    aos_testkit::wait_for("its pre-images to go", || !left.exists())?;
     room.finish()
-}
-
-fn nothing_changed() -> Outcome {
-    let room = furnished(World::new(), json!({ "policy": { "preset": "permissive" } }));
-    let before = seen(&room.world.root);
-    let entries = room.fs("list_snapshots", json!({}));
-    for script in [
-        "true",
-        "cat changed",
-        "exit 3",
-        "echo x > /tmp/elsewhere",
-        "cat dir/in >> /dev/null; : >> changed",
-        "chmod 644 changed; chmod u+x changed; chmod 644 changed",
-        "echo x > t; rm t",
-    ] {
-        let receipt = room.call("tc_none", script);
-        expect(script, &receipt, &["ok"])?;
-        check(changed(&receipt).is_empty() && receipt["changed_paths_count"] == 0, || {
-            format!("{script}: {receipt}")
-        })?;
-        check(receipt["coverage"] == "overlay", || format!("{script}: {receipt}"))?;
-    }
-    same("nothing", &seen(&room.world.root), &before)?;
-    let now = room.fs("list_snapshots", json!({}));
-    check(now["snapshots"] == entries["snapshots"], || format!("{now}"))?;
-    room.finish()
-}
-
-fn rules_bind() -> Outcome {
-    let rules = json!([
-        { "name": "frozen", "ops": ["write"], "paths": ["dir/**"], "decision": "deny" },
-        { "name": "keep", "ops": ["remove"], "paths": ["gone", "kept"], "decision": "deny" },
-        { "name": "careful", "ops": ["write"], "paths": ["changed"], "decision": "warn" },
-    ]);
-    let room = furnished(World::new(), json!({ "policy": { "rules": rules } }));
-    let before = seen(&room.world.root);
-    for script in [
-        "echo x > changed; echo hello; echo x >> dir/in; exit 4",
-        "echo x > fresh; rm gone; echo hello; exit 4",
-        "echo hello; mv kept elsewhere; exit 4",
-        "mkdir -p dir/a/b; echo hello; exit 4",
-    ] {
-        let receipt = room.call("tc_denied", script);
-        expect(script, &receipt, &["forbidden / policy_denied"])?;
-        check(room.stdout(&receipt) == "hello\n" && receipt["exit_code"] == 4, || {
-            format!("{script}: {receipt}")
-        })?;
-        check(receipt["error_message"].as_str().is_some_and(|text| text.contains("rule")), || {
-            format!("{receipt}")
-        })?;
-        same(script, &seen(&room.world.root), &before)?;
-    }
-    let receipt = room.call("tc_warned", "echo x > changed; rm -r dir");
-    expect("warned", &receipt, &["ok"])?;
-    check(warning_codes(&receipt).contains(&"policy_rule"), || format!("{receipt}"))?;
-    room.finish()
-}
-
-fn protected_names() -> Outcome {
-    let room = furnished(World::new(), json!({}));
-    std::fs::create_dir_all(room.world.root.join(".git/hooks")).unwrap();
-    room.world.write(".git/config", "[core]\n");
-    let before = seen(&room.world.root);
-    for script in [
-        "echo evil > .git/hooks/pre-commit",
-        "echo x >> .git/config",
-        "mkdir .aos; echo x > .aos/y",
-        "echo {} > dir/.mcp.json",
-        "mkdir -p .claude; echo {} > .claude/settings.local.json",
-        "mv .git elsewhere",
-        "rm -rf .git",
-        "mkdir -p deep/.GIT/hooks; echo x > deep/.GIT/hooks/y",
-        "ln -s kept .codex",
-        "rm -rf .git; mkdir -p .git/hooks; echo x > .git/hooks/y",
-    ] {
-        expect(script, &room.call("tc_protected", script), &["forbidden / protected_path"])?;
-        same(script, &seen(&room.world.root), &before)?;
-    }
-    // A repository that the command makes is its own, whatever git puts into it.
-    let own = "mkdir -p mine/.git/hooks; echo x > mine/.git/hooks/sample; echo y > mine/.git/config";
-    expect(own, &room.call("tc_own", own), &["ok"])?;
-    expect("undo", &room.undo("tc_own"), &["ok"])?;
-    same("undone", &seen(&room.world.root), &before)?;
-    let warned = room.another(json!({ "capability": { "protected_paths": "warn" } }));
-    let receipt = room.exec_in(&warned, json!({ "argv": ["sh", "-c", "echo x >> .git/config"] }));
-    expect("warned", &receipt, &["ok"])?;
-    check(warning_codes(&receipt).contains(&"protected_path"), || format!("{receipt}"))?;
-    room.finish()
-}
-
-fn limits() -> Outcome {
-    let room =
-        furnished(World::new(), json!({ "capability": { "max_changed_files": 3, "max_write_bytes": 1000 } }));
-    let before = seen(&room.world.root);
-    for script in
-        ["for i in 1 2 3 4; do echo $i > n$i; done", "rm -r dir gone kept", "head -c 1001 /dev/zero > large"]
-    {
-        expect(script, &room.call("tc_much", script), &["forbidden / limit_exceeded"])?;
-        same(script, &seen(&room.world.root), &before)?;
-    }
-    expect("enough", &room.call("tc_enough", "for i in 1 2 3; do echo $i > n$i; done"), &["ok"])?;
-    // What cannot be kept is not changed.
-    let small = room.another(json!({ "snapshot_bytes_max": 3 }));
-    let receipt = room.exec_in(&small, json!({ "argv": ["sh", "-c", "echo x > changed; echo told"] }));
-    expect("too much to keep", &receipt, &["forbidden / limit_exceeded"])?;
-    check(room.stdout(&receipt) == "told\n", || format!("{receipt}"))?;
-    check(room.world.read("changed") == b"before\n", || "it was changed all the same".into())?;
-    room.finish()
-}
-
-fn ended_by_force() -> Outcome {
-    let room = furnished(World::new(), json!({}));
-    let before = seen(&room.world.root);
-    let half = json!({ "timeout_ns": ns(Duration::from_millis(700)) });
-    let receipt =
-        room.call_with("tc_late", "echo half > changed; sleep 60; echo whole > changed", half.clone());
-    expect("late", &receipt, &["timeout / timeout"])?;
-    check(changed(&receipt) == ["changed"] && room.world.read("changed") == b"half\n", || {
-        format!("{receipt}")
-    })?;
-    expect("undo", &room.undo("tc_late"), &["ok"])?;
-    let receipt = room.call("tc_killed", "rm gone; kill -9 $$");
-    expect("killed", &receipt, &["signaled / signaled"])?;
-    check(!room.world.root.join("gone").exists(), || format!("{receipt}"))?;
-    expect("undo", &room.undo("tc_killed"), &["ok"])?;
-    same("undone", &seen(&room.world.root), &before)?;
-    let discarding = room.another(json!({ "on_failure": "discard" }));
-    let sh =
-        |script: &str| json!({ "argv": ["sh", "-c", script], "timeout_ns": ns(Duration::from_millis(700)) });
-    let late = room.exec_in(&discarding, sh("echo half > changed; sleep 60"));
-    expect("late", &late, &["timeout / timeout"])?;
-    let killed = room.exec_in(&discarding, sh("rm gone; kill -9 $$"));
-    expect("killed", &killed, &["signaled / signaled"])?;
-    for receipt in [&late, &killed] {
-        check(changed(receipt).is_empty() && warning_codes(receipt).contains(&"discarded"), || {
-            format!("{receipt}")
-        })?;
-    }
-    same("discarded", &seen(&room.world.root), &before)?;
-    // An exit code is the command's own word, not a failure of ours.
-    expect("exit", &room.exec_in(&discarding, sh("echo kept > changed; exit 1")), &["ok"])?;
-    check(room.world.read("changed") == b"kept\n", || "what an exit code left was discarded".into())?;
-    room.finish()
-}
-
-fn dry_run() -> Outcome {
-    each_daemon(|open| {
-        let room = open(json!({}));
-        let before = seen(&room.world.root);
-        let dry = json!({ "dry_run": true });
-        let receipt = room.call_with(
-            "tc_dry",
-            "echo after > changed; rm -r dir; printf '\\0\\377' > binary; chmod 755 kept; echo said",
-            dry,
-        );
-        expect("dry", &receipt, &["ok"])?;
-        check(room.stdout(&receipt) == "said\n" && receipt["coverage"] == "overlay", || {
-            format!("{receipt}")
-        })?;
-        let diff = receipt["diff"].as_str().unwrap_or_default();
-        for part in [
-            "--- a/changed\n+++ b/changed\n",
-            "-before\n+after\n",
-            "--- a/dir/in\n+++ /dev/null\n",
-            "Binary files /dev/null and b/binary differ",
-            "mode of kept 0644 -> 0755",
-        ] {
-            check(diff.contains(part), || format!("no {part:?} in {diff}"))?;
-        }
-        for path in ["binary", "changed", "dir", "dir/in", "dir/sub/deep", "kept"] {
-            check(changed(&receipt).iter().any(|listed| listed == path), || format!("{path}: {receipt}"))?;
-        }
-        same("dry", &seen(&room.world.root), &before)?;
-        check(receipt.get("snapshot_id").is_none(), || format!("{receipt}"))?;
-        room.finish()
-    })?;
-    let room = furnished(World::new(), json!({ "isolation": "none" }));
-    let receipt = room.call_with("tc_dry", "rm kept", json!({ "dry_run": true }));
-    expect("no overlay", &receipt, &["error / unsupported"])?;
-    check(room.world.root.join("kept").exists(), || "it ran".into())?;
-    let both = json!({ "dry_run": true, "capture": "none" });
-    expect("both", &room.call_with("tc_dry", "rm kept", both), &["error / unsupported"])?;
-    room.finish()
-}
-
-fn left_out() -> Outcome {
-    each_daemon(|open| {
-        let room = open(json!({ "capture_exclude": ["out", "**/cache/**", "missing"] }));
-        let root = room.world.root.clone();
-        for folder in ["out/deep", "dir/cache", "cache"] {
-            std::fs::create_dir_all(root.join(folder)).unwrap();
-        }
-        let owner = root.metadata().unwrap();
-        for path in seen(&root).keys() {
-            std::os::unix::fs::lchown(root.join(path), Some(owner.uid()), Some(owner.gid())).unwrap();
-        }
-        let receipt = room.call("tc_out", "echo 1 > out/deep/x; echo 2 > dir/cache/y; echo 3 > cache/z; echo 4 > changed; mkdir missing; echo 5 > missing/w");
-        expect("left out", &receipt, &["ok"])?;
-        check(changed(&receipt) == ["changed", "missing", "missing/w"], || format!("{receipt}"))?;
-        expect("undo", &room.undo("tc_out"), &["ok"])?;
-        for (path, there) in
-            [("out/deep/x", true), ("dir/cache/y", true), ("cache/z", true), ("missing/w", false)]
-        {
-            check(root.join(path).exists() == there, || format!("{path}: {there} was expected"))?;
-        }
-        check(room.world.read("changed") == b"before\n", || "not undone".into())?;
-        // Below a folder that is left out a command can stand, too.
-        let receipt = room.call_with("tc_in", "pwd; echo 6 > six", json!({ "cwd": "out/deep" }));
-        expect("in it", &receipt, &["ok"])?;
-        check(changed(&receipt).is_empty() && root.join("out/deep/six").exists(), || format!("{receipt}"))?;
-        room.finish()
-    })
-}
-
-fn several_roots() -> Outcome {
-    let world = World::new();
-    furnish(&world);
-    let other = world.parent.join("other");
-    std::fs::create_dir(&other).unwrap();
-    std::fs::write(other.join("f"), "1\n").unwrap();
-    let roots = json!([world.root, other, world.root.join("dir")]);
-    let room =
-        Room::of(world, json!({ "capability": { "fs_roots": roots }, "policy": { "preset": "permissive" } }));
-    let before = (seen(&room.world.root), seen(&other));
-    let receipt = room.call(
-        "tc_roots",
-        &format!("echo 2 > {0}/f; echo 2 > {0}/g; echo x > dir/in; rm kept; cd {0} && pwd", other.display()),
-    );
-    expect("roots", &receipt, &["ok"])?;
-    let absolute = other.join("g").display().to_string();
-    for path in ["dir/in", "kept", absolute.as_str()] {
-        check(changed(&receipt).iter().any(|listed| listed == path), || format!("{path}: {receipt}"))?;
-    }
-    check(std::fs::read(other.join("f")).unwrap() == b"2\n", || "not landed".into())?;
-    let inside = room.call_with("tc_cwd", "echo here > h", json!({ "cwd": other }));
-    expect("inside", &inside, &["ok"])?;
-    expect("undo", &room.undo("tc_cwd"), &["ok"])?;
-    expect("undo", &room.undo("tc_roots"), &["ok"])?;
-    same("first", &seen(&room.world.root), &before.0)?;
-    same("second", &seen(&other), &before.1)?;
-    room.finish()
-}
-
-fn changed_meanwhile() -> Outcome {
-    let room = furnished(World::new(), json!({}));
-    let beside = room.another(json!({}));
-    let running = room.start(json!({ "argv": ["sh", "-c", "echo mine > changed; sleep 1; echo end"] }));
-    std::thread::sleep(Duration::from_millis(400));
-    let mut client = room.world.client();
-    let write = json!({ "session_id": beside, "path": "changed", "content": { "inline_text": { "text": "theirs\n" } } });
-    expect("beside", &client.effect("host.fs.write_file", write), &["ok"])?;
-    room.world.write("kept", "outside\n");
-    let receipt = running.join().map_err(|_| "it panicked")?;
-    expect("over it", &receipt, &["ok"])?;
-    check(warning_codes(&receipt) == ["concurrent_change"], || format!("{receipt}"))?;
-    check(room.world.read("changed") == b"mine\n" && room.world.read("kept") == b"outside\n", || {
-        format!("{receipt}")
-    })?;
-    let id = receipt["tool_call_id"].as_str().unwrap_or_default().to_owned();
-    expect("undo", &room.undo(&id), &["ok"])?;
-    check(room.world.read("changed") == b"theirs\n", || {
-        "what was there at the end is what comes back".into()
-    })?;
-    room.finish()
-}
-
-fn special_files() -> Outcome {
-    let room = furnished(World::new(), json!({}));
-    let receipt =
-        room.call("tc_special", "mkfifo fifo; mkfifo dir/fifo; rm gone; mkfifo gone; echo x > changed");
-    expect("special", &receipt, &["ok"])?;
-    let warning = receipt["warnings"].to_string();
-    check(warning.contains("special_files_not_kept") && warning.contains("dir/fifo"), || {
-        format!("{receipt}")
-    })?;
-    for path in ["fifo", "dir/fifo", "gone"] {
-        check(room.world.root.join(path).symlink_metadata().is_err(), || format!("{path} is there"))?;
-    }
-    expect("undo", &room.undo("tc_special"), &["ok"])?;
-    check(room.world.read("gone") == b"gone\n", || "not undone".into())?;
-    room.finish()
-}
-
-fn never_more_than_is_true() -> Outcome {
-    let script = "echo 1 > made; mkdir new; echo 2 > new/in; echo x > changed; rm gone";
-    let none = furnished(World::new(), json!({}));
-    let receipt = none.call_with("tc_none", script, json!({ "capture": "none" }));
-    check(receipt["coverage"] == "none" && receipt.get("changed_paths").is_none(), || format!("{receipt}"))?;
-    none.finish()?;
-    let bare = furnished(World::new(), json!({ "isolation": "none" }));
-    check(bare.call("tc_bare", script)["coverage"] == "none", || "without isolation".into())?;
-    bare.finish()?;
-    // Where other mounts come along, no overlay can lie over all of it.
-    let scan = furnished(World::new(), json!({ "capability": { "cross_mounts": true } }));
-    let receipt = scan.call("tc_scan", script);
-    expect("scan", &receipt, &["ok"])?;
-    check(receipt["coverage"] == "scan", || format!("{receipt}"))?;
-    check(changed(&receipt) == ["changed", "gone", "made", "new", "new/in"], || format!("{receipt}"))?;
-    check(receipt["not_undoable"] == json!(["changed", "gone"]), || format!("{receipt}"))?;
-    let listed = scan.fs("list_snapshots", json!({}));
-    check(listed["snapshots"][0]["coverage"] == "scan", || format!("{listed}"))?;
-    expect("undo", &scan.undo("tc_scan"), &["ok"])?;
-    check(!scan.world.root.join("new").exists() && !scan.world.root.join("made").exists(), || {
-        "made paths".into()
-    })?;
-    check(scan.world.read("changed") == b"x\n", || "it cannot be brought back".into())?;
-    scan.finish()?;
-    // Our own state below the root is not part of what is captured.
-    let world = World::new();
-    furnish(&world);
-    let extra = json!({ "capability": { "fs_roots": [".", ".."] }, "policy": { "preset": "permissive" } });
-    let inside = Room::of(world, extra);
-    let receipt =
-        inside.call("tc_inside", "echo x > changed; rm -rf ../home; echo y > ../home/z; echo w > ../beside");
-    check(["overlay", "scan"].contains(&receipt["coverage"].as_str().unwrap_or_default()), || {
-        format!("{receipt}")
-    })?;
-    check(!receipt["changed_paths"].to_string().contains("home"), || format!("{receipt}"))?;
-    expect("undo", &inside.undo("tc_inside"), &["ok"])?;
-    inside.finish()
-}
-
-fn closed_to_its_owner() -> Outcome {
-    each_daemon(|open| {
-        let room = open(json!({}));
-        let before = seen(&room.world.root);
-        let receipt = room.call("tc_closed", "mkdir -p shut/in; echo 1 > shut/in/f; chmod 400 shut/in/f; chmod 500 shut/in shut; echo x > none; chmod 000 none; chmod 500 dir");
-        expect("closed", &receipt, &["ok"])?;
-        let mode = |path: &str| room.world.root.join(path).metadata().map(|meta| meta.mode() & 0o7777).ok();
-        for (path, wanted) in [("shut", 0o500), ("shut/in", 0o500), ("none", 0), ("dir", 0o500)] {
-            check(mode(path) == Some(wanted), || format!("{path}: {:?}", mode(path)))?;
-        }
-        // Only root may take something out of a folder that is closed to its owner.
-        let undone = room.undo("tc_closed");
-        expect("undo", &undone, &["ok", "error / permission_denied"])?;
-        if undone["status"] == "ok" {
-            same("undone", &seen(&room.world.root), &before)?;
-        }
-        for path in ["dir", "shut", "shut/in"] {
-            let _ =
-                std::fs::set_permissions(room.world.root.join(path), std::fs::Permissions::from_mode(0o755));
-        }
-        room.finish()
-    })
 }
 
 fn without_snapshots() -> Outcome {

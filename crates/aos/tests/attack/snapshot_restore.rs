@@ -1,18 +1,19 @@
-//! Undo: every tool call and every turn can be taken back, exactly, and nobody else's work is lost by it.
+//! Undo: every tool call and every turn can be undone exactly, and no other process's work is lost by it.
 
 mod bounds;
 mod damage;
 mod judged;
-pub mod kept;
+mod kept;
 mod killed;
 mod listed;
+pub mod metadata;
 mod turns;
 
 use std::path::PathBuf;
 
+use aos_testkit::{Fixture, World, check, expect, tree};
 use serde_json::{Value, json};
 
-use crate::world::{Bench, World, check, expect, tree};
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -33,13 +34,13 @@ pub fn cases() -> Vec<Case> {
         case("SNAP-20", listed::two_calls_on_one_file),
         case("SNAP-23", bounds::closed_sessions_leave_nothing),
         case("SNAP-24", killed::after_restarts),
-        case("OWN-UNDO-METADATA", kept::modes_attributes_and_owners),
+        case("OWN-UNDO-METADATA", metadata::modes_attributes_and_owners),
         case("OWN-UNDO-FOLDER", kept::a_removed_folder),
         case("OWN-UNDO-LINKS", kept::links),
         case("OWN-UNDO-MOVES", kept::moves),
         case("OWN-UNDO-NAMES", kept::odd_names),
         case("OWN-UNDO-HARD-LINK", kept::hard_links),
-        Case { id: "OWN-UNDO-CLOSED-FILES", needs: &[Need::Root], run: kept::closed_to_their_owner },
+        Case { id: "OWN-UNDO-CLOSED-FILES", needs: &[Need::Root], run: metadata::closed_to_their_owner },
         Case { id: "OWN-UNDO-LISTED-TWICE", needs: &[Need::Root], run: kept::listed_twice },
         case("OWN-UNDO-OTHERS", kept::nothing_else_is_touched),
         case("OWN-UNDO-PATHS", kept::some_paths_only),
@@ -75,20 +76,20 @@ const TRACED: &[Need] = &[Need::Root, Need::Strace];
 
 /// A world with one session, in which calls have names.
 struct Stage {
-    bench: Bench,
+    fixture: Fixture,
 }
 
 impl Stage {
     fn new() -> Stage {
-        Stage { bench: Bench::new() }
+        Stage { fixture: Fixture::new() }
     }
 
     fn open(extra: Value) -> Stage {
-        Stage { bench: Bench::open(extra) }
+        Stage { fixture: Fixture::open(extra) }
     }
 
     fn world(&self) -> &World {
-        &self.bench.world
+        &self.fixture.world
     }
 
     /// `host.fs.<op>` as the tool call `call`.
@@ -97,14 +98,14 @@ impl Stage {
     }
 
     fn in_turn(&mut self, call: Option<&str>, turn: Option<&str>, op: &str, mut params: Value) -> Value {
-        params["session_id"] = json!(self.bench.session);
+        params["session_id"] = json!(self.fixture.session);
         let mut request = json!({ "kind": format!("host.fs.{op}"), "params": params });
         for (name, id) in [("tool_call_id", call), ("turn_id", turn)] {
             if let Some(id) = id {
                 request[name] = json!(id);
             }
         }
-        let answer = self.bench.client.rpc("effect.call", request);
+        let answer = self.fixture.client.rpc("effect.call", request);
         answer.get("result").cloned().unwrap_or(answer)
     }
 
@@ -123,7 +124,7 @@ impl Stage {
     }
 
     fn fs(&mut self, op: &str, params: Value) -> Value {
-        self.bench.fs(op, params)
+        self.fixture.fs(op, params)
     }
 
     fn must(&mut self, op: &str, params: Value, allowed: &str) -> Result<Value, String> {
@@ -154,7 +155,7 @@ impl Stage {
 
     /// Where the session's snapshots lie.
     fn store(&self) -> PathBuf {
-        self.world().home.join("state/snapshots").join(&self.bench.session)
+        self.world().home.join("state/snapshots").join(&self.fixture.session)
     }
 
     /// The manifest of a snapshot, once it is written: that happens beside the answers.
@@ -166,13 +167,13 @@ impl Stage {
     fn finish(self) -> Outcome {
         let (code, out, err) = self.world().aos(&["replay", "--verify"]);
         check((code, out.trim()) == (0, "MATCH"), || format!("replay: {code}: {out}{err}"))?;
-        self.bench.finish()
+        self.fixture.finish()
     }
 }
 
 fn manifest_at(folder: &std::path::Path) -> Result<Value, String> {
     let path = folder.join("manifest.json");
-    crate::world::wait_for(&format!("the manifest {}", path.display()), || path.exists())?;
+    aos_testkit::wait_for(&format!("the manifest {}", path.display()), || path.exists())?;
     serde_json::from_slice(&std::fs::read(&path).map_err(|why| why.to_string())?)
         .map_err(|why| why.to_string())
 }
@@ -188,7 +189,7 @@ fn full_tree(stage: &Stage) -> Tree {
         }
         use std::os::unix::fs::MetadataExt as _;
         if let Ok(meta) = path.symlink_metadata() {
-            what.push_str(&format!(" {:o} {:?}", meta.mode() & 0o7777, kept::attributes(path)));
+            what.push_str(&format!(" {:o} {:?}", meta.mode() & 0o7777, metadata::attributes(path)));
         }
     }
     all

@@ -1,8 +1,9 @@
-//! Short runs of the torturer's suites, where no case of another area is one already.
+//! Short runs of the torture suites that no case of another area runs already.
 
-use crate::journal_crash::bench;
-use crate::world::{Start, World, check, full_figure, is_full, rand};
-use crate::{Case, Outcome, corrupt_torture, memory_torture, path_torture};
+use aos_testkit::torture::{corrupt, memory, path};
+use aos_testkit::{Start, World, check, full_figure, is_full, new_seed};
+
+use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
     let case = |id, run| Case { id, needs: &[], run };
@@ -21,39 +22,39 @@ fn clean(id: &str, seed: u64, tally: &dyn std::fmt::Display, complaints: &[Strin
 
 fn paths() -> Outcome {
     let world = World::asleep(Start::default());
-    let plan = path_torture::Plan {
-        seed: rand(),
+    let plan = path::Plan {
+        seed: new_seed(),
         resolutions: full_figure(1_000_000, 5_000) as u64,
         writes: full_figure(100_000, 500) as u64,
         clients: 4,
         neighbours: 2,
         until: None,
     };
-    let tally = path_torture::torture(&bench(&world), &plan, &mut |_| ());
+    let tally = path::torture(&world.setup(), &plan, &mut |_| ());
     clean("OWN-TORTURE-PATH", plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }
 
 fn corruption() -> Outcome {
     let world = World::asleep(Start::default());
-    let plan = corrupt_torture::Plan {
-        seed: rand(),
+    let plan = corrupt::Plan {
+        seed: new_seed(),
         every: full_figure(1, 1_500),
         patterns: full_figure(3, 1),
         starts: full_figure(1_000, 5),
         workers: 2,
         until: None,
     };
-    let tally = corrupt_torture::torture(&bench(&world), &plan, &mut |_, _| ());
+    let tally = corrupt::torture(&world.setup(), &plan, &mut |_, _| ());
     clean("OWN-TORTURE-CORRUPT", plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }
 
 fn memory() -> Outcome {
     let world = World::asleep(Start::default());
-    let scale = if is_full() { memory_torture::FULL } else { memory_torture::SHORT };
-    let plan = memory_torture::Plan { scale, only: "", until: None };
-    let tally = memory_torture::torture(&bench(&world), &plan, &mut |_| ());
+    let scale = if is_full() { memory::FULL } else { memory::SHORT };
+    let plan = memory::Plan { scale, only: "", until: None };
+    let tally = memory::torture(&world.setup(), &plan, &mut |_| ());
     clean("OWN-TORTURE-MEMORY", 0, &tally, &tally.complaints)?;
     world.finish()
 }

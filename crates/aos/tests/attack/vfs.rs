@@ -7,9 +7,9 @@ mod mounts;
 mod staged;
 mod survive;
 
+use aos_testkit::{Client, World, expect};
 use serde_json::{Value, json};
 
-use crate::world::{Client, World, expect};
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {

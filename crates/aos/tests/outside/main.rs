@@ -1,4 +1,4 @@
-//! The MCP server seen by software that nobody here wrote: the official clients, the inspector, the conformance suite.
+//! The MCP front end, tested by third-party software: the official clients, the inspector, the conformance suite.
 //!
 //! `cargo xtask test` installs them into the target folder (`AOS_OUTSIDE` names another place). What is not there is
 //! said and counted as skipped.
@@ -15,15 +15,13 @@
 )]
 
 mod fixture;
-#[path = "../attack/world.rs"]
-mod world;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use world::{AOS, Outcome, World, check};
+use aos_testkit::{Outcome, Programs, World, check};
+use libtest_mimic::{Arguments, Trial};
 
 const FIXTURE: &str = "--fixture-server";
 const TOKEN: &str = "a-token-of-the-test";
@@ -43,22 +41,19 @@ fn main() -> ExitCode {
         ("the inspector", "node/node_modules/.bin/mcp-inspector", inspector),
         ("the conformance suite of 2025-11-25", "node/node_modules/.bin/conformance", conformance),
     ];
-    let trials = trials.into_iter().map(|(name, needs, run)| trial(name, needs, run)).collect();
+    let trials = trials.into_iter().map(|(name, needs, run)| trial(&arguments, name, needs, run)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn outside() -> PathBuf {
-    let built = Path::new(AOS).ancestors().nth(2).map(|target| target.join("tools/mcp"));
-    std::env::var_os("AOS_OUTSIDE").map(PathBuf::from).or(built).unwrap_or_default()
+    std::env::var_os("AOS_OUTSIDE").map_or_else(|| Programs::tools().join("mcp"), PathBuf::from)
 }
 
-fn trial(name: &'static str, needs: &'static str, run: fn(&Path) -> Outcome) -> Trial {
+fn trial(arguments: &Arguments, name: &str, needs: &str, run: fn(&Path) -> Outcome) -> Trial {
     let place = outside();
-    let is_lacking = !place.join(needs).exists();
-    if is_lacking {
-        println!("skipped {name}: {needs} is not installed; `cargo xtask test` does that");
-    }
-    Trial::test(name, move || run(&place).map_err(Failed::from)).with_ignored_flag(is_lacking)
+    let why = (!place.join(needs).exists())
+        .then(|| format!("{needs} is not installed (`cargo xtask test` installs it)"));
+    aos_testkit::needs::trial(arguments, name, why.as_deref(), move || run(&place))
 }
 
 /// A world with a file in it.
@@ -68,7 +63,7 @@ fn greeted() -> World {
     world
 }
 
-/// Runs a program to its end; what it printed is what is told when it fails.
+/// Runs a program to its end; its output is the error when it fails.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|why| format!("{command:?}: {why}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -88,7 +83,7 @@ fn node(place: &Path) -> Command {
 fn python(place: &Path) -> Outcome {
     let world = greeted();
     let mut command = Command::new(place.join("python/bin/python"));
-    command.arg(script("client.py")).arg(AOS).arg(&world.root).env("AOS_HOME", &world.home);
+    command.arg(script("client.py")).arg(&world.programs.aos).arg(&world.root).env("AOS_HOME", &world.home);
     let said = run(&mut command)?;
     check(said.contains("all well"), || said.clone())?;
     world.finish()
@@ -96,7 +91,7 @@ fn python(place: &Path) -> Outcome {
 
 fn typescript(place: &Path) -> Outcome {
     let world = greeted();
-    let mut server = Command::new(AOS);
+    let mut server = Command::new(&world.programs.aos);
     server.args(["mcp", "--http", "127.0.0.1:0", "--root"]).arg(&world.root);
     server.env("AOS_HOME", &world.home).env("AOS_MCP_TOKEN", TOKEN);
     let server =
@@ -115,7 +110,7 @@ fn inspector(place: &Path) -> Outcome {
         let mut command = node(place);
         command.arg(place.join("node/node_modules/.bin/mcp-inspector")).arg("--cli");
         command.arg("-e").arg(format!("AOS_HOME={}", world.home.display()));
-        run(command.arg(AOS).args(["mcp", "--root"]).arg(&world.root).args(words))
+        run(command.arg(&world.programs.aos).args(["mcp", "--root"]).arg(&world.root).args(words))
     };
     let tools = ask(&["--method", "tools/list"])?;
     check(tools.contains("\"apply_patch\""), || tools.clone())?;

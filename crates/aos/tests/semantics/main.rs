@@ -15,13 +15,11 @@
 mod original;
 mod people;
 mod undo_elsewhere;
-#[path = "../attack/world.rs"]
-mod world;
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use aos_testkit::{Start, World, text, verdict};
 use serde_json::{Value, json};
-use world::{Start, World, text, verdict};
 
 /// One effect in a new session with `extra` (capability, policy, …).
 fn ask(world: &World, extra: Value, effect: &str, params: Value) -> Value {
@@ -116,7 +114,7 @@ rows! {
         ask(w, json!({ "capability": { "max_write_bytes": 1 } }), "fs.write_file", json!({ "path": "f", "content": text("ab") }))
     };
 
-    // paths and what stands there
+    // paths and what is there
     invalid_path => "error / invalid_path", |w| ask(w, json!({}), "fs.stat", json!({ "path": "" }));
     path_not_found => "not_found / path_not_found", |w| ask(w, json!({}), "fs.read_file", json!({ "path": "nope" }));
     stat_says_that_nothing_exists => "not_found / path_not_found", |w| {
@@ -280,7 +278,7 @@ rows! {
         let written = ask_in(w, &session, "fs.write_file", json!({ "path": "f", "content": text("new\n") }));
         let hash = aos_model::request::content_hash(b"one\ntwo\n");
         let body = w.home.join("state/blobs").join(&hash[7..9]).join(&hash[9..]);
-        world::wait_for("the body", || body.exists()).unwrap();
+        aos_testkit::wait_for("the body", || body.exists()).unwrap();
         std::fs::write(&body, "one\nTWO\n").unwrap();
         let receipt = ask_in(w, &session, "fs.restore", json!({ "scope_id": written["tool_call_id"] }));
         assert_eq!(w.read("f"), b"new\n");
@@ -318,12 +316,13 @@ fn interrupted() {
     let asking = session.clone();
     let running = std::thread::spawn(move || {
         let argv = json!(["sh", "-c", "touch began; sleep 60; touch ended"]);
-        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call",
-            "params": { "kind": "host.exec", "params": { "session_id": asking, "argv": argv, "capture": "none" }, "tool_call_id": "tc" } });
-        client.send(format!("{message}\n").as_bytes()).unwrap();
+        let params = json!({ "session_id": asking, "argv": argv, "capture": "none" });
+        client
+            .send_effect(1, &json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc" }))
+            .unwrap();
         client.line()
     });
-    world::wait_for("the command to begin", || world.root.join("began").exists()).unwrap();
+    aos_testkit::wait_for("the command to begin", || world.root.join("began").exists()).unwrap();
     world.kill9();
     assert_eq!(running.join().unwrap(), None, "nobody is left to answer");
     world.restart(Start::default());
@@ -354,7 +353,7 @@ fn too_many_sessions() {
 
 #[test]
 fn permission_denied() {
-    let uid = world::is_root().then_some(12345);
+    let uid = aos_testkit::is_root().then_some(12345);
     let world = prepared(Start { uid, ..Start::default() });
     std::fs::set_permissions(world.root.join("d"), std::fs::Permissions::from_mode(0o555)).unwrap();
     let receipt = ask(&world, json!({}), "fs.write_file", json!({ "path": "d/new", "content": text("x") }));

@@ -1,10 +1,11 @@
 //! What the originals got wrong when they were tried, one named test each.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
+use aos_testkit::{Start, World, text, timed, tree, verdict};
 use serde_json::{Value, json};
 
-use crate::world::{self, Start, World, text, tree, verdict};
 use crate::{ask, ask_in, prepared};
 
 fn patch(sections: &str) -> Value {
@@ -170,12 +171,11 @@ fn printed(receipt: &Value) -> &str {
 #[test]
 fn a_timeout_of_half_a_second_took_five() {
     let world = prepared(Start::default());
-    for script in ["sleep 30", "trap '' TERM INT; sleep 30; sleep 30", "setsid sleep 30 & sleep 30"] {
-        let begun = std::time::Instant::now();
+    for script in ["sleep 300", "trap '' TERM INT; sleep 300; sleep 300", "setsid sleep 300 & sleep 300"] {
+        let params = json!({ "argv": ["sh", "-c", script], "timeout_ns": 500_000_000 });
         let receipt =
-            exec(&world, json!({}), json!({ "argv": ["sh", "-c", script], "timeout_ns": 500_000_000 }));
+            timed(Duration::from_millis(2_500), script, || exec(&world, json!({}), params)).unwrap();
         assert_eq!(receipt["status"], "timeout", "{receipt}");
-        assert!(begun.elapsed().as_millis() < 2_500, "{script}: {:?}", begun.elapsed());
     }
     world.finish().unwrap();
 }
@@ -213,21 +213,20 @@ fn a_signal_killed_nothing() {
     for (signal, is_open) in [("int", true), ("term", false), ("kill", false)] {
         let session = world.open(json!({}));
         let mut client = world.client();
-        let begun = std::time::Instant::now();
         let running = {
             // Many short sleeps: a shell that is interrupted just before it starts a child waits for that child first.
-            let script = format!("touch {signal}; i=0; while [ $i -lt 600 ]; do i=$((i+1)); sleep 0.1; done");
+            let script =
+                format!("touch {signal}; i=0; while [ $i -lt 6000 ]; do i=$((i+1)); sleep 0.1; done");
             let params = json!({ "session_id": session, "argv": ["sh", "-c", script], "capture": "none" });
             std::thread::spawn(move || client.effect("host.exec", params))
         };
-        world::wait_for("the command", || world.root.join(signal).exists()).unwrap();
+        aos_testkit::wait_for("the command", || world.root.join(signal).exists()).unwrap();
         assert_eq!(
             ask_in(&world, &session, "session.signal", json!({ "signal": signal }))["status"],
             "signaled"
         );
         let receipt = running.join().unwrap();
         assert_eq!(receipt["status"], "signaled", "{signal}: {receipt}");
-        assert!(begun.elapsed().as_secs() < 30, "{signal}: it slept on");
         let next = ask_in(&world, &session, "exec", json!({ "argv": ["true"] }));
         assert_eq!(verdict(&next), if is_open { "ok" } else { "error / session_closed" }, "{signal}");
     }

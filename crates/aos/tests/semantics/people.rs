@@ -1,9 +1,9 @@
 //! Undo as people use it, from the command line.
 
+use aos_testkit::{Start, text, tree};
 use serde_json::json;
 
 use crate::prepared;
-use crate::world::{Start, text, tree};
 
 #[test]
 fn people_look_take_back_and_do_again() {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use aos_testkit::{Client, Start, World, text, tree, verdict};
 use serde_json::{Value, json};
 
 use crate::prepared;
-use crate::world::{Client, Start, World, text, tree, verdict};
 
 /// A session in which calls have names.
 struct Room {

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::{Common, Found, Ground, corrupt, progress, report};
+use crate::torture::{Common, Found, TempSetup, progress, report};
+use aos_testkit::torture::corrupt;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -29,7 +30,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let (seed, until) = (options.common.seed(), options.common.until());
     println!("torture corrupt: seed {seed}, one byte of {} in {} ways", options.every, options.patterns);
     let bar = progress(0, "damages");
-    let (ground, begun) = (Ground::new(&programs)?, Instant::now());
+    let (temp, begun) = (TempSetup::new(&programs)?, Instant::now());
     let plan = corrupt::Plan {
         seed,
         every: options.every,
@@ -38,7 +39,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         workers: options.workers,
         until,
     };
-    let tally = corrupt::torture(&ground.bench, &plan, &mut |done, planned| {
+    let tally = corrupt::torture(&temp.setup, &plan, &mut |done, planned| {
         bar.set_length(planned);
         bar.set_position(done);
     });

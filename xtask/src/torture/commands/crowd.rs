@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::torture::{Common, Found, Ground, crowd, report};
+use crate::torture::{Common, Found, TempSetup, report};
+use aos_testkit::torture::crowd;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -17,7 +18,7 @@ pub(crate) struct Options {
     clients: usize,
 }
 
-/// How long the crowd stays when nobody says so, and how long the quiet and the noisy one are compared.
+/// How long the crowd works by default, and how long the quiet and the noisy one are compared.
 const STAY: Duration = Duration::from_secs(600);
 const COMPARE: Duration = Duration::from_secs(60);
 
@@ -26,14 +27,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let (seed, time) = (options.common.seed(), options.common.time.unwrap_or(STAY));
     let (sessions, clients) = (options.sessions, options.clients);
     println!("torture crowd: seed {seed}, {sessions} sessions of {clients} clients for {time:?}");
-    let (ground, begun) = (Ground::new(&programs)?, Instant::now());
+    let (temp, begun) = (TempSetup::new(&programs)?, Instant::now());
     let plan = crowd::Plan { seed, sessions, clients, time, fairness: COMPARE.min(time) };
-    let mut tally = crowd::torture(&ground.bench, &plan);
+    let mut tally = crowd::torture(&temp.setup, &plan);
     for line in tally.times.lines() {
         println!("{line}");
     }
     if !tally.is_clean() {
-        println!("kept for a look: {}", ground.keep().display());
+        println!("kept for a look: {}", temp.keep().display());
     }
     report("crowd", seed, begun, &tally)
 }

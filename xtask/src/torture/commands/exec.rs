@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::{Common, Found, Ground, exec, progress, report};
+use crate::torture::{Common, Found, TempSetup, progress, report};
+use aos_testkit::torture::exec;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -23,9 +24,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let (seed, until) = (options.common.seed(), options.common.until());
     println!("torture exec: seed {seed}, {} process trees, {} at once", options.runs, options.at_once);
     let bar = progress(options.runs, "process trees");
-    let (ground, begun) = (Ground::new(&programs)?, Instant::now());
+    let (temp, begun) = (TempSetup::new(&programs)?, Instant::now());
     let plan = exec::Plan { seed, runs: options.runs, at_once: options.at_once, until };
-    let tally = exec::torture(&ground.bench, &plan, &mut |done| bar.set_position(done));
+    let tally = exec::torture(&temp.setup, &plan, &mut |done| bar.set_position(done));
     bar.finish_and_clear();
     report("exec", seed, begun, &tally)
 }

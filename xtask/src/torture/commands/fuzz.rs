@@ -9,7 +9,8 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 
 use crate::bench::daemon::target_dir;
-use crate::torture::{duration, new_seed};
+use crate::torture::duration;
+use aos_testkit::new_seed;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {

@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::errors;
-use crate::torture::kill::{self, Plan, Programs};
-use crate::torture::load::{Random, Tally, Taste};
-use crate::torture::{Common, Found, Ground, progress, report};
+use crate::torture::{Common, Found, TempSetup, progress, report};
+use aos_testkit::Programs;
+use aos_testkit::Random;
+use aos_testkit::torture::errors;
+use aos_testkit::torture::kill::{self, Plan};
+use aos_testkit::torture::load::{Tally, Taste};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -38,17 +40,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let begun = Instant::now();
     while total.kills < options.kills && until.is_none_or(|until| Instant::now() < until) && total.is_clean()
     {
-        let ground = Ground::new(&programs)?;
+        let temp = TempSetup::new(&programs)?;
         let kills = KILLS_PER_HOME.min(options.kills - total.kills);
         let (writers, verify_every) = (options.writers, 10);
         let seed = random.number();
         let plan = Plan { seed, kills, writers, taste: Taste::Mixed, strace, verify_every, until };
-        let tally = kill::torture(&ground.bench, &plan, &mut |tally| {
+        let tally = kill::torture(&temp.setup, &plan, &mut |tally| {
             bar.set_position(total.kills + tally.kills);
             bar.set_message(tally.to_string());
         });
         if !tally.is_clean() {
-            println!("kept for a look: {}", ground.keep().display());
+            println!("kept for a look: {}", temp.keep().display());
         }
         total.add(tally);
     }
@@ -69,23 +71,23 @@ fn run_errors(options: &Options, programs: &Programs, until: Option<Instant>) ->
         if over || until.is_some_and(|until| Instant::now() > until) {
             break;
         }
-        let mut ground = Ground::new(programs)?;
+        let mut temp = TempSetup::new(programs)?;
         // The last root lies on another file system than the home, where there is one.
-        let last = ground.bench.roots.len() - 1;
-        ground.bench.roots.swap(0, if round % 2 == 0 { 0 } else { last });
+        let last = temp.setup.roots.len() - 1;
+        temp.setup.roots.swap(0, if round % 2 == 0 { 0 } else { last });
         let (power, linked) = (round / 2 % 2 == 1, round / 4 % 2 == 1);
         let left = options.errors - total.errors;
         let plan = errors::Plan { seed: random.number(), errors: left, power, linked, stride: 1, until };
         let mut tally = match round % 4 {
-            3 if rustix::process::geteuid().is_root() => full_disks(&ground, &plan)?,
+            3 if rustix::process::geteuid().is_root() => full_disks(&temp, &plan)?,
             _ => errors::Tally::default(),
         };
-        tally.add(errors::torture(&ground.bench, &plan, &mut |tally| {
+        tally.add(errors::torture(&temp.setup, &plan, &mut |tally| {
             bar.set_position(total.errors + tally.errors);
             bar.set_message(tally.to_string());
         }));
         if !tally.is_clean() {
-            println!("kept for a look: {}", ground.keep().display());
+            println!("kept for a look: {}", temp.keep().display());
         }
         total.add(tally);
     }
@@ -93,10 +95,10 @@ fn run_errors(options: &Options, programs: &Programs, until: Option<Instant>) ->
     report("kill --errors", seed, begun, &total)
 }
 
-fn full_disks(ground: &Ground, plan: &errors::Plan) -> anyhow::Result<errors::Tally> {
+fn full_disks(temp: &TempSetup, plan: &errors::Plan) -> anyhow::Result<errors::Tally> {
     let mut total = errors::Tally::default();
     for small in [errors::Small::Home, errors::Small::Root, errors::Small::Both] {
-        total.add(errors::full(&ground.bench, small, plan).map_err(anyhow::Error::msg)?);
+        total.add(errors::full(&temp.setup, small, plan).map_err(anyhow::Error::msg)?);
     }
     Ok(total)
 }

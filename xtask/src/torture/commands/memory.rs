@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::{Common, Found, Ground, memory, report};
+use crate::torture::{Common, Found, TempSetup, report};
+use aos_testkit::torture::memory;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -20,13 +21,13 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let programs = options.common.programs()?;
-    // Nothing here is random; the seed stands in every report.
+    // Nothing here is random; every report has a seed.
     let (seed, until) = (options.common.seed(), options.common.until());
     println!("torture memory: every step below 200 MB; files go to {}", std::env::temp_dir().display());
-    let (ground, begun) = (Ground::new(&programs)?, Instant::now());
+    let (temp, begun) = (TempSetup::new(&programs)?, Instant::now());
     let scale = if options.short { memory::SHORT } else { memory::FULL };
     let plan = memory::Plan { scale, only: &options.only, until };
-    let tally = memory::torture(&ground.bench, &plan, &mut |step| println!("now: {step}"));
+    let tally = memory::torture(&temp.setup, &plan, &mut |step| println!("now: {step}"));
     report("memory", seed, begun, &tally)
 }
 

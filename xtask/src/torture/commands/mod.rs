@@ -1,5 +1,6 @@
 //! The suites as commands: what each takes, what it runs, what it says at the end.
 
+pub(super) mod cases;
 pub(super) mod corrupt;
 pub(super) mod crowd;
 pub(super) mod exec;

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::load::Random;
-use crate::torture::{Common, Found, Ground, path, progress, report};
+use crate::torture::{Common, Found, TempSetup, progress, report};
+use aos_testkit::Random;
+use aos_testkit::torture::path;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -41,7 +42,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         && until.is_none_or(|until| Instant::now() < until)
         && total.is_clean()
     {
-        let ground = Ground::new(&programs)?;
+        let temp = TempSetup::new(&programs)?;
         let left = options.resolutions.saturating_sub(total.resolutions);
         let resolutions = RESOLUTIONS_PER_HOME.min(left);
         // What is left of the writes is made in the last home.
@@ -49,9 +50,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let (clients, neighbours) = (options.clients, options.neighbours);
         let plan = path::Plan { seed: random.number(), resolutions, writes, clients, neighbours, until };
         let done = total.resolutions;
-        let tally = path::torture(&ground.bench, &plan, &mut |resolved| bar.set_position(done + resolved));
+        let tally = path::torture(&temp.setup, &plan, &mut |resolved| bar.set_position(done + resolved));
         if !tally.is_clean() {
-            println!("kept for a look: {}", ground.keep().display());
+            println!("kept for a look: {}", temp.keep().display());
         }
         total.add(tally);
     }

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::load::Random;
-use crate::torture::{Common, Found, Ground, policy, progress, report};
+use crate::torture::{Common, Found, TempSetup, progress, report};
+use aos_testkit::Random;
+use aos_testkit::torture::policy;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -32,12 +33,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let (mut random, mut total, begun) = (Random::new(seed), policy::Tally::default(), Instant::now());
     while total.pairs < options.pairs && until.is_none_or(|until| Instant::now() < until) && total.is_clean()
     {
-        let ground = Ground::new(&programs)?;
+        let temp = TempSetup::new(&programs)?;
         let pairs = PAIRS_PER_HOME.min(options.pairs - total.pairs);
         let (mcp_every, cli_every) = (options.mcp_every, options.cli_every);
         let plan = policy::Plan { seed: random.number(), pairs, mcp_every, cli_every, until };
         let done = total.pairs;
-        let tally = policy::torture(&ground.bench, &plan, &mut |pairs| bar.set_position(done + pairs));
+        let tally = policy::torture(&temp.setup, &plan, &mut |pairs| bar.set_position(done + pairs));
         total.add(tally);
     }
     bar.finish_and_clear();

@@ -6,10 +6,12 @@ use std::time::Instant;
 use anyhow::ensure;
 use clap::Args;
 
-use crate::torture::kill::{Bench, Programs};
-use crate::torture::load::{Random, Tally, Taste};
-use crate::torture::power::{self, Disk, Plan};
 use crate::torture::{Common, Found, progress, report};
+use aos_testkit::Programs;
+use aos_testkit::Random;
+use aos_testkit::torture::Setup;
+use aos_testkit::torture::load::{Tally, Taste};
+use aos_testkit::torture::power::{self, Disk, Plan};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -63,14 +65,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             verify_every: 5,
             until,
         };
-        let (bench, cut) = lay_out(layout, &disks, kept.path(), &programs)?;
-        let tally = power::torture(&bench, &cut, &plan, &mut |tally| {
+        let (setup, cut) = lay_out(layout, &disks, kept.path(), &programs)?;
+        let tally = power::torture(&setup, &cut, &plan, &mut |tally| {
             bar.set_position(total.kills + tally.kills);
             bar.set_message(tally.to_string());
         });
         if !tally.is_clean() {
             println!("{layout:?}, {taste:?}, seed of this home {}", plan.seed);
-            look(&bench);
+            look(&setup);
         }
         total.add(tally);
     }
@@ -103,7 +105,7 @@ fn lay_out<'a>(
     disks: &'a [Disk; 2],
     kept: &Path,
     programs: &Programs,
-) -> anyhow::Result<(Bench, Vec<&'a Disk>)> {
+) -> anyhow::Result<(Setup, Vec<&'a Disk>)> {
     let [first, second] = disks;
     let (home, roots, cut) = match layout {
         Layout::OneDisk => (first.at(), first.at(), vec![first]),
@@ -116,7 +118,7 @@ fn lay_out<'a>(
     }
     let roots = ["ws0", "ws1"].map(|name| roots.join(name)).to_vec();
     roots.iter().try_for_each(std::fs::create_dir)?;
-    Ok((Bench { programs: programs.clone(), home: home.join("home"), roots }, cut))
+    Ok((Setup { programs: programs.clone(), home: home.join("home"), roots }, cut))
 }
 
 fn empty(folder: &Path) -> anyhow::Result<()> {
@@ -128,10 +130,10 @@ fn empty(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// The disks go with this run: what a look may want to see is copied away first.
-fn look(bench: &Bench) {
+fn look(setup: &Setup) {
     let Ok(dir) = tempfile::Builder::new().prefix("aos-power-look-").tempdir() else { return };
     let dir = dir.keep();
-    let from = [&bench.home].into_iter().chain(&bench.roots);
+    let from = [&setup.home].into_iter().chain(&setup.roots);
     let _ = std::process::Command::new("cp").arg("-a").args(from).arg(&dir).status();
     println!("kept for a look: {}", dir.display());
 }

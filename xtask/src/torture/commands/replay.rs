@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::load::Random;
-use crate::torture::{Common, Found, Ground, progress, replay, report};
+use crate::torture::{Common, Found, TempSetup, progress, report};
+use aos_testkit::Random;
+use aos_testkit::torture::replay;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -39,12 +40,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         && until.is_none_or(|until| Instant::now() < until)
         && total.is_clean()
     {
-        let ground = Ground::new(&programs)?;
+        let temp = TempSetup::new(&programs)?;
         let histories = HISTORIES_PER_HOME.min(options.histories - total.histories) as usize;
         let plan = replay::Plan { seed: random.number(), histories, steps: options.steps, strace };
-        let tally = replay::torture(&ground.bench, &plan);
+        let tally = replay::torture(&temp.setup, &plan);
         if !tally.is_clean() {
-            println!("seed of this home {}, kept for a look: {}", plan.seed, ground.keep().display());
+            println!("seed of this home {}, kept for a look: {}", plan.seed, temp.keep().display());
         }
         total.add(tally);
         bar.set_position(total.histories);

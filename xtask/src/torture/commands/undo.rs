@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::torture::load::Random;
-use crate::torture::{Common, Found, Ground, Programs, progress, report, undo};
+use crate::torture::{Common, Found, TempSetup, progress, report};
+use aos_testkit::Programs;
+use aos_testkit::Random;
+use aos_testkit::torture::undo;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -47,7 +49,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     });
     run.bar.finish_and_clear();
-    report("undo", seed, begun, &run.total.into_inner().expect("nobody panics with it"))
+    report("undo", seed, begun, &run.total.into_inner().expect("no thread panics while it holds the lock"))
 }
 
 struct Run<'a> {
@@ -66,7 +68,7 @@ struct Homes {
 }
 
 impl Run<'_> {
-    /// Takes one home after the other, until all are walked, the time is over or somebody found something.
+    /// Takes one home after the other, until all are done, the time is over or a fault was found.
     fn work(&self) {
         while self.until.is_none_or(|until| Instant::now() < until) && self.total().is_clean() {
             let Some((seed, histories)) = self.next() else { return };
@@ -80,25 +82,25 @@ impl Run<'_> {
     }
 
     fn next(&self) -> Option<(u64, u64)> {
-        let mut homes = self.homes.lock().expect("nobody panics with it");
+        let mut homes = self.homes.lock().expect("no thread panics while it holds the lock");
         let histories = HISTORIES_PER_HOME.min(homes.left);
         homes.left -= histories;
         (histories > 0).then(|| (homes.random.number(), histories))
     }
 
     fn walk(&self, seed: u64, histories: u64) -> anyhow::Result<undo::Tally> {
-        let ground = Ground::new(&self.programs)?;
+        let temp = TempSetup::new(&self.programs)?;
         let (steps, only, until) = (self.options.steps, self.options.only, self.until);
         let plan = undo::Plan { seed, histories, steps, only, until };
-        let tally = undo::torture(&ground.bench, &plan, &mut |_| self.bar.inc(1));
+        let tally = undo::torture(&temp.setup, &plan, &mut |_| self.bar.inc(1));
         if !tally.is_clean() {
-            println!("kept for a look: {}", ground.keep().display());
+            println!("kept for a look: {}", temp.keep().display());
         }
         Ok(tally)
     }
 
     fn total(&self) -> MutexGuard<'_, undo::Tally> {
-        self.total.lock().expect("nobody panics with it")
+        self.total.lock().expect("no thread panics while it holds the lock")
     }
 }
 

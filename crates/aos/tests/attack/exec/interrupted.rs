@@ -2,32 +2,27 @@
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::time::{in_time, wait_at_most};
+use aos_testkit::{Client, Start, check, expect, full_figure, signal, wait_for};
 use serde_json::{Value, json};
 
 use super::room::{GRACE, Room, SECOND, marked, ns};
 use crate::Outcome;
-use crate::world::{Client, Start, check, expect, full_figure, signal, wait_for};
 
 /// Sends a command and does not wait for its end.
 fn sent(room: &Room, script: &str, tool_call: &str) -> Result<Client, String> {
     let _ = std::fs::remove_file(room.world.root.join("ready"));
     let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script], "capture": "none" });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": tool_call });
-    let line =
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string() + "\n";
     let mut client = room.world.client();
-    client.send(line.as_bytes()).map_err(|why| why.to_string())?;
+    client.send_effect(1, &call)?;
     wait_for("the command to run", || room.world.root.join("ready").exists())?;
     Ok(client)
 }
 
 fn gone(mark: &str) -> Outcome {
-    let deadline = Instant::now() + GRACE;
-    while !marked(mark).is_empty() {
-        check(Instant::now() < deadline, || format!("left running: {:?}", marked(mark)))?;
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+    wait_at_most(GRACE, "the command and all that it started end", || marked(mark).is_empty())
+        .map_err(|why| format!("{why}: {:?}", marked(mark)))
 }
 
 /// The one receipt of a tool call.
@@ -75,8 +70,7 @@ pub fn asked_to_stop() -> Outcome {
             signal(pid, rustix::process::Signal::TERM);
         }
         room.world.reap();
-        let took = asked.elapsed();
-        check(took <= 5 * SECOND, || format!("{script}: the stop took {took:?}"))?;
+        in_time(asked, 5 * SECOND, script)?;
         gone(&room.mark).map_err(|why| format!("{script}: {why}"))?;
         // Answered or not, the caller is not left hanging.
         while let Some(line) = client.line() {
@@ -90,7 +84,7 @@ pub fn asked_to_stop() -> Outcome {
     room.world_finish()
 }
 
-/// The command ends by itself or with its caller; its receipt stands in the journal either way.
+/// The command ends by itself or with its caller; its receipt is in the journal either way.
 pub fn the_caller_hangs_up() -> Outcome {
     let room = Room::new();
     let client = sent(&room, "touch ready; sleep 1; echo end; touch reached", "tc_gone")?;
@@ -104,15 +98,13 @@ pub fn the_caller_hangs_up() -> Outcome {
     // A caller that never reads does not hold up a command, or anybody else.
     let params = json!({ "session_id": room.session, "argv": ["yes"], "capture": "none", "timeout_ns": ns(2 * SECOND) });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_deaf" });
-    let line =
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string() + "\n";
     let mut deaf = room.world.client();
-    deaf.send(line.as_bytes()).map_err(|why| why.to_string())?;
+    deaf.send_effect(1, &call)?;
     let begun = Instant::now();
     while begun.elapsed() < 3 * SECOND {
         let asked = Instant::now();
         expect("beside it", &room.run(&["true"]), &["ok"])?;
-        check(asked.elapsed() < SECOND, || format!("a neighbour waited {:?}", asked.elapsed()))?;
+        in_time(asked, SECOND, "a command beside it")?;
         std::thread::sleep(Duration::from_millis(200));
     }
     wait_for("the receipt of the deaf one", || !room.world.entries_of(&room.session, "tc_deaf").is_empty())?;

@@ -1,12 +1,12 @@
-//! The walls themselves: no privilege to gain, no system call that opens a door, and honest words where a wall is missing.
+//! The sandbox itself: no privilege is gained, dangerous system calls are denied, and missing isolation is reported.
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use aos_testkit::{Findings, Start, World, check, expect, is_root, warning_codes};
 use serde_json::{Value, json};
 
 use super::room::{Room, SECOND, in_time, ns, ordinary};
 use crate::Outcome;
-use crate::world::{Findings, Start, World, check, expect, is_root, warning_codes};
 
 fn permissive() -> Value {
     json!({ "policy": { "preset": "permissive" } })
@@ -146,7 +146,7 @@ pub fn preloaded_code() -> Outcome {
     room.finish()
 }
 
-/// Asked to leave the walls out, it says so; ends and limits hold all the same.
+/// Without isolation the receipt says so; ends and limits still hold.
 pub fn without_isolation() -> Outcome {
     let world = World::new();
     let receipt = world.open_receipt(json!({ "isolation": "none" }));
@@ -183,7 +183,7 @@ pub fn without_isolation() -> Outcome {
     room.finish()
 }
 
-/// The same walls where the daemon is an ordinary user's.
+/// The same sandbox where the daemon belongs to an ordinary user.
 pub fn an_ordinary_users_daemon() -> Outcome {
     let start = ordinary();
     let uid = start.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw());

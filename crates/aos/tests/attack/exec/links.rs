@@ -1,13 +1,13 @@
-//! Links that a command leaves or that stand in its way: they lead nowhere outside, for it and for us.
+//! Links that a command makes or meets: they do not lead outside, neither for it nor for the daemon.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use aos_testkit::{check, expect, full_figure};
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::json;
 
 use super::room::Room;
 use crate::Outcome;
-use crate::world::{check, expect, full_figure};
 
 pub fn links_lead_nowhere() -> Outcome {
     let room = Room::permissive();

@@ -4,11 +4,11 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
+use aos_testkit::{Findings, Start, World, check, warning_codes};
 use serde_json::{Value, json};
 
 use super::room::{Room, SECOND, ns};
 use crate::Outcome;
-use crate::world::{Findings, Start, World, check, warning_codes};
 
 /// Listeners on the machine, of each kind.
 struct Outside {
@@ -20,7 +20,7 @@ struct Outside {
 
 impl Outside {
     fn new(world: &mut World) -> Outside {
-        let address = format!("aos-attack-{:x}", crate::world::rand());
+        let address = format!("aos-attack-{:x}", aos_testkit::new_seed());
         let socket = world.parent.join("listening");
         let outside = Outside {
             tcp: TcpListener::bind("127.0.0.1:0").expect("a port"),

@@ -1,10 +1,10 @@
 //! What goes in and what comes out: whole, in order, in the form that the contract names.
 
+use aos_testkit::{Findings, check, expect};
 use serde_json::{Value, json};
 
 use super::room::{Room, SECOND, in_time, ns};
 use crate::Outcome;
-use crate::world::{Findings, check, expect};
 
 pub fn unread_input() -> Outcome {
     let room = Room::new();
@@ -65,7 +65,7 @@ pub fn foreign_input() -> Outcome {
     for wrong in [json!(1), json!({}), json!(["x"]), json!(null), json!({ "blob_ref": nobody })] {
         expect("of another type", &run(&wrong), &["error / invalid_params"])?;
     }
-    // Made by another session and named by nobody else.
+    // Made by another session and not named by any other.
     let other = room.another(json!({}));
     let made =
         room.exec_in(&other, json!({ "argv": ["sh", "-c", "head -c 50000 /dev/urandom | base64 -w0"] }));

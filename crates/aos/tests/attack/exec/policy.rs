@@ -1,10 +1,10 @@
 //! What is said about a command is what is done with it.
 
+use aos_testkit::{Findings, check, expect, verdict, warning_codes};
 use serde_json::{Value, json};
 
 use super::room::Room;
 use crate::Outcome;
-use crate::world::{Findings, check, expect, verdict, warning_codes};
 
 /// Whether anything ran that would have written `started`.
 fn nothing_started(room: &Room) -> Outcome {
@@ -131,7 +131,7 @@ fn one_judgement(room: &Room, session: &str, argv: &Value) -> Outcome {
     }
 }
 
-/// The same words, judged by the door and by the command, allowed ones too.
+/// The same words, judged by `aos policy` and by the command, allowed ones too.
 pub fn said_and_done() -> Outcome {
     let room = Room::new();
     let mut findings = Findings::default();

@@ -2,37 +2,40 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use aos_testkit::time::{in_time, wait_at_most};
+use aos_testkit::{Findings, Programs, check, expect, signal, wait_for};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::room::{Room, SECOND};
 use crate::Outcome;
-use crate::world::{AOS, Findings, check, expect, signal, wait_for};
 
 pub fn told_while_it_runs() -> Outcome {
     let room = Room::new();
-    let script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; sleep 0.3; done";
-    let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
+    // It waits until its first line was received: a daemon that reports output only at the end never answers.
+    let script = "echo out 0; echo err 0 >&2; while [ ! -e go ]; do sleep 0.05; done
+        for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; sleep 0.1; done";
+    let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script], "capture": "none" });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_progress" });
-    let line =
-        json!({ "jsonrpc": "2.0", "id": 7, "method": "effect.call", "params": call }).to_string() + "\n";
-    let mut client = room.world.client();
+    let mut client = room.world.patient_client();
     let sent = Instant::now();
-    client.send(line.as_bytes()).map_err(|why| why.to_string())?;
-    let (mut first, mut heard) = (None, [Vec::new(), Vec::new()]);
+    client.send_effect(7, &call)?;
+    let mut heard = [Vec::new(), Vec::new()];
     let receipt = loop {
         let line = client.line().ok_or("the daemon hung up")?;
         let message: Value = serde_json::from_str(&line).map_err(|why| format!("{why}: {line}"))?;
         if message["id"] == 7 {
             break message["result"].clone();
         }
-        first.get_or_insert_with(|| sent.elapsed());
+        if !room.world.root.join("go").exists() {
+            in_time(sent, SECOND, "the first line")?;
+            room.world.write("go", "");
+        }
         one_notification(&room, &message, &mut heard)?;
     };
     expect("the command", &receipt, &["ok"])?;
-    check(first.is_some_and(|first| first < SECOND), || format!("first heard of it after {first:?}"))?;
     check(heard[0] == room.bytes(&receipt["stdout"]) && heard[1] == room.bytes(&receipt["stderr"]), || {
         "what was told differs from what the receipt holds".into()
     })?;
@@ -60,7 +63,7 @@ fn one_notification(room: &Room, message: &Value, heard: &mut [Vec<u8>; 2]) -> O
 }
 
 fn aos_exec(room: &Room, session: &str, words: &[&str]) -> Command {
-    let mut command = Command::new(AOS);
+    let mut command = Command::new(&Programs::built().aos);
     command.args(["exec", "-s", session]).args(words);
     command.env("AOS_HOME", &room.world.home).current_dir(&room.world.root).stdin(Stdio::null());
     command
@@ -118,25 +121,26 @@ fn a_flood_through_the_client(room: &Room) -> Outcome {
 /// Ctrl-C reaches the command, and its end is passed on.
 pub fn the_client_is_interrupted() -> Outcome {
     let room = Room::new();
-    for (script, code) in
-        [("touch ready; sleep 100", 130), ("trap 'exit 9' INT; touch ready; while :; do sleep 0.05; done", 9)]
-    {
+    for (script, code) in [
+        ("touch ready; while :; do sleep 0.05; done", 130),
+        ("trap 'exit 9' INT; touch ready; while :; do sleep 0.05; done", 9),
+    ] {
         let _ = std::fs::remove_file(room.world.root.join("ready"));
         let mut child = aos_exec(&room, &room.session, &["--no-capture", "--", "sh", "-c", script])
             .spawn()
             .map_err(|why| why.to_string())?;
         wait_for("the command", || room.world.root.join("ready").exists())?;
-        // The client subscribes to the signal before it asks for the command; give a slow one a moment all the same.
-        std::thread::sleep(Duration::from_millis(50));
+        // The client subscribes to the signal before it asks for the command. Many short sleeps: a shell that is
+        // interrupted just before it starts a child waits for that child first.
         signal(child.id() as i32, rustix::process::Signal::INT);
-        let asked = Instant::now();
         let mut ended = None;
-        while ended.is_none() && asked.elapsed() < 5 * SECOND {
+        let waited = wait_at_most(5 * SECOND, "aos exec ends", || {
             ended = child.try_wait().unwrap();
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            ended.is_some()
+        });
         let _ = child.kill();
         let _ = child.wait();
+        waited?;
         let ended = ended.and_then(|status| status.code());
         check(ended == Some(code), || format!("{script}: aos exec ended with {ended:?}"))?;
         room.nothing_runs()?;

@@ -2,11 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use aos_testkit::{Findings, check, expect, full_figure};
 use serde_json::{Value, json};
 
 use super::room::{Room, SECOND, in_time};
 use crate::Outcome;
-use crate::world::{Findings, check, expect, full_figure};
 
 const FAILED: &[&str] = &["error / spawn_failed"];
 const INVALID: &[&str] = &["error / invalid_params"];
@@ -132,7 +132,7 @@ pub fn what_is_started() -> Outcome {
             || format!("the message does not name {program}: {receipt}"),
         )?;
     }
-    // A file without an interpreter is for execve none and for a shell a script; both are told honestly.
+    // A file without an interpreter is not a program for execve and a script for a shell; both are reported so.
     expect("./bare", &ran(json!(["./bare"])), &["ok", "error / spawn_failed"])?;
     expect("./empty", &ran(json!(["./empty"])), &["ok", "error / spawn_failed"])?;
     // A slash means the folder it runs in.
@@ -157,7 +157,7 @@ pub fn looked_up_on_its_own_path() -> Outcome {
         "the first counts".into()
     })?;
     expect("without the folder", &room.run(&["tool"]), FAILED)?;
-    // What stands in the folder it runs in is not on PATH.
+    // The folder it runs in is not on PATH.
     expect("tool2", &room.run(&["tool2"]), FAILED)?;
     expect("an empty PATH", &with(json!(["no-such-tool"]), json!("")), FAILED)?;
     expect("a PATH to nowhere", &with(json!(["ls"]), json!("/nowhere")), FAILED)?;
@@ -251,7 +251,7 @@ pub fn where_it_runs() -> Outcome {
     for cwd in ["file", "absent", "sub/absent", "file/x"] {
         expect(cwd, &pwd(cwd), &["error / cwd_not_found"])?;
     }
-    // It is told by PWD or not at all, never wrongly.
+    // PWD names it or is not set; it is never wrong.
     let receipt = room.exec(json!({ "argv": ["sh", "-c", "echo $PWD"], "cwd": "sub" }));
     check(room.stdout(&receipt).trim_end() == format!("{root}/sub"), || format!("PWD: {receipt}"))?;
     // Removed under its feet, and renamed: it runs on.

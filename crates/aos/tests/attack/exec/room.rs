@@ -6,18 +6,19 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use aos_testkit::time::{bound, wait_at_most};
+use aos_testkit::{Client, Start, World, check, new_seed, verdict, wait_for};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::world::{Client, Start, World, check, rand, verdict};
 
 pub const SECOND: Duration = Duration::from_secs(1);
 /// What a command that must end may take on top of its time.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// No command of a case takes longer than this.
-const PATIENCE: Duration = Duration::from_secs(130);
+const COMMAND_MAX: Duration = Duration::from_secs(300);
 
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("the times of tests are short")
@@ -54,7 +55,7 @@ impl Room {
     }
 
     pub fn of(world: World, extra: Value) -> Room {
-        let mark = format!("{:016x}", rand());
+        let mark = format!("{:016x}", new_seed());
         let session = world.open(with_target(&world, extra, &[(MARK, &mark)]));
         Room::with(world, session, mark)
     }
@@ -62,7 +63,7 @@ impl Room {
     /// A session without the mark, whose environment is just what the product makes it.
     pub fn unmarked(world: World, extra: Value) -> Room {
         let session = world.open(with_target(&world, extra, &[]));
-        Room::with(world, session, "unmarked".to_owned() + &rand().to_string())
+        Room::with(world, session, "unmarked".to_owned() + &new_seed().to_string())
     }
 
     fn with(world: World, session: String, mark: String) -> Room {
@@ -138,12 +139,9 @@ impl Room {
             session,
             json!({ "argv": ["sh", "-c", script], "capture": "none", "timeout_ns": ns(60 * SECOND) }),
         );
-        let deadline = Instant::now() + 20 * SECOND;
-        while !ready.exists() {
-            if command.is_finished() || Instant::now() > deadline {
-                return Err(format!("{script}: never ready: {:?}", command.join()));
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        wait_for(script, || ready.exists() || command.is_finished())?;
+        if !ready.exists() {
+            return Err(format!("{script}: never ready: {:?}", command.join()));
         }
         Ok(command)
     }
@@ -162,7 +160,7 @@ impl Room {
             return base64::engine::general_purpose::STANDARD.decode(bytes).expect("bytes are base64");
         }
         let Some(blob) = stream["blob"]["blob_ref"].as_str() else { return Vec::new() };
-        let output = std::process::Command::new(crate::world::AOS)
+        let output = std::process::Command::new(&self.world.programs.aos)
             .args(["blob", "get", blob])
             .env("AOS_HOME", &self.world.home)
             .output()
@@ -199,28 +197,22 @@ impl Room {
         marked(&self.mark)
     }
 
-    /// Nothing of what was started is there two seconds on, not even as a zombie.
+    /// Waits until nothing of what was started is left, not even as a zombie.
     pub fn nothing_runs(&self) -> Outcome {
         nothing_runs(self.world.daemon_pid(), &self.mark, &self.own)
     }
 
     /// Descriptors and threads of the daemon are back to what they were, in a while.
     pub fn back_to_baseline(&self) -> Outcome {
-        // An open session holds its root and its bank.
+        // An open session holds descriptors of its root and of its pre-images.
         for session in self.others.lock().unwrap().drain(..) {
             self.signal(&session, "kill");
         }
         self.world.expect_descriptors(self.descriptors)?;
         let pid = self.world.daemon_pid();
-        let deadline = Instant::now() + 5 * SECOND;
         // A thread serves the very connection that asks.
-        while threads(pid) > self.threads + 2 {
-            check(Instant::now() < deadline, || {
-                format!("{} threads run, {} did", threads(pid), self.threads)
-            })?;
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        let most = self.threads + 2;
+        wait_at_most(5 * SECOND, &format!("at most {most} threads run"), || threads(pid) <= most)
     }
 
     /// The general promises, and those on commands: no process, no descriptor, no mount left.
@@ -257,7 +249,7 @@ fn with_target(world: &World, mut extra: Value, variables: &[(&str, &str)]) -> V
 fn finished(mut client: Client, session: &str, mut params: Value) -> Value {
     params["session_id"] = json!(session);
     // A command that never comes back is a failure, not a hang.
-    client.stream().set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+    client.give_up_after(COMMAND_MAX).expect("a socket takes a timeout");
     let receipt = client.effect("host.exec", params.clone());
     if let Err(why) = well_formed(&receipt) {
         let mut shown = params.to_string();
@@ -351,9 +343,9 @@ fn threads(pid: i32) -> usize {
 /// Among the words of what the daemon starts for itself.
 const OWN_WORD: &str = "--serve-as-spawner";
 
-/// Waits up to two seconds until nothing marked and nothing below the daemon is left but its `own`.
+/// Waits until nothing marked and nothing below the daemon is left but its `own`.
 pub fn nothing_runs(daemon: i32, mark: &str, own: &[i32]) -> Outcome {
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + bound(GRACE);
     loop {
         let (marked, below) = (marked(mark), descendants(daemon));
         // What the daemon keeps ready may be another process by now, and one more than when it was first looked at.
@@ -381,13 +373,13 @@ fn no_mounts_below(folder: &Path) -> Outcome {
 
 /// A command must come back within `limit`.
 pub fn in_time<T>(what: &str, limit: Duration, run: impl FnOnce() -> T) -> Result<T, String> {
-    crate::world::timed(limit, what, run)
+    aos_testkit::timed(limit, what, run)
 }
 
 /// The daemon of an ordinary user, where this runs as root; else as it is. Not `nobody`: that is also what the kernel
 /// shows where an id is not mapped, and a mistake in the mapping would not be seen.
 pub fn ordinary() -> Start {
-    Start { uid: crate::world::is_root().then_some(12345), ..Start::default() }
+    Start { uid: aos_testkit::is_root().then_some(12345), ..Start::default() }
 }
 
 /// What a receipt says in short, for messages.

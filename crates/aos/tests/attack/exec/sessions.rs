@@ -1,12 +1,13 @@
-//! Sessions beside each other: what is closed stays closed, and nobody sees into another's room.
+//! Sessions side by side: what is closed stays closed, and no session sees into another.
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::time::in_time;
+use aos_testkit::{Findings, Start, World, check, expect, tree, wait_for};
 use serde_json::json;
 
 use super::room::{Room, SECOND, ns};
 use crate::Outcome;
-use crate::world::{Findings, Start, World, check, expect, tree};
 
 pub fn gone() -> Outcome {
     let room = Room::new();
@@ -71,7 +72,7 @@ pub fn apart() -> Outcome {
         &other,
         json!({ "argv": ["sh", "-c", "touch ready; sleep 3"], "capture": "none", "timeout_ns": ns(10 * SECOND) }),
     );
-    crate::world::wait_for("the other to run", || second.join("ready").exists())?;
+    aos_testkit::wait_for("the other to run", || second.join("ready").exists())?;
     let seen = room.says("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls -d /proc/[0-9]* | wc -l")?;
     check(!seen.contains("touch ready"), || format!("it sees {seen}"))?;
     expect("the other", &running.join().map_err(|_| "no receipt".to_owned())?, &["ok"])?;
@@ -95,8 +96,8 @@ pub fn a_root_in_a_public_place() -> Outcome {
 pub fn reads_run_beside() -> Outcome {
     let room = Room::new();
     room.world.write("f", "x");
-    let long = room.start(json!({ "argv": ["sleep", "3"] }));
-    std::thread::sleep(Duration::from_millis(300));
+    let long = room.start(json!({ "argv": ["sleep", "100"] }));
+    wait_for("the long command runs", || !room.survivors().is_empty())?;
     let begun = Instant::now();
     let mut client = room.world.client();
     for (op, params) in
@@ -108,10 +109,10 @@ pub fn reads_run_beside() -> Outcome {
     expect("a list", &client.effect("host.session.list", json!({})), &["ok"])?;
     let other = room.another(json!({}));
     expect("another session", &room.exec_in(&other, json!({ "argv": ["true"] })), &["ok"])?;
-    check(begun.elapsed() < 2 * SECOND && !long.is_finished(), || {
-        format!("they waited {:?}", begun.elapsed())
-    })?;
-    expect("the long one", &long.join().map_err(|_| "no receipt".to_owned())?, &["ok"])?;
+    in_time(begun, 2 * SECOND, "the short ones")?;
+    check(!long.is_finished(), || "the short ones waited for the long one".into())?;
+    expect("int", &room.signal(&room.session, "int"), &["signaled"])?;
+    expect("the long one", &long.join().map_err(|_| "no receipt".to_owned())?, &["signaled"])?;
     room.finish()
 }
 
@@ -119,8 +120,7 @@ pub fn reads_run_beside() -> Outcome {
 pub fn our_socket_is_out_of_reach() -> Outcome {
     let room = Room::permissive();
     let socket = room.world.home.join("run/aosd.sock").display().to_string();
-    let aos = crate::world::AOS;
-    std::fs::copy(aos, room.world.root.join("aos")).map_err(|why| why.to_string())?;
+    std::fs::copy(&room.world.programs.aos, room.world.root.join("aos")).map_err(|why| why.to_string())?;
     let home = room.world.home.display().to_string();
     let connect = format!("import socket; socket.socket(socket.AF_UNIX).connect('{socket}')");
     let receipt = room.run(&["python3", "-c", &connect]);
@@ -137,15 +137,13 @@ pub fn our_socket_is_out_of_reach() -> Outcome {
     findings.outcome()
 }
 
-/// What only the operator may ask for, no command may ask for, however few walls it has around it.
+/// A command may not ask for what only the operator may, however little its sandbox isolates.
 pub fn operators_verbs() -> Outcome {
     let room = Room::open(json!({ "isolation": "none", "policy": { "preset": "permissive" } }));
-    let (aos, home) = (crate::world::AOS, room.world.home.display().to_string());
+    let (aos, home) = (room.world.programs.aos.display().to_string(), room.world.home.display().to_string());
     let open = json!({ "target": { "local": { "workdir": "/" } } }).to_string();
     let kill = json!({ "session_id": room.session, "signal": "kill" }).to_string();
-    for words in
-        [vec![aos, "call", "host.session.open", &open], vec![aos, "call", "host.session.signal", &kill]]
-    {
+    for words in [[&aos, "call", "host.session.open", &open], [&aos, "call", "host.session.signal", &kill]] {
         let params =
             json!({ "argv": words, "env_patch": { "AOS_HOME": home }, "timeout_ns": ns(10 * SECOND) });
         let receipt = room.exec(params);
@@ -165,8 +163,7 @@ pub fn in_order() -> Outcome {
         let script = format!("sleep 0.0{}; echo {number} >> f", 9 - number % 10);
         let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
         let call = json!({ "kind": "host.exec", "params": params });
-        let line = json!({ "jsonrpc": "2.0", "id": number, "method": "effect.call", "params": call });
-        client.send(format!("{line}\n").as_bytes()).map_err(|why| why.to_string())?;
+        client.send_effect(number, &call)?;
     }
     let mut answers = 0;
     while answers < 20 {

@@ -1,10 +1,10 @@
 //! The daemon's terminal, where it has one, is out of a command's reach.
 
+use aos_testkit::{Findings, Start, World, check};
 use serde_json::json;
 
 use super::room::Room;
 use crate::Outcome;
-use crate::world::{Findings, Start, World, check};
 
 pub fn no_terminal() -> Outcome {
     let wrapper = ["script", "-q", "-f", "-O", "/dev/null", "-c"].map(str::to_owned).to_vec();

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
+use aos_testkit::{Findings, Start, World, check, expect, is_root, tree, wait_for};
 use serde_json::json;
 
 use super::room::{Room, SECOND, ns};
 use crate::Outcome;
-use crate::world::{Findings, Start, World, check, expect, is_root, tree, wait_for};
 
 fn permissive() -> serde_json::Value {
     json!({ "policy": { "preset": "permissive" } })
@@ -141,7 +141,7 @@ os.execv(sys.argv[1], sys.argv[1:])";
             .map_or(String::new(), |(_, value)| value.trim().to_owned())
     };
     let none = "0000000000000000";
-    // Signals 32 and 33 belong to the C library, which lets nobody change them.
+    // Signals 32 and 33 belong to the C library, which does not let a program change them.
     let ignored = u64::from_str_radix(&field("SigIgn"), 16).map_or(u64::MAX, |set| set & !(3 << 31));
     let mut findings = Findings::default();
     for (name, value) in [
@@ -376,7 +376,7 @@ pub fn our_home_below_the_root() -> Outcome {
     }
     check(room.world.home.join("state/journal.db").exists(), || "the journal is gone".into())?;
     room.settle();
-    // `$O` lies inside this root, so what was read of it is no leak; nothing was.
+    // `$O` is inside this root, so reading it would not be a leak; nothing was read.
     room.finish()
 }
 
@@ -438,7 +438,7 @@ pub fn the_system_is_read_only() -> Outcome {
         let found = room.says(&format!("ls -A {folder} 2> /dev/null || true"))?;
         check(found.is_empty(), || format!("{folder} holds {found}"))?;
     }
-    // What lies there can be used.
+    // What is there can be used.
     for script in ["cat /etc/passwd", "ls /usr/bin/env /etc /opt", "/bin/sh -c true", "ls -d /lib /sbin"] {
         check(room.sh(script)["exit_code"] == 0, || script.to_owned())?;
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use aos_testkit::{World, check, expect, timed};
 use serde_json::{Value, json};
 
 use super::{paths, rows};
-use crate::world::{World, check, expect, timed};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -239,7 +239,7 @@ fn deep_trees() -> Outcome {
     world.finish()
 }
 
-/// Answers are bounded even where nobody asked for a bound.
+/// Answers are bounded even where the request names no bound.
 fn much_of_everything() -> Outcome {
     let world = World::new();
     let line = "needle ".repeat(2_000) + "\n";
@@ -266,19 +266,15 @@ fn much_of_everything() -> Outcome {
     world.finish()
 }
 
-/// A long search keeps nobody waiting, not even its own connection.
+/// A long search does not block others, not even on its own connection.
 fn others_do_not_wait() -> Outcome {
     let world = World::new();
     std::fs::File::create(world.root.join("big")).unwrap().set_len(64 << 30).unwrap();
     let mut agent = world.agent(json!({}));
     let session = agent.session.clone();
-    let ask = |id: u64, kind: &str, params: Value| {
-        let call = json!({ "kind": kind, "params": params });
-        json!({ "jsonrpc": "2.0", "id": id, "method": "effect.call", "params": call }).to_string() + "\n"
-    };
     let params = json!({ "session_id": session, "pattern": "x", "path": "big" });
-    agent.client.send(ask(1, "host.fs.grep", params).as_bytes()).unwrap();
-    agent.client.send(ask(2, "host.session.list", json!({})).as_bytes()).unwrap();
+    agent.client.send_effect(1, &json!({ "kind": "host.fs.grep", "params": params }))?;
+    agent.client.send_effect(2, &json!({ "kind": "host.session.list", "params": {} }))?;
     let first: Value = serde_json::from_str(&agent.client.line().unwrap_or_default()).unwrap_or_default();
     check(first["id"] == 2, || format!("the search was answered first: {first:.300}"))?;
     let second: Value = serde_json::from_str(&agent.client.line().unwrap_or_default()).unwrap_or_default();

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use aos_testkit::time::in_time;
+use aos_testkit::{Start, World, check, expect, verdict, warning_codes};
 use serde_json::{Value, json};
 
 use super::{glob, grep, paths, rows};
-use crate::world::{Start, World, check, expect, verdict, warning_codes};
 use crate::{Case, Need, Outcome};
 
 pub fn cases() -> Vec<Case> {
@@ -66,7 +67,7 @@ fn ignore_files() -> Outcome {
     }
     world.write(".gitignore", "*.log\n!keep.log\n/gen/*\n!/gen/y\n!.dot\n");
     let mut agent = world.agent(json!({}));
-    let files = |agent: &mut crate::world::Agent, extra: Value, wanted: &[&str]| {
+    let files = |agent: &mut aos_testkit::Agent, extra: Value, wanted: &[&str]| {
         let mut params = json!({ "pattern": "needle", "files_only": true });
         for (key, value) in extra.as_object().cloned().unwrap_or_default() {
             params[key] = value;
@@ -354,7 +355,7 @@ fn denied_parts() -> Outcome {
     world.finish()
 }
 
-/// The state of the daemon lies below the root, and is not there.
+/// The state of the daemon is below the root, and hidden.
 fn our_own_state() -> Outcome {
     let world = World::new();
     world.write("f", "needle\n");
@@ -429,7 +430,7 @@ fn special_files_on_the_way() -> Outcome {
         let receipt = agent.fs("grep", json!({ "pattern": "x", "path": name }));
         expect(name, &receipt, &["error / not_regular_file"])?;
     }
-    check(begun.elapsed().as_secs() < 2, || "a special file was waited for".into())?;
+    in_time(begun, std::time::Duration::from_secs(2), "a search beside special files")?;
     std::fs::remove_file(world.root.join(".aos-tmp-x")).unwrap();
     world.finish()
 }

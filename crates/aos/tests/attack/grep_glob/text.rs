@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
+use aos_testkit::{World, check, expect};
 use serde_json::json;
 
 use super::{grep, rows};
-use crate::world::{World, check, expect};
 use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {

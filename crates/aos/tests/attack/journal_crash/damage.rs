@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 
 use aos_model::receipt::Durability;
 use aos_store::{Home, Reader, SqliteJournal};
+use aos_testkit::torture::corrupt::last_commit;
+use aos_testkit::{Client, Random, Start, World, check, expect, full_figure, is_full, new_seed, text};
 use serde_json::{Value, json};
 
-use super::figure;
 use crate::Outcome;
-use crate::corrupt_torture::last_commit;
-use crate::load::Random;
-use crate::world::{Client, Start, World, check, expect, rand, text};
 
 const RECORDS: usize = 1_000;
 
@@ -132,7 +130,7 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
         } else if kind.is_file() && from.ends_with("state") {
             std::fs::copy(entry.path(), to.join(entry.file_name()))?;
         } else if kind.is_file() {
-            // Thousands of pre-images, which nobody changes in place.
+            // Thousands of pre-images, which are never changed in place.
             std::fs::hard_link(entry.path(), to.join(entry.file_name()))?;
         }
     }
@@ -141,9 +139,7 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// JRNL-02.
 pub fn cut_off() -> Outcome {
-    let cuts = |fine: &[usize]| -> Vec<usize> {
-        if figure(0, 1) == 1 { (1..=200).collect() } else { fine.to_vec() }
-    };
+    let cuts = |fine: &[usize]| -> Vec<usize> { if is_full() { (1..=200).collect() } else { fine.to_vec() } };
     let mut recorded = Recorded::new()?;
     // In one life the log is moved into the database and begun again: its end may be left over from before.
     let mut one_life = Recorded::with_restarts(&[])?;
@@ -189,9 +185,9 @@ fn cut_log(recorded: &mut Recorded, cut: usize) -> Outcome {
 
 /// Far more than the last commit is gone: the start of the log as it was, and nothing else.
 fn cut_deep(recorded: &mut Recorded) -> Outcome {
-    let seed = rand();
+    let seed = new_seed();
     let mut random = Random::new(seed);
-    for round in 0..figure(4, 40) {
+    for round in 0..full_figure(40, 4) {
         let mut left = 0;
         recorded.damaged("journal.db-wal", |wal| {
             left = if round == 0 { 32 } else { random.below(wal.len()) };
@@ -288,7 +284,7 @@ pub fn emptied() -> Outcome {
     check(wrong.is_empty(), || wrong.join("; "))
 }
 
-/// A log whose header had its place on the disk but never got there: the power went before anything was committed to it.
+/// A log whose header has its place on the disk but was never written: the power failed before the first commit.
 pub fn begun_log() -> Outcome {
     let mut recorded = Recorded::checkpointed()?;
     let log = recorded.whole.join("state/journal.db-wal");
@@ -312,10 +308,10 @@ pub fn flipped() -> Outcome {
     let length =
         std::fs::metadata(recorded.whole.join("state/journal.db")).map_err(|why| why.to_string())?.len();
     let bodies = bodies(&recorded.whole)?;
-    let seed = rand();
+    let seed = new_seed();
     let mut random = Random::new(seed);
-    let header = (0..figure(12, 100)).map(|n| if figure(0, 1) == 1 { n } else { n * 8 + 3 });
-    let anywhere = (0..figure(30, 200)).map(|_| random.below(length as usize)).collect::<Vec<_>>();
+    let header = (0..full_figure(100, 12)).map(|n| if is_full() { n } else { n * 8 + 3 });
+    let anywhere = (0..full_figure(200, 30)).map(|_| random.below(length as usize)).collect::<Vec<_>>();
     for offset in header.chain(anywhere) {
         let bit = offset % 8;
         let mut hit = None;
@@ -333,9 +329,9 @@ pub fn flipped() -> Outcome {
 /// torn end is no damage.
 pub fn flipped_log() -> Outcome {
     let mut recorded = Recorded::new()?;
-    let seed = rand();
+    let seed = new_seed();
     let mut random = Random::new(seed);
-    for _ in 0..figure(10, 200) {
+    for _ in 0..full_figure(200, 10) {
         let mut what = String::new();
         recorded.damaged("journal.db-wal", |wal| {
             let offset = random.below(last_commit(wal).0);
@@ -382,10 +378,10 @@ fn bodies(home: &Path) -> Result<Vec<Vec<u8>>, String> {
     Ok(bodies)
 }
 
-/// The entry whose body lies over `offset` of the database file, if one does.
+/// The entry whose body covers `offset` of the database file, if one does.
 fn record_at(database: &[u8], offset: usize, bodies: &[Vec<u8>]) -> Option<u64> {
     let opening: &[u8] = b"{\"at_ns\":";
-    // An entry lies within one page, or its first part does.
+    // An entry is within one page, or its first part is.
     let page = u16::from_be_bytes([database[16], database[17]]) as usize;
     let begin = (offset / page * page..=offset).rev().find(|at| database[*at..].starts_with(opening))?;
     let here = &database[begin..];

@@ -4,13 +4,15 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use aos_testkit::time::wait_at_most;
+use aos_testkit::{
+    Programs, Start, World, check, expect, full_figure, is_root, signal, text, tree, wait_for,
+};
 use serde_json::json;
 
-use super::figure;
 use crate::Outcome;
-use crate::world::{AOSD, Start, World, check, expect, is_root, signal, text, tree};
 
 const OTHER_UID: u32 = 65_534;
 
@@ -19,22 +21,21 @@ fn io<T>(result: std::io::Result<T>) -> Result<T, String> {
 }
 
 fn spawn(home: &Path) -> Result<Child, String> {
-    let mut command = Command::new(AOSD);
+    let mut command = Command::new(&Programs::built().aosd);
     command.env("AOS_HOME", home).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     io(command.spawn())
 }
 
 /// Waits for a daemon that must end by itself.
 fn ended(mut child: Child) -> Result<Output, String> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while io(child.try_wait())?.is_none() {
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            return Err("the second daemon goes on".into());
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    let waited = wait_at_most(Duration::from_secs(10), "the second daemon ends", || {
+        child.try_wait().is_ok_and(|status| status.is_some())
+    });
+    if waited.is_err() {
+        let _ = child.kill();
     }
-    io(child.wait_with_output())
+    let output = io(child.wait_with_output())?;
+    waited.map(|()| output)
 }
 
 /// JRNL-09.
@@ -97,16 +98,13 @@ fn stale_leftovers(world: &mut World) -> Outcome {
 
 /// Many start at once: one serves, and the others say so and go.
 fn race(world: &mut World) -> Outcome {
-    for _ in 0..figure(2, 10) {
+    for _ in 0..full_figure(10, 2) {
         world.kill9();
         let mut racers = (0..8).map(|_| spawn(&world.home)).collect::<Result<Vec<_>, _>>()?;
-        let deadline = Instant::now() + Duration::from_secs(20);
         let running = |racers: &mut Vec<Child>| {
             racers.iter_mut().map(Child::try_wait).filter(|ended| matches!(ended, Ok(None))).count()
         };
-        while running(&mut racers) > 1 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let _ = wait_for("all but one to end", || running(&mut racers) <= 1);
         let left = running(&mut racers);
         for racer in &mut racers {
             let _ = racer.kill();
@@ -196,14 +194,14 @@ fn folder_as_link() -> Outcome {
 /// pre-image and blob.
 pub fn private() -> Outcome {
     let mut world = World::asleep(Start::default());
-    // A home that somebody made by hand, open to all.
+    // A home that was made by hand, open to all.
     for folder in ["", "state", "run"] {
         let path = world.home.join(folder);
         io(std::fs::create_dir_all(&path))?;
         io(std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)))?;
     }
     world.start_daemon();
-    let secret = format!("SECRET-{:016x}", crate::world::rand());
+    let secret = format!("SECRET-{:016x}", aos_testkit::new_seed());
     leave_everywhere(&world, &secret)?;
     modes(&world)?;
     if is_root() {
@@ -216,7 +214,7 @@ pub fn private() -> Outcome {
     world.finish()
 }
 
-/// Puts the secret into the journal, the bank and the blobs.
+/// Puts the secret into the journal, the pre-images and the blobs.
 fn leave_everywhere(world: &World, secret: &str) -> Outcome {
     let (session, mut client) = (world.open(json!({})), world.client());
     let large = format!("{secret}\n").repeat(2_000);

@@ -2,18 +2,20 @@
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::client::effect_line;
+use aos_testkit::time::in_time;
+use aos_testkit::torture::errors::{self, Small};
+use aos_testkit::torture::kill::{self, Plan};
+use aos_testkit::torture::load::{Tally, Taste};
+use aos_testkit::{Random, Start, World, check, expect, full_figure, new_seed, signal, text, wait_for};
 use serde_json::{Value, json};
 
-use super::{bench, clean, figure};
+use super::clean;
 use crate::Outcome;
-use crate::errors::{self, Small};
-use crate::kill::{self, Plan};
-use crate::load::{Random, Tally, Taste};
-use crate::world::{Start, World, check, expect, rand, signal, text};
 
 fn plan(kills: usize, taste: Taste) -> Plan {
     Plan {
-        seed: rand(),
+        seed: new_seed(),
         kills: kills as u64,
         writers: 8,
         taste,
@@ -34,15 +36,15 @@ pub fn elsewhere(world: &World) -> Option<tempfile::TempDir> {
 /// JRNL-01, with half of the writers on a root that lies on another file system than the home.
 pub fn under_load() -> Outcome {
     let world = World::asleep(Start::default());
-    let mut bench = bench(&world);
+    let mut setup = world.setup();
     let other = elsewhere(&world);
     if let Some(other) = &other {
         let root = other.path().join("ws");
         std::fs::create_dir(&root).map_err(|why| why.to_string())?;
-        bench.roots.push(root);
+        setup.roots.push(root);
     }
-    let plan = plan(figure(15, 200), Taste::Mixed);
-    let tally = kill::torture(&bench, &plan, &mut |_| ());
+    let plan = plan(full_figure(200, 15), Taste::Mixed);
+    let tally = kill::torture(&setup, &plan, &mut |_| ());
     clean("JRNL-01", plan.seed, &tally)?;
     world.finish()
 }
@@ -50,8 +52,8 @@ pub fn under_load() -> Outcome {
 /// The torturer's own short form: five-file patches, and lives that end at chosen system calls.
 pub fn at_chosen_calls() -> Outcome {
     let world = World::asleep(Start::default());
-    let plan = Plan { strace: true, ..plan(figure(12, 200), Taste::Patches) };
-    let tally = kill::torture(&bench(&world), &plan, &mut |_| ());
+    let plan = Plan { strace: true, ..plan(full_figure(200, 12), Taste::Patches) };
+    let tally = kill::torture(&world.setup(), &plan, &mut |_| ());
     clean("OWN-KILL", plan.seed, &tally)?;
     world.finish()
 }
@@ -60,8 +62,8 @@ pub fn at_chosen_calls() -> Outcome {
 pub fn errors_at_steps() -> Outcome {
     for power in [false, true] {
         let world = World::asleep(Start::default());
-        let plan = errors_plan(power, figure(8, 1));
-        let tally = errors::torture(&bench(&world), &plan, &mut |_| ());
+        let plan = errors_plan(power, full_figure(1, 8));
+        let tally = errors::torture(&world.setup(), &plan, &mut |_| ());
         told("OWN-TORTURE-ERRORS", &plan, &tally)?;
         check(tally.errors > 20, || format!("only {} errors", tally.errors))?;
         world.finish()?;
@@ -73,8 +75,8 @@ pub fn errors_at_steps() -> Outcome {
 pub fn full_disks() -> Outcome {
     for small in [Small::Home, Small::Root, Small::Both] {
         let world = World::asleep(Start::default());
-        let plan = errors_plan(false, figure(3, 1));
-        let tally = errors::full(&bench(&world), small, &plan)?;
+        let plan = errors_plan(false, full_figure(1, 3));
+        let tally = errors::full(&world.setup(), small, &plan)?;
         told("OWN-TORTURE-FULL", &plan, &tally)?;
         check(tally.errors > 2, || format!("{small:?}: only {} errors", tally.errors))?;
     }
@@ -83,10 +85,10 @@ pub fn full_disks() -> Outcome {
 
 fn errors_plan(power: bool, stride: usize) -> errors::Plan {
     errors::Plan {
-        seed: rand(),
-        errors: figure(60, 2_000) as u64,
+        seed: new_seed(),
+        errors: full_figure(2_000, 60) as u64,
         power,
-        linked: rand().is_multiple_of(2),
+        linked: new_seed().is_multiple_of(2),
         stride,
         until: None,
     }
@@ -118,23 +120,22 @@ fn terminate(pid: i32, twice: bool) -> Instant {
 }
 
 fn stopped_in_time(asked: Instant) -> Outcome {
-    let took = asked.elapsed();
-    check(took <= Duration::from_secs(5), || format!("the stop took {took:?}"))
+    in_time(asked, Duration::from_secs(5), "the stop")
 }
 
 /// Writers at work: each request is answered or was never taken in, and the next start has nothing to take back.
 fn under_load_asked(twice: bool) -> Outcome {
-    let seed = rand();
+    let seed = new_seed();
     let mut random = Random::new(seed);
     let mut world = World::new();
-    let bench = bench(&world);
-    let mut writers = bench.writers(8, Taste::Mixed, &mut random)?;
+    let setup = world.setup();
+    let mut writers = setup.writers(8, Taste::Mixed, &mut random)?;
     let mut tally = Tally::default();
-    for _ in 0..figure(3, 20) {
+    for _ in 0..full_figure(20, 3) {
         let pid = world.daemon_pid();
         let moment = Duration::from_millis(random.below(100) as u64);
         let mut asked = Instant::now();
-        let heard = kill::under_load(&bench.home, &mut writers, || {
+        let heard = kill::under_load(&setup.home, &mut writers, || {
             std::thread::sleep(moment);
             asked = terminate(pid, twice);
             world.reap();
@@ -142,7 +143,7 @@ fn under_load_asked(twice: bool) -> Outcome {
         stopped_in_time(asked)?;
         heard.tell(&mut tally);
         world.start_daemon();
-        kill::judge(&bench, &mut writers, &mut tally)?;
+        kill::judge(&setup, &mut writers, &mut tally)?;
     }
     let (late, undone) = (tally.unanswered, tally.rolled_back);
     check(late + undone == 0, || {
@@ -154,7 +155,7 @@ fn under_load_asked(twice: bool) -> Outcome {
     world.finish()
 }
 
-/// A large patch is being applied and many requests stand behind it.
+/// A large patch is being applied and many requests wait behind it.
 fn with_a_long_queue(twice: bool) -> Outcome {
     let mut world = World::new();
     let session = world.open(json!({}));
@@ -169,11 +170,9 @@ fn with_a_long_queue(twice: bool) -> Outcome {
         sent.push(call(n, "host.fs.write_file", &params));
     }
     client.send(sent.concat().as_bytes()).map_err(|why| why.to_string())?;
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while std::fs::read_dir(&world.root).map_err(|why| why.to_string())?.next().is_none() {
-        check(Instant::now() < deadline, || "the patch was never begun".into())?;
-        std::thread::yield_now();
-    }
+    wait_for("the patch to begin", || {
+        std::fs::read_dir(&world.root).is_ok_and(|mut all| all.next().is_some())
+    })?;
     let asked = terminate(world.daemon_pid(), twice);
     let answers: Vec<Value> = std::iter::from_fn(|| client.line())
         .map(|line| serde_json::from_str(&line).unwrap_or_default())
@@ -181,7 +180,7 @@ fn with_a_long_queue(twice: bool) -> Outcome {
     world.reap();
     stopped_in_time(asked)?;
     world.start_daemon();
-    let log = bench(&world).journal()?;
+    let log = world.setup().journal()?;
     check(log.rolled_back() == 0, || "a clean stop left something to be rolled back".into())?;
     for answer in &answers {
         expect("an answer while stopping", &answer["result"], &["ok", "error / shutting_down"])?;
@@ -195,8 +194,7 @@ fn with_a_long_queue(twice: bool) -> Outcome {
 }
 
 fn call(id: usize, kind: &str, params: &Value) -> String {
-    let params = json!({ "kind": kind, "params": params });
-    json!({ "jsonrpc": "2.0", "id": id, "method": "effect.call", "params": params }).to_string() + "\n"
+    effect_line(id, &json!({ "kind": kind, "params": params }))
 }
 
 /// One client never reads its answers, one is in the middle of a line: neither holds the stop up.

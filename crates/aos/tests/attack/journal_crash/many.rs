@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use aos_testkit::client::effect_line;
+use aos_testkit::time::bound;
+use aos_testkit::torture::crowd::{self, Plan};
+use aos_testkit::{Client, Random, Start, World, check, full_figure, new_seed, text};
 use serde_json::{Value, json};
 
-use super::{bench, figure};
 use crate::Outcome;
-use crate::crowd::{self, Plan};
-use crate::load::Random;
-use crate::world::{Client, Start, World, check, rand, text};
 
 /// JRNL-13: restarted after a clean stop and after a kill.
 pub fn a_million_records() -> Outcome {
-    let records = figure(50_000, 1_000_000);
+    let records = full_figure(1_000_000, 50_000);
     let mut world = World::new();
     make_records(&world, records)?;
     let wal = std::fs::metadata(world.home.join("state/journal.db-wal")).map_or(0, |meta| meta.len());
@@ -37,7 +37,7 @@ fn ready_in_time(world: &mut World, records: usize, what: &str) -> Outcome {
     let status = world.client().rpc("daemon.status", json!({}));
     let seq = status["result"]["seq"].as_u64().unwrap_or(0);
     check(seq == records as u64, || format!("{seq} records of {records} are there"))?;
-    check(took < Duration::from_secs(5), || format!("after {what}: ready after {took:?}"))
+    check(took < bound(Duration::from_secs(5)), || format!("after {what}: ready after {took:?}"))
 }
 
 /// Effects until the journal holds `records`: mostly questions, which cost the least, and some writes, by which the
@@ -75,8 +75,7 @@ fn batch(client: &mut Client, number: usize, session: &str, count: usize) -> Out
             ("host.fs.exists", json!({ "session_id": session, "path": path }))
         };
         let call = json!({ "kind": kind, "params": params });
-        let message = json!({ "jsonrpc": "2.0", "id": n, "method": "effect.call", "params": call });
-        lines += &format!("{message}\n");
+        lines += &effect_line(n, &call);
     }
     client.send(lines.as_bytes()).map_err(|why| why.to_string())?;
     for _ in 0..count {
@@ -100,8 +99,8 @@ const SESSIONS: usize = 16;
 
 /// JRNL-14.
 pub fn sixty_four_clients() -> Outcome {
-    let each = figure(6_400, 100_000) / CLIENTS;
-    let seed = rand();
+    let each = full_figure(100_000, 6_400) / CLIENTS;
+    let seed = new_seed();
     let mut world = World::new();
     let sessions: Vec<String> = (0..SESSIONS).map(|_| world.open(json!({}))).collect();
     for n in 0..CLIENTS {
@@ -131,18 +130,18 @@ pub fn sixty_four_clients() -> Outcome {
     world.finish()
 }
 
-/// The torturer's crowd, a smaller one for a moment: every answer is exact, and nobody is left waiting.
+/// A short run of `torture crowd`: every answer is exact, and no client is left waiting.
 pub fn a_crowd() -> Outcome {
     let world = World::asleep(Start::default());
-    let seconds = |short, full| Duration::from_secs(figure(short, full) as u64);
+    let seconds = |short, full| Duration::from_secs(full_figure(full, short) as u64);
     let plan = Plan {
-        seed: rand(),
-        sessions: figure(8, 64),
-        clients: figure(4, 8),
+        seed: new_seed(),
+        sessions: full_figure(64, 8),
+        clients: full_figure(8, 4),
         time: seconds(3, 600),
         fairness: seconds(2, 60),
     };
-    let tally = crowd::torture(&bench(&world), &plan);
+    let tally = crowd::torture(&world.setup(), &plan);
     println!("OWN-TORTURE-CROWD: seed {}: {tally}", plan.seed);
     check(tally.is_clean(), || format!("seed {}: {}", plan.seed, tally.complaints.join("\n")))?;
     world.finish()
@@ -150,7 +149,7 @@ pub fn a_crowd() -> Outcome {
 
 /// Whoever reads along sees a beginning of the same journal, and finds it whole.
 fn read_along(world: &World) -> Outcome {
-    bench(world).journal()?;
+    world.setup().journal()?;
     for arguments in [&["verify"][..], &["replay", "--verify"]] {
         let (code, out, err) = world.aos(arguments);
         check(code == 0, || format!("aos {arguments:?} beside the writers: {code}: {out}{err}"))?;
@@ -188,8 +187,7 @@ fn ask_all(client: &mut Client, session: usize, calls: &[(String, Value)]) -> Re
     for (tool_call, call) in calls {
         let mut params = call.clone();
         params["tool_call_id"] = json!(tool_call);
-        let message = json!({ "jsonrpc": "2.0", "id": tool_call, "method": "effect.call", "params": params });
-        lines += &format!("{message}\n");
+        lines += &effect_line(tool_call.as_str(), &params);
     }
     client.send(lines.as_bytes()).map_err(|why| why.to_string())?;
     let mut answers = Vec::new();
@@ -214,7 +212,7 @@ fn ask_all(client: &mut Client, session: usize, calls: &[(String, Value)]) -> Re
 /// The answers themselves come in the order of the journal too, when clients send many mutations at once.
 pub fn answers_in_order() -> Outcome {
     let world = World::new();
-    let seed = rand();
+    let seed = new_seed();
     let sessions: Vec<String> = (0..4).map(|_| world.open(json!({}))).collect();
     std::thread::scope(|scope| {
         let client = |n: usize| {
@@ -231,7 +229,7 @@ pub fn answers_in_order() -> Outcome {
 fn bursts(world: &World, session: &str, number: usize, mut random: Random) -> Outcome {
     let mut client = world.client();
     world.write(&format!("c{number}/start"), "id 0\n");
-    for round in 0..figure(10, 100) {
+    for round in 0..full_figure(100, 10) {
         let call = |n| (format!("c{number}-{round}-{n}"), any_call(session, number, &mut random, true));
         let calls: Vec<(String, Value)> = (0..16).map(call).collect();
         let answers = ask_all(&mut client, 0, &calls)?;
@@ -246,14 +244,14 @@ fn bursts(world: &World, session: &str, number: usize, mut random: Random) -> Ou
 /// Writers that never pause do not make the write-ahead log grow for ever: a start would have to read all of it.
 pub fn log_stays_small() -> Outcome {
     let world = World::new();
-    let each = figure(800, 10_000);
+    let each = full_figure(10_000, 800);
     let session = world.open(json!({}));
     let largest = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..8)
             .map(|n| {
                 let (world, session) = (&world, session.as_str());
                 world.write(&format!("c{n}/start"), "id 0\n");
-                scope.spawn(move || one_client(world.client(), session, n, each, Random::new(rand())))
+                scope.spawn(move || one_client(world.client(), session, n, each, Random::new(new_seed())))
             })
             .collect();
         clients
@@ -317,7 +315,7 @@ fn whole_log(world: &World, sessions: &[String], all: &[Answered]) -> Outcome {
     check(shown == told || shown == told + 1, || format!("{shown} entries of a session with {told} answers"))
 }
 
-/// What was answered before something else was asked stands before it, in each session.
+/// In each session, what was answered before another request was sent comes before it in the journal.
 fn orders_hold(all: &[Answered]) -> Outcome {
     for session in 0..SESSIONS {
         let mut asked: Vec<&Answered> = all.iter().filter(|answer| answer.session == session).collect();

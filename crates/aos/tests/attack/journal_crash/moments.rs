@@ -1,40 +1,14 @@
 //! Crashes at moments that chance would seldom find, held still by strace.
 
-use std::io::BufRead as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use aos_testkit::torture::Daemon;
+use aos_testkit::torture::kill::strace;
+use aos_testkit::{Client, Start, Tracer, World, check, expect, text, tree, wait_for};
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::kill::{Daemon, strace};
-use crate::world::{Client, Start, World, check, expect, text, tree};
-
-/// strace on a daemon that runs. It counts for each thread by itself, and a connection is a thread.
-struct Tracer(Child);
-
-impl Tracer {
-    fn attach(pid: i32, call: &str, what: &str) -> Result<Tracer, String> {
-        let mut command = Command::new("strace");
-        command.args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}")]);
-        command.args(["-e", &format!("inject={call}:{what}"), "-p", &pid.to_string()]);
-        let mut child = command.stderr(Stdio::piped()).spawn().map_err(|why| why.to_string())?;
-        let mut said = String::new();
-        // It says so once it is attached to the process and all its threads.
-        let stderr = child.stderr.as_mut().ok_or("no stderr")?;
-        std::io::BufReader::new(stderr).read_line(&mut said).map_err(|why| why.to_string())?;
-        check(said.contains("attached"), || format!("strace: {said}"))?;
-        Ok(Tracer(child))
-    }
-}
-
-impl Drop for Tracer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A file that its owner may write but not read is replaced, and the daemon dies before it can say so. Taking that
 /// back must not cost the old content: what cannot be compared stays in the bank.
@@ -47,7 +21,7 @@ pub fn over_an_unreadable_file() -> Outcome {
             .map_err(|why| why.to_string())?;
         let session = world.open(json!({}));
         // A connection is a thread of its own, for which strace counts from one.
-        let tracer = Tracer::attach(world.daemon_pid(), "pwrite64", &format!("signal=KILL:when={when}"))?;
+        let tracer = Tracer::tamper(world.daemon_pid(), "pwrite64", &format!("signal=KILL:when={when}"))?;
         let params = json!({ "session_id": session, "path": "f", "content": text("new content\n") });
         let receipt = world.client().effect("host.fs.write_file", params);
         if !receipt.is_null() {
@@ -70,7 +44,7 @@ pub fn over_an_unreadable_file() -> Outcome {
 /// Whether a file below the home or the root holds exactly this.
 fn kept_somewhere(world: &World, content: &str) -> bool {
     let hash = aos_model::request::content_hash(content.as_bytes());
-    let trees = [crate::world::tree(&world.home), crate::world::tree(&world.root)];
+    let trees = [aos_testkit::tree(&world.home), aos_testkit::tree(&world.root)];
     trees.iter().flat_map(|tree| tree.values()).any(|found| found.ends_with(&hash))
 }
 
@@ -87,7 +61,7 @@ pub fn half_removed() -> Outcome {
         }
         let before = tree(&world.root);
         let session = world.open(json!({}));
-        let tracer = Tracer::attach(world.daemon_pid(), "unlinkat", &format!("signal=KILL:when={when}"))?;
+        let tracer = Tracer::tamper(world.daemon_pid(), "unlinkat", &format!("signal=KILL:when={when}"))?;
         let params = json!({ "session_id": session, "path": "d", "recursive": true });
         let receipt = world.client().effect("host.fs.remove", params);
         check(receipt.is_null(), || format!("the daemon lived through unlinkat {when}: {receipt}"))?;
@@ -152,7 +126,7 @@ fn recover_twice(banked: Banked, call: &str, when: usize) -> Result<bool, String
         "*** Update File: f\n@@\n-old f\n+new f\n*** Delete File: gone\n*** Add File: n/added\n+added\n";
     let patch = text(format!("*** Begin Patch\n{sections}*** End Patch\n"));
     // The third write of a connection's thread begins the commit of the receipt.
-    let tracer = Tracer::attach(world.daemon_pid(), "pwrite64", "signal=KILL:when=3")?;
+    let tracer = Tracer::tamper(world.daemon_pid(), "pwrite64", "signal=KILL:when=3")?;
     let params = json!({ "session_id": session, "patch": patch });
     let receipt = world.client().effect("host.fs.apply_patch", params);
     check(receipt.is_null(), || format!("the daemon lived: {receipt}"))?;
@@ -160,7 +134,7 @@ fn recover_twice(banked: Banked, call: &str, when: usize) -> Result<bool, String
     world.reap();
     check(world.read("f") == b"new f\n", || "the patch was not applied before the crash".into())?;
     let wrapper = strace(&format!("inject={call}:signal=KILL:when={when}"), call);
-    let died = super::bench(&world).start(&wrapper, &[]).map(Daemon::kill).is_err();
+    let died = world.setup().start(&wrapper, &[]).map(Daemon::kill).is_err();
     world.start_daemon();
     let shown = |path: &str| String::from_utf8_lossy(&world.read(path)).trim().to_owned();
     check(tree(&world.root) == before, || {
@@ -202,18 +176,8 @@ impl Held {
     /// Sends without waiting for the answer.
     fn send(&mut self, kind: &str, params: Value) -> Outcome {
         let call = json!({ "kind": kind, "params": self.params(params), "tool_call_id": "held" });
-        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call });
-        self.client.send(format!("{message}\n").as_bytes()).map_err(|why| why.to_string())
+        self.client.send_effect(1, &call)
     }
-}
-
-fn wait_until(what: &str, mut happened: impl FnMut() -> bool) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !happened() {
-        check(Instant::now() < deadline, || format!("waited in vain until {what}"))?;
-        std::thread::yield_now();
-    }
-    Ok(())
 }
 
 /// A world with a folder `d`, and files for two clients to overwrite first.
@@ -229,10 +193,10 @@ fn folder_to_move() -> World {
 /// move is taken back, but what was acknowledged must still stand where it was acknowledged.
 pub fn written_below_an_open_move() -> Outcome {
     let mut world = folder_to_move();
-    let tracer = Tracer::attach(world.daemon_pid(), "renameat2", HOLD)?;
+    let tracer = Tracer::tamper(world.daemon_pid(), "renameat2", HOLD)?;
     let mut mover = Held::new(&world, "own1")?;
     mover.send("host.fs.move", json!({ "from": "d", "to": "e" }))?;
-    wait_until("the folder is moved", || world.root.join("e").exists())?;
+    wait_for("the folder is moved", || world.root.join("e").exists())?;
     let session = world.open(json!({}));
     let params = json!({ "session_id": session, "path": "e/new", "content": text("acknowledged\n") });
     let receipt = world.client().effect("host.fs.write_file", params);
@@ -253,11 +217,11 @@ pub fn written_below_an_open_move() -> Outcome {
 pub fn two_open_intents() -> Outcome {
     let mut world = folder_to_move();
     let before = tree(&world.root.join("d"));
-    let tracer = Tracer::attach(world.daemon_pid(), "renameat2", HOLD)?;
+    let tracer = Tracer::tamper(world.daemon_pid(), "renameat2", HOLD)?;
     let mut mover = Held::new(&world, "own1")?;
     let mut writer = Held::new(&world, "own2")?;
     mover.send("host.fs.move", json!({ "from": "d", "to": "e" }))?;
-    wait_until("the folder is moved", || world.root.join("e").exists())?;
+    wait_for("the folder is moved", || world.root.join("e").exists())?;
     writer.send("host.fs.write_file", json!({ "path": "e/x", "content": text("new\n") }))?;
     // A daemon that makes the writer wait for the mover never gets here, and has nothing to confuse.
     let begun = Instant::now();

@@ -1,12 +1,12 @@
 //! JRNL-07, JRNL-08: the power goes, on an ext4 of our own over a loop device.
 
+use aos_testkit::torture::load::Taste;
+use aos_testkit::torture::power::{self, Disk, Plan};
+use aos_testkit::{Start, Tracer, World, check, expect, full_figure, new_seed, tree};
 use serde_json::json;
 
-use super::{bench, clean, figure};
+use super::clean;
 use crate::Outcome;
-use crate::load::Taste;
-use crate::power::{self, Disk, Plan};
-use crate::world::{Start, Tracer, World, check, expect, rand, tree};
 
 /// A world whose home is on one disk and whose root is on one, the same or another.
 fn world_on(home: &Disk, root: &Disk) -> Result<World, String> {
@@ -19,18 +19,18 @@ fn world_on(home: &Disk, root: &Disk) -> Result<World, String> {
 
 /// JRNL-07.
 pub fn cut_under_load() -> Outcome {
-    cuts("JRNL-07", &[Disk::new()?], figure(6, 200), Taste::Mixed)
+    cuts("JRNL-07", &[Disk::new()?], full_figure(200, 6), Taste::Mixed)
 }
 
 /// JRNL-08.
 pub fn cut_in_patches() -> Outcome {
-    cuts("JRNL-08", &[Disk::new()?], figure(6, 200), Taste::Patches)
+    cuts("JRNL-08", &[Disk::new()?], full_figure(200, 6), Taste::Patches)
 }
 
 /// The same with the root on another disk than the home: pre-images are then copied from one to the other, and each
 /// disk keeps what it was told to keep, in no common order.
 pub fn cut_two_disks() -> Outcome {
-    cuts("OWN-POWER-TWO-DISKS", &[Disk::new()?, Disk::new()?], figure(20, 200), Taste::Patches)
+    cuts("OWN-POWER-TWO-DISKS", &[Disk::new()?, Disk::new()?], full_figure(200, 20), Taste::Patches)
 }
 
 /// One disk loses its power, the other kept all that it was given: the home's, then the root's.
@@ -38,8 +38,8 @@ pub fn cut_one_of_two() -> Outcome {
     for (number, what) in ["the home", "the root"].into_iter().enumerate() {
         let disks = [Disk::new()?, Disk::new()?];
         let world = world_on(&disks[0], &disks[1])?;
-        let plan = plan(figure(6, 200), Taste::Patches, false);
-        let tally = power::torture(&bench(&world), &[&disks[number]], &plan, &mut |_| ());
+        let plan = plan(full_figure(200, 6), Taste::Patches, false);
+        let tally = power::torture(&world.setup(), &[&disks[number]], &plan, &mut |_| ());
         clean("OWN-POWER-ONE-KEEPS", plan.seed, &tally).map_err(|why| format!("{what}: {why}"))?;
         world.finish()?;
     }
@@ -47,7 +47,7 @@ pub fn cut_one_of_two() -> Outcome {
 }
 
 fn plan(cuts: usize, taste: Taste, one_disk: bool) -> Plan {
-    Plan { seed: rand(), cuts: cuts as u64, writers: 4, taste, one_disk, verify_every: 1, until: None }
+    Plan { seed: new_seed(), cuts: cuts as u64, writers: 4, taste, one_disk, verify_every: 1, until: None }
 }
 
 /// The home is on the first disk, the root on the last.
@@ -55,7 +55,7 @@ fn cuts(id: &str, disks: &[Disk], rounds: usize, taste: Taste) -> Outcome {
     let world = world_on(&disks[0], &disks[disks.len() - 1])?;
     let plan = plan(rounds, taste, disks.len() == 1);
     let cut: Vec<&Disk> = disks.iter().collect();
-    let tally = power::torture(&bench(&world), &cut, &plan, &mut |_| ());
+    let tally = power::torture(&world.setup(), &cut, &plan, &mut |_| ());
     clean(id, plan.seed, &tally)?;
     world.finish()
 }

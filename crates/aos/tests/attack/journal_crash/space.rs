@@ -2,16 +2,15 @@
 
 use std::path::PathBuf;
 
+use aos_testkit::torture::errors::SmallDisk;
+use aos_testkit::{Client, Start, World, check, expect, is_full, text, tree};
 use serde_json::{Value, json};
 
-use super::figure;
 use crate::Outcome;
-use crate::errors::SmallDisk;
-use crate::world::{Client, Start, World, check, expect, text, tree};
 
-/// A world whose home lies on a small disk, with a session and some files.
+/// A world whose home is on a small disk, with a session and some files.
 struct Scene {
-    // The daemon of the world goes before the disk it stands on.
+    // The daemon of the world ends before the disk under it goes.
     world: World,
     disk: SmallDisk,
     session: String,
@@ -128,7 +127,7 @@ pub fn taken_back_twice() -> Outcome {
     let mut wrong = Vec::new();
     // A new file, a new folder and a move: what undoing once more would undo for good. All of them in the long form.
     let all: Vec<usize> = (0..Scene::new()?.mutations().len()).collect();
-    for index in if figure(0, 1) == 1 { all } else { vec![1, 5, 6] } {
+    for index in if is_full() { all } else { vec![1, 5, 6] } {
         for pages in 0..40 {
             match one_level(index, pages)? {
                 Level::Fits => break,

@@ -1,10 +1,10 @@
 //! Links: followed as far as the capability says, denied, inside of the roots, or anywhere.
 
+use aos_testkit::{Findings, Fixture, World, check, expect, patch_params, text, tree, warning_codes};
 use serde_json::{Value, json};
 
 use super::{capability, plant_three, served};
 use crate::Outcome;
-use crate::world::{Bench, Findings, World, check, expect, patch_params, text, tree, warning_codes};
 
 /// A file, a folder, and links to them: relative, absolute, in a chain, and to the outside.
 fn plant_links(world: &World) {
@@ -37,13 +37,13 @@ fn through(path: &str) -> Vec<(&'static str, Value)> {
 }
 
 pub(super) fn links_denied() -> Outcome {
-    let mut bench = Bench::open(capability(json!({ "follow_symlinks": "deny" })));
-    plant_links(&bench.world);
-    let before = (tree(&bench.world.root), tree(&bench.world.parent.join("third")));
+    let mut fixture = Fixture::open(capability(json!({ "follow_symlinks": "deny" })));
+    plant_links(&fixture.world);
+    let before = (tree(&fixture.world.root), tree(&fixture.world.parent.join("third")));
     let mut findings = Findings::default();
     for path in LINKS_INSIDE.into_iter().chain(LINKS_OUTSIDE) {
         for (kind, params) in through(path) {
-            findings.add(bench.must(kind, params, &["forbidden / symlink_not_allowed"]));
+            findings.add(fixture.must(kind, params, &["forbidden / symlink_not_allowed"]));
         }
     }
     for (kind, params) in [
@@ -54,59 +54,60 @@ pub(super) fn links_denied() -> Outcome {
     ] {
         findings.add(expect(
             &format!("{kind} {params}"),
-            &bench.fs(kind, params),
+            &fixture.fs(kind, params),
             &["forbidden / symlink_not_allowed"],
         ));
     }
-    findings.add(check(before == (tree(&bench.world.root), tree(&bench.world.parent.join("third"))), || {
-        "something changed".into()
-    }));
-    findings.add(the_link_itself(&mut bench));
-    findings.add(served(&mut bench.client, &bench.session, "in/f"));
-    findings.add(bench.finish());
+    findings
+        .add(check(before == (tree(&fixture.world.root), tree(&fixture.world.parent.join("third"))), || {
+            "something changed".into()
+        }));
+    findings.add(the_link_itself(&mut fixture));
+    findings.add(served(&mut fixture.client, &fixture.session, "in/f"));
+    findings.add(fixture.finish());
     findings.outcome()
 }
 
 /// A link that is not followed is a name like any other.
-fn the_link_itself(bench: &mut Bench) -> Outcome {
-    let receipt = bench.fs("stat", json!({ "path": "to_f", "no_follow": true }));
+fn the_link_itself(fixture: &mut Fixture) -> Outcome {
+    let receipt = fixture.fs("stat", json!({ "path": "to_f", "no_follow": true }));
     expect("stat no_follow", &receipt, &["ok"])?;
     check(receipt["kind"] == "symlink", || format!("{receipt}"))?;
-    let listed = bench.fs("list_dir", json!({}));
+    let listed = fixture.fs("list_dir", json!({}));
     check(
         listed["entries"]["inline_text"]["text"].as_str().is_some_and(|names| names.contains("to_f@")),
         || format!("{listed}"),
     )?;
-    expect("move", &bench.fs("move", json!({ "from": "to_f", "to": "renamed" })), &["ok"])?;
-    expect("remove", &bench.fs("remove", json!({ "path": "renamed" })), &["ok"])?;
-    check(bench.world.read("in/f") == b"one\n", || "the target was touched".into())
+    expect("move", &fixture.fs("move", json!({ "from": "to_f", "to": "renamed" })), &["ok"])?;
+    expect("remove", &fixture.fs("remove", json!({ "path": "renamed" })), &["ok"])?;
+    check(fixture.world.read("in/f") == b"one\n", || "the target was touched".into())
 }
 
 pub(super) fn links_inside() -> Outcome {
     let mut findings = Findings::default();
     for extra in [json!({}), capability(json!({ "follow_symlinks": "within_root_only" }))] {
-        let mut bench = Bench::open(extra);
-        plant_links(&bench.world);
+        let mut fixture = Fixture::open(extra);
+        plant_links(&fixture.world);
         for path in LINKS_INSIDE {
             for (kind, params) in through(path).into_iter().take(8) {
-                bench.world.write("in/f", "one\n");
-                findings.add(bench.must(kind, params, &["ok"]));
-                let replaced = |name: &&str| !bench.world.root.join(name).is_symlink();
+                fixture.world.write("in/f", "one\n");
+                findings.add(fixture.must(kind, params, &["ok"]));
+                let replaced = |name: &&str| !fixture.world.root.join(name).is_symlink();
                 let replaced = ["to_f", "abs_f", "to_in", "chain"].iter().find(|name| replaced(name));
                 findings
                     .add(check(replaced.is_none(), || format!("{kind}: {replaced:?} is no link any more")));
             }
         }
-        bench.world.write("in/f", "one\n");
-        let before = (tree(&bench.world.root), tree(&bench.world.parent.join("third")));
+        fixture.world.write("in/f", "one\n");
+        let before = (tree(&fixture.world.root), tree(&fixture.world.parent.join("third")));
         for path in LINKS_OUTSIDE {
             for (kind, params) in through(path) {
-                findings.add(bench.must(kind, params, &["forbidden / symlink_not_allowed"]));
+                findings.add(fixture.must(kind, params, &["forbidden / symlink_not_allowed"]));
             }
         }
-        let after = (tree(&bench.world.root), tree(&bench.world.parent.join("third")));
+        let after = (tree(&fixture.world.root), tree(&fixture.world.parent.join("third")));
         findings.add(check(before == after, || "something changed".into()));
-        findings.add(bench.finish());
+        findings.add(fixture.finish());
     }
     findings.outcome()
 }

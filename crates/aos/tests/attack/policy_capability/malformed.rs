@@ -1,14 +1,14 @@
 //! Policies and capabilities that are none: no session opens, and the sentence names the field.
 
+use aos_testkit::{Client, Findings, Fixture, World, check, expect};
 use serde_json::{Value, json};
 
 use super::{rule, served};
 use crate::Outcome;
-use crate::world::{Bench, Client, Findings, World, check, expect};
 
 pub(super) fn policies_that_are_none() -> Outcome {
-    let mut bench = Bench::new();
-    bench.world.write("f", "one\n");
+    let mut fixture = Fixture::new();
+    fixture.world.write("f", "one\n");
     let good = rule("r", json!(["read"]), json!(["**"]), "deny");
     let with = |field: &str, value: Value| {
         let mut rule = good.clone();
@@ -53,26 +53,26 @@ pub(super) fn policies_that_are_none() -> Outcome {
     let sessions = |client: &mut Client| {
         client.effect("host.session.list", json!({}))["sessions"].as_array().map_or(0, Vec::len)
     };
-    let before = sessions(&mut bench.client);
+    let before = sessions(&mut fixture.client);
     let mut findings = Findings::default();
     for policy in &bad {
-        let receipt = bench.world.open_receipt(json!({ "policy": policy }));
+        let receipt = fixture.world.open_receipt(json!({ "policy": policy }));
         findings.add(expect(&format!("policy {policy}"), &receipt, &["error / invalid_policy"]));
         findings.add(check(receipt["session_id"].is_null(), || format!("a session all the same: {receipt}")));
     }
-    findings.add(check(sessions(&mut bench.client) == before, || "a session was made".into()));
-    let journaled = bench.world.journal();
+    findings.add(check(sessions(&mut fixture.client) == before, || "a session was made".into()));
+    let journaled = fixture.world.journal();
     let count = journaled.iter().filter(|entry| entry["receipt"]["error_code"] == "invalid_policy").count();
     findings.add(check(count == bad.len(), || format!("{count} of {} refusals are journaled", bad.len())));
-    let strict = bench.world.open(json!({ "policy": { "rules": [good] } }));
+    let strict = fixture.world.open(json!({ "policy": { "rules": [good] } }));
     let read = json!({ "path": "f" });
     findings.add(expect(
         "the stricter",
-        &bench.client.fs(&strict, "read_file", read.clone()),
+        &fixture.client.fs(&strict, "read_file", read.clone()),
         &["forbidden / policy_denied"],
     ));
-    findings.add(bench.must("read_file", read, &["ok"]));
-    findings.add(bench.finish());
+    findings.add(fixture.must("read_file", read, &["ok"]));
+    findings.add(fixture.finish());
     findings.outcome()
 }
 

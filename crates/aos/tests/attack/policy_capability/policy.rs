@@ -1,13 +1,14 @@
 //! The policy: every decision of every point and rule is said before it is done, and is done as it was said.
 
+use aos_testkit::{
+    Client, Findings, Fixture, Start, World, check, expect, is_full, new_seed, patch_params, text, tree,
+    verdict, warning_codes,
+};
 use serde_json::{Value, json};
 
 use super::{effects_on, plant_three, rule, searches_in, shown};
-use crate::world::{
-    Bench, Client, Findings, LATER_EXEC, LATER_SEARCH, Start, World, check, expect, is_full, patch_params,
-    rand, text, tree, verdict, warning_codes,
-};
-use crate::{Outcome, policy_torture};
+use crate::Outcome;
+use aos_testkit::torture::policy as policy_torture;
 
 /// A decision point, the code of its risk, and what it is met by.
 struct Point {
@@ -158,11 +159,9 @@ fn paths_done(client: &mut Client, session: &str, path: &str, point: &Point, dec
         let receipt = client.fs(session, kind, params);
         findings.add(obeyed(&what, &receipt, point.code, decision));
     }
-    if LATER_SEARCH {
-        for (kind, params) in searches_in(path.rsplit_once('/').map_or(".", |(dir, _)| dir)) {
-            let receipt = client.fs(session, kind, params);
-            findings.add(obeyed(kind, &receipt, point.code, decision));
-        }
+    for (kind, params) in searches_in(path.rsplit_once('/').map_or(".", |(dir, _)| dir)) {
+        let receipt = client.fs(session, kind, params);
+        findings.add(obeyed(kind, &receipt, point.code, decision));
     }
     findings.outcome()
 }
@@ -184,9 +183,6 @@ fn command_done(
     point: &Point,
     decision: &str,
 ) -> Outcome {
-    if !LATER_EXEC {
-        return Ok(());
-    }
     let params = json!({ "session_id": session, "argv": argv, "cwd": cwd });
     let receipt = client.effect("host.exec", params);
     if point.name.ends_with("outside_workspace") && decision != "deny" {
@@ -218,13 +214,13 @@ fn outside_is_outside(world: &World) -> Outcome {
 pub(super) fn said_and_done() -> Outcome {
     let world = World::asleep(Start::default());
     let plan = policy_torture::Plan {
-        seed: rand(),
+        seed: new_seed(),
         pairs: if is_full() { 10_000 } else { 1_000 },
         mcp_every: 10,
         cli_every: 50,
         until: None,
     };
-    let tally = policy_torture::torture(&crate::journal_crash::bench(&world), &plan, &mut |_| ());
+    let tally = policy_torture::torture(&world.setup(), &plan, &mut |_| ());
     println!("POL-02: seed {}: {tally}", plan.seed);
     let mut findings = Findings::default();
     // A run in which nothing was denied or nothing was done proves nothing.
@@ -238,23 +234,23 @@ pub(super) fn rules_by_both_spellings() -> Outcome {
         rule("sources", json!(["write"]), json!(["src/**"]), "allow"),
         rule("rest", json!(["write"]), json!(["**"]), "deny"),
     ]);
-    let mut bench = Bench::open(json!({ "policy": { "rules": rules } }));
-    bench.world.write("src/kept", "one\n");
-    bench.world.write("x", "one\n");
-    bench.world.link("..", "src/l");
-    bench.world.link("../x", "src/to_x");
-    bench.world.link("src", "alias");
-    let before = tree(&bench.world.root);
+    let mut fixture = Fixture::open(json!({ "policy": { "rules": rules } }));
+    fixture.world.write("src/kept", "one\n");
+    fixture.world.write("x", "one\n");
+    fixture.world.link("..", "src/l");
+    fixture.world.link("../x", "src/to_x");
+    fixture.world.link("src", "alias");
+    let before = tree(&fixture.world.root);
     let mut findings = Findings::default();
-    let absolute = shown(&bench.world.root.join("x"));
+    let absolute = shown(&fixture.world.root.join("x"));
     let spelled = "src/../x src-evil/x src/l/x SRC/x src src/l/new src/to_x x ./x . srcx src/../src/../x src\\x2f../x alias/x";
     for path in spelled.split(' ').chain([absolute.as_str()]) {
         let write = json!({ "path": path, "content": text("two"), "create_parents": true });
         // Outside the alias every one is denied by its literal or its resolved path; the escaped slash is no path.
         let wanted = if path.contains("x2f") { "error / invalid_path" } else { "forbidden / policy_denied" };
-        findings.add(expect(&format!("write {path}"), &bench.fs("write_file", write), &[wanted]));
+        findings.add(expect(&format!("write {path}"), &fixture.fs("write_file", write), &[wanted]));
     }
-    findings.add(named_rule(&mut bench));
+    findings.add(named_rule(&mut fixture));
     for (kind, params) in [
         ("make_dir", json!({ "path": "made" })),
         ("move", json!({ "from": "src/kept", "to": "y" })),
@@ -262,23 +258,23 @@ pub(super) fn rules_by_both_spellings() -> Outcome {
         ("move", json!({ "from": "src/kept", "to": "src/l/y" })),
         ("make_dir", json!({ "path": "src/l/made" })),
     ] {
-        findings.add(bench.must(kind, params, &["forbidden / policy_denied"]));
+        findings.add(fixture.must(kind, params, &["forbidden / policy_denied"]));
     }
-    findings.add(check(tree(&bench.world.root) == before, || "the tree changed".into()));
-    let inside = shown(&bench.world.root.join("src/n4"));
+    findings.add(check(tree(&fixture.world.root) == before, || "the tree changed".into()));
+    let inside = shown(&fixture.world.root.join("src/n4"));
     for path in ["src/n1", "./src/n2", "src//n3", &inside, "src/../src/n5", "src/deep/er/n6"] {
         let write = json!({ "path": path, "content": text("two"), "create_parents": true });
-        findings.add(expect(&format!("write {path}"), &bench.fs("write_file", write), &["ok"]));
+        findings.add(expect(&format!("write {path}"), &fixture.fs("write_file", write), &["ok"]));
     }
-    findings.add(each_operation_ruled(&bench.world));
-    findings.add(patches_ruled(&bench.world));
-    findings.add(bench.finish());
+    findings.add(each_operation_ruled(&fixture.world));
+    findings.add(patches_ruled(&fixture.world));
+    findings.add(fixture.finish());
     findings.outcome()
 }
 
 /// A refusal names the rule that refused.
-fn named_rule(bench: &mut Bench) -> Outcome {
-    let receipt = bench.fs("write_file", json!({ "path": "x", "content": text("two") }));
+fn named_rule(fixture: &mut Fixture) -> Outcome {
+    let receipt = fixture.fs("write_file", json!({ "path": "x", "content": text("two") }));
     let message = receipt["error_message"].as_str().unwrap_or_default();
     check(message.contains("rest"), || format!("the rule is not named: {receipt}"))
 }

@@ -1,9 +1,9 @@
 //! Protected names: nothing changes them in any spelling, by any link, or by the folder around them.
 
+use aos_testkit::{Client, Findings, Fixture, World, check, expect, patch_params, text, tree, warning_codes};
 use serde_json::json;
 
 use crate::Outcome;
-use crate::world::{Bench, Client, Findings, World, check, expect, patch_params, text, tree, warning_codes};
 
 const PROTECTED: [&str; 16] = [
     ".git/hooks/pre-commit",
@@ -48,7 +48,7 @@ pub(super) fn protected_names() -> Outcome {
     findings.outcome()
 }
 
-/// All mutations of one protected name; reading it is nobody's harm.
+/// All mutations of one protected name; reading it is allowed.
 fn protected_name(client: &mut Client, session: &str, rule: &str, path: &str, wanted: &str) -> Outcome {
     let mut findings = Findings::default();
     for kind in ["read_file", "stat", "exists"] {
@@ -77,16 +77,16 @@ fn protected_name(client: &mut Client, session: &str, rule: &str, path: &str, wa
     findings.outcome()
 }
 
-/// By a link, by its folder, by a folder that is moved there, and where nothing stands yet.
+/// By a link, by its folder, by a folder that is moved there, and where nothing exists yet.
 fn ways_around() -> Outcome {
-    let mut bench = Bench::new();
-    bench.world.write(".git/config", "one\n");
-    bench.world.write(".git/hooks/x", "one\n");
-    bench.world.write("evil/hooks/pre-commit", "one\n");
-    bench.world.write("nested/.mcp.json", "one\n");
-    bench.world.link(".git", "g");
-    bench.world.link(".git/config", "c");
-    let before = tree(&bench.world.root);
+    let mut fixture = Fixture::new();
+    fixture.world.write(".git/config", "one\n");
+    fixture.world.write(".git/hooks/x", "one\n");
+    fixture.world.write("evil/hooks/pre-commit", "one\n");
+    fixture.world.write("nested/.mcp.json", "one\n");
+    fixture.world.link(".git", "g");
+    fixture.world.link(".git/config", "c");
+    let before = tree(&fixture.world.root);
     let mut findings = Findings::default();
     for (kind, params) in [
         ("write_file", json!({ "path": "g/config", "content": text("two") })),
@@ -109,23 +109,23 @@ fn ways_around() -> Outcome {
         ("apply_patch", patch_params("*** Add File: good\n+x\n*** Add File: .mcp.json\n+{}\n")),
     ] {
         let what = format!("{kind} {params}");
-        let receipt = bench.fs(kind, params);
+        let receipt = fixture.fs(kind, params);
         // `evil` under a name that is not protected is fine; it is moved back.
         if what.contains("sub.git") {
             findings.add(expect(&what, &receipt, &["ok"]));
-            findings.add(bench.must("move", json!({ "from": "sub.git", "to": "evil" }), &["ok"]));
+            findings.add(fixture.must("move", json!({ "from": "sub.git", "to": "evil" }), &["ok"]));
             continue;
         }
         findings.add(expect(&what, &receipt, &["forbidden / protected_path", "not_found"]));
     }
-    findings.add(check(tree(&bench.world.root) == before, || "something changed".into()));
+    findings.add(check(tree(&fixture.world.root) == before, || "something changed".into()));
     // A whole `.git` made elsewhere and moved into place brings its hooks along.
-    bench.world.write("made/hooks/pre-commit", "one\n");
-    let receipt = bench.fs("move", json!({ "from": "made", "to": "repo.git" }));
+    fixture.world.write("made/hooks/pre-commit", "one\n");
+    let receipt = fixture.fs("move", json!({ "from": "made", "to": "repo.git" }));
     findings.add(expect("a folder of another name", &receipt, &["ok"]));
-    std::fs::create_dir(bench.world.root.join("repo")).unwrap();
-    let receipt = bench.fs("move", json!({ "from": "repo.git", "to": "repo/.git" }));
+    std::fs::create_dir(fixture.world.root.join("repo")).unwrap();
+    let receipt = fixture.fs("move", json!({ "from": "repo.git", "to": "repo/.git" }));
     findings.add(expect("a folder that becomes .git", &receipt, &["forbidden / protected_path"]));
-    findings.add(bench.finish());
+    findings.add(fixture.finish());
     findings.outcome()
 }

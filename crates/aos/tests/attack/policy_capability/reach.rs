@@ -1,26 +1,24 @@
-//! Operations and roots: a session does what it was given and where, and nobody else can use or widen it.
+//! Operations and roots: a session does only what its capability allows, and no other client can use or widen it.
 
 use std::collections::BTreeSet;
 
+use aos_testkit::{Client, Findings, Fixture, Start, World, check, expect, patch_params, text, tree};
 use serde_json::{Value, json};
 
 use super::{capability, effects_on, plant_three, searches_in, served, shown};
 use crate::Outcome;
-use crate::world::{
-    Bench, Client, Findings, LATER_SEARCH, LATER_TOOL, Start, World, check, expect, patch_params, text, tree,
-};
 
 pub(super) fn operations_not_allowed() -> Outcome {
-    let mut bench = Bench::open(capability(json!({ "allowed_fs_ops": ["read", "search"] })));
-    bench.world.write("d/f", "one\n");
-    let before = tree(&bench.world.root);
+    let mut fixture = Fixture::open(capability(json!({ "allowed_fs_ops": ["read", "search"] })));
+    fixture.world.write("d/f", "one\n");
+    let before = tree(&fixture.world.root);
     let mut findings = Findings::default();
     for (op, kind, mut params) in effects_on("d/f") {
         let allowed: &[&str] = if op == "read" { &["ok"] } else { &["forbidden / op_not_allowed"] };
         let what = format!("{kind} {params}");
-        findings.add(expect(&format!("socket: {what}"), &bench.fs(kind, params.clone()), allowed));
-        params["session_id"] = json!(bench.session);
-        let (code, out, err) = bench.world.aos(&["call", &format!("host.fs.{kind}"), &params.to_string()]);
+        findings.add(expect(&format!("socket: {what}"), &fixture.fs(kind, params.clone()), allowed));
+        params["session_id"] = json!(fixture.session);
+        let (code, out, err) = fixture.world.aos(&["call", &format!("host.fs.{kind}"), &params.to_string()]);
         let receipt: Value = serde_json::from_str(&out).map_err(|why| format!("{why}: {out}{err}"))?;
         findings.add(expect(&format!("aos call: {what}"), &receipt, allowed));
         let wanted = i32::from(op != "read");
@@ -32,24 +30,19 @@ pub(super) fn operations_not_allowed() -> Outcome {
         ("apply_patch", json!({ "patch": text("no patch at all") })),
         ("apply_patch", json!({ "patch": patch_params("*** Delete File: d/f\n")["patch"], "dry_run": true })),
     ] {
-        findings.add(bench.must(kind, params, &["forbidden"]));
+        findings.add(fixture.must(kind, params, &["forbidden"]));
     }
-    findings.add(tools_not_allowed(&bench));
-    if LATER_SEARCH {
-        for (kind, params) in searches_in(".") {
-            findings.add(bench.must(kind, params, &["ok"]));
-        }
+    findings.add(tools_not_allowed(&fixture));
+    for (kind, params) in searches_in(".") {
+        findings.add(fixture.must(kind, params, &["ok"]));
     }
-    findings.add(check(tree(&bench.world.root) == before, || "the tree changed".into()));
-    findings.add(bench.finish());
+    findings.add(check(tree(&fixture.world.root) == before, || "the tree changed".into()));
+    findings.add(fixture.finish());
     findings.outcome()
 }
 
-/// The doors for models: the same refusals in words.
-fn tools_not_allowed(bench: &Bench) -> Outcome {
-    if !LATER_TOOL {
-        return Ok(()); // MCP speaks through the same tools: its own cases are RPC-15 and RPC-20.
-    }
+/// The tools for models: the same refusals as text.
+fn tools_not_allowed(fixture: &Fixture) -> Outcome {
     for (tool, arguments) in [
         ("write_file", json!({ "path": "d/g", "content": "x" })),
         ("edit_file", json!({ "path": "d/f", "old_string": "one", "new_string": "two" })),
@@ -57,7 +50,7 @@ fn tools_not_allowed(bench: &Bench) -> Outcome {
     ] {
         let arguments = arguments.to_string();
         let (code, out, _) =
-            bench.world.aos(&["tool", "call", tool, &arguments, "--session", &bench.session]);
+            fixture.world.aos(&["tool", "call", tool, &arguments, "--session", &fixture.session]);
         check(code == 1 && out.contains("does not allow"), || {
             format!("aos tool call {tool}: {code}: {out}")
         })?;
@@ -220,11 +213,9 @@ pub(super) fn each_operation_alone() -> Outcome {
             let outcome = client.must(&session, kind, params, &[wanted]);
             findings.add(outcome.map_err(|why| format!("only {alone}: {why}")));
         }
-        if LATER_SEARCH {
-            for (kind, params) in searches_in("d") {
-                let wanted = if alone == "search" { "ok" } else { "forbidden / op_not_allowed" };
-                findings.add(client.must(&session, kind, params, &[wanted]));
-            }
+        for (kind, params) in searches_in("d") {
+            let wanted = if alone == "search" { "ok" } else { "forbidden / op_not_allowed" };
+            findings.add(client.must(&session, kind, params, &[wanted]));
         }
     }
     let none = world.open(capability(json!({ "allowed_fs_ops": [] })));

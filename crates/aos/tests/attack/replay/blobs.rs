@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use aos_model::receipt::Durability;
 use aos_store::Home;
+use aos_testkit::{check, expect, text};
 use serde_json::json;
 
 use super::Recorded;
 use crate::Outcome;
-use crate::world::{check, expect, text};
 
 const REPLAY_FAULT: i32 = 103;
 
@@ -17,7 +17,7 @@ fn io<T>(result: std::io::Result<T>) -> Result<T, String> {
     result.map_err(|why| why.to_string())
 }
 
-/// Where a blob lies.
+/// Where a blob is stored.
 fn blob_path(home: &Path, blob_ref: &str) -> PathBuf {
     let digits = blob_ref.trim_start_matches("sha256:");
     home.join("state/blobs").join(&digits[..2]).join(&digits[2..])
@@ -78,7 +78,7 @@ pub fn missing() -> Outcome {
     recorded.world.finish()
 }
 
-/// Something else stands where the blob was: said in the same way as if nothing did.
+/// Something else is where the blob was: reported in the same way as a missing one.
 pub fn replaced() -> Outcome {
     let recorded = Recorded::new(60)?;
     let blob_ref = &recorded.blobs[0];
@@ -223,7 +223,7 @@ pub fn swept() -> Outcome {
 /// Sets every blob's time two days back.
 fn age_all(blobs: &Path) -> Outcome {
     let old = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
-    for (path, _) in crate::world::tree(blobs).into_iter().filter(|(_, what)| what.starts_with("file")) {
+    for (path, _) in aos_testkit::tree(blobs).into_iter().filter(|(_, what)| what.starts_with("file")) {
         let file = io(std::fs::File::options().write(true).open(&path))?;
         io(file.set_modified(old))?;
     }

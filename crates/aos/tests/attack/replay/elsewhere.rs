@@ -5,10 +5,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use aos_testkit::{Programs, check, is_root, tree};
+
 use super::Recorded;
 use crate::Outcome;
-use crate::replay_torture;
-use crate::world::{AOS, check, is_root, tree};
+use aos_testkit::torture::replay as replay_torture;
 
 const OTHER_UID: u32 = 65_534;
 
@@ -111,7 +112,7 @@ fn chown_all(home: &Path, uid: u32) -> Outcome {
 /// The client where another uid can reach it, wherever it was built.
 fn program(recorded: &Recorded) -> Result<PathBuf, String> {
     let path = recorded.world.parent.join("aos");
-    io(std::fs::copy(AOS, &path))?;
+    io(std::fs::copy(&Programs::built().aos, &path))?;
     io(std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)))?;
     Ok(path)
 }
@@ -158,7 +159,7 @@ pub fn read_only_copies() -> Outcome {
     recorded.world.finish()
 }
 
-/// Takes every permission to write away. Root writes all the same; the replay then runs as somebody else.
+/// Removes every permission to write. Root can still write; the replay then runs as another user.
 fn close_all(home: &Path) -> Outcome {
     for (path, what) in tree(home).into_iter().chain([(home.to_owned(), "dir".to_owned())]) {
         let mode = if what == "dir" { 0o500 } else { 0o400 };
@@ -205,14 +206,14 @@ fn trace(recorded: &Recorded, what: &str) -> Result<Vec<String>, String> {
     let trace = recorded.world.parent.join("trace");
     // The daemon still puts away what the last mutations displaced.
     let mut before = tree(&recorded.world.home);
-    crate::world::wait_for("the home to come to rest", || {
+    aos_testkit::wait_for("the home to come to rest", || {
         std::thread::sleep(std::time::Duration::from_millis(50));
         let last = std::mem::replace(&mut before, tree(&recorded.world.home));
         last == before
     })?;
     let mut command = Command::new("strace");
     command.args(["-f", "-s", "4096", "-e", replay_torture::WATCH, "-o"]).arg(&trace);
-    command.arg(AOS).args(["replay", "--verify"]).env("AOS_HOME", &recorded.world.home);
+    command.arg(&Programs::built().aos).args(["replay", "--verify"]).env("AOS_HOME", &recorded.world.home);
     // Cargo's own: the loader would look for every library there first.
     command.env_remove("LD_LIBRARY_PATH");
     let output = io(command.stdin(Stdio::null()).output())?;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use aos_testkit::{Findings, Fixture, World, check, text, verdict};
 use serde_json::{Value, json};
 
 use super::{ask, call, envelope_error, list_call, still_serves};
 use crate::Outcome;
-use crate::world::{Bench, Findings, World, check, text, verdict};
 
 const MALFORMED: &[&str] = &[
     "{",
@@ -129,16 +129,16 @@ fn record_is_readable(world: &World) -> Outcome {
 }
 
 pub(super) fn ids_and_batches() -> Outcome {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut findings = Findings::default();
-    findings.add(ids_come_back(&bench.world));
-    findings.add(ids_that_are_none(&bench.world));
-    findings.add(two_with_one_id(&bench));
-    findings.add(notifications(&bench));
-    findings.add(requests_that_are_none(&bench.world));
-    findings.add(odd_batches(&bench.world));
-    findings.add(a_large_batch(&bench));
-    findings.add(bench.finish());
+    findings.add(ids_come_back(&fixture.world));
+    findings.add(ids_that_are_none(&fixture.world));
+    findings.add(two_with_one_id(&fixture));
+    findings.add(notifications(&fixture));
+    findings.add(requests_that_are_none(&fixture.world));
+    findings.add(odd_batches(&fixture.world));
+    findings.add(a_large_batch(&fixture));
+    findings.add(fixture.finish());
     findings.outcome()
 }
 
@@ -186,10 +186,10 @@ fn ids_that_are_none(world: &World) -> Outcome {
 }
 
 /// Two requests under way with one id get two answers; who sends them so must know them apart himself.
-fn two_with_one_id(bench: &Bench) -> Outcome {
-    let mut client = bench.world.patient_client();
+fn two_with_one_id(fixture: &Fixture) -> Outcome {
+    let mut client = fixture.world.patient_client();
     let write = |name: &str| {
-        let params = json!({ "session_id": bench.session, "path": name, "content": text("x") });
+        let params = json!({ "session_id": fixture.session, "path": name, "content": text("x") });
         call("5", "host.fs.write_file", &params.to_string())
     };
     client.send(format!("{}\n{}\n", write("a"), write("b")).as_bytes()).map_err(|why| why.to_string())?;
@@ -198,13 +198,13 @@ fn two_with_one_id(bench: &Bench) -> Outcome {
         check(answer["id"] == 5 && answer["result"]["status"] == "ok", || format!("one id twice: {answer}"))?;
     }
     still_serves(&mut client, "one id twice")?;
-    check(bench.world.read("a") == b"x" && bench.world.read("b") == b"x", || "not both were done".into())
+    check(fixture.world.read("a") == b"x" && fixture.world.read("b") == b"x", || "not both were done".into())
 }
 
 /// Without an id nothing is answered, not even an error; what was asked is done all the same.
-fn notifications(bench: &Bench) -> Outcome {
-    let mut client = bench.world.patient_client();
-    let params = json!({ "session_id": bench.session, "path": "noted", "content": text("x") });
+fn notifications(fixture: &Fixture) -> Outcome {
+    let mut client = fixture.world.patient_client();
+    let params = json!({ "session_id": fixture.session, "path": "noted", "content": text("x") });
     let effect = call("1", "host.fs.write_file", &params.to_string()).replace("\"id\":1,", "");
     let (unknown, invalid) = (
         "{\"jsonrpc\":\"2.0\",\"method\":\"nope\"}",
@@ -214,7 +214,7 @@ fn notifications(bench: &Bench) -> Outcome {
     client.send(format!("{lines}\n").as_bytes()).map_err(|why| why.to_string())?;
     // The very next answer must be the one to this.
     still_serves(&mut client, "notifications")?;
-    check(bench.world.read("noted") == b"x", || "the notification was not done".into())
+    check(fixture.world.read("noted") == b"x", || "the notification was not done".into())
 }
 
 fn requests_that_are_none(world: &World) -> Outcome {
@@ -269,7 +269,7 @@ fn odd_batches(world: &World) -> Outcome {
         ("[1,2,3]", 3),
         ("[[]]", 1),
         ("[[1,2],{},null,\"x\"]", 4),
-        // A list is no request, whatever stands in it.
+        // A list is not a request, whatever it contains.
         ("[[\"2.0\",1,\"daemon.status\"]]", 1),
         ("[[\"2.0\",1,\"effect.call\",{\"kind\":\"host.session.list\"}]]", 1),
     ] {
@@ -293,8 +293,8 @@ fn odd_batches(world: &World) -> Outcome {
     findings.outcome()
 }
 
-fn a_large_batch(bench: &Bench) -> Outcome {
-    let ground = json!({ "session_id": bench.session, "path": "f" });
+fn a_large_batch(fixture: &Fixture) -> Outcome {
+    let ground = json!({ "session_id": fixture.session, "path": "f" });
     let requests: Vec<String> = (0..10_000)
         .map(|id| match id % 5 {
             0 => format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"nope\"}}"),
@@ -304,7 +304,7 @@ fn a_large_batch(bench: &Bench) -> Outcome {
             ),
         })
         .collect();
-    let mut client = bench.world.patient_client();
+    let mut client = fixture.world.patient_client();
     let answer = ask(&mut client, format!("[{}]", requests.join(",")));
     let answers = answer.as_array().cloned().unwrap_or_default();
     check(answers.len() == 10_000, || {
@@ -325,14 +325,14 @@ fn a_large_batch(bench: &Bench) -> Outcome {
 }
 
 pub(super) fn text_that_is_none() -> Outcome {
-    let bench = Bench::new();
-    bench.world.write("f", "one\n");
+    let fixture = Fixture::new();
+    fixture.world.write("f", "one\n");
     let mut findings = Findings::default();
     let path = |path: &str| {
         call(
             "1",
             "host.fs.read_file",
-            &format!("{{\"session_id\":\"{}\",\"path\":\"{path}\"}}", bench.session),
+            &format!("{{\"session_id\":\"{}\",\"path\":\"{path}\"}}", fixture.session),
         )
     };
     for escape in ["\\ud800", "\\udfff", "\\ud800\\ud800", "a\\udc00b", "\\uD83D\\u0041", "\\ud83d"] {
@@ -343,34 +343,34 @@ pub(super) fn text_that_is_none() -> Outcome {
             path("f").replace("\"kind\"", &format!("\"tool_call_id\":\"{escape}\",\"kind\"")),
             path("f").replace("\"path\"", &format!("\"{escape}\":1,\"path\"")),
         ] {
-            let mut client = bench.world.patient_client();
+            let mut client = fixture.world.patient_client();
             findings.add(envelope_error(&line, &ask(&mut client, &line), &[-32700, -32600, -32601, -32602]));
             findings.add(still_serves(&mut client, &line));
         }
     }
     // Below in the request it may be the receipt that says no; never a success.
-    let target = json!({ "local": { "workdir": bench.world.root } });
+    let target = json!({ "local": { "workdir": fixture.world.root } });
     for field in [
         "\"labels\":{\"a\":\"\\ud800\"}",
         "\"capability\":{\"fs_roots\":[\"\\ud800\"]}",
         "\"policy\":{\"preset\":\"\\ud800\"}",
     ] {
         findings.add(is_refused(
-            &bench.world,
+            &fixture.world,
             &call("1", "host.session.open", &format!("{{\"target\":{target},{field}}}")),
         ));
     }
-    findings.add(bytes_that_are_no_text(&bench, &path("f")));
-    let paired = ask(&mut bench.world.patient_client(), path("\\ud83d\\ude00"));
+    findings.add(bytes_that_are_no_text(&fixture, &path("f")));
+    let paired = ask(&mut fixture.world.patient_client(), path("\\ud83d\\ude00"));
     findings.add(check(verdict(&paired["result"]) == "not_found / path_not_found", || {
         format!("a pair: {paired}")
     }));
-    findings.add(bench.finish());
+    findings.add(fixture.finish());
     findings.outcome()
 }
 
 /// Bytes that no UTF-8 has, a BOM, and UTF-16 of both orders.
-fn bytes_that_are_no_text(bench: &Bench, good: &str) -> Outcome {
+fn bytes_that_are_no_text(fixture: &Fixture, good: &str) -> Outcome {
     let utf16 = |big: bool, bom: bool| -> Vec<u8> {
         let text = if bom { format!("\u{feff}{good}") } else { good.to_owned() };
         text.encode_utf16()
@@ -393,7 +393,7 @@ fn bytes_that_are_no_text(bench: &Bench, good: &str) -> Outcome {
         utf16(false, false),
         utf16(true, false),
     ] {
-        let mut client = bench.world.patient_client();
+        let mut client = fixture.world.patient_client();
         let what = format!("{:?}", line.escape_ascii().to_string().get(..24));
         findings.add(envelope_error(&what, &ask(&mut client, &line), &[-32700, -32602]));
         findings.add(still_serves(&mut client, &what));

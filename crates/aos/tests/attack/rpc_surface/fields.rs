@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use aos_testkit::{Findings, Fixture, check, expect, patch_params, text, verdict};
 use serde_json::{Value, json};
 
 use super::names_field;
 use crate::Outcome;
-use crate::world::{Bench, Findings, check, expect, patch_params, text, verdict};
 
 /// Every effect with params that fit it, as far as this build serves them.
 fn every_effect(session: &str, root: &Path) -> Vec<(&'static str, Value)> {
@@ -33,11 +33,11 @@ fn every_effect(session: &str, root: &Path) -> Vec<(&'static str, Value)> {
 }
 
 pub(super) fn unknown_fields() -> Outcome {
-    let bench = Bench::new();
-    bench.world.write("f", "one\n");
-    let mut client = bench.world.patient_client();
+    let fixture = Fixture::new();
+    fixture.world.write("f", "one\n");
+    let mut client = fixture.world.patient_client();
     let mut findings = Findings::default();
-    for (kind, good) in every_effect(&bench.session, &bench.world.root) {
+    for (kind, good) in every_effect(&fixture.session, &fixture.world.root) {
         let mut refused = |params: Value, field: &str| {
             names_field(&format!("{kind} {params}"), &client.effect(kind, params), field)
         };
@@ -54,30 +54,30 @@ pub(super) fn unknown_fields() -> Outcome {
             findings.add(refused(params, &field[..field.len() - 1]));
         }
     }
-    findings.add(nested_fields(&bench));
-    findings.add(doubled_fields(&bench));
+    findings.add(nested_fields(&fixture));
+    findings.add(doubled_fields(&fixture));
     let (code, out, _) =
-        bench.world.aos(&["call", "host.fs.read_file", "{\"sesion_id\":\"x\",\"path\":\"f\"}"]);
+        fixture.world.aos(&["call", "host.fs.read_file", "{\"sesion_id\":\"x\",\"path\":\"f\"}"]);
     findings.add(check(code == 1 && out.contains("sesion_id"), || format!("aos call: {code}: {out}")));
-    findings.add(bench.finish());
+    findings.add(fixture.finish());
     findings.outcome()
 }
 
 /// Unknown fields one level down.
-fn nested_fields(bench: &Bench) -> Outcome {
+fn nested_fields(fixture: &Fixture) -> Outcome {
     let mut findings = Findings::default();
-    let mut client = bench.world.patient_client();
+    let mut client = fixture.world.patient_client();
     let local = |extra: Value| {
-        let mut local = json!({ "workdir": bench.world.root });
+        let mut local = json!({ "workdir": fixture.world.root });
         local.as_object_mut().unwrap().extend(extra.as_object().cloned().unwrap_or_default());
         json!({ "target": { "local": local } })
     };
-    let session = &bench.session;
+    let session = &fixture.session;
     for (kind, params, field) in [
         ("open", local(json!({ "wrkdir": "x" })), "wrkdir"),
         ("open", local(json!({ "mounts": [{ "host_path": "/", "mode": "ro", "mod": 1 }] })), "mod"),
         ("open", json!({ "target": { "remote": {} } }), "remote"),
-        ("open", json!({ "target": { "local": { "workdir": bench.world.root }, "vfs": {} } }), "target"),
+        ("open", json!({ "target": { "local": { "workdir": fixture.world.root }, "vfs": {} } }), "target"),
         (
             "write_file",
             json!({ "path": "w", "content": { "inline_text": { "text": "x", "txt": 1 } } }),
@@ -119,7 +119,7 @@ fn nested_fields(bench: &Bench) -> Outcome {
             "error / invalid_policy",
         ),
     ] {
-        let receipt = bench.world.open_receipt(given);
+        let receipt = fixture.world.open_receipt(given);
         findings.add(expect(field, &receipt, &[code]));
         let named = receipt["error_message"].as_str().is_some_and(|message| message.contains(field));
         findings.add(check(named, || format!("{field} is not named: {receipt}")));
@@ -127,11 +127,11 @@ fn nested_fields(bench: &Bench) -> Outcome {
     findings.outcome()
 }
 
-/// A key that stands twice: which one would count?
-fn doubled_fields(bench: &Bench) -> Outcome {
+/// A duplicate key: which one would count?
+fn doubled_fields(fixture: &Fixture) -> Outcome {
     let mut findings = Findings::default();
-    let mut client = bench.world.patient_client();
-    let (session, root) = (&bench.session, json!(bench.world.root));
+    let mut client = fixture.world.patient_client();
+    let (session, root) = (&fixture.session, json!(fixture.world.root));
     for (kind, params, field) in [
         (
             "host.fs.read_file",
@@ -172,11 +172,11 @@ fn doubled_fields(bench: &Bench) -> Outcome {
 }
 
 pub(super) fn wrong_types() -> Outcome {
-    let bench = Bench::new();
-    bench.world.write("f", "one\n");
-    let mut client = bench.world.patient_client();
+    let fixture = Fixture::new();
+    fixture.world.write("f", "one\n");
+    let mut client = fixture.world.patient_client();
     let mut findings = Findings::default();
-    for (kind, good) in every_effect(&bench.session, &bench.world.root) {
+    for (kind, good) in every_effect(&fixture.session, &fixture.world.root) {
         for field in good.as_object().unwrap().keys() {
             for wrong in
                 [json!(["f"]), json!(7), json!(null), json!({ "a": "f" }), json!(true), json!(1.5), json!([])]
@@ -192,10 +192,10 @@ pub(super) fn wrong_types() -> Outcome {
             findings.add(expect(&format!("{kind} {whole}"), &receipt, &["error / invalid_params"]));
         }
     }
-    findings.add(wrong_options(&bench));
-    findings.add(lists_for_objects(&bench));
-    findings.add(odd_numbers(&bench));
-    findings.add(bench.finish());
+    findings.add(wrong_options(&fixture));
+    findings.add(lists_for_objects(&fixture));
+    findings.add(odd_numbers(&fixture));
+    findings.add(fixture.finish());
     findings.outcome()
 }
 
@@ -223,10 +223,10 @@ remove recursive flag
 move overwrite flag
 make_dir parents flag";
 
-fn wrong_options(bench: &Bench) -> Outcome {
+fn wrong_options(fixture: &Fixture) -> Outcome {
     let mut findings = Findings::default();
-    let mut client = bench.world.patient_client();
-    let effects: BTreeMap<_, _> = every_effect(&bench.session, &bench.world.root).into_iter().collect();
+    let mut client = fixture.world.patient_client();
+    let effects: BTreeMap<_, _> = every_effect(&fixture.session, &fixture.world.root).into_iter().collect();
     for line in OPTIONS.lines() {
         let [kind, field, sort] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
         let kind = format!("host.fs.{kind}");
@@ -248,10 +248,10 @@ fn wrong_options(bench: &Bench) -> Outcome {
 }
 
 /// A list where an object belongs is not read field by field, and a word is a word.
-fn lists_for_objects(bench: &Bench) -> Outcome {
+fn lists_for_objects(fixture: &Fixture) -> Outcome {
     let mut findings = Findings::default();
-    let mut client = bench.world.patient_client();
-    let (session, root) = (json!(bench.session), json!(bench.world.root));
+    let mut client = fixture.world.patient_client();
+    let (session, root) = (json!(fixture.session), json!(fixture.world.root));
     let inside = |rest: &str| format!("{{\"session_id\":{session},{rest}}}");
     for (kind, params) in [
         ("host.session.open", format!("{{\"target\":{{\"local\":[{root}]}}}}")),
@@ -291,15 +291,15 @@ fn lists_for_objects(bench: &Bench) -> Outcome {
         let receipt = client.raw_effect(kind, &params);
         findings.add(expect(&format!("{kind} {params}"), &receipt, &["error / invalid_params"]));
     }
-    findings.add(check(!bench.world.root.join("l").exists(), || "a list wrote a file".into()));
+    findings.add(check(!fixture.world.root.join("l").exists(), || "a list wrote a file".into()));
     findings.outcome()
 }
 
-fn odd_numbers(bench: &Bench) -> Outcome {
+fn odd_numbers(fixture: &Fixture) -> Outcome {
     let mut findings = Findings::default();
-    let mut client = bench.world.patient_client();
+    let mut client = fixture.world.patient_client();
     let mut read = |field: &str, value: &str| {
-        let params = format!("{{\"session_id\":\"{}\",\"path\":\"f\",\"{field}\":{value}}}", bench.session);
+        let params = format!("{{\"session_id\":\"{}\",\"path\":\"f\",\"{field}\":{value}}}", fixture.session);
         client.raw_effect("host.fs.read_file", &params)
     };
     for value in ["9223372036854775808", "9223372036854775807", "18446744073709551615", "4", "5"] {
@@ -318,7 +318,7 @@ fn odd_numbers(bench: &Bench) -> Outcome {
     findings.add(check(all["content"] == text("one\n"), || format!("max_bytes 2^64-1: {all}")));
     // Times: the largest there is must not wrap around into the past.
     for ttl in ["18446744073709551615", "9223372036854775807"] {
-        let target = json!({ "local": { "workdir": bench.world.root } });
+        let target = json!({ "local": { "workdir": fixture.world.root } });
         let receipt = client
             .raw_effect("host.session.open", &format!("{{\"target\":{target},\"session_ttl_ns\":{ttl}}}"));
         let later = receipt["expires_at_ns"].as_u64() > receipt["started_at_ns"].as_u64();

@@ -1,85 +1,79 @@
 //! Clients that go away: what they asked for is done whole and once, or not at all.
 
+use aos_testkit::world::DESCRIPTORS_SLACK;
+use aos_testkit::{Findings, Fixture, check, expect, is_full, patch_params, text, tree, wait_for};
 use serde_json::{Value, json};
 
 use super::{call, still_serves};
 use crate::Outcome;
-use crate::world::{
-    Bench, DESCRIPTORS_SLACK, Findings, LATER_EXEC, LATER_RESTORE, check, expect, is_full, patch_params,
-    text, tree, wait_for,
-};
 
 pub(super) fn gone_in_mid_request() -> Outcome {
-    let mut bench = Bench::new();
-    let descriptors = bench.world.open_descriptors();
+    let mut fixture = Fixture::new();
+    let descriptors = fixture.world.open_descriptors();
     let mut findings = Findings::default();
     for round in 0..if is_full() { 50 } else { 5 } {
-        findings.add(gone_after_a_patch(&bench, round));
+        findings.add(gone_after_a_patch(&fixture, round));
     }
-    findings.add(gone_before_the_end(&bench));
-    findings.add(half_closed(&bench));
-    if LATER_EXEC {
-        // The command ends or dies with its client, and its receipt stands in the journal.
-        let params = json!({ "session_id": bench.session, "argv": ["sleep", "1"] });
-        let entry = gone_after(&bench, "host.exec", params, "tc_exec")?;
-        findings.add(expect("exec", &entry["receipt"], &["ok", "signaled", "error"]));
-    }
-    if LATER_RESTORE {
-        let params = json!({ "session_id": bench.session, "scope_id": "tc_gone0" });
-        let entry = gone_after(&bench, "host.fs.restore", params, "tc_restore")?;
-        findings.add(expect("restore", &entry["receipt"], &["ok", "conflict", "error"]));
-    }
-    bench.client = bench.world.client();
+    findings.add(gone_before_the_end(&fixture));
+    findings.add(half_closed(&fixture));
+    // The command ends or dies with its client, and its receipt is in the journal.
+    let params = json!({ "session_id": fixture.session, "argv": ["sleep", "1"] });
+    let entry = gone_after(&fixture, "host.exec", params, "tc_exec")?;
+    findings.add(expect("exec", &entry["receipt"], &["ok", "signaled", "error"]));
+    let params = json!({ "session_id": fixture.session, "scope_id": "tc_gone0" });
+    let entry = gone_after(&fixture, "host.fs.restore", params, "tc_restore")?;
+    findings.add(expect("restore", &entry["receipt"], &["ok", "conflict", "error"]));
+    fixture.client = fixture.world.client();
     findings.add(wait_for("the descriptors to be closed", || {
-        bench.world.open_descriptors() <= descriptors + DESCRIPTORS_SLACK
+        fixture.world.open_descriptors() <= descriptors + DESCRIPTORS_SLACK
     }));
-    findings.add(bench.finish());
+    findings.add(fixture.finish());
     findings.outcome()
 }
 
 /// Sends an effect, hangs up, and waits for its one entry in the journal.
-fn gone_after(bench: &Bench, kind: &str, params: Value, tool_call: &str) -> Result<Value, String> {
+fn gone_after(fixture: &Fixture, kind: &str, params: Value, tool_call: &str) -> Result<Value, String> {
     let call = json!({ "kind": kind, "params": params, "tool_call_id": tool_call });
-    let line = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string();
-    let mut client = bench.world.client();
-    client.send(format!("{line}\n").as_bytes()).map_err(|why| why.to_string())?;
+    let mut client = fixture.world.client();
+    client.send_effect(1, &call)?;
     drop(client);
     let mut entries = Vec::new();
     wait_for("the receipt", || {
-        entries = bench.world.entries_of(&bench.session, tool_call);
+        entries = fixture.world.entries_of(&fixture.session, tool_call);
         !entries.is_empty()
     })?;
     check(entries.len() == 1, || format!("{tool_call}: {} receipts", entries.len()))?;
     Ok(entries.remove(0))
 }
 
-fn gone_after_a_patch(bench: &Bench, round: usize) -> Outcome {
+fn gone_after_a_patch(fixture: &Fixture, round: usize) -> Outcome {
     let files: String = (0..50).map(|n| format!("*** Add File: r{round}/f{n}\n+x\n")).collect();
     let mut params = patch_params(&files);
-    params["session_id"] = json!(bench.session);
-    let entry = gone_after(bench, "host.fs.apply_patch", params, &format!("tc_gone{round}"))?;
-    let there = tree(&bench.world.root.join(format!("r{round}"))).len();
+    params["session_id"] = json!(fixture.session);
+    let entry = gone_after(fixture, "host.fs.apply_patch", params, &format!("tc_gone{round}"))?;
+    let there = tree(&fixture.world.root.join(format!("r{round}"))).len();
     let wanted = if entry["receipt"]["status"] == "ok" { 50 } else { 0 };
     check(there == wanted, || format!("round {round}: {there} files, and {}", entry["receipt"]))
 }
 
 /// What has no line end is no request, however much of it was sent.
-fn gone_before_the_end(bench: &Bench) -> Outcome {
-    let params = json!({ "session_id": bench.session, "path": "half", "content": text("x".repeat(1 << 20)) });
+fn gone_before_the_end(fixture: &Fixture) -> Outcome {
+    let params =
+        json!({ "session_id": fixture.session, "path": "half", "content": text("x".repeat(1 << 20)) });
     let line = call("1", "host.fs.write_file", &params.to_string());
     for part in [1, line.len() / 2, line.len()] {
-        let mut client = bench.world.client();
+        let mut client = fixture.world.client();
         client.send(&line.as_bytes()[..part]).map_err(|why| why.to_string())?;
         drop(client);
     }
-    still_serves(&mut bench.world.patient_client(), "half requests")?;
-    check(!bench.world.root.join("half").exists(), || "half a request was carried out".into())
+    still_serves(&mut fixture.world.patient_client(), "half requests")?;
+    check(!fixture.world.root.join("half").exists(), || "half a request was carried out".into())
 }
 
 /// Who only stops sending still gets the answer.
-fn half_closed(bench: &Bench) -> Outcome {
-    let mut client = bench.world.patient_client();
-    let params = json!({ "session_id": bench.session, "path": "whole", "content": text("x") });
+fn half_closed(fixture: &Fixture) -> Outcome {
+    let mut client = fixture.world.patient_client();
+    let params = json!({ "session_id": fixture.session, "path": "whole", "content": text("x") });
     let line = call("1", "host.fs.write_file", &params.to_string());
     client.send(format!("{line}\n").as_bytes()).map_err(|why| why.to_string())?;
     client.stream().shutdown(std::net::Shutdown::Write).unwrap();

@@ -8,14 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use aos_store::{Append, Journal as _};
+use aos_testkit::{Findings, Programs, World, check, new_seed, run_bounded, signal, text, tree, wait_for};
 use serde_json::{Value, json};
 
 use super::shown;
 use super::stranger::Stranger;
 use crate::Outcome;
-use crate::world::{
-    AOS, AOSD, Findings, LATER_RESTORE, World, check, rand, run_bounded, signal, text, tree, wait_for,
-};
 
 /// A home made by an attacker, a folder that it aims at, and a folder that its sessions may name.
 struct Evil {
@@ -91,7 +89,7 @@ impl Evil {
             &["show", "1"],
             &["policy", "explain", "1"],
         ] {
-            findings.add(self.bounded(what, &[&[AOS], words].concat()));
+            findings.add(self.bounded(what, words));
         }
         findings.add(self.serves(what));
         findings
@@ -102,16 +100,16 @@ impl Evil {
 
     /// Ends in time, by itself, and without a panic.
     fn bounded(&self, what: &str, words: &[&str]) -> Outcome {
-        let ran = run_bounded(&self.home, words, PATIENCE);
+        let ran = run_bounded(&self.home, &Programs::built().aos, words, PATIENCE);
         check(ran.code.is_some() && ran.code != Some(101) && !ran.said.contains("panicked"), || {
-            format!("{what}: {:?}: {:?} {:.400}", &words[1..], ran.code, ran.said)
+            format!("{what}: {:?}: {:?} {:.400}", words, ran.code, ran.said)
         })
     }
 
     /// A daemon on this home refuses to start with a sentence, or serves; then gc and the end of every session.
     fn serves(&self, what: &str) -> Outcome {
         let said = self.home.with_extension("said");
-        let child = Command::new(AOSD)
+        let child = Command::new(&Programs::built().aosd)
             .env("AOS_HOME", &self.home)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -124,7 +122,7 @@ impl Evil {
         let mut findings = Findings::default();
         if daemon.ended().is_none() {
             for words in [&["gc"][..], &["session", "list", "--all"], &["status"]] {
-                findings.add(self.bounded(what, &[&[AOS], words].concat()));
+                findings.add(self.bounded(what, words));
             }
             findings.add(self.ends_sessions(what));
             signal(daemon.child.id() as i32, rustix::process::Signal::TERM);
@@ -140,7 +138,7 @@ impl Evil {
     }
 
     fn ends_sessions(&self, what: &str) -> Outcome {
-        let ran = run_bounded(&self.home, &[AOS, "call", "host.session.list"], PATIENCE);
+        let ran = run_bounded(&self.home, &Programs::built().aos, &["call", "host.session.list"], PATIENCE);
         let receipt: Value =
             serde_json::from_str(ran.said.lines().last().unwrap_or_default()).unwrap_or_default();
         let mut findings = Findings::default();
@@ -156,10 +154,7 @@ impl Evil {
                 ("host.fs.restore", json!({ "session_id": id, "scope_id": "tc_x" })),
                 ("host.session.signal", json!({ "session_id": id, "signal": "term" })),
             ] {
-                if kind == "host.fs.restore" && !LATER_RESTORE {
-                    continue;
-                }
-                findings.add(self.bounded(what, &[AOS, "call", kind, &params.to_string()]));
+                findings.add(self.bounded(what, &["call", kind, &params.to_string()]));
             }
         }
         findings.outcome()
@@ -342,9 +337,10 @@ fn links_for_folders(evil: &Evil) {
 fn links_for_files(evil: &Evil) {
     std::fs::create_dir_all(evil.home.join("run")).unwrap();
     std::fs::create_dir_all(evil.home.join("state")).unwrap();
+    std::fs::create_dir_all(evil.home.join("log")).unwrap();
     for name in [
-        "run/aosd.log",
-        "run/aosd.log.old",
+        "log/aosd.log",
+        "log/aosd.log.1",
         "run/aosd.lock",
         "run/aosd.sock",
         "state/journal.db",
@@ -395,14 +391,15 @@ fn huge_journal(evil: &Evil) {
 fn no_journal(evil: &Evil) {
     std::fs::create_dir_all(evil.home.join("state")).unwrap();
     let path = evil.home.join("state/journal.db");
-    std::fs::write(&path, format!("SQLite format 3\0{}", rand()).repeat(4096)).unwrap();
+    std::fs::write(&path, format!("SQLite format 3\0{}", new_seed()).repeat(4096)).unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(64 << 10).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 fn huge_log(evil: &Evil) {
     drop(evil.journal());
-    std::fs::File::create(evil.home.join("run/aosd.log")).unwrap().set_len(1 << 40).unwrap();
+    std::fs::create_dir_all(evil.home.join("log")).unwrap();
+    std::fs::File::create(evil.home.join("log/aosd.log")).unwrap().set_len(1 << 40).unwrap();
 }
 
 fn deep_and_long_entries(evil: &Evil) {

@@ -1,13 +1,15 @@
-//! The MCP door, attacked: RPC-15, RPC-20, and that no argument of any tool makes a session wider.
+//! The MCP front end, attacked: RPC-15, RPC-20, and that no argument of any tool makes a session wider.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+mod http;
 
+use std::io::Write as _;
+
+use aos_testkit::{Findings, World, check, signal, tree, wait_for};
 use serde_json::{Value, json};
 
-use crate::world::{AOS, Findings, World, check, signal, tree, wait_for};
 use crate::{Case, Outcome};
+
+pub use aos_testkit::mcp::{McpClient as Door, said};
 
 pub fn cases() -> Vec<Case> {
     let plain = |id, run| Case { id, needs: &[], run };
@@ -21,109 +23,9 @@ pub fn cases() -> Vec<Case> {
         plain("OWN-MCP-CONSENT", the_person_is_asked),
         plain("OWN-MCP-CANCEL", one_command_is_cancelled),
         plain("OWN-MCP-GONE", a_client_that_goes_ends_its_commands),
-        plain("OWN-MCP-HTTP", the_gate),
+        plain("OWN-MCP-HTTP", http::the_gate),
         plain("OWN-MCP-BLOB", blobs_of_others),
     ]
-}
-
-/// `aos mcp` on pipes.
-pub struct Door {
-    pub child: Child,
-    pub to: Option<ChildStdin>,
-    pub from: BufReader<ChildStdout>,
-    next: u64,
-    /// Every line that came on standard output.
-    lines: Vec<String>,
-}
-
-impl Door {
-    pub fn open(world: &World, arguments: &[&str]) -> Door {
-        let mut child = Command::new(AOS)
-            .arg("mcp")
-            .args(arguments)
-            .env("AOS_HOME", &world.home)
-            .current_dir(&world.root)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("aos runs");
-        let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("piped")));
-        Door { child, to, from, next: 0, lines: Vec::new() }
-    }
-
-    /// A door whose client has said hello; `capabilities` are what the client can do.
-    pub fn greeted(world: &World, arguments: &[&str], capabilities: Value) -> Door {
-        let mut door = Door::open(world, arguments);
-        let hello = json!({
-            "protocolVersion": "2025-11-25", "capabilities": capabilities,
-            "clientInfo": { "name": "attack", "version": "1" },
-        });
-        let answer = door.request("initialize", hello);
-        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
-        door.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
-        door
-    }
-
-    pub fn send(&mut self, line: &str) {
-        let to = self.to.as_mut().expect("the door is open");
-        to.write_all(line.as_bytes()).and_then(|()| to.write_all(b"\n")).expect("aos mcp reads");
-    }
-
-    pub fn ask(&mut self, method: &str, params: Value) -> u64 {
-        self.next += 1;
-        let id = self.next;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
-        id
-    }
-
-    /// The next message, whatever it is.
-    pub fn hear(&mut self) -> Value {
-        let mut line = String::new();
-        self.from.read_line(&mut line).expect("aos mcp answers");
-        assert!(!line.is_empty(), "aos mcp ended");
-        self.lines.push(line.clone());
-        serde_json::from_str(&line).unwrap_or_else(|why| panic!("no frame: {why}: {line}"))
-    }
-
-    pub fn answer(&mut self, id: u64) -> Value {
-        loop {
-            let message = self.hear();
-            if message["id"] == id && message.get("method").is_none() {
-                return message;
-            }
-        }
-    }
-
-    pub fn request(&mut self, method: &str, params: Value) -> Value {
-        let id = self.ask(method, params);
-        self.answer(id)
-    }
-
-    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.request("tools/call", json!({ "name": tool, "arguments": arguments }))["result"].take()
-    }
-
-    /// All that was said is kept for the search for the canary.
-    pub fn close(mut self, world: &World) {
-        drop(self.to.take());
-        let mut rest = String::new();
-        let _ = self.from.read_to_string(&mut rest);
-        let _ = self.child.wait();
-        self.lines.push(rest);
-        self.lines.drain(..).for_each(|line| world.heard(line));
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-pub fn said(result: &Value) -> &str {
-    result["content"][0]["text"].as_str().unwrap_or_default()
 }
 
 fn before_hello_unknown_and_hints() -> Outcome {
@@ -186,7 +88,7 @@ fn only_frames_on_stdout() -> Outcome {
         json!({ "command": "printf '{\"jsonrpc\":\"2.0\"}\\n\\033[2J\\000\\377'; echo oops >&2" }),
     );
     check(result["isError"] == false, || format!("{result}"))?;
-    // The daemon dies; the door says so on standard error, starts another and goes on.
+    // The daemon dies; `aos mcp` reports it on standard error, starts another and continues.
     world.kill9();
     let result = door.call("read_file", json!({ "path": "f" }));
     check(said(&result).contains("one"), || format!("after the daemon died: {result}"))?;
@@ -240,7 +142,7 @@ fn wider() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A call of each tool that works as it stands.
+/// A call of each tool that works as it is.
 fn good_arguments(tool: &str) -> Value {
     match tool {
         "read_file" | "stat" => json!({ "path": "f" }),
@@ -335,7 +237,7 @@ fn no_path_leads_out() -> Outcome {
             ("shell", json!({ "command": "true", "cwd": format!("{way}/..") })),
         ] {
             let result = door.call(tool, arguments.clone());
-            // What policy lets through is stopped by the walls: then the command itself fails.
+            // What policy allows is stopped by the sandbox: then the command itself fails.
             let failed = result["isError"] == true || !said(&result).contains("exit code 0");
             findings.add(check(failed, || format!("{tool} {arguments}: {result}")));
         }
@@ -449,7 +351,7 @@ fn the_person_is_asked() -> Outcome {
         check(result["isError"] == is_error, || format!("{result}"))?;
         check(world.read("f") == content.as_bytes(), || format!("the file holds {:?}", world.read("f")))?;
     }
-    // Once more would be a question that nobody answers: it is not asked again.
+    // The person is not asked a second time.
     let result = door.call("write_file", json!({ "path": absolute, "content": "four\n" }));
     check(result["isError"] == false && world.read("f") == b"four\n", || format!("{result}"))?;
     door.close(&world);
@@ -506,72 +408,6 @@ fn a_client_that_goes_ends_its_commands() -> Outcome {
         wait_for("the receipt of a command that was ended", are_over)?;
     }
     world.finish()
-}
-
-/// One HTTP request by hand: the status line's number.
-fn knock(address: &str, head: &str, body: &str) -> Result<String, String> {
-    let mut stream = TcpStream::connect(address).map_err(|why| why.to_string())?;
-    let request = format!(
-        "POST /mcp HTTP/1.1\r\n{head}Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    // A server that refuses a body early may stop reading it.
-    let _ = stream.write_all(request.as_bytes());
-    let mut answer = String::new();
-    let _ = BufReader::new(stream).read_line(&mut answer);
-    Ok(answer.split(' ').nth(1).unwrap_or_default().to_owned())
-}
-
-fn the_gate() -> Outcome {
-    let world = World::new();
-    let mut server = Command::new(AOS)
-        .args(["mcp", "--http", "127.0.0.1:0", "--root"])
-        .arg(&world.root)
-        .env("AOS_HOME", &world.home)
-        .env_remove("AOS_MCP_TOKEN")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|why| why.to_string())?;
-    let mut line = String::new();
-    let mut told = BufReader::new(server.stderr.take().expect("piped"));
-    told.read_line(&mut line).map_err(|why| why.to_string())?;
-    let address = line
-        .split("http://")
-        .nth(1)
-        .and_then(|rest| rest.split("/mcp").next())
-        .unwrap_or_default()
-        .to_owned();
-    let token = line.trim().rsplit(' ').next().unwrap_or_default().to_owned();
-    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "a", "version": "1" },
-    } })
-    .to_string();
-    let (host, right) = (format!("Host: {address}\r\n"), format!("Authorization: Bearer {token}\r\n"));
-    let large = format!("{{\"x\":\"{}\"}}", "x".repeat(17 << 20));
-    let mut findings = Findings::default();
-    for (what, head, body, wanted) in [
-        ("the right token", format!("{host}{right}"), &hello, "200"),
-        ("no token", host.clone(), &hello, "401"),
-        ("another token", format!("{host}Authorization: Bearer {}\r\n", "0".repeat(64)), &hello, "401"),
-        ("a token cut short", format!("{host}Authorization: Bearer {}\r\n", &token[..63]), &hello, "401"),
-        ("another scheme", format!("{host}Authorization: Basic {token}\r\n"), &hello, "401"),
-        ("a foreign host", format!("Host: evil.example\r\n{right}"), &hello, "403"),
-        ("a foreign origin", format!("{host}{right}Origin: http://evil.example\r\n"), &hello, "403"),
-        ("a null origin", format!("{host}{right}Origin: null\r\n"), &hello, "403"),
-        ("a body without end", format!("{host}{right}"), &large, "413"),
-    ] {
-        let status = knock(&address, &head, body)?;
-        findings.add(check(status == wanted, || format!("{what}: {status}, not {wanted}")));
-    }
-    let _ = server.kill();
-    let _ = server.wait();
-    let (code, _, err) = world.aos(&["mcp", "--http", "0.0.0.0:0"]);
-    findings.add(check(code == 1 && err.contains("AOS_MCP_TOKEN"), || format!("open to all: {code} {err}")));
-    findings.add(world.finish());
-    findings.outcome()
 }
 
 /// A blob that only another session's receipt named stays out of reach, under its true name too.

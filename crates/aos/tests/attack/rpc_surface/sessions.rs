@@ -2,28 +2,30 @@
 
 use std::time::{Duration, Instant};
 
+use aos_testkit::time::in_time;
+use aos_testkit::world::DESCRIPTORS_SLACK;
+use aos_testkit::{Client, Fixture, Start, World, check, expect, is_full, text, wait_for};
 use serde_json::json;
 
 use crate::Outcome;
-use crate::world::{Bench, Client, DESCRIPTORS_SLACK, Start, World, check, expect, is_full, text, wait_for};
 
 pub(super) fn sessions_without_end() -> Outcome {
-    let bench = Bench::new();
-    bench.world.write("f", "one\n");
-    let before = bench.world.rss();
+    let fixture = Fixture::new();
+    fixture.world.write("f", "one\n");
+    let before = fixture.world.rss();
     let wanted = if is_full() { 10_000 } else { 700 };
     let begun = Instant::now();
-    let opened = open_many(&bench.world, wanted)?;
+    let opened = open_many(&fixture.world, wanted)?;
     println!("RPC-19: {opened} of {wanted} sessions opened in {:?}", begun.elapsed());
-    let grown = bench.world.rss_peak().saturating_sub(before);
+    let grown = fixture.world.rss_peak().saturating_sub(before);
     check(grown < 200 << 20, || format!("memory grew by {grown} bytes"))?;
-    let (limit, held) = (descriptor_limit(&bench.world), bench.world.open_descriptors());
+    let (limit, held) = (descriptor_limit(&fixture.world), fixture.world.open_descriptors());
     check(held < limit, || format!("{held} descriptors of {limit} are held"))?;
     // The others are served, old and new connections alike, and within the second.
     let asked = Instant::now();
-    bench.world.patient_client().must(&bench.session, "read_file", json!({ "path": "f" }), &["ok"])?;
-    check(asked.elapsed() < Duration::from_secs(1), || format!("another waited {:?}", asked.elapsed()))?;
-    bench.finish()?;
+    fixture.world.patient_client().must(&fixture.session, "read_file", json!({ "path": "f" }), &["ok"])?;
+    in_time(asked, Duration::from_secs(1), "another connection")?;
+    fixture.finish()?;
     the_limit()?;
     the_expiry()
 }
@@ -50,27 +52,27 @@ fn descriptor_limit(world: &World) -> usize {
 /// With few descriptors the limit comes early, and leaves enough to serve with.
 fn the_limit() -> Outcome {
     let few = ["sh", "-c", "ulimit -n 1024; exec \"$@\"", "sh"].map(str::to_owned);
-    let bench = Bench::of(World::with(Start { wrapper: few.into(), ..Start::default() }), json!({}));
-    bench.world.write("f", "one\n");
-    let opened = open_many(&bench.world, 1_500)?;
+    let fixture = Fixture::of(World::with(Start { wrapper: few.into(), ..Start::default() }), json!({}));
+    fixture.world.write("f", "one\n");
+    let opened = open_many(&fixture.world, 1_500)?;
     check(opened < 1_024, || format!("{opened} sessions on 1,024 descriptors"))?;
-    let clients: Vec<Client> = (0..50).map(|_| bench.world.patient_client()).collect();
+    let clients: Vec<Client> = (0..50).map(|_| fixture.world.patient_client()).collect();
     for mut client in clients {
-        client.must(&bench.session, "write_file", json!({ "path": "f", "content": text("x") }), &["ok"])?;
+        client.must(&fixture.session, "write_file", json!({ "path": "f", "content": text("x") }), &["ok"])?;
     }
     // Who closes one may open one.
-    let kill = json!({ "session_id": bench.session, "signal": "kill" });
-    expect("close", &bench.world.client().effect("host.session.signal", kill), &["signaled"])?;
-    check(open_many(&bench.world, 2)? == 1, || "not exactly one more could be opened".into())?;
-    bench.finish()
+    let kill = json!({ "session_id": fixture.session, "signal": "kill" });
+    expect("close", &fixture.world.client().effect("host.session.signal", kill), &["signaled"])?;
+    check(open_many(&fixture.world, 2)? == 1, || "not exactly one more could be opened".into())?;
+    fixture.finish()
 }
 
 /// Sessions whose time is over hold nothing any more.
 fn the_expiry() -> Outcome {
-    let bench = Bench::new();
-    let descriptors = bench.world.open_descriptors();
-    let mut client = bench.world.patient_client();
-    let mut params = json!({ "target": { "local": { "workdir": bench.world.root } } });
+    let fixture = Fixture::new();
+    let descriptors = fixture.world.open_descriptors();
+    let mut client = fixture.world.patient_client();
+    let mut params = json!({ "target": { "local": { "workdir": fixture.world.root } } });
     params["session_ttl_ns"] = json!(1_000_000);
     let mut last = String::new();
     for _ in 0..200 {
@@ -86,7 +88,7 @@ fn the_expiry() -> Outcome {
     })?;
     client.must(&last, "list_dir", json!({}), &["error / session_expired"])?;
     wait_for("the descriptors to be closed", || {
-        bench.world.open_descriptors() <= descriptors + DESCRIPTORS_SLACK
+        fixture.world.open_descriptors() <= descriptors + DESCRIPTORS_SLACK
     })?;
-    bench.finish()
+    fixture.finish()
 }

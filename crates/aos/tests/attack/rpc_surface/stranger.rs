@@ -1,4 +1,4 @@
-//! Another uid: it cannot connect at any moment, and is turned away where somebody opened the door.
+//! Another uid cannot connect at any moment, and is rejected where the socket was opened to it.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -7,9 +7,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use aos_testkit::{Start, World, check, is_full, tree, wait_for};
+
 use super::{list_call, shown};
 use crate::Outcome;
-use crate::world::{Start, World, check, is_full, tree, wait_for};
 
 const OTHER_UID: u32 = 65_534;
 const CONNECTED: u8 = 7;
@@ -79,7 +80,7 @@ pub(super) fn nobody_else_connects() -> Outcome {
     for round in 0..if is_full() { 100 } else { 8 } {
         std::fs::remove_dir_all(&world.home).unwrap();
         std::fs::create_dir(&world.home).unwrap();
-        // Every other time the folders stand already, wide open.
+        // Every other time the folders exist already, open to all.
         for folder in ["", "run", "state"].into_iter().take(if round % 2 == 0 { 0 } else { 3 }) {
             let _ = std::fs::create_dir(world.home.join(folder));
             std::fs::set_permissions(world.home.join(folder), std::fs::Permissions::from_mode(0o777))
@@ -99,7 +100,7 @@ pub(super) fn nobody_else_connects() -> Outcome {
     world.finish()
 }
 
-/// The knocking finds a door that is open; else its silence would prove nothing.
+/// The probe does find a socket that is open; else its failure would prove nothing.
 fn knocking_has_teeth(world: &World, program: &Path) -> Outcome {
     let open = world.parent.join("open.sock");
     let _listener = UnixListener::bind(&open).unwrap();

@@ -3,26 +3,26 @@
 use std::path::Path;
 use std::time::Duration;
 
+use aos_testkit::{Findings, Fixture, World, check, expect, patch_params, text};
 use serde_json::{Value, json};
 
 use super::names_field;
 use crate::Outcome;
-use crate::world::{Bench, Findings, World, check, expect, patch_params, text};
 
 /// A line end, a cursor, a title, a C1 control and a reordering: each would rewrite what a person reads.
 const HOSTILE: &str = "a\nb\r\u{1b}[31m\u{1b}]0;x\u{7}\u{9b}2J\u{202e}c\u{2028}d";
 
 pub(super) fn hostile_texts() -> Outcome {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     let mut findings = Findings::default();
-    findings.add(hostile_ids(&mut bench));
-    let workdir = bench.world.root.join(format!("dir{HOSTILE}"));
+    findings.add(hostile_ids(&mut fixture));
+    let workdir = fixture.world.root.join(format!("dir{HOSTILE}"));
     std::fs::create_dir(&workdir).unwrap();
     let local = json!({ "workdir": shown_path(&workdir), "env": { HOSTILE: HOSTILE } });
     let opened =
-        bench.world.open_receipt(json!({ "target": { "local": local }, "labels": { HOSTILE: HOSTILE } }));
+        fixture.world.open_receipt(json!({ "target": { "local": local }, "labels": { HOSTILE: HOSTILE } }));
     findings.add(expect("hostile labels and names", &opened, &["ready", "error / invalid_params"]));
-    let labeled = bench.world.open_receipt(json!({ "labels": { HOSTILE: HOSTILE } }));
+    let labeled = fixture.world.open_receipt(json!({ "labels": { HOSTILE: HOSTILE } }));
     findings.add(expect("hostile labels", &labeled, &["ready", "error / invalid_params"]));
     for (kind, params) in [
         ("write_file", json!({ "path": HOSTILE, "content": text("x") })),
@@ -32,17 +32,17 @@ pub(super) fn hostile_texts() -> Outcome {
         ("read_file", json!({ "path": format!("missing{HOSTILE}") })),
         ("list_dir", json!({})),
     ] {
-        let _ = bench.fs(kind, params);
+        let _ = fixture.fs(kind, params);
     }
-    let _ = bench.client.effect(HOSTILE, json!({}));
-    let _ = bench.client.effect("host.session.signal", json!({ "session_id": HOSTILE, "signal": "int" }));
-    findings.add(tables_are_clean(&bench.world));
-    findings.add(complaints_are_clean(&bench.world));
-    let pid = bench.world.terminate();
+    let _ = fixture.client.effect(HOSTILE, json!({}));
+    let _ = fixture.client.effect("host.session.signal", json!({ "session_id": HOSTILE, "signal": "int" }));
+    findings.add(tables_are_clean(&fixture.world));
+    findings.add(complaints_are_clean(&fixture.world));
+    let pid = fixture.world.terminate();
     findings.add(check(pid < Duration::from_secs(5), || "the daemon stops slowly".into()));
-    let log = std::fs::read_to_string(bench.world.home.join("run/aosd.log")).unwrap_or_default();
+    let log = std::fs::read_to_string(fixture.world.home.join("log/aosd.log")).unwrap();
     findings.add(is_clean("aosd.log", &log));
-    findings.add(bench.finish());
+    findings.add(fixture.finish());
     findings.outcome()
 }
 
@@ -51,19 +51,19 @@ fn shown_path(path: &Path) -> String {
     aos_model::path::show(path.as_os_str().as_encoded_bytes())
 }
 
-fn hostile_ids(bench: &mut Bench) -> Outcome {
+fn hostile_ids(fixture: &mut Fixture) -> Outcome {
     let mut findings = Findings::default();
     let long = "x".repeat(129);
     for id in [HOSTILE, "a\nb", "\u{1b}", "a b", "", ".", "../x", "a/b", "-a", "caf\u{e9}", "a\0", &long] {
         for field in ["tool_call_id", "turn_id"] {
-            let params = json!({ "session_id": bench.session, "path": "idw", "content": text("x") });
+            let params = json!({ "session_id": fixture.session, "path": "idw", "content": text("x") });
             let mut call = json!({ "kind": "host.fs.write_file", "params": params });
             call[field] = json!(id);
-            let receipt = bench.client.rpc("effect.call", call)["result"].clone();
+            let receipt = fixture.client.rpc("effect.call", call)["result"].clone();
             findings.add(names_field(&format!("{field} {id:?}"), &receipt, field));
         }
     }
-    findings.add(check(!bench.world.root.join("idw").exists(), || "a bad id was carried out".into()));
+    findings.add(check(!fixture.world.root.join("idw").exists(), || "a bad id was carried out".into()));
     findings.outcome()
 }
 

@@ -2,21 +2,19 @@
 
 use std::time::Duration;
 
+use aos_testkit::{Client, World, check, expect, full_figure, new_seed, wait_for};
 use serde_json::{Value, json};
 
 use super::{again, changed, furnished, same, seen};
 use crate::Outcome;
 use crate::exec::room::{Room, ordinary};
-use crate::world::{Client, World, check, expect, full_figure, rand, wait_for};
 
 /// Sends a command and does not wait for its end.
 fn sent(room: &Room, script: &str, tool_call: &str) -> Result<Client, String> {
     let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": tool_call });
-    let line =
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call }).to_string() + "\n";
     let mut client = room.world.client();
-    client.send(line.as_bytes()).map_err(|why| why.to_string())?;
+    client.send_effect(1, &call)?;
     Ok(client)
 }
 
@@ -54,13 +52,12 @@ pub fn while_it_runs() -> Outcome {
         same("discarded", &seen(&room.world.root), &before)?;
         expect("the record", &receipt_of(&room, "tc_killed")?, &["error / interrupted_rolled_back"])?;
         no_overlay_is_left(&room)?;
-        // One without a net is told apart.
+        // One without an overlay is reported differently.
         let script = "echo z > changed; echo w > mark; sleep 100";
         let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script], "capture": "none" });
         let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_bare" });
-        let line = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": call });
         let mut client = room.world.client();
-        client.send((line.to_string() + "\n").as_bytes()).map_err(|why| why.to_string())?;
+        client.send_effect(1, &call)?;
         wait_for("the command to run", || room.world.root.join("mark").exists())?;
         room.world.kill9();
         again(&mut room);
@@ -90,7 +87,7 @@ pub fn while_it_lands() -> Outcome {
         let client = sent(&room, script, &tool_call)?;
         written(&room, "last")?;
         // From before the reading to after the receipt.
-        std::thread::sleep(Duration::from_micros(1 << (rand() % 19)));
+        std::thread::sleep(Duration::from_micros(1 << (new_seed() % 19)));
         room.world.kill9();
         drop(client);
         again(&mut room);
@@ -112,7 +109,7 @@ pub fn while_it_lands() -> Outcome {
     room.world_finish()
 }
 
-/// An ordinary user's overlay cannot lie over a root with a mount below: then nobody claims that it did.
+/// An ordinary user's overlay cannot cover a root with a mount below: then the receipt does not claim one.
 pub fn without_overlay() -> Outcome {
     let mut world = World::asleep(ordinary());
     let below = world.root.join("below");
@@ -125,7 +122,7 @@ pub fn without_overlay() -> Outcome {
     check(receipt["coverage"] == "scan" && receipt["not_undoable"] == json!(["changed"]), || {
         format!("{receipt}")
     })?;
-    check(crate::world::warning_codes(&receipt).contains(&"no_overlay"), || format!("{receipt}"))?;
+    check(aos_testkit::warning_codes(&receipt).contains(&"no_overlay"), || format!("{receipt}"))?;
     let dry = room.call_with("tc_dry", "rm made", json!({ "dry_run": true }));
     expect("dry", &dry, &["error / unsupported"])?;
     check(room.world.root.join("made").exists(), || "it ran".into())?;
@@ -142,16 +139,16 @@ pub fn without_overlay() -> Outcome {
 
 /// What does not fit is not half there.
 pub fn no_space() -> Outcome {
-    if !crate::world::is_root() {
+    if !aos_testkit::is_root() {
         return Ok(());
     }
-    let mut world = World::asleep(crate::world::Start::default());
+    let mut world = World::asleep(aos_testkit::Start::default());
     let root = world.root.clone();
     world.mount_tmpfs(&root, "size=400k,mode=0755")?;
     world.start_daemon();
     let room = furnished(world, json!({}));
     let before = seen(&room.world.root);
-    // The overlay lies on another disk, where there is room; the root has none.
+    // The overlay is on another disk, where there is room; the root has none.
     let receipt = room.call(
         "tc_full",
         "echo x > changed; rm gone; head -c 300000 /dev/zero > a; head -c 300000 /dev/zero > b; echo said",

@@ -1,11 +1,11 @@
 //! Real tools over an overlay: they build, they find what they built, and all of it is taken back.
 
+use aos_testkit::{World, check, expect};
 use serde_json::json;
 
 use super::{changed, furnished, same, seen};
 use crate::Outcome;
 use crate::exec::room::ordinary;
-use crate::world::{World, check, expect};
 
 /// `make` goes by times: what one command built, the next one need not.
 pub fn make_builds_once() -> Outcome {
@@ -18,7 +18,7 @@ pub fn make_builds_once() -> Outcome {
         check(room.stdout(&first) == "built mid\nbuilt out\n", || format!("{first}"))?;
         let again = room.call("tc_2", "make -s");
         check(room.stdout(&again).is_empty() && changed(&again).is_empty(), || format!("{again}"))?;
-        // A time alone is worth landing: it is how `make` is told.
+        // A changed time alone is landed: `make` depends on it.
         let touched = room.call("tc_3", "touch changed");
         check(touched["status"] == "ok" && changed(&touched).is_empty(), || format!("{touched}"))?;
         let third = room.call("tc_4", "make -s");

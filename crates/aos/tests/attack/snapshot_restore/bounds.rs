@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use aos_testkit::{check, expect, text, tree, wait_for};
 use serde_json::{Value, json};
 
 use super::Stage;
 use crate::Outcome;
-use crate::world::{check, expect, text, tree, wait_for};
 
 const MEGABYTE: usize = 1_000_000;
 
@@ -89,7 +89,7 @@ pub fn the_cap() -> Outcome {
     stage.taken_back("move", &before)?;
     stage.ok("full", "write_file", replace("full"))?;
     stage.taken_back("full", &before)?;
-    // A call that began early and goes on is not thrown out by itself.
+    // A call that began early and continues is not dropped by itself.
     stage.must("snapshot", json!({ "scope_id": "early" }), "ok")?;
     stage.ok("early", "write_file", replace("f0"))?;
     stage.ok("between1", "write_file", replace("f1"))?;
@@ -156,15 +156,15 @@ pub fn dropped() -> Outcome {
     }
     check(stage.snapshots()?.is_empty(), || "a dropped snapshot is listed".into())?;
     let (store, bank) =
-        (stage.store(), stage.world().home.join("state/preimages").join(&stage.bench.session));
+        (stage.store(), stage.world().home.join("state/preimages").join(&stage.fixture.session));
     let empty = |folder: &std::path::Path| std::fs::read_dir(folder).map_or(0, Iterator::count) == 0;
     wait_for("no manifest and no pre-image", || empty(&store) && empty(&bank))?;
     // The last moment: killed right after the drop was answered.
     let receipt = stage.ok("last", "write_file", json!({ "path": "f0", "content": text("once more\n") }))?;
     stage.must("drop_snapshot", json!({ "snapshot_id": receipt["snapshot_id"] }), "ok")?;
-    stage.bench.world.kill9();
-    stage.bench.world.start_daemon();
-    stage.bench.client = stage.bench.world.client();
+    stage.fixture.world.kill9();
+    stage.fixture.world.start_daemon();
+    stage.fixture.client = stage.fixture.world.client();
     check(stage.snapshots()?.is_empty(), || "it is listed again".into())?;
     wait_for("no manifest and no pre-image after the kill", || empty(&store) && empty(&bank))?;
     stage.finish()
@@ -206,7 +206,7 @@ pub fn closed_sessions_leave_nothing() -> Outcome {
     let snapshots = stage.world().home.join("state/snapshots");
     let left = || -> Vec<_> {
         let all = std::fs::read_dir(&snapshots).into_iter().flatten().flatten();
-        all.map(|entry| entry.file_name()).filter(|name| *name != *stage.bench.session).collect()
+        all.map(|entry| entry.file_name()).filter(|name| *name != *stage.fixture.session).collect()
     };
     wait_for("the manifests of closed sessions to go", || left().is_empty())?;
     age_bodies(&stage);

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use aos_testkit::{check, expect, patch_params, text, wait_for};
 use serde_json::{Value, json};
 
 use super::Stage;
 use crate::Outcome;
-use crate::world::{check, expect, patch_params, text, wait_for};
 
 fn body(stage: &Stage, content: &str) -> PathBuf {
     let hash = aos_model::request::content_hash(content.as_bytes());
@@ -60,7 +60,7 @@ pub fn a_flipped_body() -> Outcome {
     stage.finish()
 }
 
-/// Cut, gone, replaced, flipped at every place: always told, nothing changed, and no other snapshot suffers.
+/// Cut, missing, replaced, flipped at every place: always reported, nothing changed, and no other snapshot is affected.
 pub fn manifests_and_bodies() -> Outcome {
     let mut stage = Stage::new();
     let receipt = three_files(&mut stage)?;
@@ -100,9 +100,9 @@ pub fn manifests_and_bodies() -> Outcome {
             let what = format!("{} {what}", file.file_name().unwrap_or_default().to_string_lossy());
             for restart in [false, true] {
                 if restart {
-                    stage.bench.world.kill9();
-                    stage.bench.world.start_daemon();
-                    stage.bench.client = stage.bench.world.client();
+                    stage.fixture.world.kill9();
+                    stage.fixture.world.start_daemon();
+                    stage.fixture.client = stage.fixture.world.client();
                 }
                 let receipt = stage.fs("restore", json!({ "scope_id": "tc1" }));
                 expect(&format!("{what}, restarted {restart}"), &receipt, &["error / preimage_damaged"])?;

@@ -1,10 +1,10 @@
 //! Undo is a request like any other: capability, protection, policy and the resolver judge it.
 
+use aos_testkit::{check, expect, text, tree};
 use serde_json::{Value, json};
 
 use super::Stage;
 use crate::Outcome;
-use crate::world::{check, expect, text, tree};
 
 fn write(path: &str, content: &str) -> Value {
     json!({ "path": path, "content": text(content) })
@@ -48,7 +48,7 @@ pub fn policy_and_capability() -> Outcome {
     warned_and_listed()
 }
 
-/// Warnings travel with a restore, and its entry stands in the journal with who asked.
+/// A restore carries warnings, and its journal entry names who asked.
 fn warned_and_listed() -> Outcome {
     let rule = json!({ "name": "care", "ops": ["write"], "paths": ["f"], "decision": "warn" });
     let mut stage = Stage::open(json!({ "policy": { "rules": [rule] } }));
@@ -56,11 +56,11 @@ fn warned_and_listed() -> Outcome {
     stage.ok("tc1", "write_file", write("f", "two\n"))?;
     let receipt = stage.in_turn(Some("undo1"), Some("t9"), "restore", json!({ "scope_id": "tc1" }));
     expect("restore", &receipt, &["ok"])?;
-    check(crate::world::warning_codes(&receipt) == ["policy_rule"], || receipt.to_string())?;
+    check(aos_testkit::warning_codes(&receipt) == ["policy_rule"], || receipt.to_string())?;
     for (field, value) in [("tool_call_id", "undo1"), ("turn_id", "t9"), ("durability", "process")] {
         check(receipt[field] == value, || receipt.to_string())?;
     }
-    let entries = stage.world().entries_of(&stage.bench.session, "undo1");
+    let entries = stage.world().entries_of(&stage.fixture.session, "undo1");
     check(entries.len() == 1 && entries[0]["kind"] == "host.fs.restore", || format!("{entries:?}"))?;
     let rolled = stage.must("rollback", json!({}), "ok")?;
     check(rolled["rolled_back_turns"] == json!(["t9"]), || rolled.to_string())?;

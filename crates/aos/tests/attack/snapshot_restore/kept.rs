@@ -2,108 +2,16 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use serde_json::json;
+use aos_testkit::{check, patch_params, text, tree};
+use serde_json::{Value, json};
 
-use super::{Stage, listed_paths};
+use super::metadata::{acl, chmod, freeze, set};
+use super::{Stage, Tree, listed_paths};
 use crate::Outcome;
-use crate::world::{Bench, Start, World, check, is_root, patch_params, text, tree};
-
-/// Names and values of all attributes, the ACL included.
-pub fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut names = vec![0_u8; 4096];
-    let size = rustix::fs::listxattr(path, names.as_mut_slice()).unwrap_or(0);
-    let mut found: Vec<(String, Vec<u8>)> = names[..size]
-        .split(|b| *b == 0)
-        .filter(|name| !name.is_empty())
-        .map(|name| {
-            let mut value = vec![0_u8; 4096];
-            let size = rustix::fs::getxattr(path, name, value.as_mut_slice()).unwrap_or(0);
-            (String::from_utf8_lossy(name).into_owned(), value[..size].to_vec())
-        })
-        .collect();
-    found.sort();
-    found
-}
-
-fn set(path: &Path, name: &str, value: &[u8]) -> bool {
-    rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
-}
-
-/// One stranger may read, beside the owner.
-pub(crate) fn acl() -> Vec<u8> {
-    let entry = |tag: u16, perm: u16, id: u32| {
-        [tag.to_le_bytes().as_slice(), &perm.to_le_bytes(), &id.to_le_bytes()].concat()
-    };
-    let nobody = u32::MAX;
-    let entries = [
-        entry(0x01, 6, nobody),
-        entry(0x02, 4, 1234),
-        entry(0x04, 4, nobody),
-        entry(0x10, 4, nobody),
-        entry(0x20, 0, nobody),
-    ];
-    [2_u32.to_le_bytes().to_vec(), entries.concat()].concat()
-}
-
-fn chmod(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
-}
-
-pub fn modes_attributes_and_owners() -> Outcome {
-    let mut stage = Stage::new();
-    let root = stage.world().root.clone();
-    for (n, mode) in [0o600, 0o644, 0o755, 0o444, 0o711, 0o4755, 0o2755].into_iter().enumerate() {
-        let path = stage.world().write(&format!("f{n}"), format!("file {n}\n"));
-        set(&path, "user.color", format!("color {n}").as_bytes());
-        set(&path, "user.empty", b"");
-        if n == 1 {
-            set(&path, "system.posix_acl_access", &acl());
-        }
-        if is_root() {
-            std::os::unix::fs::chown(&path, Some(1000 + n as u32), Some(2000)).unwrap();
-        }
-        if n != 1 {
-            chmod(&path, mode);
-        }
-    }
-    let owners = |root: &Path| -> Vec<(u32, u32)> {
-        (0..7)
-            .map(|n| root.join(format!("f{n}")).metadata().map(|m| (m.uid(), m.gid())).unwrap_or_default())
-            .collect()
-    };
-    let (before, owned) = (stage.tree(), owners(&root));
-    for n in 0..7 {
-        let content = text("new\n");
-        stage.ok(
-            "write",
-            "write_file",
-            json!({ "path": format!("f{n}"), "content": content, "executable": true }),
-        )?;
-    }
-    stage.taken_back("write", &before)?;
-    check(owners(&root) == owned, || format!("owners: {:?}", owners(&root)))?;
-    for n in 0..7 {
-        stage.ok("remove", "remove", json!({ "path": format!("f{n}") }))?;
-    }
-    stage.taken_back("remove", &before)?;
-    check(owners(&root) == owned, || format!("owners: {:?}", owners(&root)))?;
-    let deletes: String = (0..7).map(|n| format!("*** Delete File: f{n}\n")).collect();
-    stage.ok("patch", "apply_patch", patch_params(&deletes))?;
-    stage.taken_back("patch", &before)?;
-    // A file that had no ACL gets none from its folder.
-    let folder = root.join("d");
-    std::fs::create_dir(&folder).unwrap();
-    stage.world().write("d/plain", "plain\n");
-    set(&folder, "system.posix_acl_default", &acl());
-    let before = stage.tree();
-    stage.ok("plain", "remove", json!({ "path": "d/plain" }))?;
-    stage.taken_back("plain", &before)?;
-    stage.finish()
-}
 
 /// All of it comes back, with the modes and attributes of the folders in it; in one go, as often as one likes.
 pub fn a_removed_folder() -> Outcome {
@@ -163,6 +71,10 @@ pub fn links() -> Outcome {
     stage.finish()
 }
 
+fn mv(from: &str, to: &str) -> Value {
+    json!({ "from": from, "to": to })
+}
+
 pub fn moves() -> Outcome {
     let mut stage = Stage::new();
     for (path, content) in
@@ -171,8 +83,6 @@ pub fn moves() -> Outcome {
         stage.world().write(path, content);
     }
     let before = stage.tree();
-    let mv = |from: &str, to: &str| json!({ "from": from, "to": to });
-    let receipt = |stage: &mut Stage| stage.taken_back("tc", &before);
     // One file; onto another; names swapped; three in a ring.
     stage.ok("one", "move", mv("a", "c"))?;
     let moved = stage.taken_back("one", &before)?;
@@ -198,7 +108,16 @@ pub fn moves() -> Outcome {
     stage.ok("again", "move", mv("other", "d/sub"))?;
     stage.taken_back("again", &with_other)?;
     std::fs::remove_dir_all(stage.world().root.join("other")).unwrap();
-    // A folder, edited inside before and after, with things taken out of it and put into it.
+    moves_and_edits(&mut stage, &before)?;
+    moves_of_folders_within(&mut stage, &before)?;
+    // By patch, onto others too.
+    stage.ok("patch", "apply_patch", patch_params("*** Update File: a\n*** Move to: n/m/a\n@@\n-A\n+AA\n*** Update File: d/x\n*** Move to: b\n@@\n-x\n+XX\n"))?;
+    stage.taken_back("patch", &before)?;
+    stage.finish()
+}
+
+/// A folder, edited inside before and after, with things taken out of it and put into it.
+fn moves_and_edits(stage: &mut Stage, before: &Tree) -> Outcome {
     for (op, params) in [
         ("edit_file", json!({ "path": "d/x", "old_string": "x", "new_string": "X" })),
         ("move", mv("d", "f")),
@@ -214,28 +133,27 @@ pub fn moves() -> Outcome {
         stage.ok("tc", op, params)?;
     }
     let after = stage.tree();
-    let taken = receipt(&mut stage)?;
+    let taken = stage.taken_back("tc", before)?;
     stage.must("restore", json!({ "snapshot_id": taken["redo_snapshot_id"] }), "ok")?;
     stage.is(&after, "after the redo")?;
     stage.must("rollback", json!({}), "ok")?;
-    stage.is(&before, "after the rollback of the redo")?;
-    // A folder is brought back to its path inside another folder than the one that it left; then all of it back and
-    // forth at once, with the outer folders moving too.
+    stage.is(before, "after the rollback of the redo")
+}
+
+/// A folder is brought back to its path inside another folder than the one that it left; then all of it back and
+/// forth at once, with the outer folders moving too.
+fn moves_of_folders_within(stage: &mut Stage, before: &Tree) -> Outcome {
     stage.ok("inner", "move", mv("d/sub", "e/sub"))?;
     stage.ok("outer", "move", mv("d", "e/d"))?;
     stage.ok("new", "make_dir", json!({ "path": "d" }))?;
     stage.must("restore", json!({ "scope_id": "inner" }), "ok")?;
     let after = stage.tree();
     stage.must("rollback", json!({ "turns": 4 }), "ok")?;
-    stage.is(&before, "after the rollback of four turns")?;
+    stage.is(before, "after the rollback of four turns")?;
     stage.must("redo", json!({ "turns": 4 }), "ok")?;
     stage.is(&after, "after their redo")?;
     stage.must("rollback", json!({ "turns": 4 }), "ok")?;
-    stage.is(&before, "after their second rollback")?;
-    // By patch, onto others too.
-    stage.ok("patch", "apply_patch", patch_params("*** Update File: a\n*** Move to: n/m/a\n@@\n-A\n+AA\n*** Update File: d/x\n*** Move to: b\n@@\n-x\n+XX\n"))?;
-    stage.taken_back("patch", &before)?;
-    stage.finish()
+    stage.is(before, "after their second rollback")
 }
 
 pub fn odd_names() -> Outcome {
@@ -295,8 +213,8 @@ pub fn hard_links() -> Outcome {
     chmod(&other, 0o755);
     let receipt = stage.ok("folder", "remove", json!({ "path": "d", "recursive": true }))?;
     stage.manifest(&receipt)?;
-    crate::world::wait_for("the bank to be empty", || {
-        let bank = stage.world().home.join("state/preimages").join(&stage.bench.session);
+    aos_testkit::wait_for("the bank to be empty", || {
+        let bank = stage.world().home.join("state/preimages").join(&stage.fixture.session);
         std::fs::read_dir(bank).is_ok_and(|all| all.count() == 0)
     })?;
     let meta = other.metadata().unwrap();
@@ -313,40 +231,6 @@ pub fn hard_links() -> Outcome {
     std::io::Write::write_all(&mut open, b"late\n").unwrap();
     stage.must("restore", json!({ "scope_id": "tc3" }), "ok")?;
     check(stage.world().read("f") == b"one\n", || "what came late is in the pre-image".into())?;
-    stage.finish()
-}
-
-/// An ordinary user's files and folders that are closed to their own owner.
-pub fn closed_to_their_owner() -> Outcome {
-    let uid = 65_534;
-    let mut stage =
-        Stage { bench: Bench::of(World::with(Start { uid: Some(uid), ..Start::default() }), json!({})) };
-    let root = stage.world().root.clone();
-    for path in ["f", "d/unreadable", "d/sub/g", "d/sub/deep/h", "other"] {
-        stage.world().write(path, format!("{path}\n"));
-    }
-    for folder in ["d", "d/sub", "d/sub/deep"] {
-        std::os::unix::fs::chown(root.join(folder), Some(uid), Some(uid)).unwrap();
-    }
-    chmod(&root.join("f"), 0o200);
-    chmod(&root.join("d/unreadable"), 0o000);
-    chmod(&root.join("d/sub/deep"), 0o555);
-    chmod(&root.join("d/sub"), 0o555);
-    let before = stage.tree();
-    stage.ok("tc1", "write_file", json!({ "path": "f", "content": text("new\n") }))?;
-    stage.taken_back("tc1", &before)?;
-    stage.ok("tc2", "remove", json!({ "path": "d", "recursive": true }))?;
-    stage.ok("tc3", "write_file", json!({ "path": "other", "content": text("new\n") }))?;
-    stage.must("restore", json!({ "scope_id": "tc3" }), "ok")?;
-    let receipt = stage.taken_back("tc2", &before)?;
-    stage.must("restore", json!({ "snapshot_id": receipt["redo_snapshot_id"] }), "ok")?;
-    check(!root.join("d").exists(), || "d is still there".into())?;
-    stage.must("rollback", json!({}), "ok")?;
-    stage.is(&before, "after the rollback")?;
-    // What cannot be read cannot be captured by hand; nothing is promised then.
-    chmod(&root.join("f"), 0o000);
-    stage.must("snapshot", json!({ "scope_id": "tc4", "paths": ["f"] }), "error / permission_denied")?;
-    chmod(&root.join("f"), 0o200);
     stage.finish()
 }
 
@@ -426,7 +310,7 @@ pub fn some_paths_only() -> Outcome {
     stage.finish()
 }
 
-/// What would happen is told, and nothing is: no file, no time, no snapshot, no step.
+/// A dry run reports what would happen and changes nothing: no file, no time, no snapshot, no step.
 pub fn dry_runs() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("f", "one\n");
@@ -442,7 +326,7 @@ pub fn dry_runs() -> Outcome {
     check(receipt.get("snapshot_id").is_none(), || receipt.to_string())?;
     stage.is(&before, "after dry runs")?;
     check(stage.snapshots()? == snapshots, || "a dry run made a snapshot".into())?;
-    // A conflict is told as the real run would tell it.
+    // A conflict is reported as the real run would report it.
     stage.world().write("new", "theirs\n");
     for dry_run in [true, false] {
         let params = json!({ "scope_id": scope, "dry_run": dry_run });
@@ -455,7 +339,7 @@ pub fn dry_runs() -> Outcome {
     stage.finish()
 }
 
-/// A folder with a FIFO in it goes and comes back without it, and the answer stands; nothing hangs.
+/// A folder with a FIFO in it is removed and comes back without it, and the answer says so; nothing hangs.
 pub fn special_files() -> Outcome {
     let mut stage = Stage::new();
     let root = stage.world().root.clone();
@@ -465,7 +349,7 @@ pub fn special_files() -> Outcome {
     stage.ok("tc1", "remove", json!({ "path": "d", "recursive": true }))?;
     stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
     check(stage.world().read("d/f") == b"one\n", || "d/f is not back".into())?;
-    // At a path that was changed stands a FIFO now.
+    // A path that was changed is a FIFO now.
     stage.ok("tc2", "edit_file", json!({ "path": "d/f", "old_string": "one", "new_string": "two" }))?;
     std::fs::remove_file(root.join("d/f")).unwrap();
     let fifo = std::process::Command::new("mkfifo").arg(root.join("d/f")).status();
@@ -493,16 +377,4 @@ pub fn listed_twice() -> Outcome {
     stage.must("rollback", json!({}), "ok")?;
     stage.is(&before, "after the second try")?;
     stage.finish()
-}
-
-/// Nothing can be made in a folder, not even by root.
-fn freeze(folder: &Path, frozen: bool) {
-    let how = if frozen { "+i" } else { "-i" };
-    assert!(
-        std::process::Command::new("chattr")
-            .arg(how)
-            .arg(folder)
-            .status()
-            .is_ok_and(|status| status.success())
-    );
 }

@@ -1,12 +1,11 @@
 //! SNAP-13, SNAP-15, SNAP-24: undo through kills.
 
+use aos_testkit::torture::undo::{self, Plan};
+use aos_testkit::{Start, Tracer, World, check, expect, full_figure, new_seed, patch_params, tree};
 use serde_json::json;
 
 use super::Stage;
-use crate::journal_crash::{bench, figure};
-use crate::undo::{self, Plan};
-use crate::world::{Start, Tracer, World, check, expect, patch_params, rand, tree};
-use crate::{Outcome, world};
+use crate::Outcome;
 
 /// SNAP-13: a scope of three files, one edited, one deleted, one made. The daemon dies at each call of the restore,
 /// then at each call of the recovery that follows.
@@ -26,7 +25,7 @@ pub fn at_each_call() -> Outcome {
         "copy_file_range",
         "fsetxattr",
     ] {
-        for when in (1..).step_by(figure(3, 1)) {
+        for when in (1..).step_by(full_figure(1, 3)) {
             if !dies_and_recovers(call, when)? {
                 break;
             }
@@ -84,17 +83,17 @@ fn dies_and_recovers(call: &str, when: usize) -> Result<bool, String> {
 /// SNAP-15, the torturer's walks with a kill every tenth step.
 pub fn random_walks() -> Outcome {
     let world = World::asleep(Start::default());
-    let mut bench = bench(&world);
+    let mut setup = world.setup();
     let other = tempfile::Builder::new().prefix("aos-attack-").tempdir_in("/dev/shm").ok();
-    bench.roots.extend(other.as_ref().map(|other| other.path().to_owned()));
+    setup.roots.extend(other.as_ref().map(|other| other.path().to_owned()));
     let plan = Plan {
-        seed: rand(),
-        histories: figure(8, 1_000) as u64,
-        steps: figure(40, 100),
+        seed: new_seed(),
+        histories: full_figure(1_000, 8) as u64,
+        steps: full_figure(100, 40),
         only: None,
         until: None,
     };
-    let tally = undo::torture(&bench, &plan, &mut |_| ());
+    let tally = undo::torture(&setup, &plan, &mut |_| ());
     println!("SNAP-15: seed {}: {tally}", plan.seed);
     check(tally.is_clean(), || format!("seed {}: {tally}\n{}", plan.seed, tally.complaints.join("\n")))?;
     world.finish()
@@ -111,7 +110,7 @@ pub fn after_restarts() -> Outcome {
     stage.must("snapshot", json!({ "scope_id": "by_hand", "paths": ["d", "absent"] }), "ok")?;
     stage.must("snapshot", json!({ "scope_id": "idle" }), "ok")?;
     for n in 0..5 {
-        let params = json!({ "path": format!("f{n}"), "content": world::text("new\n") });
+        let params = json!({ "path": format!("f{n}"), "content": aos_testkit::text("new\n") });
         stage.in_turn(Some("tc1"), Some("t1"), "write_file", params);
     }
     stage.ok("tc2", "remove", json!({ "path": "d", "recursive": true }))?;
@@ -119,18 +118,18 @@ pub fn after_restarts() -> Outcome {
     check(snapshots.len() == 4, || format!("{snapshots:?}"))?;
     for kill in [false, true] {
         if kill {
-            stage.bench.world.kill9();
+            stage.fixture.world.kill9();
         } else {
-            stage.bench.world.terminate();
+            stage.fixture.world.terminate();
         }
-        stage.bench.world.start_daemon();
-        stage.bench.client = stage.bench.world.client();
+        stage.fixture.world.start_daemon();
+        stage.fixture.client = stage.fixture.world.client();
         let now = stage.snapshots()?;
         check(now == snapshots, || format!("kill {kill}: {now:?} is not {snapshots:?}"))?;
     }
     stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
     stage.taken_back("tc2", &before)?;
-    // An open snapshot goes on being filled.
+    // An open snapshot continues to be filled.
     let receipt = stage.ok("idle", "remove", json!({ "path": "f0" }))?;
     check(snapshots.iter().any(|one| one["snapshot_id"] == receipt["snapshot_id"]), || receipt.to_string())?;
     stage.taken_back("idle", &before)?;

@@ -2,11 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use aos_testkit::{check, expect, patch_params, text, tree};
 use serde_json::{Value, json};
 
 use super::{Stage, listed_paths, manifest_at};
 use crate::Outcome;
-use crate::world::{check, expect, patch_params, text, tree};
 
 fn chmod(stage: &Stage, path: &str, mode: u32) {
     std::fs::set_permissions(stage.world().root.join(path), PermissionsExt::from_mode(mode)).unwrap();
@@ -51,7 +51,7 @@ pub fn a_new_file_and_its_folders() -> Outcome {
     })?;
     check(!stage.world().root.join("a").exists(), || "the folders that tc1 made are still there".into())?;
     stage.taken_back("tc2", &before)?;
-    // A folder in which somebody put something stays.
+    // A folder to which another process added something stays.
     stage.ok("tc3", "write_file", write("p/q/new", "new\n"))?;
     stage.world().write("p/theirs", "theirs\n");
     let receipt = stage.must("restore", json!({ "scope_id": "tc3" }), "ok")?;
@@ -129,7 +129,7 @@ pub fn ids_that_are_none() -> Outcome {
         let receipt = stage.fs("drop_snapshot", json!({ "snapshot_id": id }));
         expect(id, &receipt, &["not_found / snapshot_not_found", "error / invalid_params"])?;
         let params = json!({ "session_id": id, "scope_id": "tc1" });
-        let receipt = stage.bench.client.effect("host.fs.snapshot", params);
+        let receipt = stage.fixture.client.effect("host.fs.snapshot", params);
         expect(id, &receipt, &["error / session_not_found", "error / invalid_params"])?;
     }
     let outside = |tree: &super::Tree| {
@@ -270,7 +270,7 @@ pub fn open_snapshots() -> Outcome {
     let names = |manifest: &Value| {
         manifest["entries"].as_object().map(|all| all.keys().cloned().collect::<Vec<_>>()).unwrap_or_default()
     };
-    crate::world::wait_for("both paths in the manifest", || {
+    aos_testkit::wait_for("both paths in the manifest", || {
         manifest_at(&folder).is_ok_and(|manifest| names(&manifest) == ["f", "g"])
     })?;
     let listed = stage.snapshots()?;
@@ -333,7 +333,7 @@ pub fn manifests() -> Outcome {
     let manifest = stage.manifest(&wrote)?;
     for (field, value) in [
         ("snapshot_id", wrote["snapshot_id"].clone()),
-        ("session_id", json!(stage.bench.session)),
+        ("session_id", json!(stage.fixture.session)),
         ("scope_id", json!("tc1")),
         ("turn_id", json!("t1")),
         ("workspace_root", json!(stage.world().root)),
@@ -357,17 +357,17 @@ pub fn manifests() -> Outcome {
         let receipt = stage.call("tc2", op, params);
         let id = receipt["snapshot_id"].as_str().unwrap_or_default().to_owned();
         let folder = stage.store().join(id);
-        crate::world::wait_for(path, || {
+        aos_testkit::wait_for(path, || {
             manifest_at(&folder).is_ok_and(|manifest| manifest["entries"][path]["kind"] == kind)
         })?;
     }
     // A body is stored once, by its hash, and not in the tree.
     let body = stage.world().home.join("state/blobs").join(&hash[7..9]).join(&hash[9..]);
-    crate::world::wait_for("the body", || std::fs::read(&body).is_ok_and(|bytes| bytes == b"body\n"))?;
+    aos_testkit::wait_for("the body", || std::fs::read(&body).is_ok_and(|bytes| bytes == b"body\n"))?;
     stage.finish()
 }
 
-/// Each way in which somebody can have been at a path since.
+/// Each way in which another process can have changed a path since.
 pub fn all_kinds_of_conflicts() -> Outcome {
     type Meddle = fn(&std::path::Path);
     let meddlings: &[(&str, Meddle)] = &[
@@ -460,7 +460,7 @@ pub fn force_buries_nothing_for_good() -> Outcome {
     check(stage.world().read("f") == b"one\n", || receipt.to_string())?;
     stage.must("restore", json!({ "snapshot_id": receipt["redo_snapshot_id"] }), "ok")?;
     stage.is(&before, "after the forced restore was taken back")?;
-    // What stands at the place that something moves back to.
+    // What is at the place that something moves back to.
     stage.world().write("m", "m\n");
     stage.ok("tc2", "move", json!({ "from": "m", "to": "n" }))?;
     stage.world().write("m", "theirs\n");

@@ -1,10 +1,10 @@
 //! Turns: rolled back and done again, several at a time, by one session beside another, through restarts.
 
+use aos_testkit::{check, expect, patch_params, text};
 use serde_json::{Value, json};
 
 use super::{Stage, listed_paths};
 use crate::Outcome;
-use crate::world::{check, expect, patch_params, text};
 
 fn write(path: &str, content: &str) -> Value {
     json!({ "path": path, "content": text(content), "create_parents": true })
@@ -93,7 +93,7 @@ pub fn several_calls_and_turns() -> Outcome {
     check(receipt["redone_turns"] == json!(["t1", "t2", own]), || receipt.to_string())?;
     stage.is(&trees[3], "all forth")?;
     stage.must("redo", json!({}), "nothing_to_redo / nothing_to_redo")?;
-    // A turn that goes on after a rollback and a redo is still one.
+    // A turn that continues after a rollback and a redo is still one.
     stage.turn("t5", "write_file", write("f", "5\n"))?;
     stage.must("rollback", json!({}), "ok")?;
     stage.must("redo", json!({}), "ok")?;
@@ -180,7 +180,7 @@ pub fn what_was_dropped_is_not_guessed() -> Outcome {
     stage.must("drop_snapshot", json!({ "snapshot_id": t3["snapshot_id"] }), "ok")?;
     stage.must("rollback", json!({}), "nothing_to_roll_back")?;
     stage.is(&before, "after a rollback without its snapshot")?;
-    // An explicit snapshot is nobody's way.
+    // An explicit snapshot does not block a redo.
     stage.turn("t4", "write_file", write("f", "4\n"))?;
     let by_hand = stage.must("snapshot", json!({ "scope_id": "s", "paths": ["f"] }), "ok")?;
     stage.must("drop_snapshot", json!({ "snapshot_id": by_hand["snapshot_id"] }), "ok")?;
@@ -246,18 +246,18 @@ pub fn across_restarts() -> Outcome {
         stage.turn(&format!("t{n}"), "write_file", write(&format!("d{n}/new"), "new\n"))?;
         trees.push(stage.tree());
         if n == 2 {
-            stage.bench.world.terminate();
+            stage.fixture.world.terminate();
         } else {
-            stage.bench.world.kill9();
+            stage.fixture.world.kill9();
         }
-        stage.bench.world.start_daemon();
-        stage.bench.client = stage.bench.world.client();
+        stage.fixture.world.start_daemon();
+        stage.fixture.client = stage.fixture.world.client();
     }
     stage.must("rollback", json!({ "turns": 3 }), "ok")?;
     stage.is(&trees[1], "three back")?;
-    stage.bench.world.kill9();
-    stage.bench.world.start_daemon();
-    stage.bench.client = stage.bench.world.client();
+    stage.fixture.world.kill9();
+    stage.fixture.world.start_daemon();
+    stage.fixture.client = stage.fixture.world.client();
     let receipt = stage.must("redo", json!({ "turns": 2 }), "ok")?;
     check(receipt["redone_turns"] == json!(["t2", "t3"]), || receipt.to_string())?;
     stage.is(&trees[3], "two forth")?;

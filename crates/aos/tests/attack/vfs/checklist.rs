@@ -1,10 +1,10 @@
 //! The testing checklist of seed 002, line by line. Line 5, the prompt, is tested where the prompt is made.
 
-use serde_json::json;
+use aos_testkit::{World, check, expect, text};
+use serde_json::{Value, json};
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{World, check, expect, text};
 
 /// "Unit tests for path normalization and validation, including rejection of absolute paths, `..`, and non-ASCII
 /// segments." Absolute-style paths are served: `/` is the root.
@@ -44,20 +44,8 @@ pub fn line_3_mounts() -> Outcome {
     ] {
         world.write(path, content);
     }
-    let open = |mounts: serde_json::Value, roots: serde_json::Value| {
-        let target = json!({ "target": { "vfs": { "mounts": mounts, "allowed_roots": roots } } });
-        world.client().effect("host.session.open", target)
-    };
-    let tree = |receipt: &serde_json::Value| -> Result<Vec<(String, String)>, String> {
-        expect("open", receipt, &["ready"])?;
-        let session = receipt["session_id"].as_str().unwrap().to_owned();
-        let files = Tree { client: world.client(), session }.files(None)?;
-        let word = |file: &serde_json::Value, name: &str| file[name].as_str().unwrap_or_default().to_owned();
-        Ok(files.iter().map(|file| (word(file, "path"), word(file, "content"))).collect())
-    };
-    let pairs = |wanted: &[(&str, &str)]| -> Vec<(String, String)> {
-        wanted.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned())).collect()
-    };
+    let open = |mounts: Value, roots: Value| open_mounts(&world, mounts, roots);
+    let tree = |receipt: &Value| mounted_files(&world, receipt);
     let root = json!([world.root]);
     // The allow-list.
     for (mounts, roots) in [
@@ -110,6 +98,24 @@ pub fn line_3_mounts() -> Outcome {
     );
     check(tree(&single)? == pairs(&[("docs/a.md", "a"), ("x/c.txt", "c")]), || "single files".into())?;
     world.finish()
+}
+
+fn open_mounts(world: &World, mounts: Value, roots: Value) -> Value {
+    let target = json!({ "target": { "vfs": { "mounts": mounts, "allowed_roots": roots } } });
+    world.client().effect("host.session.open", target)
+}
+
+/// Paths and contents of all files in the session of this receipt.
+fn mounted_files(world: &World, receipt: &Value) -> Result<Vec<(String, String)>, String> {
+    expect("open", receipt, &["ready"])?;
+    let session = receipt["session_id"].as_str().unwrap().to_owned();
+    let files = Tree { client: world.client(), session }.files(None)?;
+    let word = |file: &Value, name: &str| file[name].as_str().unwrap_or_default().to_owned();
+    Ok(files.iter().map(|file| (word(file, "path"), word(file, "content"))).collect())
+}
+
+fn pairs(wanted: &[(&str, &str)]) -> Vec<(String, String)> {
+    wanted.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned())).collect()
 }
 
 /// "Tests ensuring directory deletion removes all nested files while leaving unrelated paths untouched."

@@ -1,10 +1,10 @@
 //! The listed cases of virtual trees, and what a neighbour would try next.
 
+use aos_testkit::{Fixture, Tracer, World, check, expect, full_figure, text};
 use serde_json::json;
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{Bench, Tracer, World, check, expect, full_figure, text};
 
 pub fn depth_and_length() -> Outcome {
     let world = World::new();
@@ -73,7 +73,7 @@ pub fn the_source_is_never_written() -> Outcome {
     let trace = world.parent.join("trace");
     let calls = "trace=open,openat,openat2,creat,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,link,linkat,symlinkat,truncate,ftruncate,fchmod,fchmodat,utimensat,copy_file_range,ioctl";
     let tracer = Tracer::attach(world.daemon_pid(), &["-y", "-o", trace.to_str().unwrap(), "-e", calls])?;
-    let before = crate::world::tree(&world.root);
+    let before = aos_testkit::tree(&world.root);
     let mut tree = Tree::open(&world, target, json!({}));
     for round in 0..full_figure(1_000, 300) {
         let path = format!("docs/f{}.md", round % 20);
@@ -101,7 +101,7 @@ pub fn the_source_is_never_written() -> Outcome {
     let source = world.root.to_str().unwrap();
     let traced = std::fs::read_to_string(&trace).map_err(|why| why.to_string())?;
     check(traced.contains(source), || "the trace saw nothing of the mount".into())?;
-    // A call that another thread interrupts stands in two lines: the first has the arguments.
+    // A call that another thread interrupts is on two lines: the first has the arguments.
     let writes = |line: &&str| {
         let opens = line.contains("open") && !line.contains("opened");
         let to_write = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"].iter().any(|flag| line.contains(flag));
@@ -109,7 +109,7 @@ pub fn the_source_is_never_written() -> Outcome {
     };
     let wrote: Vec<&str> = traced.lines().filter(writes).collect();
     check(wrote.is_empty(), || format!("{} calls that write, {}", wrote.len(), wrote[0]))?;
-    check(crate::world::tree(&world.root) == before, || "the source changed".into())?;
+    check(aos_testkit::tree(&world.root) == before, || "the source changed".into())?;
     world.finish()
 }
 
@@ -203,16 +203,16 @@ pub fn no_commands() -> Outcome {
         expect("exec", &receipt, &["error / unsupported_target"])?;
     }
     check(!world.root.join("made").exists(), || "a command ran".into())?;
-    let mut bench = Bench::of(World::new(), json!({}));
+    let mut fixture = Fixture::of(World::new(), json!({}));
     for kind in ["host.vfs.latest", "host.staged.diff", "host.staged.commit", "host.staged.discard"] {
-        let receipt = bench.client.effect(kind, json!({ "session_id": bench.session }));
+        let receipt = fixture.client.effect(kind, json!({ "session_id": fixture.session }));
         expect(kind, &receipt, &["error / unsupported_target"])?;
     }
-    let mut virtual_tree = Tree::vfs(&bench.world);
+    let mut virtual_tree = Tree::vfs(&fixture.world);
     for kind in ["host.staged.diff", "host.staged.commit", "host.staged.discard"] {
         expect(kind, &virtual_tree.effect(kind, json!({})), &["error / unsupported_target"])?;
     }
-    bench.finish()?;
+    fixture.finish()?;
     world.finish()
 }
 
@@ -231,7 +231,7 @@ pub fn text_of_a_bounded_length() -> Outcome {
     let patch = format!("*** Begin Patch\n*** Add File: g\n+{over}\n*** End Patch\n");
     let receipt = tree.fs("apply_patch", json!({ "patch": text(patch) }));
     expect("patch", &receipt, &["error / content_too_long"])?;
-    // Appending goes on: it is what one write brings that is bounded.
+    // Appending continues: the bound is on one write.
     tree.ok("write_file", json!({ "path": "f", "mode": "append", "content": text("tail") }))?;
     check(tree.names()? == ["f"], || "something was written".into())?;
     world.finish()
@@ -294,7 +294,7 @@ pub fn a_tree_is_its_sessions_own() -> Outcome {
     world.finish()
 }
 
-/// A tree knows paths, not objects: what was changed where it was moved to is somebody's work there.
+/// A tree knows paths, not objects: what was changed after a move counts as a later change there.
 pub fn a_move_that_was_built_on() -> Outcome {
     let world = World::new();
     let mut tree = Tree::vfs(&world);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use aos_testkit::{World, check, expect, is_root, timed};
 use serde_json::{Value, json};
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{World, check, expect, is_root, timed};
 
 fn open(world: &World, mount: Value) -> Value {
     let target = json!({ "vfs": { "allowed_roots": [world.root], "mounts": [mount] } });
@@ -84,12 +84,12 @@ pub fn links_inside() -> Outcome {
     let followed = names(&world, &open(&world, json!({ "host_path": "m", "follow_symlinks": true })))?;
     let wanted = ["m/absolute", "m/real/file", "m/to-beside/other", "m/to-file", "m/to-folder/file"];
     check(followed == wanted, || format!("{followed:?}"))?;
-    // Only the folder itself is allowed: what lies beside it is outside.
+    // Only the folder itself is allowed: what is beside it is outside.
     let target =
         json!({ "vfs": { "allowed_roots": [world.root.join("m")], "mounts": [{ "host_path": "." }] } });
     let receipt = world.client().effect("host.session.open", json!({ "target": target }));
     expect("beside", &receipt, &["error / invalid_mount"])?;
-    // Chosen away, it is nobody's concern.
+    // Excluded by a glob, it is ignored.
     let target = json!({ "vfs": { "allowed_roots": [world.root.join("m")],
         "mounts": [{ "host_path": ".", "exclude_glob": ["to-beside", "absolute"] }] } });
     let receipt = world.client().effect("host.session.open", json!({ "target": target }));
@@ -183,7 +183,7 @@ pub fn what_cannot_be_mounted() -> Outcome {
     world.finish()
 }
 
-/// Our own state is nobody's to mount, under whatever root.
+/// Our own state cannot be mounted, under whatever root.
 pub fn our_own_state() -> Outcome {
     let world = World::new();
     let target = |mount: Value| json!({ "vfs": { "allowed_roots": [world.parent], "mounts": [mount] } });
@@ -198,7 +198,7 @@ pub fn our_own_state() -> Outcome {
     world.finish()
 }
 
-/// The model is told where a mount is in its tree; where on the host only when the operator says so.
+/// The model learns where a mount is in its tree; where on the host only when the operator allows it.
 pub fn what_is_shown() -> Outcome {
     let world = World::new();
     for file in 0..25 {

@@ -1,10 +1,10 @@
-//! Staged trees: nothing reaches the disk by itself, what is committed lands as one, and nobody's work is lost.
+//! Staged trees: nothing reaches the disk by itself, a commit lands as a whole, and no other process's work is lost.
 
+use aos_testkit::{Tracer, World, check, expect, text, tree};
 use serde_json::{Value, json};
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{Tracer, World, check, expect, text, tree};
 
 fn sample(world: &World) {
     for (path, content) in [("a.txt", "one\ntwo\n"), ("d/x", "x\n"), ("d/e/y", "y\n"), ("keep/z", "z\n")] {
@@ -100,7 +100,7 @@ pub fn a_commit_lands_as_one() -> Outcome {
     check(diff["files"] == json!([]) && diff["diff"] == "", || format!("{diff}"))?;
     let receipt = staged.ok("host.staged.commit", json!({}))?;
     check(receipt["committed_paths"] == json!([]), || format!("{receipt}"))?;
-    // It goes on from there.
+    // It continues from there.
     staged.ok("edit_file", json!({ "path": "a.txt", "old_string": "one", "new_string": "ONE" }))?;
     staged.ok("host.staged.commit", json!({}))?;
     check(world.read("a.txt") == b"ONE\nTWO\n", || "the second commit".into())?;

@@ -1,10 +1,10 @@
 //! Trees outlive the daemon, end with their session, and are folded again from the journal to the same.
 
+use aos_testkit::{Start, World, check, expect, text};
 use serde_json::json;
 
 use super::Tree;
 use crate::Outcome;
-use crate::world::{Start, World, check, expect, text};
 
 fn again(world: &World, tree: &Tree) -> Tree {
     Tree { client: world.client(), session: tree.session.clone() }
@@ -73,7 +73,7 @@ pub fn replay_and_closing() -> Outcome {
     };
     match_is(&world, &[])?;
     match_is(&world, &["--session", &tree.session])?;
-    // Nothing of a tree is swept while its entries stand.
+    // Nothing of a tree is swept while its entries are in the journal.
     let (code, out, err) = world.aos(&["gc"]);
     check(code == 0, || format!("{out}{err}"))?;
     check(tree.read("c/b") == "content that is nowhere else\n", || "swept".into())?;
@@ -85,7 +85,7 @@ pub fn replay_and_closing() -> Outcome {
     // A blob that an entry of a tree names is looked for.
     world.terminate();
     let blobs = world.home.join("state/blobs");
-    let named = crate::world::tree(&blobs).into_keys().find(|path| path.is_file()).ok_or("no blob")?;
+    let named = aos_testkit::tree(&blobs).into_keys().find(|path| path.is_file()).ok_or("no blob")?;
     let kept = world.parent.join("kept");
     std::fs::rename(&named, &kept).unwrap();
     let (code, out, _) = world.aos(&["replay", "--verify"]);
@@ -107,7 +107,7 @@ pub fn what_was_not_recorded_did_not_happen() -> Outcome {
         let pid = world.daemon_pid();
         let killer = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(5 + 7 * round));
-            crate::world::signal(pid, rustix::process::Signal::KILL);
+            aos_testkit::signal(pid, rustix::process::Signal::KILL);
         });
         loop {
             let receipt =

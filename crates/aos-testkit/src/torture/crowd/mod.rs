@@ -1,0 +1,201 @@
+//! Many sessions with many clients each: how much gets through, how long each kind of request takes, whether memory and
+//! descriptors stay where they are, whether anybody is left waiting, and what a quiet session feels of a noisy one.
+
+mod fairness;
+mod figures;
+mod worker;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::client::Client;
+use crate::random::Random;
+use crate::time::bound;
+use crate::torture::pulse::{self, About, Pulse};
+use crate::torture::{Daemon, Setup};
+pub use fairness::Fairness;
+pub use figures::{Samples, Times};
+use worker::Worker;
+
+/// How the crowd works.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub sessions: usize,
+    /// In each session.
+    pub clients: usize,
+    pub time: Duration,
+    /// The quiet and the noisy one, after the crowd has gone.
+    pub fairness: Duration,
+}
+
+/// Every worker gets something done in each such time.
+const PROGRESS_MAX: Duration = Duration::from_secs(5);
+/// So much of pre-images a session keeps; older ones go, as they would in a long life.
+const SNAPSHOT_BYTES: u64 = 4 << 20;
+/// There are many clients, and none goes deep.
+const STACK_BYTES: usize = 512 << 10;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub times: Times,
+    took: Duration,
+    resident: Samples,
+    descriptors: Samples,
+    /// Times at which a worker had got nothing done for too long.
+    stalls: u64,
+    pub pulse: Pulse,
+    pub fairness: Fairness,
+    pub complaints: Vec<String>,
+}
+
+impl Tally {
+    pub fn is_clean(&self) -> bool {
+        self.complaints.is_empty()
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (count, seconds) = (self.times.count(), self.took.as_secs_f64().max(1e-3));
+        write!(
+            f,
+            "{count} requests in {seconds:.0} s, {:.0} a second, {} stalls; {:.0} MB resident at the end, {:+.2} MB a minute; \
+             {:.0} descriptors, {:+.2} a minute; {}; {}",
+            count as f64 / seconds,
+            self.stalls,
+            self.resident.last() / 1e6,
+            self.resident.slope_per_minute() / 1e6,
+            self.descriptors.last(),
+            self.descriptors.slope_per_minute(),
+            self.pulse,
+            self.fairness
+        )
+    }
+}
+
+/// Lets the crowd in.
+pub fn torture(setup: &Setup, plan: &Plan) -> Tally {
+    let mut tally = Tally::default();
+    if let Err(why) = work_together(setup, plan, &mut tally) {
+        tally.complaints.push(why);
+    }
+    tally
+}
+
+fn work_together(setup: &Setup, plan: &Plan, tally: &mut Tally) -> Result<(), String> {
+    let daemon = setup.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
+    let mut random = Random::new(plan.seed);
+    let (mut clients, ping) = invite(setup, plan, &mut random)?;
+    let (outcome, pulse) = pulse::beside(&setup.home, About::Session(&ping), || {
+        crowd(setup, plan, &daemon, &mut clients, tally)
+    });
+    tally.pulse = pulse;
+    outcome?;
+    for worker in &mut clients {
+        worker.judge()?;
+        tally.times.merge(std::mem::take(&mut worker.times));
+    }
+    drop(clients);
+    tally.fairness = fairness::measure(setup, plan.fairness, random.number())?;
+    for (words, expected) in [(&["verify"][..], ""), (&["replay", "--verify"], "MATCH")] {
+        let (code, out, err) = setup.aos(words);
+        if code != 0 || !out.contains(expected) {
+            return Err(format!("aos {words:?}: exit {code}: {out}{err}"));
+        }
+    }
+    daemon.kill();
+    Ok(())
+}
+
+/// The sessions and their clients, and a session that is only asked how it is.
+fn invite(setup: &Setup, plan: &Plan, random: &mut Random) -> Result<(Vec<Worker>, String), String> {
+    let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
+    let mut clients = Vec::new();
+    for number in 0..plan.sessions {
+        let root = setup.roots[number % setup.roots.len()].join(format!("s{number}"));
+        std::fs::create_dir_all(&root).map_err(|why| format!("{}: {why}", root.display()))?;
+        let target = json!({ "local": { "workdir": root } });
+        let params = json!({ "target": target, "snapshot_bytes_max": SNAPSHOT_BYTES });
+        let receipt = client.try_effect("host.session.open", &params, "open").unwrap_or_default();
+        let session = receipt["session_id"].as_str().ok_or_else(|| format!("no session: {receipt}"))?;
+        for worker in 0..plan.clients {
+            clients.push(Worker::new(session, &root, format!("c{worker}"), random.number())?);
+        }
+    }
+    Ok((clients, client.open(&setup.roots[0])?))
+}
+
+fn crowd(
+    setup: &Setup,
+    plan: &Plan,
+    daemon: &Daemon,
+    clients: &mut [Worker],
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let stop = AtomicBool::new(false);
+    let done: Vec<AtomicU64> = clients.iter().map(|_| AtomicU64::new(0)).collect();
+    let wrong = Mutex::new(Vec::new());
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for (worker, done) in clients.iter_mut().zip(&done) {
+            let work = || {
+                if let Err(why) = come_and_go(setup, worker, done, &stop) {
+                    wrong.lock().expect("no thread panics while it holds the lock").push(why);
+                    stop.store(true, Ordering::Relaxed);
+                }
+            };
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+            thread.spawn_scoped(scope, work).map_err(|why| format!("no more threads: {why}"))?;
+        }
+        watch(plan, daemon, &done, &stop, tally);
+        stop.store(true, Ordering::Relaxed);
+        Ok::<(), String>(())
+    })?;
+    tally.took = begun.elapsed();
+    tally.complaints.extend(wrong.into_inner().unwrap_or_default().into_iter().take(20));
+    Ok(())
+}
+
+fn come_and_go(
+    setup: &Setup,
+    worker: &mut Worker,
+    done: &AtomicU64,
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
+    while !stop.load(Ordering::Relaxed) {
+        worker.step(&mut client)?;
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Looks at the daemon each second, and whether each worker got something done in the last five.
+fn watch(plan: &Plan, daemon: &Daemon, done: &[AtomicU64], stop: &AtomicBool, tally: &mut Tally) {
+    let begun = Instant::now();
+    let (mut seen, mut looked): (Vec<u64>, _) = (vec![0; done.len()], begun);
+    while begun.elapsed() < plan.time && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_secs(1).min(plan.time));
+        tally.resident.add(begun.elapsed(), daemon.memory_bytes("VmRSS:"));
+        tally.descriptors.add(begun.elapsed(), descriptors(daemon.pid()));
+        if looked.elapsed() < bound(PROGRESS_MAX) {
+            continue;
+        }
+        let now: Vec<u64> = done.iter().map(|done| done.load(Ordering::Relaxed)).collect();
+        let stuck = now.iter().zip(&seen).filter(|(now, seen)| now == seen).count();
+        if stuck > 0 {
+            tally.stalls += stuck as u64;
+            tally.complaints.push(format!("{stuck} clients got nothing done in {:?}", looked.elapsed()));
+        }
+        (seen, looked) = (now, Instant::now());
+    }
+}
+
+fn descriptors(pid: i32) -> u64 {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count) as u64
+}

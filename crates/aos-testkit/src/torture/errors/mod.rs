@@ -1,0 +1,283 @@
+//! EIO and ENOSPC at each step of five-file patches and restores: each lands whole or not at all, and is not taken back
+//! or brought about by a later start.
+//!
+//! Most errors are injected by strace, which counts calls for each thread by itself: a fresh connection is a fresh
+//! thread, so the Nth call of an attempt fails and the same attempt again on the same connection is soon left alone. Others
+//! are real: a small file system that is full but for so many pages.
+
+mod full;
+mod scene;
+
+use std::path::Path;
+use std::time::Instant;
+
+use crate::random::Random;
+use crate::torture::Setup;
+use crate::torture::pulse::{self, About, Pulse};
+use crate::tracer::Tracer;
+pub use full::SmallDisk;
+use scene::{End, Scene};
+
+/// How a home is tortured.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    /// Enough when so many errors were met.
+    pub errors: u64,
+    pub power: bool,
+    /// Pre-images are copied, not moved, where a file has a second name.
+    pub linked: bool,
+    /// Only every so-manieth step of each call, from a random one on.
+    pub stride: usize,
+    pub until: Option<Instant>,
+}
+
+/// What was counted.
+#[derive(Debug, Default, Clone)]
+pub struct Tally {
+    /// Calls that failed under a patch or a restore, or attempts for which there was no room.
+    pub errors: u64,
+    refused: u64,
+    /// Attempts that met an error and succeeded despite it.
+    done: u64,
+    /// Attempts over which the daemon hung up: a journal that cannot be written to ends it.
+    ended: u64,
+    pub mixed: u64,
+    faults: u64,
+    pub pulse: Pulse,
+    pub complaints: Vec<String>,
+}
+
+impl Tally {
+    pub fn is_clean(&self) -> bool {
+        self.mixed + self.faults == 0
+    }
+
+    pub fn fault(&mut self, why: String) {
+        self.faults += 1;
+        self.complaints.push(why);
+    }
+
+    pub fn add(&mut self, other: Tally) {
+        self.errors += other.errors;
+        self.refused += other.refused;
+        self.done += other.done;
+        self.ended += other.ended;
+        self.mixed += other.mixed;
+        self.faults += other.faults;
+        self.pulse.add(&other.pulse);
+        self.complaints.extend(other.complaints);
+    }
+
+    fn met(&mut self, errors: u64, end: End) {
+        self.errors += errors;
+        match end {
+            End::Refused => self.refused += 1,
+            End::Done => self.done += 1,
+            End::Ended => self.ended += 1,
+        }
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} errors in five-file patches and restores: {} refused, {} succeeded despite the error, {} ended the daemon; {} mixed, {} other faults; {}",
+            self.errors, self.refused, self.done, self.ended, self.mixed, self.faults, self.pulse
+        )
+    }
+}
+
+/// The steps of a patch, of its pre-images and of the journal. What only answers the client is left out, and so are
+/// locks (`fcntl`), which do not fail for want of a disk: one that cannot be let go holds SQLite up for its patience.
+const CALLS: &[&str] = &[
+    "renameat2",
+    "openat",
+    "openat2",
+    "write",
+    "pwrite64",
+    "pread64",
+    "unlinkat",
+    "mkdirat",
+    "linkat",
+    "fchmod",
+    "fchown",
+    "fsetxattr",
+    "copy_file_range",
+    "ftruncate",
+    "fallocate",
+    "fsync",
+    "fdatasync",
+    "statx",
+    "newfstatat",
+    "fstat",
+    "getdents64",
+];
+
+/// More calls of one kind than any attempt makes.
+const STEPS_MAX: usize = 400;
+/// A daemon has only so many threads that meet their error each.
+const ATTEMPTS_MAX: usize = 5;
+
+/// Injects errors into one home until there are enough, or each step has failed once with each error.
+pub fn torture(setup: &Setup, plan: &Plan, progress: &mut dyn FnMut(&Tally)) -> Tally {
+    let mut tally = Tally::default();
+    if let Err(why) = every_step(setup, plan, progress, &mut tally) {
+        tally.fault(why);
+    }
+    tally
+}
+
+fn every_step(
+    setup: &Setup,
+    plan: &Plan,
+    progress: &mut dyn FnMut(&Tally),
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let mut random = Random::new(plan.seed);
+    let mut scene = Scene::new(setup, plan.power, plan.linked)?;
+    let mut points: Vec<(&str, &str)> = ["EIO", "ENOSPC"]
+        .into_iter()
+        .flat_map(|error| CALLS.iter().map(move |call| (*call, error)))
+        .collect();
+    while !points.is_empty() {
+        let (call, error) = points.swap_remove(random.below(points.len()));
+        for when in (1 + random.below(plan.stride)..STEPS_MAX).step_by(plan.stride) {
+            let enough = tally.errors >= plan.errors || tally.complaints.len() > 20;
+            if enough || plan.until.is_some_and(|until| Instant::now() > until) {
+                return prove(setup, tally);
+            }
+            let inject = format!("inject={call}:error={error}:when={when}");
+            let met =
+                fail_at(setup, &mut scene, call, &inject, tally).map_err(|why| format!("{inject}: {why}"))?;
+            progress(tally);
+            if met == 0 {
+                break;
+            }
+        }
+        prove(setup, tally)?;
+    }
+    Ok(())
+}
+
+fn prove(setup: &Setup, tally: &mut Tally) -> Result<(), String> {
+    let (code, out, err) = setup.aos(&["verify"]);
+    if code != 0 {
+        tally.fault(format!("aos verify: exit {code}: {out}{err}"));
+    }
+    Ok(())
+}
+
+/// A patch and its restore, each of which meets the error once; then a restart. How many errors were met.
+fn fail_at(
+    setup: &Setup,
+    scene: &mut Scene<'_>,
+    call: &str,
+    inject: &str,
+    tally: &mut Tally,
+) -> Result<u64, String> {
+    let dir = tempfile::tempdir().map_err(|why| why.to_string())?;
+    let log = dir.path().join("trace");
+    let (log_name, trace) = (log.display().to_string(), format!("trace={call}"));
+    let words = ["-o", &log_name, "-e", &trace, "-e", inject];
+    let told = tally.complaints.len();
+    let (met, mut pulse) = pulse::beside(&setup.home, About::Status, || {
+        let tracer = Tracer::attach(scene.pid(), &words)?;
+        let (mut met, mut ended) = (0, false);
+        for _ in 0..2 {
+            if ended {
+                break;
+            }
+            let (errors, end) = until_done(scene, &log, tally)?;
+            met += errors;
+            ended = end == End::Ended;
+        }
+        drop(tracer);
+        Ok::<u64, String>(met)
+    });
+    pulse.refused = 0;
+    tally.pulse.add(&pulse);
+    scene.restart(tally)?;
+    tally.complaints[told..].iter_mut().for_each(|complaint| *complaint = format!("{inject}: {complaint}"));
+    met
+}
+
+/// Attempts until one is done, each of which may meet the error: strace counts for each thread of the daemon by itself.
+fn until_done(scene: &mut Scene<'_>, log: &Path, tally: &mut Tally) -> Result<(u64, End), String> {
+    let mut client = scene.client()?;
+    let mut met = 0;
+    for _ in 0..ATTEMPTS_MAX {
+        let before = injected(log);
+        let end = scene.attempt(&mut client, tally)?;
+        let errors = injected(log) - before;
+        met += errors;
+        if errors > 0 {
+            tally.met(errors, end);
+        } else if end != End::Done {
+            tally.fault(format!("{end:?} without any error"));
+        }
+        if end != End::Refused {
+            return Ok((met, end));
+        }
+    }
+    Ok((met, End::Refused))
+}
+
+fn injected(log: &Path) -> u64 {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    text.lines().filter(|line| line.ends_with("(INJECTED)")).count() as u64
+}
+
+/// Which disk is small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Small {
+    Home,
+    Root,
+    Both,
+}
+
+/// The smallest disk that holds a home and some files, and the most pages that a patch may ask for.
+const SMALL_KILOBYTES: usize = 4_096;
+const PAGES_MAX: usize = 160;
+
+/// Patches and restores on a disk that is full but for so many pages, one more each time, until they fit.
+pub fn full(setup: &Setup, small: Small, plan: &Plan) -> Result<Tally, String> {
+    let disk = SmallDisk::mount(SMALL_KILOBYTES)?;
+    let mut setup = setup.clone();
+    if small != Small::Root {
+        setup.home = disk.at().join("home");
+    }
+    if small != Small::Home {
+        setup.roots = vec![disk.at().join("ws")];
+    }
+    let mut tally = Tally::default();
+    let mut scene = Scene::new(&setup, plan.power, plan.linked)?;
+    for pages in (0..PAGES_MAX).step_by(plan.stride) {
+        let refused = tally.refused;
+        let (outcome, pulse) = pulse::beside(&setup.home, About::Status, || -> Result<(), String> {
+            for _ in 0..2 {
+                disk.fill(pages)?;
+                let mut client = scene.client()?;
+                let end = scene.attempt(&mut client, &mut tally)?;
+                disk.free()?;
+                if end != End::Done {
+                    tally.met(1, end);
+                }
+                if end == End::Refused && scene.attempt(&mut client, &mut tally)? != End::Done {
+                    tally.fault(format!("{pages} pages were too few, but with room it is refused too"));
+                }
+            }
+            Ok(())
+        });
+        tally.pulse.add(&Pulse { refused: 0, ..pulse });
+        outcome.map_err(|why| format!("{pages} pages left: {why}"))?;
+        scene.restart(&mut tally)?;
+        if tally.refused == refused || plan.until.is_some_and(|until| Instant::now() > until) {
+            break;
+        }
+    }
+    prove(&setup, &mut tally)?;
+    drop(scene);
+    Ok(tally)
+}

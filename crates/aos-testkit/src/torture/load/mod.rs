@@ -1,0 +1,263 @@
+//! A load: writers that change a tree through the daemon, and know from its answers alone what must be there.
+//!
+//! Each writer owns a folder below its session's root, so what it expects is exact. One request may be under way when
+//! the daemon dies; which way that one went the journal says, and the disk must agree with it.
+//!
+//! It knows nothing of how the daemon is started or killed: `kill` does, and the attack cases, which share this file.
+
+mod acts;
+mod record;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use serde_json::Value;
+
+pub use record::{Journal, Tally};
+
+use crate::check::verdict;
+use crate::client::Client;
+use crate::random::Random;
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    Folder,
+    File(String),
+}
+
+/// A folder's content by the path below it.
+pub type Tree = BTreeMap<String, Node>;
+
+/// All below `folder` on the disk, our own temporary names included: no tree expects those.
+pub fn on_disk(folder: &Path) -> Tree {
+    let mut tree = Tree::new();
+    collect(folder, "", &mut tree);
+    tree
+}
+
+fn collect(folder: &Path, below: &str, tree: &mut Tree) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = format!("{below}{}", entry.file_name().to_string_lossy());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect(&entry.path(), &format!("{path}/"), tree);
+            tree.insert(path, Node::Folder);
+        } else {
+            let bytes = std::fs::read(entry.path()).unwrap_or_else(|why| format!("<{why}>").into_bytes());
+            tree.insert(path, Node::File(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+    }
+}
+
+/// The first paths that differ, for people.
+pub fn differences(expected: &Tree, found: &Tree) -> String {
+    let show = |node: Option<&Node>| match node {
+        None => "nothing".to_owned(),
+        Some(Node::Folder) => "a folder".to_owned(),
+        Some(Node::File(text)) => {
+            format!("{} bytes `{}`", text.len(), text.lines().next().unwrap_or_default())
+        }
+    };
+    let paths: std::collections::BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
+    let differing = paths.into_iter().filter(|path| expected.get(*path) != found.get(*path));
+    let lines = differing.take(8).map(|path| {
+        format!("{path}: expected {}, found {}", show(expected.get(path)), show(found.get(path)))
+    });
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+/// What a load is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taste {
+    /// Everything that changes files, some restores, some reads and some refusals.
+    Mixed,
+    /// Five-file patches and their restores only, as soon as there are five files.
+    Patches,
+}
+
+/// One request, what it must be answered, and what is in the writer's folder once it is done.
+#[derive(Debug, Clone)]
+pub struct Act {
+    kind: &'static str,
+    params: Value,
+    expected: &'static str,
+    after: Tree,
+}
+
+/// A receipt that a writer has seen.
+#[derive(Debug)]
+pub struct Acked {
+    at: Instant,
+    seq: u64,
+    tool_call: String,
+    status: String,
+    /// The act and what stood there before it, while it is recent enough to be doubted.
+    recent: Option<(Act, Tree)>,
+}
+
+/// Why a writer stopped.
+#[derive(Debug)]
+pub enum Stopped {
+    /// It was asked to, or the daemon went away.
+    Done,
+    /// The answer was not the one that its model of the tree demands.
+    Unexpected { at: Instant, why: String },
+}
+
+/// One client with its own folder.
+#[derive(Debug)]
+pub struct Writer {
+    name: String,
+    pub session: String,
+    folder: PathBuf,
+    taste: Taste,
+    random: Random,
+    made: u64,
+    pub tree: Tree,
+    pub acked: Vec<Acked>,
+    /// Requests whose end the journal must tell: one that was not answered, and those that are doubted.
+    under_way: Vec<(String, Act)>,
+    /// The last mutation and the tree before it, while nothing happened since: it can be taken back.
+    last: Option<(String, Tree)>,
+}
+
+/// How many acknowledgements can be doubted later.
+const RECENT: usize = 8;
+
+impl Writer {
+    /// A writer named `name`, whose folder below `root` is filled with some files first.
+    pub fn new(name: &str, root: &Path, session: &str, taste: Taste, seed: u64) -> std::io::Result<Writer> {
+        let folder = root.join(name);
+        let mut writer = Writer {
+            name: name.to_owned(),
+            session: session.to_owned(),
+            folder: folder.clone(),
+            taste,
+            random: Random::new(seed),
+            made: 0,
+            tree: Tree::new(),
+            acked: Vec::new(),
+            under_way: Vec::new(),
+            last: None,
+        };
+        for place in ["a", "b", "sub/c", "sub/d", "sub/deep/e", "sub/deep/f", "g"] {
+            let path = folder.join(place);
+            std::fs::create_dir_all(path.parent().unwrap_or(&folder))?;
+            std::fs::write(&path, writer.text())?;
+        }
+        // A second name outside the root makes the daemon copy a pre-image instead of moving it.
+        std::fs::hard_link(folder.join("g"), root.with_extension(format!("{name}-g")))?;
+        writer.tree = on_disk(&folder);
+        Ok(writer)
+    }
+
+    /// Works until `stop` is set or the daemon is gone.
+    pub fn run(&mut self, home: &Path, stop: &AtomicBool) -> Stopped {
+        let Ok(mut client) = Client::connect(home) else { return Stopped::Done };
+        while !stop.load(Ordering::Relaxed) {
+            match self.step(&mut client) {
+                Ok(true) => {}
+                Ok(false) => return Stopped::Done,
+                Err(why) => return Stopped::Unexpected { at: Instant::now(), why },
+            }
+        }
+        Stopped::Done
+    }
+
+    /// One request and its answer. False when the daemon died over it; then it stays under way until it is judged.
+    pub fn step(&mut self, client: &mut Client) -> Result<bool, String> {
+        let act = self.next();
+        self.made += 1;
+        let tool_call = format!("{}-{}", self.name, self.made);
+        self.under_way.push((tool_call.clone(), act.clone()));
+        let Some(receipt) = client.try_effect(act.kind, &act.params, &tool_call) else { return Ok(false) };
+        let verdict = verdict(&receipt);
+        if verdict != act.expected {
+            return Err(format!("{} {}: expected {}, got {receipt}", act.kind, act.params, act.expected));
+        }
+        let seq = receipt["seq"].as_u64().ok_or_else(|| format!("a receipt without seq: {receipt}"))?;
+        let status = receipt["status"].as_str().unwrap_or_default().to_owned();
+        let before = std::mem::replace(&mut self.tree, act.after.clone());
+        if status == "ok" && receipt["snapshot_id"].is_string() {
+            self.last = Some((tool_call.clone(), before.clone()));
+        }
+        let recent = Some((act, before));
+        self.acked.push(Acked { at: Instant::now(), seq, tool_call, status, recent });
+        if let Some(older) = self.acked.len().checked_sub(RECENT + 1) {
+            self.acked[older].recent = None;
+        }
+        self.under_way.pop();
+        Ok(true)
+    }
+
+    /// Takes answers that came at or after `moment` for no answers: the power was cut then, and whoever saw them
+    /// would have had none either.
+    pub fn doubt_since(&mut self, moment: Instant) {
+        let mut doubted = Vec::new();
+        while self.acked.last().is_some_and(|acked| acked.at >= moment && acked.recent.is_some()) {
+            let Some(Acked { tool_call, recent: Some((act, before)), .. }) = self.acked.pop() else { break };
+            self.tree = before;
+            doubted.push((tool_call, act));
+        }
+        doubted.reverse();
+        doubted.append(&mut self.under_way);
+        self.under_way = doubted;
+    }
+
+    /// After a restart: holds what was acknowledged against the journal, and the tree against the disk.
+    pub fn judge(&mut self, journal: &Journal, tally: &mut Tally) {
+        for acked in &self.acked {
+            journal.must_hold(acked, tally);
+        }
+        let before = self.tree.clone();
+        self.last = None;
+        let mut patched = None;
+        for (tool_call, act) in std::mem::take(&mut self.under_way) {
+            let several = ["host.fs.apply_patch", "host.fs.restore"].contains(&act.kind);
+            patched = several.then(|| act.after.clone());
+            self.resolve(&tool_call, act, journal, tally);
+        }
+        let found = on_disk(&self.folder);
+        if found == self.tree {
+            return;
+        }
+        let what = differences(&self.tree, &found);
+        let half_patch = patched.is_some_and(|after| found != before && found != after);
+        let (count, word) =
+            if half_patch { (&mut tally.mixed, "mixed") } else { (&mut tally.lost, "lost on disk") };
+        *count += 1;
+        tally.complaints.push(format!("{word}: {}: {what}", self.name));
+        // Said once: from here on the disk is taken as it is.
+        self.tree = found;
+    }
+
+    /// Lets the journal decide about a request that was not answered.
+    fn resolve(&mut self, tool_call: &str, act: Act, journal: &Journal, tally: &mut Tally) {
+        match journal.of(tool_call).as_slice() {
+            [] => {}
+            [line] if line.rolled_back() => {
+                tally.rolled_back += 1;
+                if !line.receipt.not_rolled_back.is_empty() {
+                    tally.mixed += 1;
+                    let left = &line.receipt.not_rolled_back;
+                    tally.complaints.push(format!("mixed: {tool_call} was left in {left:?}"));
+                }
+            }
+            [line] => {
+                tally.unanswered += 1;
+                // A refusal changes nothing; `after` is then what stood there before.
+                if line.receipt.verdict() == act.expected {
+                    self.tree = act.after;
+                }
+            }
+            several => {
+                tally.doubled += 1;
+                tally
+                    .complaints
+                    .push(format!("doubled: {tool_call} is in the journal {} times", several.len()));
+            }
+        }
+    }
+}

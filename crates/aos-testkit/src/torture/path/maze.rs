@@ -1,0 +1,161 @@
+//! The maze inside the root, and the neighbours that rebuild it all the time.
+//!
+//! A neighbour works on folders that it opened name by name without following links, so that it never leaves the
+//! root itself: whatever happens outside was done by the daemon.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{Mode, OFlags, RenameFlags};
+
+use crate::random::Random;
+
+/// So few that what one client names another swaps. None of them exists in the root folder of a machine.
+pub(super) const NAMES: &[&str] =
+    &["d", "e", "sub", "f", "g", "out", "outf", "up", "abs", "in", "loop", "donor", "moved"];
+
+/// Where links lead: out in all spellings, to places inside, to nowhere, round in a circle.
+fn target(root: &Path, beyond: &Path, random: &mut Random) -> PathBuf {
+    let inside = |name: &str| root.join(name);
+    match random.below(16) {
+        0 => beyond.to_owned(),
+        1 => beyond.join("secret"),
+        2 => beyond.join("new"),
+        3 => "../beyond".into(),
+        4 => "../../beyond".into(),
+        5 => "../beyond/secret".into(),
+        6 => "sub/../../beyond".into(),
+        7 => "..".into(),
+        8 => "../..".into(),
+        9 => ".".into(),
+        10 => inside(NAMES[random.below(NAMES.len())]),
+        11 => inside("d/../../beyond"),
+        12 => Path::new("/proc/self/root").join(beyond.strip_prefix("/").unwrap_or(beyond)),
+        13 => Path::new(NAMES[random.below(NAMES.len())]).join("sub"),
+        14 => "loop".into(),
+        _ => NAMES[random.below(NAMES.len())].into(),
+    }
+}
+
+/// One who plants and swaps.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    root: OwnedFd,
+    /// Where things are made before they come into the root, all at once.
+    stage: PathBuf,
+    root_path: PathBuf,
+    beyond: PathBuf,
+    random: Random,
+    pub swaps: u64,
+}
+
+const SWAPS_TO_A_CLEARING: u64 = 50;
+
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Neighbour {
+    pub(super) fn new(root: &Path, beyond: &Path, stage: PathBuf, seed: u64) -> std::io::Result<Neighbour> {
+        std::fs::create_dir_all(&stage)?;
+        let fd = rustix::fs::open(root, FOLDER, Mode::empty())?;
+        let (root_path, beyond) = (root.to_owned(), beyond.to_owned());
+        Ok(Neighbour { root: fd, stage, root_path, beyond, random: Random::new(seed), swaps: 0 })
+    }
+
+    /// Something at every name, for a start.
+    pub(super) fn furnish(&mut self) {
+        for name in NAMES {
+            self.plant(None, name);
+        }
+    }
+
+    pub(super) fn run(&mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            let (one, other) = (self.folder(), self.folder());
+            if self.random.one_in(16) {
+                let name = self.name();
+                self.plant(one.as_ref(), name);
+                self.keep_a_donor();
+            }
+            if self.swaps.is_multiple_of(SWAPS_TO_A_CLEARING) {
+                self.clear();
+            }
+            let (from, to) = (self.name(), self.name());
+            let (one, other) = (one.as_ref().unwrap_or(&self.root), other.as_ref().unwrap_or(&self.root));
+            let exchanged = rustix::fs::renameat_with(one, from, other, to, RenameFlags::EXCHANGE).is_ok();
+            // One of them is missing: then the other moves.
+            if exchanged || rustix::fs::renameat_with(one, from, other, to, RenameFlags::NOREPLACE).is_ok() {
+                self.swaps += 1;
+            }
+        }
+    }
+
+    /// Swaps push folders into folders, ever deeper: now and then a part of the maze goes altogether.
+    fn clear(&mut self) {
+        let name = self.name();
+        let top = self.root_path.join(name);
+        let _ = std::fs::remove_file(&top).or_else(|_| std::fs::remove_dir_all(&top));
+        self.swaps += 1;
+    }
+
+    fn name(&mut self) -> &'static str {
+        NAMES[self.random.below(NAMES.len())]
+    }
+
+    /// A folder of the maze up to three names deep, reached without a link; `None` is the root.
+    fn folder(&mut self) -> Option<OwnedFd> {
+        let mut found: Option<OwnedFd> = None;
+        for _ in 0..self.random.below(4) {
+            let name = self.name();
+            match rustix::fs::openat(found.as_ref().unwrap_or(&self.root), name, FOLDER, Mode::empty()) {
+                Ok(folder) => found = Some(folder),
+                Err(_) => return found,
+            }
+        }
+        found
+    }
+
+    /// Makes a file, a link or a folder with all of them, and moves it to a free name.
+    fn plant(&mut self, folder: Option<&OwnedFd>, name: &str) {
+        let made = self.stage.join(name);
+        let is_made = match self.random.below(5) {
+            0 => std::fs::write(&made, "OLD\nINSIDE\n"),
+            1 | 2 => self.link(&made),
+            _ => self.grow(&made),
+        };
+        if is_made.is_ok() {
+            let folder = folder.unwrap_or(&self.root);
+            let _ = rustix::fs::renameat_with(rustix::fs::CWD, &made, folder, name, RenameFlags::NOREPLACE);
+        }
+        let _ = std::fs::remove_file(&made).or_else(|_| std::fs::remove_dir_all(&made));
+    }
+
+    /// Moves and patches take it from the top of the root, wherever swaps have brought the last one.
+    fn keep_a_donor(&mut self) {
+        let made = self.stage.join("donor");
+        if std::fs::write(&made, "OLD\nINSIDE\n").is_ok() {
+            let _ = rustix::fs::renameat_with(
+                rustix::fs::CWD,
+                &made,
+                &self.root,
+                "donor",
+                RenameFlags::NOREPLACE,
+            );
+        }
+    }
+
+    fn link(&mut self, at: &Path) -> std::io::Result<()> {
+        std::os::unix::fs::symlink(target(&self.root_path, &self.beyond, &mut self.random), at)
+    }
+
+    fn grow(&mut self, at: &Path) -> std::io::Result<()> {
+        for folder in ["sub", "d"] {
+            std::fs::create_dir_all(at.join(folder))?;
+            std::fs::write(at.join(folder).join("f"), "OLD\nINSIDE\n")?;
+            self.link(&at.join(folder).join("out"))?;
+        }
+        std::fs::write(at.join("g"), "OLD\nINSIDE\n")?;
+        self.link(&at.join("out"))?;
+        self.link(&at.join("outf"))
+    }
+}

@@ -1,0 +1,186 @@
+//! A home, the roots of its sessions, and a daemon for it that can be killed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::client::Client;
+use crate::programs::Programs;
+use crate::random::Random;
+use crate::time::bound;
+use crate::torture::load::{Journal, Tally, Taste, Writer};
+
+/// One home and the roots of its sessions.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub programs: Programs,
+    pub home: PathBuf,
+    pub roots: Vec<PathBuf>,
+}
+
+/// How long a daemon may take until it answers.
+const READY_MAX: Duration = Duration::from_secs(20);
+
+/// A daemon that runs.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    pid: i32,
+}
+
+/// What kept a daemon from running.
+#[derive(Debug)]
+pub enum NotUp {
+    /// Something killed it: that is what we do here.
+    Killed,
+    Refused(String),
+}
+
+impl Setup {
+    /// Starts a daemon behind the words of `wrapper`, and waits until it answers.
+    pub fn start(&self, wrapper: &[String], arguments: &[&str]) -> Result<Daemon, NotUp> {
+        let mut child = self.spawn(wrapper, arguments).map_err(|why| NotUp::Refused(why.to_string()))?;
+        let deadline = Instant::now() + bound(READY_MAX);
+        loop {
+            if let Some(pid) = self.answering_pid() {
+                return Ok(Daemon { child, pid });
+            }
+            let ended = child.try_wait().map_err(|why| NotUp::Refused(why.to_string()))?;
+            if ended.is_some() || Instant::now() > deadline {
+                let _ = child.kill();
+                return Err(last_words(child));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn spawn(&self, wrapper: &[String], arguments: &[&str]) -> std::io::Result<Child> {
+        let mut words = wrapper.iter().map(PathBuf::from).chain([self.programs.aosd.clone()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).args(arguments).env("AOS_HOME", &self.home);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
+    }
+
+    fn answering_pid(&self) -> Option<i32> {
+        let status = Client::connect(&self.home).ok()?.call("daemon.status", &json!({}))?;
+        status["pid"].as_i64().map(|pid| pid as i32)
+    }
+
+    /// The client program: its exit code, and what it said on both streams.
+    pub fn aos(&self, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(&self.programs.aos);
+        let output = command.args(arguments).env("AOS_HOME", &self.home).stdin(Stdio::null()).output();
+        let Ok(output) = output else { return (-1, String::new(), "aos does not start".into()) };
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+    }
+
+    pub fn journal(&self) -> Result<Journal, String> {
+        let (code, out, err) = self.aos(&["log", "--json"]);
+        if code != 0 {
+            return Err(format!("aos log: exit {code}: {err}"));
+        }
+        Journal::parse(&out)
+    }
+
+    /// Writers over the sessions of a running daemon, each with its own seed.
+    pub fn writers(&self, count: usize, taste: Taste, random: &mut Random) -> Result<Vec<Writer>, String> {
+        let mut client = Client::connect(&self.home).map_err(|why| why.to_string())?;
+        let sessions: Vec<(&Path, String)> = self
+            .roots
+            .iter()
+            .map(|root| Ok((root.as_path(), client.open(root)?)))
+            .collect::<Result<_, String>>()?;
+        (0..count)
+            .map(|number| {
+                let (root, session) = &sessions[number % sessions.len()];
+                Writer::new(&format!("w{number}"), root, session, taste, random.number())
+                    .map_err(|why| format!("cannot prepare {}: {why}", root.display()))
+            })
+            .collect()
+    }
+
+    /// `aos verify`, and at the end of a home's life `aos replay --verify` too.
+    pub fn prove(&self, replay: bool, tally: &mut Tally) {
+        let (code, out, err) = self.aos(&["verify"]);
+        if code != 0 {
+            tally.fault(format!("aos verify: exit {code}: {out}{err}"));
+        }
+        if replay {
+            let (code, out, err) = self.aos(&["replay", "--verify"]);
+            if (code, out.trim()) != (0, "MATCH") {
+                tally.fault(format!("aos replay --verify: exit {code}: {out}{err}"));
+            }
+        }
+    }
+}
+
+fn last_words(child: Child) -> NotUp {
+    use std::os::unix::process::ExitStatusExt as _;
+    match child.wait_with_output() {
+        Ok(output) if output.status.signal().is_some() => NotUp::Killed,
+        Ok(output) => NotUp::Refused(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(why) => NotUp::Refused(why.to_string()),
+    }
+}
+
+impl Daemon {
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// What the kernel tells of its memory: `VmRSS:` what it holds, `VmHWM:` the most that it ever held.
+    pub fn memory_bytes(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with(field));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    }
+
+    /// Kill -9, also from behind a wrapper.
+    pub fn kill(self) {
+        drop(self);
+    }
+
+    /// Stops all its threads where they are. A call that is under way still ends, no new one begins.
+    pub fn hold_still(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid);
+        let runs = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+            stat.is_ok_and(|stat| stat.contains(") R "))
+        };
+        while std::fs::read_dir(&tasks).is_ok_and(|mut tasks| tasks.any(runs)) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Waits until it is dead by itself; kills it when it takes too long.
+    pub fn await_death(mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.kill();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Once it was waited for, its pid may belong to another process.
+        if let Ok(None) = self.child.try_wait() {
+            self.signal(rustix::process::Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}

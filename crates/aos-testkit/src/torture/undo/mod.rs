@@ -1,0 +1,144 @@
+//! Random histories of file mutations and shell commands, taken back and done again, held against full copies of the tree.
+//!
+//! The copies are made behind the daemon's back, so nothing here believes what a receipt says of files. Every tenth
+//! step the daemon is killed in the midst of it; which way that step went, the journal tells and the tree must agree.
+
+mod acts;
+mod tree;
+mod walk;
+
+use std::time::Instant;
+
+use crate::random::Random;
+use crate::torture::{Daemon, Setup};
+use walk::history;
+
+/// How many histories, and how long each is.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub histories: u64,
+    pub steps: usize,
+    /// One history alone, by the seed that a complaint names.
+    pub only: Option<u64>,
+    pub until: Option<Instant>,
+}
+
+/// What was counted.
+#[derive(Debug, Default, Clone)]
+pub struct Tally {
+    pub histories: u64,
+    pub mutations: u64,
+    pub refused: u64,
+    /// Those of the mutations that were shell commands.
+    pub commands: u64,
+    pub rollbacks: u64,
+    pub redos: u64,
+    pub restores: u64,
+    pub conflicts: u64,
+    pub kills: u64,
+    /// Trees that were not brought back exactly, or not left alone.
+    pub differences: u64,
+    /// Anything else that must not be.
+    pub faults: u64,
+    pub complaints: Vec<String>,
+}
+
+impl Tally {
+    pub fn is_clean(&self) -> bool {
+        self.differences + self.faults == 0
+    }
+
+    pub fn add(&mut self, other: Tally) {
+        self.histories += other.histories;
+        self.mutations += other.mutations;
+        self.refused += other.refused;
+        self.commands += other.commands;
+        self.rollbacks += other.rollbacks;
+        self.redos += other.redos;
+        self.restores += other.restores;
+        self.conflicts += other.conflicts;
+        self.kills += other.kills;
+        self.differences += other.differences;
+        self.faults += other.faults;
+        self.complaints.extend(other.complaints);
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} histories: {} mutations ({} of them commands, {} refused), {} rollbacks, {} redos, {} restores, {} conflicts, {} kills; {} differences, {} other faults",
+            self.histories,
+            self.mutations,
+            self.commands,
+            self.refused,
+            self.rollbacks,
+            self.redos,
+            self.restores,
+            self.conflicts,
+            self.kills,
+            self.differences,
+            self.faults
+        )
+    }
+}
+
+/// Walks the histories of one home, each in a session and a root of its own below the setup's first root.
+pub fn torture(setup: &Setup, plan: &Plan, progress: &mut dyn FnMut(&Tally)) -> Tally {
+    let mut tally = Tally::default();
+    let mut random = Random::new(plan.seed);
+    let mut daemon = match up(setup) {
+        Ok(daemon) => Some(daemon),
+        Err(why) => return Tally { faults: 1, complaints: vec![why], ..tally },
+    };
+    while tally.histories < plan.histories && plan.until.is_none_or(|until| Instant::now() < until) {
+        let seed = plan.only.unwrap_or_else(|| random.number());
+        let root = setup.roots[tally.histories as usize % setup.roots.len()].join(format!("h{seed:x}"));
+        tally.histories += 1;
+        if let Err(why) = history(setup, &root, seed, plan.steps, &mut daemon, &mut tally) {
+            let wrong = if why.differs { &mut tally.differences } else { &mut tally.faults };
+            *wrong += 1;
+            tally.complaints.push(format!("history {seed}: {}", why.text));
+            break;
+        }
+        let _ = std::fs::remove_dir_all(&root);
+        progress(&tally);
+    }
+    if tally.is_clean() {
+        prove(setup, &mut tally);
+    }
+    tally
+}
+
+fn up(setup: &Setup) -> Result<Daemon, String> {
+    setup.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))
+}
+
+fn prove(setup: &Setup, tally: &mut Tally) {
+    for (words, expected) in [(&["verify"][..], ""), (&["replay", "--verify"], "MATCH")] {
+        let (code, out, err) = setup.aos(words);
+        if code != 0 || !out.contains(expected) {
+            tally.faults += 1;
+            tally.complaints.push(format!("aos {words:?}: exit {code}: {out}{err}"));
+        }
+    }
+}
+
+/// What went wrong: a tree that differs, or something else.
+#[derive(Debug)]
+struct Wrong {
+    differs: bool,
+    text: String,
+}
+
+impl From<String> for Wrong {
+    fn from(text: String) -> Wrong {
+        Wrong { differs: false, text }
+    }
+}
+
+fn ensure(holds: bool, why: impl FnOnce() -> String) -> Result<(), Wrong> {
+    if holds { Ok(()) } else { Err(Wrong { differs: true, text: why() }) }
+}

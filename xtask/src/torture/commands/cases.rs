@@ -1,0 +1,40 @@
+//! `cargo xtask torture cases`.
+//!
+//! In `cargo xtask test` a time is only a hang bound. Here the figures themselves are asserted, on a machine that runs
+//! nothing else.
+
+use std::process::Command;
+
+use aos_testkit::time::ASSERT_FIGURES;
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only the cases whose name contains this
+    filter: Option<String>,
+    /// The long form of the cases that have one
+    #[arg(long)]
+    full: bool,
+    /// The profile that the product and its tests are built with
+    #[arg(long, default_value = "release")]
+    profile: String,
+}
+
+/// The test programs that have times.
+const PROGRAMS: [&str; 2] = ["attack", "semantics"];
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    for program in PROGRAMS {
+        println!("torture cases: {program}, one case at a time, figures asserted");
+        let mut command = Command::new(&cargo);
+        command.args(["test", "--package", "aos", "--profile", &options.profile, "--test", program, "--"]);
+        // Cases side by side would measure each other.
+        command.args(["--test-threads", "1"]).args(&options.filter).env(ASSERT_FIGURES, "1");
+        if options.full {
+            command.env("AOS_ATTACK_FULL", "1");
+        }
+        anyhow::ensure!(command.status()?.success(), "a case of {program} failed or took too long");
+    }
+    Ok(())
+}
