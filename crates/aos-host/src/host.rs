@@ -64,6 +64,11 @@ impl Host {
         let _ = self.journal.append(Append { body, effects, closes: None });
     }
 
+    /// Ends what still runs, for a daemon that is about to end itself.
+    pub fn retire(&self) {
+        self.executor.retire();
+    }
+
     /// Finds out what the machine can do for commands, so that the first session need not wait for it; and the processes
     /// that commands need are there from the start.
     pub fn warm_up(&self) {

@@ -5,6 +5,7 @@
 //! `change` (intent, steps, undo, recovery), `search` (walk, grep, glob), `exec` (commands behind sandbox), `output` (the
 //! form of what is returned).
 
+mod admit;
 mod capture;
 mod change;
 mod command;
@@ -26,12 +27,15 @@ mod machine;
 mod maintenance;
 mod memory;
 mod operation;
+mod operator;
 mod outcome;
 mod output;
 mod overlay;
 mod payload;
 mod policy;
+mod proposed;
 mod readback;
+mod record;
 mod restore;
 mod search;
 mod session;
@@ -46,6 +50,7 @@ mod target;
 pub mod testing;
 mod view;
 
+pub use admit::{Call, Job};
 pub use aos_sandbox::{Abilities, abilities, serve_as_spawner_if_asked};
 pub use command::{Piece, Watcher};
 pub use history::{Change, Touched, Turn as TurnShown};
@@ -53,5 +58,5 @@ pub use host::Host;
 pub use machine::Machine;
 pub use policy::{Evaluate, evaluate, evaluate_recorded};
 pub use readback::{BlobRange, ReadBlob};
-pub use spine::{Answer, Call, Job, LaneGuard};
+pub use record::{Answer, LaneGuard};
 pub use start::StartReport;

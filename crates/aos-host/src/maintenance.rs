@@ -1,55 +1,83 @@
-//! What operators ask of a host beside effects: adopting blobs, collecting garbage, cancelling a command.
+//! Orders of the operator beside the effects: adopting a blob, collecting garbage, cancelling a command. They go
+//! through the spine like every request, so that each is in the journal.
 
-use aos_model::entry::{Draft, Fact};
-use aos_model::receipt::{Body, Receipt};
-use aos_model::refusal::{Refusal, Status};
-use aos_model::state::Effects;
-use aos_store::{Append, Fault, Reader, Swept};
+use std::time::Duration;
+
+use aos_model::entry::Fact;
+use aos_model::receipt::Body;
+use aos_model::refusal::{Code, Refusal, Status};
+use aos_store::Reader;
+use serde_json::json;
 
 use crate::host::Host;
-use crate::lifecycle;
+use crate::lifecycle::{self, find_session};
+use crate::outcome::Done;
 
-impl Host {
-    /// Makes a blob that the operator stored known to the journal, so that sessions may use it.
-    pub fn adopt_blob(&self, blob_ref: &str) -> Result<u64, Fault> {
-        if self.blobs.size_of(blob_ref)?.is_none() {
-            return Err(Fault::Refused(format!("no blob {} is stored", aos_model::text::escape(blob_ref))));
-        }
-        let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();
-        let facts = vec![Fact::BlobPut { blob_ref: blob_ref.to_owned() }];
-        let draft = Draft {
-            at_ns: (self.machine.now_ns)(),
-            kind: "blob.put",
-            session_id: None,
-            tool_call_id: None,
-            turn_id: None,
-            params: &serde_json::json!({ "blob_ref": blob_ref }).to_string(),
-            receipt: &receipt,
-            blobs: &[],
-            facts: &facts,
-        };
-        let body = draft.to_bytes();
-        let effects = Effects { session_id: None, turn_id: None, blobs: Vec::new(), facts: facts.into() };
-        self.journal.append(Append { body, effects, closes: None })
-    }
-
+#[derive(Debug)]
+pub(crate) enum OperatorRequest {
+    /// Makes a stored blob known to the journal, so that sessions may use it.
+    AdoptBlob { blob_ref: String },
     /// Removes the blobs that nothing names.
-    pub fn sweep(&self) -> Result<Swept, Fault> {
-        let reader = Reader::open(self.home.path())?;
-        self.blobs.sweep(&reader, &self.manifests, (self.machine.now_ns)())
+    CollectGarbage,
+    /// Ends the commands of one tool call, and nothing else of its session.
+    Cancel { session_id: String, tool_call_id: String },
+}
+
+impl OperatorRequest {
+    /// As the journal names it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            OperatorRequest::AdoptBlob { .. } => "blob.put",
+            OperatorRequest::CollectGarbage => "store.gc",
+            OperatorRequest::Cancel { .. } => "host.exec.cancel",
+        }
     }
 
-    /// Ends what still runs, for a daemon that is about to end itself.
-    pub fn retire(&self) {
-        self.executor.retire();
+    /// As the journal stores them.
+    pub(crate) fn params(&self) -> String {
+        match self {
+            OperatorRequest::AdoptBlob { blob_ref } => json!({ "blob_ref": blob_ref }),
+            OperatorRequest::CollectGarbage => json!({}),
+            OperatorRequest::Cancel { session_id, tool_call_id } => {
+                json!({ "session_id": session_id, "tool_call_id": tool_call_id })
+            }
+        }
+        .to_string()
     }
 
-    /// Ends the commands of one tool call, and nothing else of its session. Says how many were running.
-    pub fn cancel(&self, session_id: &str, tool_call_id: &str) -> Result<usize, Refusal> {
-        let session = lifecycle::find_session(self, session_id)?;
-        Ok(session
-            .exec_config
-            .running
-            .cancel(tool_call_id, std::time::Duration::from_nanos(lifecycle::GRACE_NS_DEFAULT)))
+    pub(crate) fn session_id(&self) -> Option<&str> {
+        match self {
+            OperatorRequest::Cancel { session_id, .. } => Some(session_id),
+            OperatorRequest::AdoptBlob { .. } | OperatorRequest::CollectGarbage => None,
+        }
+    }
+}
+
+pub(crate) fn run(host: &Host, request: &OperatorRequest) -> Result<Done, Refusal> {
+    match request {
+        OperatorRequest::AdoptBlob { blob_ref } => {
+            if host.blobs.size_of(blob_ref)?.is_none() {
+                let shown = aos_model::text::escape(blob_ref);
+                return Err(Refusal::new(
+                    Code::BlobNotFound,
+                    format!("no blob {shown} is stored; store it with `aos blob put`"),
+                ));
+            }
+            let mut done = Done::new(Status::Ok, Body::Signaled {}, Vec::new());
+            done.facts.push(Fact::BlobPut { blob_ref: blob_ref.clone() });
+            Ok(done)
+        }
+        OperatorRequest::CollectGarbage => {
+            let reader = Reader::open(host.home.path())?;
+            let swept = host.blobs.sweep(&reader, &host.manifests, (host.machine.now_ns)())?;
+            let (kept, removed, removed_bytes) = (swept.kept, swept.removed, swept.removed_bytes);
+            Ok(Done::new(Status::Ok, Body::Collected { kept, removed, removed_bytes }, Vec::new()))
+        }
+        OperatorRequest::Cancel { session_id, tool_call_id } => {
+            let session = find_session(host, session_id)?;
+            let grace = Duration::from_nanos(lifecycle::GRACE_NS_DEFAULT);
+            let ended = session.exec_config.running.cancel(tool_call_id, grace);
+            Ok(Done::new(Status::Ok, Body::Cancelled { ended }, Vec::new()))
+        }
     }
 }

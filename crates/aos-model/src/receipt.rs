@@ -80,6 +80,15 @@ pub enum Body {
         sessions_count: usize,
     },
     Signaled {},
+    /// How many commands were told to end.
+    Cancelled {
+        ended: usize,
+    },
+    Collected {
+        kept: u64,
+        removed: u64,
+        removed_bytes: u64,
+    },
     Read(Box<ReadBody>),
     Written(Written),
     Edited(Edited),

@@ -132,6 +132,12 @@ impl RunningSet {
         all.running.iter().map(|(_, running)| running.clone()).collect()
     }
 
+    /// Whether a command of this tool call runs.
+    pub fn has(&self, tool_call_id: &str) -> bool {
+        let all = self.all.lock().expect("BUG: nobody panics here");
+        all.running.iter().any(|(id, _)| id == tool_call_id)
+    }
+
     /// Ends the commands of one tool call and says how many there were.
     pub fn cancel(&self, tool_call_id: &str, grace: Duration) -> usize {
         let all = self.all.lock().expect("BUG: nobody panics here").running.clone();

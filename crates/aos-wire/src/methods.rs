@@ -44,10 +44,7 @@ pub(crate) fn cancel(host: &Host, params: &str) -> Result<String, RpcError> {
         tool_call_id: String,
     }
     let asked: Asked = strict::parse(params).map_err(RpcError::params)?;
-    Ok(answer(
-        host.cancel(&asked.session_id, &asked.tool_call_id)
-            .map(|ended| json!({ "status": "ok", "ended": ended })),
-    ))
+    Ok(host.cancel(&asked.session_id, &asked.tool_call_id))
 }
 
 fn answer(outcome: Result<serde_json::Value, Refusal>) -> String {
@@ -74,10 +71,7 @@ pub(crate) fn adopt(host: &Host, params: &str) -> Result<String, RpcError> {
         blob_ref: String,
     }
     let Adopt { blob_ref } = strict::parse(params).map_err(RpcError::params)?;
-    Ok(match host.adopt_blob(&blob_ref) {
-        Ok(seq) => format!("{{\"seq\":{seq},\"status\":\"ok\"}}"),
-        Err(fault) => refused(fault.into()),
-    })
+    Ok(host.adopt_blob(&blob_ref))
 }
 
 /// `session.history`.
@@ -107,17 +101,6 @@ pub(crate) fn diff(host: &Host, params: &str) -> Result<String, RpcError> {
         Ok(diff) => serde_json::json!({ "status": "ok", "diff": diff }).to_string(),
         Err(refusal) => refused(refusal),
     })
-}
-
-/// `store.gc`.
-pub(crate) fn sweep(host: &Host) -> String {
-    match host.sweep() {
-        Ok(swept) => format!(
-            "{{\"status\":\"ok\",\"kept\":{},\"removed\":{},\"removed_bytes\":{}}}",
-            swept.kept, swept.removed, swept.removed_bytes
-        ),
-        Err(fault) => refused(fault.into()),
-    }
 }
 
 fn refused(refusal: Refusal) -> String {

@@ -272,7 +272,7 @@ impl Connection {
             },
             "policy.evaluate" => methods::evaluate(&self.server.host, message.params),
             "blob.adopt" => methods::adopt(&self.server.host, message.params),
-            "store.gc" => Ok(methods::sweep(&self.server.host)),
+            "store.gc" => Ok(self.server.host.collect_garbage()),
             "session.history" => methods::history(&self.server.host, message.params),
             "session.diff" => methods::diff(&self.server.host, message.params),
             "effect.foresee" => methods::preview(&self.server.host, message.params),

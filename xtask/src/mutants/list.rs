@@ -294,7 +294,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 7,
         breaks: "the live state is folded from something else than the entry says",
         edits: &[Edit {
-            file: "crates/aos-host/src/spine.rs",
+            file: "crates/aos-host/src/record.rs",
             old: "turn_id: ids.turn.clone(), blobs, facts };",
             new: "turn_id: None, blobs, facts };",
         }],

@@ -9,7 +9,6 @@
 //! The intent says which of the two it was, so that after a crash nobody claims more than is true.
 
 mod scan;
-mod show;
 mod upper;
 
 use std::sync::Arc;
@@ -20,27 +19,25 @@ use aos_model::receipt::{Body, Coverage, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Isolation, OnFailure};
 
-use crate::change::{self, Armed};
+use crate::change::Armed;
 use crate::command::{self, Command, NotRun, Ran, Watcher};
 use crate::host::Host;
-use crate::lock::Locked;
 use crate::outcome::{Done, Ids};
 use crate::overlay::Overlay;
+use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
-use crate::steps::{Ending, Plan};
 use scan::Scan;
-use upper::Changes;
 
 /// A command that has ended, and what there is to tell what it changed.
 #[derive(Debug)]
 pub(crate) struct Captured {
     ran: Ran,
-    net: Net,
+    capture: Capture,
     dry_run: bool,
 }
 
 #[derive(Debug)]
-enum Net {
+enum Capture {
     Overlay(Overlay),
     Scan(Scan),
     None,
@@ -77,10 +74,10 @@ pub(crate) fn run(
         let overlay = Overlay::make(host, session, &announced.change_id);
         let ran = overlay.map_err(NotRun::NoOverlay).and_then(|overlay| {
             let ran = command::run(host, session, command, Some(&overlay), &tool_call, watcher.clone())?;
-            Ok((ran, Net::Overlay(overlay)))
+            Ok((ran, Capture::Overlay(overlay)))
         });
         match ran {
-            Ok((ran, net)) => return Ok(Captured { ran, net, dry_run: command.dry_run }),
+            Ok((ran, capture)) => return Ok(Captured { ran, capture, dry_run: command.dry_run }),
             Err(NotRun::Refused(refusal)) => return Err(refusal),
             Err(NotRun::NoOverlay(why)) if command.dry_run => return Err(no_dry_run(&why)),
             Err(NotRun::NoOverlay(why)) => obstacle = Some(why),
@@ -93,114 +90,87 @@ pub(crate) fn run(
     match command::run(host, session, command, None, &tool_call, watcher) {
         Ok(mut ran) => {
             ran.warnings.extend(obstacle.map(|why| Warning::new("no_overlay", why)));
-            Ok(Captured { ran, net: scan.map_or(Net::None, Net::Scan), dry_run: false })
+            Ok(Captured { ran, capture: scan.map_or(Capture::None, Capture::Scan), dry_run: false })
         }
         Err(NotRun::Refused(refusal)) => Err(refusal),
         Err(NotRun::NoOverlay(_)) => unreachable!("BUG: none was asked for"),
     }
 }
 
-/// Lands what the command changed. Whatever comes of it, the receipt keeps what the command said.
-pub(crate) fn commit<'a>(
+/// What there is to land of a command that has ended.
+pub(crate) enum Proposed<'a> {
+    /// Nothing: the receipt is complete.
+    Nothing(Done),
+    /// Its changes, or why they cannot be read. Whatever becomes of them, the receipt keeps the command's output.
+    Changes(Ran, Result<Box<ProposedChanges<'a>>, Refusal>),
+}
+
+/// Reads what the command changed. Judges nothing and moves nothing.
+pub(crate) fn propose<'a>(
     host: &'a Host,
     session: &Arc<OpenSession>,
     captured: Captured,
-    armed: &mut Option<Armed<'a>>,
     ids: &Ids,
-    params: &str,
-) -> Done {
-    let Captured { mut ran, net, dry_run } = captured;
-    let overlay = match net {
-        Net::None => return done(ran),
-        Net::Scan(scan) => return scan.finish(host, session, ran, ids),
-        Net::Overlay(overlay) => overlay,
+) -> Proposed<'a> {
+    let Captured { mut ran, capture, dry_run } = captured;
+    let overlay = match capture {
+        Capture::None => return Proposed::Nothing(done(ran)),
+        Capture::Scan(scan) => return Proposed::Nothing(scan.finish(host, session, ran, ids)),
+        Capture::Overlay(overlay) => overlay,
     };
     ran.executed.coverage = Coverage::Overlay;
     ran.executed.list_changed(Vec::new());
     if ran.was_ended && session.on_failure == OnFailure::Discard {
         let why = "it did not end by itself, and the session's `on_failure` is `discard`: nothing it changed was kept";
         ran.warnings.push(Warning::new("discarded", why));
-        return done(ran);
+        return Proposed::Nothing(done(ran));
     }
-    // Whoever else would change something below these roots waits until this has landed.
+    // Every other change below these roots waits until this one has landed.
     let locks = host.locks.hold(overlay.changed_roots(session));
-    let landed = Changes::read(session, &overlay, ran.executed.started_at_ns).and_then(|mut changes| {
-        ran.warnings.append(&mut changes.warnings);
-        if dry_run {
-            ran.executed.diff = Some(show::diff(&changes));
-            ran.executed.list_changed(changes.paths);
-            return Ok(None);
-        }
-        if changes.steps.is_empty() {
-            changes.touched.iter().for_each(upper::Touched::set);
-            return Ok(None);
-        }
-        Landing { host, session, ran: &ran, ids, params }.land(changes, locks, armed).map(Some)
+    let changes = upper::read(session, &overlay, ran.executed.started_at_ns).map(|read| {
+        Box::new(ProposedChanges {
+            session: session.clone(),
+            paths: read.paths,
+            steps: read.steps,
+            files: read.files,
+            touched: read.touched,
+            notes: read.notes,
+            warnings: ran.warnings.clone(),
+            executed: ran.executed.clone(),
+            dry_run,
+            locks,
+            overlay,
+        })
     });
-    match landed {
-        Ok(Some(landed)) => landed,
-        Ok(None) => Done {
-            trace: Some(Trace { snapshot_id: None, durability: host.machine.durability }),
-            ..done(ran)
-        },
-        Err(refusal) => refused(ran, refusal),
-    }
+    Proposed::Changes(ran, changes)
 }
 
-/// The end of a command of which nothing is to be landed.
+/// The end of a command whose changes landed or were refused.
+pub(crate) fn finish(host: &Host, ran: Ran, landed: Result<Done, Refusal>) -> Done {
+    let mut done = match landed {
+        Ok(done) => done,
+        Err(refusal) => return refused(ran, refusal),
+    };
+    for fact in &mut done.facts {
+        if let Fact::Captured(record) = fact {
+            record.coverage = Coverage::Overlay;
+        }
+    }
+    done.trace.get_or_insert(Trace { snapshot_id: None, durability: host.machine.durability });
+    done.fault = ran.fault;
+    done.status = done.fault.as_ref().map_or(Status::Ok, |(code, _)| code.status());
+    done
+}
+
+/// The end of a command of which nothing lands.
 fn done(ran: Ran) -> Done {
     let status = ran.fault.as_ref().map_or(Status::Ok, |(code, _)| code.status());
     Done { fault: ran.fault, ..Done::new(status, Body::Executed(Box::new(ran.executed)), ran.warnings) }
 }
 
-/// What it said is told; what it did is not kept.
+/// Its output is kept; its changes are not.
 fn refused(ran: Ran, refusal: Refusal) -> Done {
     let message = format!("{}; the command ran, and nothing that it changed was kept", refusal.message);
     let ran = Ran { fault: Some((refusal.code, message)), ..ran };
     Done { detail: Some(refusal.detail), ..done(ran) }
-}
-
-struct Landing<'a, 'l> {
-    host: &'a Host,
-    session: &'l Arc<OpenSession>,
-    ran: &'l Ran,
-    ids: &'l Ids,
-    params: &'l str,
-}
-
-impl<'a> Landing<'a, '_> {
-    /// One plan, armed under the intent that announced the command, applied.
-    fn land(
-        self,
-        mut changes: Changes,
-        locks: Locked<'a>,
-        armed: &mut Option<Armed<'a>>,
-    ) -> Result<Done, Refusal> {
-        let mut executed = self.ran.executed.clone();
-        executed.list_changed(std::mem::take(&mut changes.paths));
-        let warnings = self.ran.warnings.clone();
-        let plan = Plan {
-            steps: changes.steps,
-            ending: Ending {
-                warnings,
-                finish: Box::new(move |_| Body::Executed(Box::new(executed))),
-                raced: Code::IoError,
-                facts: Vec::new(),
-                own_snapshot: false,
-            },
-        };
-        let announced = armed.as_ref().expect("BUG: a command is announced before it runs");
-        let landing =
-            change::arm_announced(self.host, self.session, plan, self.ids, locks, announced, self.params)?;
-        let mut done = change::apply(self.host, armed.insert(landing))?;
-        changes.touched.iter().for_each(upper::Touched::set);
-        for fact in &mut done.facts {
-            if let Fact::Captured(record) = fact {
-                record.coverage = Coverage::Overlay;
-            }
-        }
-        done.fault = self.ran.fault.clone();
-        done.status = done.fault.as_ref().map_or(Status::Ok, |(code, _)| code.status());
-        Ok(done)
-    }
 }

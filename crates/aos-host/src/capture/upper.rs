@@ -1,4 +1,4 @@
-//! Reading an overlay: what a command changed, path by path, judged and made into steps.
+//! Reading an overlay: what a command changed, path by path, as proposed paths and steps.
 //!
 //! ```text
 //! in the upper folder                              in the plan
@@ -8,12 +8,11 @@
 //! file or link                                     put, unless it is what was there
 //! ```
 //!
-//! Nobody writes there any more: all processes of the command are gone.
+//! Nothing writes there any more: all processes of the command have ended.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use aos_model::capability::within;
 use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
 use aos_model::policy::Op;
@@ -22,82 +21,57 @@ use aos_model::refusal::{Code, Refusal};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::{FileAttrs, hash_of, names_in, open_dir, read_xattrs, times_of};
+use crate::disk::{FileAttrs, hash_of, names_in, open_dir, read_xattrs};
 use crate::disk::{Meta, open_beneath};
 use crate::fault;
 use crate::jail::Dir;
 use crate::overlay::Overlay;
-use crate::policy::check_path;
+use crate::proposed::{ProposedPath, Touched};
 use crate::session::OpenSession;
 use crate::steps::{Content, DirAt, Moved, Put, Step, StepTarget, too_many_paths};
-use crate::subtree::Subtree;
+use crate::subtree::{Below, Subtree};
 use crate::target;
 
-/// All that one command changed.
+/// What the overlay holds, path by path.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct Read {
+    pub(super) paths: Vec<ProposedPath>,
     pub(super) steps: Vec<Step>,
-    /// Every path that changes, as receipts show it; what goes with a folder too.
-    pub(super) paths: Vec<String>,
-    pub(super) warnings: Vec<Warning>,
-    /// Files of which only the time of change is another.
+    pub(super) files: u64,
     pub(super) touched: Vec<Touched>,
+    pub(super) notes: Vec<Warning>,
 }
 
-#[derive(Debug)]
-pub(super) struct Touched {
-    dir: Dir,
-    name: Vec<u8>,
-    mtime_ns: i64,
-}
-
-impl Touched {
-    /// `make` goes by it. There is nothing to take back: a file that is brought back has a new time anyway.
-    pub(super) fn set(&self) {
-        let times = times_of(self.mtime_ns);
-        let _ =
-            rustix::fs::utimensat(self.dir.as_fd(), self.name.as_slice(), &times, AtFlags::SYMLINK_NOFOLLOW);
-    }
-}
-
-impl Changes {
-    pub(super) fn read(
-        session: &Arc<OpenSession>,
-        overlay: &Overlay,
-        started_at_ns: u64,
-    ) -> Result<Changes, Refusal> {
-        let mut reader = Reader {
-            session,
-            started_at_ns: started_at_ns as i64,
-            out: Changes::default(),
-            files: 0,
-            concurrent: Vec::new(),
-            special: Vec::new(),
-            mount: 0,
+/// Reads everything that a command changed.
+pub(super) fn read(
+    session: &Arc<OpenSession>,
+    overlay: &Overlay,
+    started_at_ns: u64,
+) -> Result<Read, Refusal> {
+    let mut reader = Reader {
+        session,
+        started_at_ns: started_at_ns as i64,
+        out: Read::default(),
+        concurrent: Vec::new(),
+        special: Vec::new(),
+        mount: 0,
+    };
+    for part in &overlay.parts {
+        let root = &session.jail.roots[part.root];
+        reader.mount = root.meta.mount;
+        let site = Site {
+            upper_root: &part.upper,
+            upper: part.upper.as_fd(),
+            below: Vec::new(),
+            lower: Lower::There(Dir::Root(root.clone())),
+            absolute: root.path.clone(),
+            in_new_git: false,
         };
-        for part in &overlay.parts {
-            let root = &session.jail.roots[part.root];
-            reader.mount = root.meta.mount;
-            let site = Site {
-                upper_root: &part.upper,
-                upper: part.upper.as_fd(),
-                below: Vec::new(),
-                lower: Lower::There(Dir::Root(session.jail.roots[part.root].clone())),
-                absolute: root.path.clone(),
-                in_new_git: false,
-            };
-            reader.folder(&site)?;
-            reader.compare_root(&part.upper, session, part.root);
-        }
-        within(
-            session.capability.max_changed_files,
-            "max_changed_files",
-            reader.files,
-            "the command's changes",
-        )?;
-        reader.warn();
-        Ok(reader.out)
+        reader.folder(&site)?;
+        reader.compare_root(&part.upper, session, part.root);
     }
+    reader.note();
+    Ok(reader.out)
 }
 
 /// A folder of the overlay, and what is to become of it.
@@ -121,8 +95,7 @@ enum Lower {
 struct Reader<'a> {
     session: &'a Arc<OpenSession>,
     started_at_ns: i64,
-    out: Changes,
-    files: u64,
+    out: Read,
     /// What somebody else changed while the command ran.
     concurrent: Vec<String>,
     special: Vec<String>,
@@ -223,42 +196,51 @@ impl Reader<'_> {
         }
     }
 
-    fn judge(&mut self, entry: &Entry<'_>, op: Op) -> Result<(), Refusal> {
+    /// Proposes one path.
+    fn propose(&mut self, entry: &Entry<'_>, op: Op, bytes: u64) -> Result<(), Refusal> {
         if entry.lower.is_some_and(|lower| lower.mtime_ns >= self.started_at_ns && lower.kind != Kind::Dir) {
             self.concurrent.push(entry.shown.clone());
         }
-        self.out.paths.push(entry.shown.clone());
-        if self.out.paths.len() > CHANGED_PATHS_MAX {
-            return Err(too_many_paths());
-        }
-        if !entry.site.in_new_git {
-            target::protect(self.session, &entry.absolute, &mut self.out.warnings)?;
-        }
-        let (session, path) = (self.session, &entry.absolute);
-        check_path(session, op, &entry.shown, path, path, &mut self.out.warnings).map(drop)
+        self.push(ProposedPath {
+            op,
+            absolute: entry.absolute.clone(),
+            shown: entry.shown.clone(),
+            bytes,
+            in_new_git: entry.site.in_new_git,
+            is_listed: true,
+        })
+    }
+
+    fn push(&mut self, path: ProposedPath) -> Result<(), Refusal> {
+        self.out.paths.push(path);
+        if self.out.paths.len() > CHANGED_PATHS_MAX { Err(too_many_paths()) } else { Ok(()) }
     }
 
     /// Something goes, with all below it.
     fn remove(&mut self, entry: &Entry<'_>, lower: Meta) -> Result<(), Refusal> {
-        self.judge(entry, Op::Remove)?;
+        self.propose(entry, Op::Remove, 0)?;
         let mut bytes = lower.size;
         if let Some(dir) = entry.lower_dir().filter(|_| lower.kind == Kind::Dir) {
-            let mut walk = Subtree {
-                session: self.session,
-                op: Op::Remove,
-                onto: None,
-                entries: 0,
-                files: 0,
-                bytes: 0,
-                mount: lower.mount,
-                warnings: &mut self.out.warnings,
-                paths: Some(&mut self.out.paths),
+            let (in_new_git, mut below) = (entry.site.in_new_git, Vec::new());
+            let mut collect = |path: Below<'_>| {
+                let (absolute, shown) = (path.absolute.to_vec(), path.shown.to_owned());
+                below.push(ProposedPath {
+                    op: Op::Remove,
+                    absolute,
+                    shown,
+                    bytes: 0,
+                    in_new_git,
+                    is_listed: true,
+                });
+                Ok(())
             };
+            let mut walk = Subtree::new(self.session, lower.mount, CHANGED_PATHS_MAX, &mut collect);
             walk.folder(dir, entry.name, &entry.absolute)?;
             bytes = walk.bytes;
-            self.files += walk.files;
+            self.out.files += walk.files;
+            below.into_iter().try_for_each(|path| self.push(path))?;
         } else {
-            self.files += 1;
+            self.out.files += 1;
         }
         self.out.steps.push(Step::Remove { at: entry.spot(), before: lower, bytes });
         Ok(())
@@ -291,14 +273,14 @@ impl Reader<'_> {
                 if let Some(lower) = entry.lower {
                     self.remove(entry, lower)?;
                 }
-                self.judge(entry, Op::Write)?;
+                self.propose(entry, Op::Write, 0)?;
                 let attrs = Some(FileAttrs { owner: Some((entry.upper.uid, entry.upper.gid)), xattrs: worn });
                 self.out.steps.push(Step::MakeDir { at: entry.spot(), mode: entry.upper.mode, attrs });
                 (Lower::Made(self.out.steps.len() - 1), None)
             }
         };
         if changed.is_some() {
-            self.judge(entry, Op::Write)?;
+            self.propose(entry, Op::Write, 0)?;
         }
         let mode = entry.upper.mode;
         let step = changed.map(|(before, xattrs)| Step::SetMode { at: entry.spot(), before, mode, xattrs });
@@ -327,17 +309,15 @@ impl Reader<'_> {
             && is_same(&file, &entry.upper, &hash, dir, entry.name, &lower).map_err(fail)?
         {
             if lower.mtime_ns != entry.upper.mtime_ns {
-                self.judge(entry, Op::Write)?;
-                self.out.paths.pop();
+                self.propose(entry, Op::Write, 0)?;
+                self.out.paths.last_mut().expect("BUG: proposed above").is_listed = false;
                 let touched =
                     Touched { dir: dir.clone(), name: entry.name.to_vec(), mtime_ns: entry.upper.mtime_ns };
                 self.out.touched.push(touched);
             }
             return Ok(());
         }
-        let before = self.replace(entry)?;
-        let limit = self.session.capability.max_write_bytes;
-        within(limit, "max_write_bytes", entry.upper.size, &entry.shown)?;
+        let before = self.replace(entry, entry.upper.size)?;
         let moved = Moved {
             from: entry.site.upper_root.clone(),
             path: entry.below(),
@@ -361,7 +341,7 @@ impl Reader<'_> {
         {
             return Ok(());
         }
-        let before = self.replace(entry)?;
+        let before = self.replace(entry, 0)?;
         let put = Put {
             at: entry.spot(),
             content: Content::Link(to.into_bytes()),
@@ -377,8 +357,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Judges a put. A folder or something special in its place goes first; what else stands there is replaced.
-    fn replace(&mut self, entry: &Entry<'_>) -> Result<Option<Meta>, Refusal> {
+    /// Proposes a put. A folder or a special file at its path goes first; anything else there is replaced.
+    fn replace(&mut self, entry: &Entry<'_>, bytes: u64) -> Result<Option<Meta>, Refusal> {
         let before = match entry.lower {
             Some(lower) if matches!(lower.kind, Kind::Dir | Kind::Other) => {
                 self.remove(entry, lower)?;
@@ -386,8 +366,8 @@ impl Reader<'_> {
             }
             lower => lower,
         };
-        self.judge(entry, Op::Write)?;
-        self.files += 1;
+        self.propose(entry, Op::Write, bytes)?;
+        self.out.files += 1;
         Ok(before)
     }
 
@@ -397,11 +377,11 @@ impl Reader<'_> {
         {
             let shown = show(&session.jail.roots[root].path);
             let message = format!("the mode of {shown} itself is not changed: it is a root of the session");
-            self.out.warnings.push(Warning::new("root_mode_not_kept", message));
+            self.out.notes.push(Warning::new("root_mode_not_kept", message));
         }
     }
 
-    fn warn(&mut self) {
+    fn note(&mut self) {
         let named = |paths: &[String]| {
             let more = if paths.len() > 10 { ", …" } else { "" };
             format!("{}{more}", paths.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", "))
@@ -411,16 +391,15 @@ impl Reader<'_> {
                 "changed by somebody else while the command ran, and overwritten: {}",
                 named(&self.concurrent)
             );
-            self.out.warnings.push(Warning::new("concurrent_change", message));
+            self.out.notes.push(Warning::new("concurrent_change", message));
         }
         if !self.special.is_empty() {
             let message = format!(
                 "FIFOs, sockets and devices are not kept beyond the command: {}",
                 named(&self.special)
             );
-            self.out.warnings.push(Warning::new("special_files_not_kept", message));
+            self.out.notes.push(Warning::new("special_files_not_kept", message));
         }
-        self.out.warnings.truncate(crate::policy::WARNINGS_MAX);
     }
 }
 

@@ -73,19 +73,17 @@ pub(crate) fn arm<'a>(
     prepare(host, &session, plan, ids, (at_ns, change_id), locks, (kind, params), None)
 }
 
-/// As [`arm`], for the change that a command left to be made: its intent takes the place of the one that announced
-/// the command, so that one receipt closes both.
+/// As [`arm`], for the change that a command left to be made: its intent replaces the one that announced the
+/// command, so that one receipt closes both.
 pub(crate) fn arm_announced<'a>(
     host: &'a Host,
-    session: &Arc<OpenSession>,
-    plan: Plan,
-    ids: &Ids,
-    locks: Locked<'a>,
+    change: DiskChange<'a>,
     announced: &Armed<'_>,
     params: &str,
 ) -> Result<Armed<'a>, Refusal> {
+    let DiskChange { session, plan, locks, .. } = change;
     let at = ((host.machine.now_ns)(), announced.change_id.clone());
-    prepare(host, session, plan, ids, at, locks, (EXEC, params), Some(announced.intent))
+    prepare(host, &session, plan, &announced.ids, at, locks, (EXEC, params), Some(announced.intent))
 }
 
 const EXEC: &str = "host.exec";

@@ -1,5 +1,6 @@
 //! `host.fs.move`: something under another name, atomically.
 
+use aos_model::limits::MOVED_PATHS_MAX;
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Kind};
 use aos_model::refusal::{Code, Refusal};
@@ -11,7 +12,7 @@ use super::{Operation, Proposal, Scene};
 use crate::disk::Meta;
 use crate::jail::{Last, Place};
 use crate::steps::{Ending, Plan, Step, StepTarget};
-use crate::subtree::Subtree;
+use crate::subtree::{Below, Subtree, check_name};
 use crate::target::Target;
 use aos_model::path::is_below;
 
@@ -44,18 +45,13 @@ impl Operation for Move {
         }
         let replaced = replaced(self, to, &before)?;
         if before.kind == Kind::Dir {
-            let onto = Some((from.absolute.clone(), to.absolute.clone()));
-            let mut walk = Subtree {
-                session: scene.session,
-                op: Op::Write,
-                onto,
-                entries: 0,
-                files: 0,
-                bytes: 0,
-                mount: before.mount,
-                warnings: &mut warnings,
-                paths: None,
+            // The names that everything below gets are checked too.
+            let mut check = |below: Below<'_>| {
+                check_name(scene.session, Op::Write, below.absolute, &mut warnings)?;
+                let moved = [to.absolute.as_slice(), &below.absolute[from.absolute.len()..]].concat();
+                check_name(scene.session, Op::Write, &moved, &mut warnings)
             };
+            let mut walk = Subtree::new(scene.session, before.mount, MOVED_PATHS_MAX, &mut check);
             walk.below(from)?;
         }
         let steps =

@@ -1,5 +1,6 @@
 //! `host.fs.remove`: a file, a link or a folder, gone as one.
 
+use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Kind};
 use aos_model::refusal::{Code, Refusal};
@@ -8,7 +9,7 @@ use aos_model::request::Remove;
 use super::{Operation, Proposal, Scene};
 use crate::jail::{Last, Place};
 use crate::steps::{Ending, Plan, Step, StepTarget};
-use crate::subtree::Subtree;
+use crate::subtree::{Below, Subtree, check_name};
 use crate::target::Target;
 
 impl Operation for Remove {
@@ -24,17 +25,9 @@ impl Operation for Remove {
         }
         let (mut removed, mut bytes) = (u64::from(meta.kind != Kind::Dir), meta.size);
         if meta.kind == Kind::Dir {
-            let mut walk = Subtree {
-                session: scene.session,
-                op: Op::Remove,
-                onto: None,
-                entries: 0,
-                files: 0,
-                bytes: 0,
-                mount: meta.mount,
-                warnings: &mut warnings,
-                paths: None,
-            };
+            let mut check =
+                |below: Below<'_>| check_name(scene.session, Op::Remove, below.absolute, &mut warnings);
+            let mut walk = Subtree::new(scene.session, meta.mount, CHANGED_PATHS_MAX, &mut check);
             walk.below(place)?;
             (removed, bytes) = (walk.files, walk.bytes);
             if walk.entries > 0 && self.recursive != Some(true) {

@@ -1,7 +1,8 @@
-//! The capability: allowed operations, roots, links, protected names.
+//! The capability: allowed operations, roots, links, protected names, limits.
 
 use std::sync::Arc;
 
+use aos_model::capability::within;
 use aos_model::receipt::Warning;
 use aos_model::refusal::Refusal;
 
@@ -9,19 +10,25 @@ use super::InSession;
 use crate::host::Host;
 use crate::jail::{Folders, Resolved};
 use crate::operation::{self, Operation};
+use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
 use crate::target::{Target, protect};
 
-/// A request that the capability allows: its paths are resolved and pinned inside the roots.
+/// What the capability allows: a request, its paths resolved and pinned inside the roots, or the changes of a command.
 #[derive(Debug)]
-pub(crate) struct Authorized {
+pub(crate) struct Authorized<T> {
     pub(super) session: Arc<OpenSession>,
-    pub(super) operation: Box<dyn Operation>,
-    pub(super) targets: Vec<(Target, Resolved)>,
+    pub(super) subject: T,
     pub(super) warnings: Vec<Warning>,
 }
 
-pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized, Refusal> {
+#[derive(Debug)]
+pub(crate) struct Requested {
+    pub(super) operation: Box<dyn Operation>,
+    pub(super) targets: Vec<(Target, Resolved)>,
+}
+
+pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized<Requested>, Refusal> {
     let InSession { request, session, .. } = in_session;
     // A request may have waited while its session was closed.
     session.still_open()?;
@@ -43,5 +50,26 @@ pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized
         }
         targets.push((target, resolved));
     }
-    Ok(Authorized { session, operation, targets, warnings })
+    Ok(Authorized { session, subject: Requested { operation, targets }, warnings })
+}
+
+/// The same for what a command changed. Its paths are inside the roots: an overlay is over nothing else.
+pub(crate) fn authorize_changes(
+    mut changes: ProposedChanges<'_>,
+) -> Result<Authorized<ProposedChanges<'_>>, Refusal> {
+    let session = changes.session.clone();
+    let mut warnings = std::mem::take(&mut changes.warnings);
+    for path in &changes.paths {
+        if !path.in_new_git {
+            protect(&session, &path.absolute, &mut warnings)?;
+        }
+        within(session.capability.max_write_bytes, "max_write_bytes", path.bytes, &path.shown)?;
+    }
+    within(
+        session.capability.max_changed_files,
+        "max_changed_files",
+        changes.files,
+        "the command's changes",
+    )?;
+    Ok(Authorized { session, subject: changes, warnings })
 }

@@ -1,4 +1,4 @@
-//! The policy: every path of a request is checked in both spellings, and deny wins.
+//! The policy: every path is checked in both spellings, and deny wins.
 
 use std::sync::Arc;
 
@@ -6,45 +6,58 @@ use aos_model::receipt::Warning;
 use aos_model::refusal::Refusal;
 
 use super::Authorized;
-use crate::jail::Found;
-use crate::operation::Operation;
+use super::authorize::Requested;
 use crate::policy::{WARNINGS_MAX, check_command, check_path};
+use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
 
-/// A request that policy allows, with its warnings.
+/// What policy allows, with its warnings.
 #[derive(Debug)]
-pub(crate) struct PolicyChecked {
+pub(crate) struct PolicyChecked<T> {
     pub(super) session: Arc<OpenSession>,
-    pub(super) operation: Box<dyn Operation>,
-    pub(super) found: Vec<Found>,
-    /// Whether it changes any of them.
-    pub(super) changes: bool,
+    pub(super) subject: T,
     pub(super) warnings: Vec<Warning>,
-    /// Whether its content may be returned as a blob only.
+    /// Whether content may be returned as a blob only.
     pub(super) blob_only: bool,
 }
 
-pub(crate) fn check_policy(authorized: Authorized) -> Result<PolicyChecked, Refusal> {
-    let Authorized { session, operation, targets, mut warnings } = authorized;
-    let mut blob_only = false;
-    let mut changes = false;
-    let mut found = Vec::with_capacity(targets.len());
-    for (target, resolved) in targets {
-        let absolute = resolved.found.absolute();
-        changes |= target.changes();
-        blob_only |= match operation.words() {
-            Some(words) => check_command(&session, words, absolute, &mut warnings)?,
-            None => {
-                check_path(&session, target.op, target.text(), &resolved.literal, absolute, &mut warnings)?
-            }
-        };
-        found.push(resolved.found);
-    }
-    warnings.truncate(WARNINGS_MAX);
-    Ok(PolicyChecked { session, operation, found, changes, warnings, blob_only })
+/// Something with paths for policy to check.
+pub(crate) trait PolicySubject {
+    /// Adds warnings; returns whether content may be returned as a blob only.
+    fn check(&self, session: &OpenSession, warnings: &mut Vec<Warning>) -> Result<bool, Refusal>;
 }
 
-impl PolicyChecked {
+pub(crate) fn check_policy<T: PolicySubject>(authorized: Authorized<T>) -> Result<PolicyChecked<T>, Refusal> {
+    let Authorized { session, subject, mut warnings } = authorized;
+    let blob_only = subject.check(&session, &mut warnings)?;
+    warnings.truncate(WARNINGS_MAX);
+    Ok(PolicyChecked { session, subject, warnings, blob_only })
+}
+
+impl PolicySubject for Requested {
+    fn check(&self, session: &OpenSession, warnings: &mut Vec<Warning>) -> Result<bool, Refusal> {
+        let mut blob_only = false;
+        for (target, resolved) in &self.targets {
+            let absolute = resolved.found.absolute();
+            blob_only |= match self.operation.words() {
+                Some(words) => check_command(session, words, absolute, warnings)?,
+                None => check_path(session, target.op, target.text(), &resolved.literal, absolute, warnings)?,
+            };
+        }
+        Ok(blob_only)
+    }
+}
+
+impl PolicySubject for ProposedChanges<'_> {
+    fn check(&self, session: &OpenSession, warnings: &mut Vec<Warning>) -> Result<bool, Refusal> {
+        for path in &self.paths {
+            check_path(session, path.op, &path.shown, &path.absolute, &path.absolute, warnings)?;
+        }
+        Ok(false)
+    }
+}
+
+impl<T> PolicyChecked<T> {
     pub(crate) fn into_warnings(self) -> Vec<Warning> {
         self.warnings
     }

@@ -1,13 +1,20 @@
-//! The stages of a request inside a session: each takes what only the stage before it can make.
+//! The stages inside a session: each takes what only the stage before it makes.
 //!
-//! `InSession → Authorized → PolicyChecked → Planned`. A change is then armed and applied by `change`.
+//! ```text
+//! a request             InSession ──▶ Authorized ──▶ PolicyChecked ──▶ Planned ──▶ (change: Armed ──▶ Done)
+//! a command's changes   ProposedChanges ──▶ Authorized ──▶ PolicyChecked ──▶ PlannedLanding ──▶ (the same)
+//! ```
+//!
+//! The fields of a stage are private to this module, and so is making one.
 
 mod authorize;
 mod check_policy;
 mod in_session;
 mod plan;
 
-pub(crate) use authorize::{Authorized, authorize};
+pub(crate) use authorize::{Authorized, authorize, authorize_changes};
 pub(crate) use check_policy::{PolicyChecked, check_policy};
 pub(crate) use in_session::{InSession, enter};
-pub(crate) use plan::{CommandStart, DiskChange, LayerChange, LayerWork, Planned, plan};
+pub(crate) use plan::{
+    CommandStart, DiskChange, LayerChange, LayerWork, Planned, PlannedLanding, plan, plan_landing,
+};

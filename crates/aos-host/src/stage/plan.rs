@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use aos_model::refusal::Refusal;
+use aos_model::refusal::{Refusal, Status};
 use aos_model::vfs::Delta;
 
 use super::PolicyChecked;
+use super::authorize::Requested;
 use crate::command::Command;
 use crate::disk::Meta;
 use crate::host::Host;
@@ -13,6 +14,7 @@ use crate::jail::Found;
 use crate::lock::Locked;
 use crate::operation::{Proposal, Scene};
 use crate::outcome::Done;
+use crate::proposed::{Landing, ProposedChanges};
 use crate::session::OpenSession;
 use crate::steps::{Ending, Plan};
 
@@ -56,8 +58,10 @@ pub(crate) struct CommandStart {
     _made_by_plan: (),
 }
 
-pub(crate) fn plan(host: &Host, checked: PolicyChecked) -> Result<Planned<'_>, Refusal> {
-    let PolicyChecked { session, operation, mut found, changes, warnings, blob_only } = checked;
+pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Planned<'_>, Refusal> {
+    let PolicyChecked { session, subject: Requested { operation, targets }, warnings, blob_only } = checked;
+    let changes = targets.iter().any(|(target, _)| target.changes());
+    let mut found: Vec<Found> = targets.into_iter().map(|(_, resolved)| resolved.found).collect();
     let locks = host.locks.hold(found.iter().filter(|_| changes).map(Found::absolute));
     if changes {
         found.iter_mut().try_for_each(look_again)?;
@@ -77,6 +81,25 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked) -> Result<Planned<'_>, R
         }
         Proposal::Command(command) => Planned::Command(CommandStart { session, command, _made_by_plan }),
     })
+}
+
+/// What becomes of a command's changes.
+#[derive(Debug)]
+pub(crate) enum PlannedLanding<'a> {
+    Answer(Done),
+    OnDisk(DiskChange<'a>),
+}
+
+/// The same for what a command changed: its steps are known since they were read.
+pub(crate) fn plan_landing(checked: PolicyChecked<ProposedChanges<'_>>) -> PlannedLanding<'_> {
+    let PolicyChecked { session, subject: mut changes, mut warnings, .. } = checked;
+    warnings.append(&mut changes.notes);
+    match changes.into_landing(warnings) {
+        Landing::Nothing(body, warnings) => PlannedLanding::Answer(Done::new(Status::Ok, body, warnings)),
+        Landing::Change(plan, locks) => {
+            PlannedLanding::OnDisk(DiskChange { session, plan, locks, _made_by_plan: () })
+        }
+    }
 }
 
 /// Before the locks were held, another session may have changed what is there.

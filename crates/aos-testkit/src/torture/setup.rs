@@ -11,6 +11,7 @@ use crate::programs::Programs;
 use crate::random::Random;
 use crate::time::bound;
 use crate::torture::load::{Journal, Tally, Taste, Writer};
+use crate::world::World;
 
 /// One home and the roots of its sessions.
 #[derive(Debug, Clone)]
@@ -18,6 +19,13 @@ pub struct Setup {
     pub programs: Programs,
     pub home: PathBuf,
     pub roots: Vec<PathBuf>,
+}
+
+impl World {
+    /// This world as the torture suites take it.
+    pub fn setup(&self) -> Setup {
+        Setup { programs: self.programs.clone(), home: self.home.clone(), roots: vec![self.root.clone()] }
+    }
 }
 
 /// How long a daemon may take until it answers.

@@ -22,7 +22,6 @@ use crate::client::{Client, Record};
 use crate::programs::Programs;
 use crate::random::new_seed;
 use crate::time::{PATIENCE, timed};
-use crate::torture::Setup;
 use crate::tree::tree;
 
 /// Temporary folders and the daemon that serves them; [`World::finish`] checks what must hold after every case.
@@ -149,11 +148,6 @@ impl World {
         let (out, err) = (text(output.stdout), text(output.stderr));
         self.record.answers.lock().unwrap().extend([out.clone(), err.clone()]);
         (output.status.code().unwrap_or(-1), out, err)
-    }
-
-    /// This world as the torture suites take it.
-    pub fn setup(&self) -> Setup {
-        Setup { programs: self.programs.clone(), home: self.home.clone(), roots: vec![self.root.clone()] }
     }
 
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) -> PathBuf {

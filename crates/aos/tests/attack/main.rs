@@ -15,6 +15,7 @@
 
 mod deep;
 mod exec;
+mod findings;
 mod grep_glob;
 mod journal_crash;
 mod listed;
@@ -32,8 +33,6 @@ mod write_edit;
 
 use std::process::ExitCode;
 
-// The cases of the lent pipe still name it so.
-use aos_testkit as world;
 pub use aos_testkit::{Need, Outcome};
 use libtest_mimic::{Arguments, Trial};
 
@@ -74,6 +73,7 @@ fn areas() -> Vec<Case> {
         vfs::cases(),
         torture::cases(),
         deep::cases(),
+        findings::cases(),
     ]
     .into_iter()
     .flatten()

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{Case, Outcome};
 
-pub use aos_testkit::mcp::{McpClient as Door, said};
+use aos_testkit::mcp::{McpClient, said};
 
 pub fn cases() -> Vec<Case> {
     let plain = |id, run| Case { id, needs: &[], run };
@@ -31,16 +31,16 @@ pub fn cases() -> Vec<Case> {
 fn before_hello_unknown_and_hints() -> Outcome {
     let world = World::new();
     world.write("f", "one\n");
-    let mut door = Door::open(&world, &[]);
-    let early = door.request("tools/call", json!({ "name": "read_file", "arguments": { "path": "f" } }));
+    let mut client = McpClient::open(&world, &[]);
+    let early = client.request("tools/call", json!({ "name": "read_file", "arguments": { "path": "f" } }));
     check(early["error"].is_object(), || format!("before initialize: {early}"))?;
-    drop(door);
-    let mut door = Door::greeted(&world, &[], json!({}));
-    let unknown = door.request("tools/call", json!({ "name": "no_such_tool", "arguments": {} }));
+    drop(client);
+    let mut client = McpClient::greeted(&world, &[], json!({}));
+    let unknown = client.request("tools/call", json!({ "name": "no_such_tool", "arguments": {} }));
     check(unknown["error"]["code"] == -32602, || format!("unknown tool: {unknown}"))?;
-    let unknown = door.request("no/such_method", json!({}));
+    let unknown = client.request("no/such_method", json!({}));
     check(unknown["error"]["code"] == -32601, || format!("unknown method: {unknown}"))?;
-    let listed = door.request("tools/list", json!({}));
+    let listed = client.request("tools/list", json!({}));
     let tools = listed["result"]["tools"].as_array().cloned().unwrap_or_default();
     check(tools.len() >= 14, || format!("{listed}"))?;
     const WRITES: [&str; 8] =
@@ -53,14 +53,14 @@ fn before_hello_unknown_and_hints() -> Outcome {
         check(tool["description"].as_str().is_some_and(|text| text.len() > 20), || format!("{tool}"))?;
         check(tool["inputSchema"]["additionalProperties"] == false, || format!("{tool}"))?;
     }
-    door.close(&world);
+    client.close(&world);
     world.finish()
 }
 
 fn only_frames_on_stdout() -> Outcome {
     let mut world = World::new();
     world.write("f", "one\n");
-    let mut door = Door::greeted(&world, &[], json!({}));
+    let mut client = McpClient::greeted(&world, &[], json!({}));
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     let long = "x".repeat(17 << 20);
     for line in [
@@ -74,30 +74,30 @@ fn only_frames_on_stdout() -> Outcome {
         &deep,
         &long,
     ] {
-        door.send(line);
+        client.send(line);
     }
-    door.to.as_mut().expect("open").write_all(b"\xff\xfe\n").map_err(|why| why.to_string())?;
+    client.to.as_mut().expect("open").write_all(b"\xff\xfe\n").map_err(|why| why.to_string())?;
     for arguments in [json!(null), json!([]), json!("x"), json!({ "path": 7 }), json!({ "path": "a\u{0}b" })]
     {
-        let id = door.ask("tools/call", json!({ "name": "read_file", "arguments": arguments }));
+        let id = client.ask("tools/call", json!({ "name": "read_file", "arguments": arguments }));
         let _ = id;
     }
     // Output that looks like a frame, and control characters, come inside of one.
-    let result = door.call(
+    let result = client.call(
         "shell",
         json!({ "command": "printf '{\"jsonrpc\":\"2.0\"}\\n\\033[2J\\000\\377'; echo oops >&2" }),
     );
     check(result["isError"] == false, || format!("{result}"))?;
     // The daemon dies; `aos mcp` reports it on standard error, starts another and continues.
     world.kill9();
-    let result = door.call("read_file", json!({ "path": "f" }));
+    let result = client.call("read_file", json!({ "path": "f" }));
     check(said(&result).contains("one"), || format!("after the daemon died: {result}"))?;
     // `hear` has taken each line for a frame; what is left must be none or one too.
-    for line in &door.lines {
+    for line in &client.lines {
         let frame: Value = serde_json::from_str(line).map_err(|why| format!("{why}: {line}"))?;
         check(frame["jsonrpc"] == "2.0", || line.clone())?;
     }
-    door.close(&world);
+    client.close(&world);
     let (code, _, err) = world.aos(&["daemon", "stop"]);
     check(code == 0, || err)?;
     world.finish()
@@ -169,8 +169,8 @@ fn no_argument_widens() -> Outcome {
     let mut findings = Findings::default();
     let before = tree(&world.root);
     for profile in ["openai", "anthropic", "gemini", "deepagents"] {
-        let mut door = Door::greeted(&world, &["--profile", profile], json!({}));
-        let listed = door.request("tools/list", json!({}));
+        let mut client = McpClient::greeted(&world, &["--profile", profile], json!({}));
+        let listed = client.request("tools/list", json!({}));
         for tool in listed["result"]["tools"].as_array().into_iter().flatten() {
             let name = tool["name"].as_str().unwrap_or_default();
             let good = good_arguments(name);
@@ -179,7 +179,7 @@ fn no_argument_widens() -> Outcome {
                 findings.add(check(taught.is_null(), || format!("{profile} {name} is taught {argument}")));
                 let mut arguments = good.clone();
                 arguments[argument] = value;
-                let result = door.call(name, arguments);
+                let result = client.call(name, arguments);
                 let text = said(&result).to_owned();
                 findings
                     .add(check(result["isError"] == true && text.contains("there is no argument"), || {
@@ -190,14 +190,14 @@ fn no_argument_widens() -> Outcome {
             for handle in [other["session_id"].clone(), json!("hs_0"), json!(7), json!("../x")] {
                 let mut arguments = good.clone();
                 arguments["session"] = handle;
-                let result = door.call(name, arguments);
+                let result = client.call(name, arguments);
                 findings.add(check(
                     result["isError"] == true && said(&result).contains("no such session"),
                     || format!("{profile} {name} in another session: {result}"),
                 ));
             }
         }
-        door.close(&world);
+        client.close(&world);
     }
     findings.add(check(tree(&world.root) == before, || "a refused call changed something".into()));
     findings.add(world.finish());
@@ -218,7 +218,7 @@ fn no_path_leads_out() -> Outcome {
         "/proc/self/environ",
         "f/../../outside/secret",
     ];
-    let mut door = Door::greeted(&world, &[], json!({}));
+    let mut client = McpClient::greeted(&world, &[], json!({}));
     let mut findings = Findings::default();
     for way in ways {
         for (tool, arguments) in [
@@ -236,13 +236,13 @@ fn no_path_leads_out() -> Outcome {
             ("shell", json!({ "command": ["cat", way] })),
             ("shell", json!({ "command": "true", "cwd": format!("{way}/..") })),
         ] {
-            let result = door.call(tool, arguments.clone());
+            let result = client.call(tool, arguments.clone());
             // What policy allows is stopped by the sandbox: then the command itself fails.
             let failed = result["isError"] == true || !said(&result).contains("exit code 0");
             findings.add(check(failed, || format!("{tool} {arguments}: {result}")));
         }
     }
-    door.close(&world);
+    client.close(&world);
     findings.add(check(tree(&world.root) == before, || "something changed".into()));
     findings.add(world.finish());
     findings.outcome()
@@ -257,7 +257,7 @@ fn a_narrow_session_stays_narrow() -> Outcome {
         json!({ "allowed_fs_ops": ["read", "search"], "exec": { "allowed": false } }).to_string(),
     )
     .map_err(|why| why.to_string())?;
-    let mut door = Door::greeted(&world, &["--capability", &ceiling.display().to_string()], json!({}));
+    let mut client = McpClient::greeted(&world, &["--capability", &ceiling.display().to_string()], json!({}));
     let before = tree(&world.root);
     let mut findings = Findings::default();
     for (tool, code) in [
@@ -270,15 +270,15 @@ fn a_narrow_session_stays_narrow() -> Outcome {
         ("undo", "op_not_allowed"),
         ("shell", "exec_not_allowed"),
     ] {
-        let result = door.call(tool, good_arguments(tool));
+        let result = client.call(tool, good_arguments(tool));
         let found = &result["structuredContent"]["error_code"];
         findings.add(check(result["isError"] == true && found == code, || format!("{tool}: {result}")));
         findings.add(check(said(&result).contains("\nNext: "), || format!("no next step: {result}")));
     }
-    let read = door.call("read_file", json!({ "path": "f" }));
+    let read = client.call("read_file", json!({ "path": "f" }));
     findings.add(check(read["isError"] == false, || format!("{read}")));
     findings.add(check(tree(&world.root) == before, || "something changed".into()));
-    door.close(&world);
+    client.close(&world);
     findings.add(world.finish());
     findings.outcome()
 }
@@ -296,33 +296,33 @@ fn without_hello() -> Outcome {
     let world = World::new();
     world.write("f", "one\n");
     let second = world.open(json!({}));
-    let mut door = Door::open(&world, &["--root", ".", "--session", &second]);
-    let found = door.request("server/discover", json!({ "_meta": meta(json!({})) }));
+    let mut client = McpClient::open(&world, &["--root", ".", "--session", &second]);
+    let found = client.request("server/discover", json!({ "_meta": meta(json!({})) }));
     check(found["result"]["supportedVersions"].to_string().contains("2026-07-28"), || format!("{found}"))?;
-    let listed = door.request("tools/list", json!({ "_meta": meta(json!({})) }));
+    let listed = client.request("tools/list", json!({ "_meta": meta(json!({})) }));
     check(listed["result"]["tools"].as_array().is_some_and(|tools| tools.len() >= 14), || {
         format!("{listed}")
     })?;
     let call =
         |arguments: Value| json!({ "name": "read_file", "arguments": arguments, "_meta": meta(json!({})) });
-    let read = door.request("tools/call", call(json!({ "path": "f" })));
+    let read = client.request("tools/call", call(json!({ "path": "f" })));
     check(said(&read["result"]) == "   1 | one", || format!("{read}"))?;
-    let read = door.request("tools/call", call(json!({ "path": "f", "session": second })));
+    let read = client.request("tools/call", call(json!({ "path": "f", "session": second })));
     check(read["result"]["structuredContent"]["session"] == second.as_str(), || format!("{read}"))?;
     // Where the person is to be asked, the question is the result, and the answer comes with the next try.
     let absolute = world.root.join("f").display().to_string();
     let mut asking = json!({
         "name": "read_file", "arguments": { "path": absolute }, "_meta": meta(json!({ "elicitation": { "form": {} } })),
     });
-    let asked = door.request("tools/call", asking.clone());
+    let asked = client.request("tools/call", asking.clone());
     check(asked["result"]["resultType"] == "input_required", || format!("{asked}"))?;
     asking["inputResponses"] = json!({ "consent": { "action": "decline" } });
-    let declined = door.request("tools/call", asking.clone());
+    let declined = client.request("tools/call", asking.clone());
     check(declined["result"]["isError"] == true, || format!("{declined}"))?;
     asking["inputResponses"] = json!({ "consent": { "action": "accept", "content": {} } });
-    let agreed = door.request("tools/call", asking);
+    let agreed = client.request("tools/call", asking);
     check(said(&agreed["result"]).contains("   1 | one"), || format!("{agreed}"))?;
-    door.close(&world);
+    client.close(&world);
     world.finish()
 }
 
@@ -331,62 +331,62 @@ fn the_person_is_asked() -> Outcome {
     let absolute = world.write("f", "one\n").display().to_string();
     let arguments = json!({ "path": absolute, "content": "two\n" });
     // Nobody to ask: the warning goes into the result.
-    let mut door = Door::greeted(&world, &[], json!({}));
-    let result = door.call("write_file", arguments.clone());
+    let mut client = McpClient::greeted(&world, &[], json!({}));
+    let result = client.call("write_file", arguments.clone());
     check(said(&result).contains("Warning: Path is absolute"), || format!("{result}"))?;
-    door.close(&world);
-    let mut door = Door::greeted(&world, &[], json!({ "elicitation": {} }));
+    client.close(&world);
+    let mut client = McpClient::greeted(&world, &[], json!({ "elicitation": {} }));
     for (answer, content, is_error) in [
         (json!({ "action": "decline" }), "two\n", true),
         (json!({ "action": "cancel" }), "two\n", true),
         (json!({ "action": "accept", "content": { "remember": true } }), "three\n", false),
     ] {
         let arguments = json!({ "path": absolute, "content": "three\n" });
-        let id = door.ask("tools/call", json!({ "name": "write_file", "arguments": arguments }));
-        let question = door.hear();
+        let id = client.ask("tools/call", json!({ "name": "write_file", "arguments": arguments }));
+        let question = client.hear();
         check(question["method"] == "elicitation/create", || format!("{question}"))?;
         let reply = json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer });
-        door.send(&reply.to_string());
-        let result = door.answer(id)["result"].take();
+        client.send(&reply.to_string());
+        let result = client.answer(id)["result"].take();
         check(result["isError"] == is_error, || format!("{result}"))?;
         check(world.read("f") == content.as_bytes(), || format!("the file holds {:?}", world.read("f")))?;
     }
     // The person is not asked a second time.
-    let result = door.call("write_file", json!({ "path": absolute, "content": "four\n" }));
+    let result = client.call("write_file", json!({ "path": absolute, "content": "four\n" }));
     check(result["isError"] == false && world.read("f") == b"four\n", || format!("{result}"))?;
-    door.close(&world);
+    client.close(&world);
     world.finish()
 }
 
 fn one_command_is_cancelled() -> Outcome {
     let world = World::new();
     let second = world.open(json!({}));
-    let mut door = Door::greeted(&world, &["--root", ".", "--session", &second], json!({}));
-    let start = |door: &mut Door, session: Option<&str>, command: &str, token: &str| {
+    let mut client = McpClient::greeted(&world, &["--root", ".", "--session", &second], json!({}));
+    let start = |client: &mut McpClient, session: Option<&str>, command: &str, token: &str| {
         let mut arguments = json!({ "command": command });
         if let Some(session) = session {
             arguments["session"] = json!(session);
         }
         let meta = json!({ "progressToken": token });
-        let id = door.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
+        let id = client.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
         // It runs once it has written something.
-        while door.hear()["params"]["progressToken"] != token {}
+        while client.hear()["params"]["progressToken"] != token {}
         id
     };
-    let doomed = start(&mut door, None, "echo begun; sleep 1000", "a");
+    let doomed = start(&mut client, None, "echo begun; sleep 1000", "a");
     // Long enough to be there while the other is cancelled; if it is over by then, nothing is shown and nothing fails.
     let waits = "echo begun; sleep 3; echo finished";
-    let spared = start(&mut door, Some(&second), waits, "b");
-    door.send(
+    let spared = start(&mut client, Some(&second), waits, "b");
+    client.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": doomed } })
             .to_string(),
     );
     // The session takes commands one at a time: the next one runs because that one was ended.
-    let after = door.call("shell", json!({ "command": "echo after" }));
+    let after = client.call("shell", json!({ "command": "echo after" }));
     check(said(&after).contains("after"), || format!("{after}"))?;
-    let result = door.answer(spared)["result"].take();
+    let result = client.answer(spared)["result"].take();
     check(said(&result).contains("finished"), || format!("the other one was touched too: {result}"))?;
-    door.close(&world);
+    client.close(&world);
     world.finish()
 }
 
@@ -394,15 +394,15 @@ fn one_command_is_cancelled() -> Outcome {
 fn a_client_that_goes_ends_its_commands() -> Outcome {
     let world = World::new();
     for by_signal in [false, true] {
-        let mut door = Door::greeted(&world, &[], json!({}));
+        let mut client = McpClient::greeted(&world, &[], json!({}));
         let meta = json!({ "progressToken": "p" });
         let arguments = json!({ "command": "echo begun; sleep 1000.25" });
-        door.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
-        while door.hear()["params"]["progressToken"] != "p" {}
+        client.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
+        while client.hear()["params"]["progressToken"] != "p" {}
         if by_signal {
-            signal(door.child.id() as i32, rustix::process::Signal::TERM);
+            signal(client.child.id() as i32, rustix::process::Signal::TERM);
         }
-        door.close(&world);
+        client.close(&world);
         let ended = if by_signal { 2 } else { 1 };
         let are_over = || world.aos(&["log", "--json"]).1.matches("\"status\":\"signaled\"").count() == ended;
         wait_for("the receipt of a command that was ended", are_over)?;
@@ -418,21 +418,21 @@ fn blobs_of_others() -> Outcome {
     let receipt = world.client().effect("host.fs.read_file", json!({ "session_id": other, "path": "big" }));
     let blob = receipt["content"]["blob"]["blob_ref"].as_str().unwrap_or_default().to_owned();
     check(!blob.is_empty(), || format!("{receipt}"))?;
-    let mut door = Door::greeted(&world, &[], json!({}));
-    let result = door.call("read_file", json!({ "path": format!("blob:{blob}") }));
+    let mut client = McpClient::greeted(&world, &[], json!({}));
+    let result = client.call("read_file", json!({ "path": format!("blob:{blob}") }));
     check(result["isError"] == true && !said(&result).contains("theirs"), || format!("{result}"))?;
-    let read = door.request("resources/read", json!({ "uri": format!("aos://blob/{blob}") }));
+    let read = client.request("resources/read", json!({ "uri": format!("aos://blob/{blob}") }));
     check(read["error"].is_object(), || format!("{read}"))?;
     // Its own is read, as a whole and by pages.
-    let result = door.call("shell", json!({ "command": "seq 1 30000" }));
+    let result = client.call("shell", json!({ "command": "seq 1 30000" }));
     let link = result["content"][1]["uri"].as_str().unwrap_or_default().to_owned();
     check(link.starts_with("aos://blob/sha256:"), || format!("{}", said(&result).len()))?;
-    let read = door.request("resources/read", json!({ "uri": link }));
+    let read = client.request("resources/read", json!({ "uri": link }));
     let whole = read["result"]["contents"][0]["text"].as_str().unwrap_or_default();
     check(whole.lines().count() == 30_000, || format!("{} lines", whole.lines().count()))?;
     let path = link.replace("aos://blob/", "blob:");
-    let page = door.call("read_file", json!({ "path": path, "offset": 29_999 }));
+    let page = client.call("read_file", json!({ "path": path, "offset": 29_999 }));
     check(said(&page) == "30000 | 30000", || format!("{page}"))?;
-    door.close(&world);
+    client.close(&world);
     world.finish()
 }

@@ -4,9 +4,9 @@ use std::io::Write as _;
 
 use serde_json::json;
 
-use super::mcp::{Door, said};
-use crate::world::{World, check, wait_for};
 use crate::{Case, Outcome};
+use aos_testkit::mcp::{McpClient, said};
+use aos_testkit::{World, check, wait_for};
 
 pub fn cases() -> Vec<Case> {
     let plain = |id, run| Case { id, needs: &[], run };
@@ -22,86 +22,86 @@ pub fn cases() -> Vec<Case> {
 fn lines_come_in_pieces_and_heaps() -> Outcome {
     let world = World::new();
     world.write("a.txt", "a line of some length\n".repeat(40));
-    let mut door = Door::greeted(&world, &[], json!({}));
+    let mut client = McpClient::greeted(&world, &[], json!({}));
     let line = |id: usize| {
         let params = json!({ "name": "read_file", "arguments": { "path": "a.txt" } });
         json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string() + "\n"
     };
-    let send = |door: &mut Door, bytes: &[u8]| {
-        door.to.as_mut().expect("the door is open").write_all(bytes).expect("aos mcp reads");
+    let send = |client: &mut McpClient, bytes: &[u8]| {
+        client.to.as_mut().expect("the client is open").write_all(bytes).expect("aos mcp reads");
     };
     let mut expected = Vec::new();
     let cut = line(1000);
     for at in [1, cut.len() / 2, cut.len() - 1] {
-        send(&mut door, &cut.as_bytes()[..at]);
+        send(&mut client, &cut.as_bytes()[..at]);
         // The first piece is read by itself.
-        wait_for("the piece to be read", || is_read(&door))?;
-        send(&mut door, &cut.as_bytes()[at..]);
-        let answer = door.answer(1000);
+        wait_for("the piece to be read", || is_read(&client))?;
+        send(&mut client, &cut.as_bytes()[at..]);
+        let answer = client.answer(1000);
         check(said(&answer["result"]).contains("40 | a line"), || format!("cut at {at}: {answer}"))?;
     }
-    send(&mut door, (line(2000) + &line(2001)).as_bytes());
+    send(&mut client, (line(2000) + &line(2001)).as_bytes());
     expected.extend([2000, 2001]);
     // The answers are far more than their pipe holds, and are read only after everything was sent.
-    let mut to = door.to.take().expect("the door is open");
+    let mut to = client.to.take().expect("the client is open");
     let sender = std::thread::spawn(move || {
         for id in 3000..3300 {
             to.write_all(line(id).as_bytes()).expect("aos mcp reads on");
         }
         to
     });
-    door.to = Some(sender.join().expect("all was sent"));
+    client.to = Some(sender.join().expect("all was sent"));
     expected.extend(3000..3300);
-    let mut heard: Vec<u64> = (0..expected.len()).filter_map(|_| door.hear()["id"].as_u64()).collect();
+    let mut heard: Vec<u64> = (0..expected.len()).filter_map(|_| client.hear()["id"].as_u64()).collect();
     heard.sort_unstable();
     check(heard == expected, || format!("answered: {heard:?}"))?;
-    door.close(&world);
+    client.close(&world);
     world.finish()
 }
 
 /// A command holds the session: pings and reads are answered meanwhile, and the change lands once, after it.
 fn a_change_behind_a_command() -> Outcome {
     let world = World::new();
-    let mut door = Door::greeted(&world, &[], json!({}));
+    let mut client = McpClient::greeted(&world, &[], json!({}));
     let meta = json!({ "progressToken": "p" });
     let arguments = json!({ "command": "echo begun; sleep 1000" });
-    let command = door.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
-    while door.hear()["params"]["progressToken"] != "p" {}
+    let command = client.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
+    while client.hear()["params"]["progressToken"] != "p" {}
     let arguments = json!({ "path": "log", "content": "change\n", "mode": "append" });
-    let change = door.ask("tools/call", json!({ "name": "write_file", "arguments": arguments }));
+    let change = client.ask("tools/call", json!({ "name": "write_file", "arguments": arguments }));
     let (ping, read) = (
-        door.ask("ping", json!({})),
-        door.ask("tools/call", json!({ "name": "list_dir", "arguments": { "path": "." } })),
+        client.ask("ping", json!({})),
+        client.ask("tools/call", json!({ "name": "list_dir", "arguments": { "path": "." } })),
     );
     let mut answered = Vec::new();
     while !(answered.contains(&ping) && answered.contains(&read)) {
-        let message = door.hear();
+        let message = client.hear();
         answered.extend(message["id"].as_u64().filter(|_| message.get("method").is_none()));
     }
     check(!answered.contains(&change), || "the change did not wait for the command".into())?;
-    door.send(
+    client.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": command } })
             .to_string(),
     );
-    let changed = door.answer(change)["result"].take();
+    let changed = client.answer(change)["result"].take();
     check(said(&changed).contains("Created log"), || format!("{changed}"))?;
     let log = world.read("log");
     check(log == b"change\n", || format!("log: {}", String::from_utf8_lossy(&log)))?;
-    door.close(&world);
+    client.close(&world);
     world.finish()
 }
 
 /// Whether everything that was sent has been read.
-fn is_read(door: &Door) -> bool {
-    rustix::io::ioctl_fionread(door.to.as_ref().expect("the door is open")).is_ok_and(|left| left == 0)
+fn is_read(client: &McpClient) -> bool {
+    rustix::io::ioctl_fionread(client.to.as_ref().expect("the client is open")).is_ok_and(|left| left == 0)
 }
 
 /// A change that waits for a command of another client does not hold up a ping.
 fn a_change_behind_the_command_of_another() -> Outcome {
     let world = World::new();
     world.write("f", "one\n");
-    let mut door = Door::greeted(&world, &[], json!({}));
-    let stat = door.call("stat", json!({ "path": "f" }));
+    let mut client = McpClient::greeted(&world, &[], json!({}));
+    let stat = client.call("stat", json!({ "path": "f" }));
     let session = &stat["structuredContent"]["session"];
     let mut other = world.client();
     // The command ends by itself, so that a front end that blocks fails the test instead of hanging it.
@@ -111,18 +111,18 @@ fn a_change_behind_the_command_of_another() -> Outcome {
     other.send(format!("{request}\n").as_bytes()).map_err(|why| why.to_string())?;
     check(other.line().is_some_and(|line| line.contains("exec.progress")), || "no progress".into())?;
     let append = json!({ "path": "f", "content": "two\n", "mode": "append" });
-    let change = door.ask("tools/call", json!({ "name": "write_file", "arguments": append }));
-    let ping = door.ask("ping", json!({}));
-    let first = door.hear();
+    let change = client.ask("tools/call", json!({ "name": "write_file", "arguments": append }));
+    let ping = client.ask("ping", json!({}));
+    let first = client.hear();
     check(first["id"] == ping, || format!("the change {change} did not wait: {first}"))?;
     let ended =
         world.client().rpc("exec.cancel", json!({ "session_id": session, "tool_call_id": "tc_long" }));
     check(ended["result"]["ended"] == 1, || format!("{ended}"))?;
-    let changed = door.answer(change)["result"].take();
+    let changed = client.answer(change)["result"].take();
     check(said(&changed).contains("Appended to f"), || format!("{changed}"))?;
     let now = world.read("f");
     check(now == b"one\ntwo\n", || format!("f: {}", String::from_utf8_lossy(&now)))?;
-    door.close(&world);
+    client.close(&world);
     world.finish()
 }
 
@@ -130,7 +130,7 @@ fn a_change_behind_the_command_of_another() -> Outcome {
 fn the_daemon_stops_between_calls() -> Outcome {
     let mut world = World::new();
     world.write("f", "one\n");
-    let mut door = Door::greeted(&world, &[], json!({}));
+    let mut client = McpClient::greeted(&world, &[], json!({}));
     for by_force in [false, true] {
         if by_force {
             world.kill9();
@@ -139,10 +139,10 @@ fn the_daemon_stops_between_calls() -> Outcome {
         }
         world.start_daemon();
         for _ in 0..2 {
-            let after = door.call("read_file", json!({ "path": "f" }));
+            let after = client.call("read_file", json!({ "path": "f" }));
             check(said(&after) == "   1 | one", || format!("by force {by_force}: {after}"))?;
         }
     }
-    door.close(&world);
+    client.close(&world);
     world.finish()
 }

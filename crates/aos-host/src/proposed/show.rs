@@ -8,15 +8,14 @@ use aos_model::text;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::upper::Changes;
 use crate::disk::Meta;
 use crate::disk::{names_in, open_dir};
 use crate::steps::{Content, DirAt, Put, Step, StepTarget};
 use crate::target::is_too_deep;
 
-pub(super) fn diff(changes: &Changes) -> String {
+pub(super) fn diff(steps: &[Step]) -> String {
     let mut shown = String::new();
-    for step in &changes.steps {
+    for step in steps {
         match step {
             Step::Put(put) => shown.push_str(&put_diff(put)),
             Step::Remove { at, before, .. } => {

@@ -1,0 +1,35 @@
+//! The methods of the socket that order something beside effects.
+
+use aos_model::receipt::{Body, Receipt};
+use aos_model::refusal::Status;
+
+use crate::host::Host;
+use crate::lifecycle::find_session;
+use crate::maintenance::OperatorRequest;
+
+impl Host {
+    /// `blob.adopt`: the receipt.
+    pub fn adopt_blob(&self, blob_ref: &str) -> String {
+        self.operate(OperatorRequest::AdoptBlob { blob_ref: blob_ref.to_owned() })
+    }
+
+    /// `store.gc`: the receipt.
+    pub fn collect_garbage(&self) -> String {
+        self.operate(OperatorRequest::CollectGarbage)
+    }
+
+    /// `exec.cancel`: the receipt. A call that runs nothing has nothing to cancel, and no entry says so: a client asks
+    /// again and again while the command that it cancels waits to start.
+    pub fn cancel(&self, session_id: &str, tool_call_id: &str) -> String {
+        match find_session(self, session_id) {
+            Ok(session) if !session.exec_config.running.has(tool_call_id) => {
+                Receipt::success(Status::Ok, Body::Cancelled { ended: 0 }, Vec::new()).to_json()
+            }
+            Err(refusal) => Receipt::refusal(refusal).to_json(),
+            Ok(_) => {
+                let (session_id, tool_call_id) = (session_id.to_owned(), tool_call_id.to_owned());
+                self.operate(OperatorRequest::Cancel { session_id, tool_call_id })
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a command changed, as a proposal: read from its overlay, not checked yet, and nothing has moved.
+
+mod show;
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use aos_model::policy::Op;
+use aos_model::receipt::{Body, Executed, Warning};
+use aos_model::refusal::Code;
+use rustix::fs::AtFlags;
+
+use crate::disk::times_of;
+use crate::jail::Dir;
+use crate::lock::Locked;
+use crate::overlay::Overlay;
+use crate::session::OpenSession;
+use crate::steps::{Ending, Outcome, Plan, Step};
+
+#[derive(Debug)]
+pub(crate) struct ProposedChanges<'a> {
+    pub(crate) session: Arc<OpenSession>,
+    /// Every path that changes, with everything below a folder that goes.
+    pub(crate) paths: Vec<ProposedPath>,
+    pub(crate) steps: Vec<Step>,
+    /// How many files change.
+    pub(crate) files: u64,
+    /// Files of which only the modification time differs.
+    pub(crate) touched: Vec<Touched>,
+    /// What reading the overlay has to say.
+    pub(crate) notes: Vec<Warning>,
+    /// What running the command has to say.
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) executed: Executed,
+    pub(crate) dry_run: bool,
+    /// The changed roots, held from before the overlay was read.
+    pub(crate) locks: Locked<'a>,
+    /// The steps move files out of it; its folders are removed with it.
+    pub(crate) overlay: Overlay,
+}
+
+#[derive(Debug)]
+pub(crate) struct ProposedPath {
+    pub(crate) op: Op,
+    pub(crate) absolute: Vec<u8>,
+    /// As receipts show it.
+    pub(crate) shown: String,
+    /// The bytes that are written there.
+    pub(crate) bytes: u64,
+    /// In a repository that the command itself made: its `.git` is not protected from it.
+    pub(crate) in_new_git: bool,
+    /// Whether the receipt lists it. A file of which only the time differs is checked and not listed.
+    pub(crate) is_listed: bool,
+}
+
+/// A file that gets another modification time.
+#[derive(Debug)]
+pub(crate) struct Touched {
+    pub(crate) dir: Dir,
+    pub(crate) name: Vec<u8>,
+    pub(crate) mtime_ns: i64,
+}
+
+impl Touched {
+    /// `make` goes by it. It is not recorded and not undone: a file that is restored gets a new time anyway.
+    pub(crate) fn set(&self) {
+        let times = times_of(self.mtime_ns);
+        let _ =
+            rustix::fs::utimensat(self.dir.as_fd(), self.name.as_slice(), &times, AtFlags::SYMLINK_NOFOLLOW);
+    }
+}
+
+/// What is to be done about proposed changes that passed every check.
+#[derive(Debug)]
+pub(crate) enum Landing<'a> {
+    /// Nothing lands: it was a dry run, or nothing but times differs.
+    Nothing(Body, Vec<Warning>),
+    Change(Plan, Locked<'a>),
+}
+
+impl<'a> ProposedChanges<'a> {
+    pub(crate) fn into_landing(self, warnings: Vec<Warning>) -> Landing<'a> {
+        let mut executed = self.executed;
+        let listed = self.paths.into_iter().filter(|path| path.is_listed);
+        executed.list_changed(listed.map(|path| path.shown).collect());
+        if self.dry_run {
+            executed.diff = Some(show::diff(&self.steps));
+            return Landing::Nothing(Body::Executed(Box::new(executed)), warnings);
+        }
+        let (touched, overlay) = (self.touched, self.overlay);
+        if self.steps.is_empty() {
+            touched.iter().for_each(Touched::set);
+            return Landing::Nothing(Body::Executed(Box::new(executed)), warnings);
+        }
+        let finish = Box::new(move |_: &Outcome<'_>| {
+            touched.iter().for_each(Touched::set);
+            drop(overlay);
+            Body::Executed(Box::new(executed))
+        });
+        let ending =
+            Ending { warnings, finish, raced: Code::IoError, facts: Vec::new(), own_snapshot: false };
+        Landing::Change(Plan { steps: self.steps, ending }, self.locks)
+    }
+}
