@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use aos_tools::{DaemonApi, Progress, Unanswered, effect_call};
+use aos_tools::{CallError, DaemonApi, Progress, effect_call};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -172,8 +172,8 @@ impl DaemonApi for Client {
         method: &str,
         params: &str,
         watch: &mut dyn FnMut(Progress),
-    ) -> Result<String, Unanswered> {
-        self.watch(method, params, watch).map_err(|why| Unanswered(why.to_string()))
+    ) -> Result<String, CallError> {
+        self.watch(method, params, watch).map_err(|why| CallError(why.to_string()))
     }
 }
 

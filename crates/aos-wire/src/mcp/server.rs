@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::tool_set::{ToolCall, ToolSet};
 use crate::client::Client;
-use aos_tools::{Memory, Mount, Outcome, Profile, Progress};
+use aos_tools::{LineOffsetCache, Mount, Outcome, Profile, Progress};
 
 /// What the program behind the server provides: the way to the daemon, and the record for people.
 pub trait Backend: Send + Sync {
@@ -38,7 +38,7 @@ pub(super) struct Shared {
     /// The first is the one that calls mean when they name none.
     pub(super) places: Vec<ServedSession>,
     pub(super) tool_set: ToolSet,
-    memory: Memory,
+    memory: LineOffsetCache,
     idle: Mutex<Vec<Client>>,
     running: Mutex<HashSet<(String, String)>>,
     /// Warnings that the person does not want to be asked about again.
@@ -67,7 +67,7 @@ impl McpServer {
             record,
             places,
             tool_set,
-            memory: Memory::default(),
+            memory: LineOffsetCache::default(),
             idle: Mutex::default(),
             running: Mutex::default(),
             accepted: Mutex::default(),

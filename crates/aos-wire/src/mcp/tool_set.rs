@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::client::new_tool_call_id;
-use aos_tools::{DaemonApi, Memory, Outcome, Profile, Progress, Tool, ToolContext};
+use aos_tools::{DaemonApi, LineOffsetCache, Outcome, Profile, Progress, Tool, ToolContext};
 
 #[derive(Debug, Clone)]
 pub(crate) struct ToolSet {
@@ -59,10 +59,11 @@ impl ToolCall {
     pub(crate) fn run(
         &self,
         daemon: &mut dyn DaemonApi,
-        memory: &Memory,
-        watch: &mut dyn FnMut(Progress),
+        line_offsets: &LineOffsetCache,
+        on_progress: &mut dyn FnMut(Progress),
     ) -> Outcome {
-        let mut context = ToolContext { daemon, session: &self.session, tool_call: &self.id, memory, watch };
+        let mut context =
+            ToolContext { daemon, session: &self.session, tool_call: &self.id, line_offsets, on_progress };
         let mut outcome = aos_tools::call(&mut context, &self.tool, self.arguments.clone());
         outcome.fields.insert("session".into(), json!(self.session));
         outcome

@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Read as _, Write as _};
 
 use anyhow::{Context as _, bail};
 use aos_model::strict::{self, UniqueMap};
-use aos_tools::{Memory, Mount, Profile, ToolContext};
+use aos_tools::{LineOffsetCache, Mount, Profile, ToolContext};
 use serde_json::{Map, Value, json};
 
 use super::daemon;
@@ -64,13 +64,13 @@ fn call(call: &ToolCall) -> anyhow::Result<Exit> {
     };
     let tool_call = call.tool_call.clone().unwrap_or_else(aos_wire::new_tool_call_id);
     let mut client = daemon()?;
-    let memory = Memory::default();
+    let line_offsets = LineOffsetCache::default();
     let mut context = ToolContext {
         daemon: &mut client,
         session: &session,
         tool_call: &tool_call,
-        memory: &memory,
-        watch: &mut |_| {},
+        line_offsets: &line_offsets,
+        on_progress: &mut |_| {},
     };
     let outcome = aos_tools::call(&mut context, &tool, arguments);
     if call.json {
