@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_profile_has_nine_points_with_its_own_names() {
+    fn each_profile_is_taught_nine_points_with_its_own_names() {
         for profile in Profile::ALL {
             let page = prompt(profile, true, &[]);
             for number in 1..=9 {
