@@ -11,7 +11,7 @@ const BUDGET_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) enum Frame {
     Complete,
-    /// It has more than so many bytes, alone or with the long frames of all connections.
+    /// It has at least this many bytes: too many alone, or together with the long frames of other connections.
     TooLong(usize),
     End,
 }
