@@ -1,4 +1,4 @@
-//! What this machine can do for commands, found by doing it: a probe is a real launch behind real sandbox.
+//! Which isolation this machine supports. It is measured: a probe launches a real sandbox without a command.
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -8,41 +8,40 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Isolation, NetworkMode};
 use serde::Serialize;
 
-use crate::order::{
-    Ended, Handed, Limits, Namespaces, Order, Pinned, Sandbox, Trouble, Word, hear, socket_pair,
-};
+use crate::protocol::{ExitReport, LaunchEvent, LaunchFds, receive_event, socket_pair};
 use crate::spawner::Spawner;
-use crate::view::{self, Wanted};
+use crate::spec::{LaunchError, LaunchSpec, Limits, Namespaces, PinnedPath, Sandbox};
+use crate::view::{ViewSpec, build_view};
 use crate::{cgroup, confine};
 
-/// What was found. `aos doctor` shows it; sessions are opened by it.
+/// The isolation that this machine supports. `aos doctor` shows it, and opening a session depends on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Abilities {
     /// Root runs commands as the owner of the workdir; others run them as themselves.
     pub root: bool,
-    /// Own mounts, processes, ipc and host name for each command.
+    /// New mount, pid, ipc and uts namespaces for each command.
     pub namespaces: bool,
-    /// They need an own user namespace too: for everyone but root.
+    /// They need a new user namespace too: for every user but root.
     pub user_namespace: bool,
-    /// An own, empty network for each command.
+    /// A new, empty network namespace for each command.
     pub network_namespace: bool,
-    /// Why there are no namespaces, or no network one.
+    /// Why there are no namespaces, or no network namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// The version of Landlock; 0 for none.
+    /// The Landlock ABI version; 0 for none.
     pub landlock: u32,
     pub seccomp: bool,
-    /// The kernel knows overlay file systems.
+    /// The kernel has overlayfs.
     pub overlay: bool,
-    /// Who counts the processes of a command: `cgroup`, `pid_namespace`, `rlimit` or `none`.
+    /// What limits the number of processes of a command: `cgroup`, `pid_namespace`, `rlimit` or `none`.
     pub process_limit: &'static str,
-    /// Who counts its memory: `cgroup` (together) or `rlimit` (each process).
+    /// What limits its memory: `cgroup` (all processes together) or `rlimit` (each process).
     pub memory_limit: &'static str,
-    /// What `isolation: auto` comes to.
+    /// What `isolation: auto` means here.
     pub isolation: String,
 }
 
-/// The sandbox that a session's commands get.
+/// The isolation that the commands of a session get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
     pub namespaces: bool,
@@ -53,16 +52,16 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// As receipts say it.
-    pub fn word(&self) -> String {
+    /// The text in receipts, such as `namespaces+landlock+seccomp`.
+    pub fn receipt_text(&self) -> String {
         let parts = [(self.namespaces, "namespaces"), (self.landlock, "landlock"), (self.seccomp, "seccomp")];
-        let words: Vec<&str> = parts.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect();
-        // A filter of system calls alone keeps nothing apart.
-        if self.namespaces || self.landlock { words.join("+") } else { "none".to_owned() }
+        let names: Vec<&str> = parts.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
+        // seccomp alone isolates nothing.
+        if self.namespaces || self.landlock { names.join("+") } else { "none".to_owned() }
     }
 }
 
-/// What a machine is asked for, as `aos doctor` does it: with a spawner of its own.
+/// Probes the machine with a spawner of its own, for `aos doctor`.
 pub fn abilities(spawner: &Path) -> Abilities {
     probe(&Spawner::new(spawner))
 }
@@ -79,7 +78,7 @@ pub fn probe(spawner: &Spawner) -> Abilities {
     let mut obstacle = None;
     let mut found = None;
     for (user, network) in tries.iter().copied() {
-        match launch(spawner, user, network, seccomp) {
+        match launch_probe(spawner, user, network, seccomp) {
             Ok(()) => {
                 found = Some((user, network));
                 break;
@@ -90,7 +89,7 @@ pub fn probe(spawner: &Spawner) -> Abilities {
         }
     }
     let (user_namespace, network_namespace) = found.unwrap_or_default();
-    let groups = cgroup::available();
+    let cgroups = cgroup::available();
     let mut abilities = Abilities {
         root,
         namespaces: found.is_some(),
@@ -100,17 +99,17 @@ pub fn probe(spawner: &Spawner) -> Abilities {
         landlock,
         seccomp,
         overlay: has_overlay(),
-        process_limit: match (groups.processes, found) {
+        process_limit: match (cgroups.processes, found) {
             (true, _) => "cgroup",
             (false, Some((true, _))) => "rlimit",
             (false, Some((false, _))) => "pid_namespace",
             (false, None) if root => "none",
             (false, None) => "rlimit",
         },
-        memory_limit: if groups.memory { "cgroup" } else { "rlimit" },
+        memory_limit: if cgroups.memory { "cgroup" } else { "rlimit" },
         isolation: String::new(),
     };
-    abilities.isolation = abilities.full(true).word();
+    abilities.isolation = abilities.full(true).receipt_text();
     abilities
 }
 
@@ -125,7 +124,7 @@ impl Abilities {
         }
     }
 
-    /// The sandbox for a session, or that what it asks for by name cannot be had.
+    /// The isolation for a session, or a refusal if it explicitly asks for more than the machine supports.
     pub fn apply(
         &self,
         isolation: Isolation,
@@ -136,7 +135,7 @@ impl Abilities {
             Refusal::new(
                 Code::IsolationUnavailable,
                 format!(
-                    "{what} cannot be had here: {why}. `aos doctor` shows what can; or do not ask for it by name"
+                    "{what} is not available on this machine: {why}. `aos doctor` shows what is; or leave the setting out"
                 ),
             )
         };
@@ -174,42 +173,44 @@ impl Abilities {
 }
 
 fn has_overlay() -> bool {
-    crate::read_small("/proc/filesystems")
+    crate::read_proc_file("/proc/filesystems")
         .is_some_and(|list| list.lines().any(|line| line.ends_with("\toverlay")))
 }
 
-/// Launches nothing behind sandbox, to see them stand.
-fn launch(spawner: &Spawner, user: bool, network: bool, seccomp: bool) -> Result<(), String> {
+/// Sets up a sandbox without a command, to see whether it works.
+fn launch_probe(spawner: &Spawner, user: bool, network: bool, seccomp: bool) -> Result<(), String> {
     let fail = |why: rustix::io::Errno| format!("the spawner cannot be reached: {why}");
     let null =
         rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, 0.into())
             .map_err(fail)?;
     let (ours, theirs) = socket_pair().map_err(fail)?;
-    let view = view::view(Wanted::machine_alone());
+    let view = build_view(ViewSpec::system_only());
     let landlock = confine::has_landlock().then(|| view.landlock_paths());
-    let slash = rustix::fs::stat("/").map_err(fail)?;
-    let order = Order {
+    let root_dir = rustix::fs::stat("/").map_err(fail)?;
+    let spec = LaunchSpec {
         argv: Vec::new(),
         env: Vec::new(),
         program: None,
-        cwd: Pinned { path: b"/".to_vec(), dev: slash.st_dev, ino: 0 },
+        cwd: PinnedPath { path: b"/".to_vec(), dev: root_dir.st_dev, ino: 0 },
         user: None,
         sandbox: Sandbox { namespaces: Some(Namespaces { user, network, view }), landlock, seccomp },
         limits: Limits::default(),
     };
-    let (line, null) = (theirs.as_fd(), null.as_fd());
-    let handed = Handed { line, stdin: null, stdout: null, stderr: null, cgroups: Vec::new() };
-    spawner.launch(&order, &handed).map_err(fail)?;
+    let (control, null) = (theirs.as_fd(), null.as_fd());
+    let fds = LaunchFds { control, stdin: null, stdout: null, stderr: null, cgroups: Vec::new() };
+    spawner.launch(&spec, &fds).map_err(fail)?;
     drop(theirs);
     loop {
-        match hear(&ours) {
-            Some(Word::Ended(Ended { status: 0, .. })) => return Ok(()),
-            Some(Word::Failed(Trouble { subject, errno, .. })) => {
+        match receive_event(&ours) {
+            Some(LaunchEvent::Exited(ExitReport { status: 0, .. })) => return Ok(()),
+            Some(LaunchEvent::Failed(LaunchError { subject, errno, .. })) => {
                 let why = rustix::io::Errno::from_raw_os_error(errno);
                 return Err(format!("{}: {why}", subject.trim_end()));
             }
-            Some(Word::Ended(_) | Word::Closed) => return Err("a probe died without a word".to_owned()),
-            Some(Word::Alive(_)) | None => {}
+            Some(LaunchEvent::Exited(_) | LaunchEvent::Closed) => {
+                return Err("a probe ended without a report".to_owned());
+            }
+            Some(LaunchEvent::InitStarted(_)) | None => {}
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Confinement: privileges given up, limits, and the sandbox that a process puts around itself before it becomes the
-//! command: no new privileges, Landlock on the final mounts, and a filter of system calls.
+//! What a process does to itself before it executes the command: it drops privileges, sets limits, and applies
+//! no_new_privs, Landlock and the seccomp filter.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -13,18 +13,18 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::filter::Filters;
-use crate::order::{LandlockPaths, Limits, Sandbox, User};
+use crate::spec::{LandlockPaths, Limits, Sandbox, User};
 
-/// Becomes `user` when there is one, and nobody that can do more than a plain process.
+/// Changes to `user` if there is one, and drops all capabilities.
 pub(crate) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
     let all = rustix::thread::capabilities(None)?;
     let privileged = all.permitted.contains(CapabilitySet::SETPCAP);
     if privileged {
-        // Also for uid 0: neither a program of root's nor a file's capabilities bring anything back.
+        // For uid 0 too: with an empty bounding set, neither uid 0 nor file capabilities restore any at execve.
         for number in 0..=63_u32 {
             let one = CapabilitySet::from_bits_retain(1 << number);
             match rustix::thread::remove_capability_from_bounding_set(one) {
-                // Past the last one that this kernel knows.
+                // Past the last capability that this kernel knows.
                 Err(Errno::INVAL) => break,
                 outcome => outcome?,
             }
@@ -39,10 +39,10 @@ pub(crate) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
     }
     if let Some(User { uid, gid }) = user {
         let (uid, gid) = (rustix::process::Uid::from_raw(uid), rustix::process::Gid::from_raw(gid));
-        let is_already = (rustix::process::getuid(), rustix::process::getgid()) == (uid, gid);
+        let is_current = (rustix::process::getuid(), rustix::process::getgid()) == (uid, gid);
         match rustix::thread::set_thread_groups(&[]) {
-            // Root in a container may be nobody special: then it cannot leave its groups, and has nobody to become.
-            Err(Errno::PERM) if is_already => {}
+            // Root of a container may lack CAP_SETGID: it cannot drop its groups, but need not change its ids either.
+            Err(Errno::PERM) if is_current => {}
             outcome => outcome?,
         }
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
@@ -56,7 +56,7 @@ pub(crate) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
     )
 }
 
-/// The limits of every command; set while they may still be raised.
+/// Sets the limits of every command. Runs while raising them is still permitted.
 pub(crate) fn limit_all() -> Result<(), Errno> {
     set_limit(Resource::Core, 0, 0)?;
     let (soft, hard) = COMMAND_FILES;
@@ -64,14 +64,14 @@ pub(crate) fn limit_all() -> Result<(), Errno> {
     setrlimit(Resource::Nofile, wanted).or_else(|_| set_limit(Resource::Nofile, soft, hard))
 }
 
-/// What the session's commands may use up, where no control group sees to it. In a user namespace of its own the kernel
-/// counts a command's processes apart; elsewhere all of the user's count, so those that are there are added.
+/// Sets the session's limits that no cgroup enforces. RLIMIT_NPROC counts per user namespace: in a new one only the
+/// command's processes count; elsewhere all of the user's do, so the existing ones are added to the limit.
 pub(crate) fn limit(limits: &Limits, sandbox: &Sandbox) -> Result<(), Errno> {
     if let Some(processes) = limits.processes {
         let others = match &sandbox.namespaces {
             // Init counts too.
             Some(namespaces) if namespaces.user => Some(1),
-            // The pid namespace sees to it.
+            // `pid_max` of the pid namespace limits it.
             Some(_) => None,
             None => Some(threads_of(rustix::process::getuid().as_raw())),
         };
@@ -93,7 +93,7 @@ fn threads_of(uid: u32) -> u64 {
     let Ok(listing) = rustix::fs::Dir::read_from(&proc) else { return 0 };
     let threads = |name: &std::ffi::CStr| -> Option<u64> {
         let pid: u32 = name.to_str().ok()?.parse().ok()?;
-        let status = crate::read_small(&format!("/proc/{pid}/status"))?;
+        let status = crate::read_proc_file(&format!("/proc/{pid}/status"))?;
         let field =
             |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
         if field("Uid:")?.parse() != Ok(uid) {
@@ -109,33 +109,33 @@ fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
     setrlimit(resource, Rlimit { current: Some(soft.min(most)), maximum: Some(most) })
 }
 
-/// The last sandbox. Nothing after this but the program itself.
-pub(crate) fn enter_sandbox(sandbox: &Sandbox, filters: &Filters) -> Result<(), (&'static str, Errno)> {
+/// Applies the restrictions that must come last: only execve follows.
+pub(crate) fn restrict_self(sandbox: &Sandbox, filters: &Filters) -> Result<(), (&'static str, Errno)> {
     rustix::thread::set_no_new_privs(true).map_err(|why| ("cannot forbid new privileges", why))?;
     if let Some(landlock_paths) = &sandbox.landlock {
-        stand_on(landlock_paths).map_err(|_| ("cannot apply Landlock", Errno::PERM))?;
+        apply_landlock(landlock_paths).map_err(|_| ("cannot apply Landlock", Errno::PERM))?;
     }
-    // Descriptors of init: none of them reaches the program.
+    // None of init's descriptors may reach the program.
     close_from(3).map_err(|why| ("cannot close descriptors", why))?;
     if sandbox.seccomp {
         let filter = filters.of(sandbox.namespaces.is_some());
-        seccompiler::apply_filter(filter).map_err(|_| ("cannot filter system calls", Errno::PERM))?;
+        seccompiler::apply_filter(filter).map_err(|_| ("cannot apply the seccomp filter", Errno::PERM))?;
     }
     Ok(())
 }
 
 #[expect(unsafe_code, reason = "no safe crate has close_range")]
 fn close_from(first: u32) -> Result<(), Errno> {
-    // SAFETY: marks descriptors to be closed when the program is executed; those that are in use stay usable.
+    // SAFETY: sets close-on-exec; the descriptors stay usable until then.
     let outcome = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if outcome == 0 { Ok(()) } else { Err(crate::last_error()) }
 }
 
-/// The newest version whose file rights we use. Ioctls on devices are left alone: only a handful are in bind.
+/// The newest version whose file rights we use. V5 restricts ioctls on devices, of which the view has only a few.
 const LANDLOCK: ABI = ABI::V4;
 
 /// The version of Landlock that this kernel has; 0 for none.
-#[expect(unsafe_code, reason = "the crate hides the version on purpose; here it is shown to people")]
+#[expect(unsafe_code, reason = "the crate hides the version on purpose; `aos doctor` shows it")]
 pub(crate) fn landlock_version() -> u32 {
     const VERSION: libc::c_uint = 1;
     // SAFETY: with no attributes and this flag the call only returns a number.
@@ -148,10 +148,10 @@ pub fn has_landlock() -> bool {
     landlock_version() >= LANDLOCK_VERSION_MIN
 }
 
-/// The first version made every rename between folders fail, which git and cargo cannot bear.
+/// Version 1 refuses every rename between folders, which git and cargo need.
 pub(crate) const LANDLOCK_VERSION_MIN: u32 = 2;
 
-fn stand_on(landlock_paths: &LandlockPaths) -> Result<(), RulesetError> {
+fn apply_landlock(landlock_paths: &LandlockPaths) -> Result<(), RulesetError> {
     let read = AccessFs::from_read(LANDLOCK);
     let all = AccessFs::from_all(LANDLOCK);
     let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
@@ -166,15 +166,15 @@ fn stand_on(landlock_paths: &LandlockPaths) -> Result<(), RulesetError> {
     for (path, access) in paths.into_iter().flat_map(|(paths, access)| paths.iter().map(move |p| (p, access)))
     {
         let path = if path.is_empty() { b"/" } else { path.as_slice() };
-        // What is not in bind needs no rule.
+        // A path that does not exist in the view needs no rule.
         let Ok(fd) = PathFd::new(std::ffi::OsStr::from_bytes(path)) else { continue };
         rules = rules.add_rule(PathBeneath::new(fd, access))?;
     }
     rules.restrict_self().map(drop)
 }
 
-/// Whether the kernel filters system calls, with answers instead of kills.
-#[expect(unsafe_code, reason = "no safe crate asks what the kernel's filters can do")]
+/// Whether seccomp filters can answer a call with an errno.
+#[expect(unsafe_code, reason = "no safe crate has SECCOMP_GET_ACTION_AVAIL")]
 pub(crate) fn has_seccomp() -> bool {
     let answer: u32 = libc::SECCOMP_RET_ERRNO;
     // SAFETY: the call reads one number.

@@ -1,5 +1,5 @@
-//! The filter of system calls: what no command needs is refused with EPERM, what would be used around the filter looks
-//! absent (ENOSYS), and nothing is ever killed for asking.
+//! The seccomp filter. Calls that no command needs fail with EPERM, calls that could bypass the filter fail with ENOSYS,
+//! and no process is killed for a call.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use seccompiler::{
     sock_filter,
 };
 
-/// The filters of system calls, compiled once.
+/// The seccomp programs, compiled once.
 #[derive(Debug)]
 pub(crate) struct Filters {
-    /// For commands with a pid namespace of their own: who debugs there debugs only itself.
+    /// For commands with their own pid namespace: a debugger there reaches only the command's processes.
     own_processes: BpfProgram,
     shared_processes: BpfProgram,
 }
 
 impl Filters {
     pub(crate) fn build() -> Filters {
-        let others = [denied(), rules(OTHERS)].into_iter().flatten().collect();
+        let others = [denied(), rules(OTHER_PROCESSES)].into_iter().flatten().collect();
         Filters { own_processes: program(denied()), shared_processes: program(others) }
     }
 
@@ -29,13 +29,13 @@ impl Filters {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Calls that look as if the kernel did not have them. `clone3` hides its flags from filters; without it the C
-/// library uses `clone`.
+/// Calls that fail with ENOSYS, as on a kernel without them. io_uring runs operations that the filter does not see.
+/// `clone3` has its flags in memory, which filters cannot read; the C library falls back to `clone`.
 const ABSENT: &[i64] =
     &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_clone3];
 
-/// Reaching into other processes, where others are in bind.
-const OTHERS: &[i64] = &[
+/// Access to other processes; denied where processes outside the sandbox are visible.
+const OTHER_PROCESSES: &[i64] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -91,10 +91,10 @@ const DENIED: &[i64] = &[
     libc::SYS_ioperm,
 ];
 
-/// Sockets that a command may have: of this machine, of the internet, and those that ask about interfaces.
+/// Address families that a command may use. Netlink lists interfaces.
 const FAMILIES: &[libc::c_int] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Every kind of namespace: inside one a process would have capabilities again.
+/// Every kind of namespace: in a new user namespace a process has all capabilities again.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
@@ -105,8 +105,8 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | CLONE_NEWTIME;
 const CLONE_NEWTIME: libc::c_int = 0x80;
 
-/// Calls that put words into a terminal that others read.
-const TERMINAL_TRICKS: [u64; 2] = [TIOCSTI, TIOCLINUX];
+/// Ioctls that inject input into a terminal.
+const TERMINAL_INJECTION: [u64; 2] = [TIOCSTI, TIOCLINUX];
 const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541C;
 
@@ -115,41 +115,43 @@ fn rules(calls: &[i64]) -> Rules {
 }
 
 fn denied() -> Rules {
-    let word = |argument: u8, operator: SeccompCmpOp, value: u64| {
+    let condition = |argument: u8, operator: SeccompCmpOp, value: u64| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
             .expect("BUG: the arguments of a call are numbered 0 to 5")
     };
     let rule = |conditions: Vec<SeccompCondition>| {
         SeccompRule::new(conditions).expect("BUG: a rule has at least one condition")
     };
-    let flag = |argument: u8, flag: u64| rule(vec![word(argument, SeccompCmpOp::MaskedEq(flag), flag)]);
+    let flag = |argument: u8, flag: u64| rule(vec![condition(argument, SeccompCmpOp::MaskedEq(flag), flag)]);
     let bits = (0..32).map(|bit| 1_u64 << bit).filter(|bit| NAMESPACES as u64 & bit != 0);
     let each_flag: Vec<SeccompRule> = bits.map(|bit| flag(0, bit)).collect();
-    // Of `clone`, the low byte of the flags is the signal at the end, so the time namespace cannot be asked for there.
+    // The low byte of `clone`'s flags is the exit signal, so CLONE_NEWTIME cannot be passed there.
     let clone_flags =
         (8..32).map(|bit| 1_u64 << bit).filter(|bit| NAMESPACES as u64 & bit != 0).map(|bit| flag(0, bit));
     let other_families =
-        FAMILIES.iter().map(|family| word(0, SeccompCmpOp::Ne, *family as u64)).collect::<Vec<_>>();
+        FAMILIES.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64)).collect::<Vec<_>>();
     let mut denied = rules(DENIED);
     denied.insert(libc::SYS_clone, clone_flags.collect());
     denied.insert(libc::SYS_unshare, each_flag);
     denied.insert(libc::SYS_socket, vec![rule(other_families)]);
     denied.insert(
         libc::SYS_ioctl,
-        TERMINAL_TRICKS.iter().map(|trick| rule(vec![word(1, SeccompCmpOp::Eq, *trick)])).collect(),
+        TERMINAL_INJECTION.iter().map(|call| rule(vec![condition(1, SeccompCmpOp::Eq, *call)])).collect(),
     );
     denied
 }
 
-/// A filter that answers EPERM to what the rules name, and lets the rest pass.
+/// A program that answers EPERM to the calls in `rules` and allows the rest.
 fn program(rules: Rules) -> BpfProgram {
-    let arch = std::env::consts::ARCH.try_into().expect("BUG: built for an architecture that filters know");
+    let arch = std::env::consts::ARCH
+        .try_into()
+        .expect("BUG: seccompiler knows the architectures that we build for");
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let numbers: Vec<u32> = rules.keys().map(|call| *call as u32).collect();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)
-        .expect("BUG: to pass and to refuse are different");
+        .expect("BUG: the match action and the default action differ");
     let compiled: BpfProgram = filter.try_into().expect("BUG: the rules are few enough for a filter");
-    [before_all(), let_pass_all_but(&numbers), compiled].concat()
+    [prologue(), allow_all_but(&numbers), compiled].concat()
 }
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -158,13 +160,13 @@ const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-fn line(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
+fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// Calls by another machine's numbers (32-bit, x32) are refused before the rest, which would kill for them; and those
-/// that look absent have an answer of their own. The number of the call stays loaded.
-fn before_all() -> BpfProgram {
+/// Refuses calls of other ABIs (32-bit, x32), for which seccompiler's program would kill the process, and answers
+/// ENOSYS to [`ABSENT`]. The number of the call stays loaded.
+fn prologue() -> BpfProgram {
     const NUMBER_AT: u32 = 0;
     const ARCH_AT: u32 = 4;
     const X32: u32 = 0x4000_0000;
@@ -172,50 +174,51 @@ fn before_all() -> BpfProgram {
     const NATIVE: u32 = 0xC000_003E;
     #[cfg(target_arch = "aarch64")]
     const NATIVE: u32 = 0xC000_00B7;
-    let answer = |errno: i32| line(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32);
-    let mut lines = vec![
-        line(LOAD, 0, 0, ARCH_AT),
-        line(EQUAL, 1, 0, NATIVE),
+    let answer = |errno: i32| instruction(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32);
+    let mut program = vec![
+        instruction(LOAD, 0, 0, ARCH_AT),
+        instruction(EQUAL, 1, 0, NATIVE),
         answer(libc::EPERM),
-        line(LOAD, 0, 0, NUMBER_AT),
-        line(AT_LEAST, 0, 1, X32),
+        instruction(LOAD, 0, 0, NUMBER_AT),
+        instruction(AT_LEAST, 0, 1, X32),
         answer(libc::EPERM),
     ];
     for call in ABSENT {
-        lines.extend([line(EQUAL, 0, 1, *call as u32), answer(libc::ENOSYS)]);
+        program.extend([instruction(EQUAL, 0, 1, *call as u32), answer(libc::ENOSYS)]);
     }
-    lines
+    program
 }
 
-/// Finds by halving that a call is none of `numbers` (sorted), and lets it pass; the others go on behind this. When a
-/// filter is installed the kernel walks it for each call there is, so that most of them must take few steps.
-fn let_pass_all_but(numbers: &[u32]) -> BpfProgram {
-    let mut lines = search(numbers);
-    let end = lines.len();
-    for (at, line) in lines.iter_mut().enumerate().filter(|(_, line)| line.code == JUMP) {
-        line.k = (end - at - 1) as u32;
+/// Allows calls outside `numbers` (sorted) after a binary search; the others continue after this program. When a filter
+/// is installed, the kernel runs it for every call number to fill its bitmap of allowed calls, so most calls must take
+/// few steps.
+fn allow_all_but(numbers: &[u32]) -> BpfProgram {
+    let mut program = search(numbers);
+    let end = program.len();
+    for (at, jump) in program.iter_mut().enumerate().filter(|(_, instruction)| instruction.code == JUMP) {
+        jump.k = (end - at - 1) as u32;
     }
-    lines
+    program
 }
 
 fn search(numbers: &[u32]) -> BpfProgram {
     if numbers.len() <= 3 {
-        let found = |number: &u32| [line(EQUAL, 0, 1, *number), line(JUMP, 0, 0, 0)];
-        let mut lines: BpfProgram = numbers.iter().flat_map(found).collect();
-        lines.push(line(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
-        return lines;
+        let found = |number: &u32| [instruction(EQUAL, 0, 1, *number), instruction(JUMP, 0, 0, 0)];
+        let mut program: BpfProgram = numbers.iter().flat_map(found).collect();
+        program.push(instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
+        return program;
     }
     let (low, high) = numbers.split_at(numbers.len() / 2);
     let (below, above) = (search(low), search(high));
     let skip = u8::try_from(below.len()).expect("BUG: the rules are few enough for a short jump");
-    [vec![line(AT_LEAST, skip, 0, high[0])], below, above].concat()
+    [vec![instruction(AT_LEAST, skip, 0, high[0])], below, above].concat()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What a filter answers to a call of this machine whose arguments are all zero.
+    /// The program's result for a native call whose arguments are all zero.
     fn answer(program: &BpfProgram, number: u32) -> u32 {
         let arch = program[1].k;
         let (mut at, mut loaded) = (0, 0);
@@ -229,7 +232,7 @@ mod tests {
                 EQUAL => at += jump(loaded == k),
                 AT_LEAST => at += jump(loaded >= k),
                 RETURN => return k,
-                // The rules' own masks: nothing is set in a zero.
+                // A mask of an argument, which is zero.
                 _ if code & 7 == libc::BPF_ALU as u16 => loaded = 0,
                 other => panic!("unknown instruction {other:#x}"),
             }
@@ -248,14 +251,14 @@ mod tests {
             for call in ABSENT {
                 assert_eq!(answer(program, *call as u32), libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
             }
-            let named: Vec<i64> = [DENIED, ABSENT, OTHERS].concat();
-            // Family 0 is none of those that a command may have.
+            let named: Vec<i64> = [DENIED, ABSENT, OTHER_PROCESSES].concat();
+            // SYS_socket with family 0 is refused.
             for call in (0..500).filter(|call| !named.contains(call) && *call != libc::SYS_socket) {
                 assert_eq!(answer(program, call as u32), libc::SECCOMP_RET_ALLOW, "call {call}");
             }
             assert_eq!(answer(program, 0x4000_0000), refused, "x32");
         }
-        for call in OTHERS {
+        for call in OTHER_PROCESSES {
             assert_eq!(answer(&own_processes, *call as u32), libc::SECCOMP_RET_ALLOW);
             assert_eq!(answer(&shared_processes, *call as u32), refused);
         }

@@ -1,11 +1,11 @@
-//! Init: the first process of a command. It puts up the sandbox, starts the command in them, tells how it ended, and
-//! reaps what the command leaves behind.
+//! Init: the first process of a command. It sets up the sandbox, starts the command in it, reports how it exited, and
+//! reaps its descendants.
 //!
-//! In a pid namespace it is process 1: when it goes, all go. Without one it is the subreaper of all that the command
-//! starts, and ends them one by one. It runs in a child of the spawner, which has one thread.
+//! In a pid namespace it is process 1: the kernel kills the others when it exits. Without one it is the subreaper of
+//! all descendants (PR_SET_CHILD_SUBREAPER) and kills them one by one. It is a child of the spawner and has one thread.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -15,136 +15,143 @@ use crate::confine;
 use crate::filter::Filters;
 use crate::last_error;
 use crate::mounts;
-use crate::order::{
-    Ask, Cell, Ended, Handed, Order, Pinned, Stage, Trouble, receive_parcel, say_ended, say_failed,
+use crate::processes::{descendants, reset_signals, sigchld_fd, signal_namespace};
+use crate::protocol::{
+    ExitReport, InitRequest, LaunchFds, NamespaceFlags, receive_launch, send_exited, send_failed,
 };
+use crate::spec::{LaunchError, LaunchSpec, LaunchStage, PinnedPath};
 
-/// Waits for an order, runs it, and never comes back.
-pub(crate) fn serve(cell: Cell, ids: (Uid, Gid), socket: OwnedFd, filters: &Filters) -> ! {
-    let ready = get_ready(cell, ids);
-    let parcel = loop {
-        match receive_parcel(&socket) {
-            Ok(Some(parcel)) => break parcel,
+/// Waits for a launch message, runs the command, and exits.
+pub(crate) fn serve(flags: NamespaceFlags, ids: (Uid, Gid), socket: OwnedFd, filters: &Filters) -> ! {
+    let prepared = prepare(flags, ids);
+    let message = loop {
+        match receive_launch(&socket) {
+            Ok(Some(message)) => break message,
             Err(Errno::INTR) => {}
             Ok(None) | Err(_) => exit(0),
         }
     };
     drop(socket);
-    if let Ok((order, handed)) = parcel.open() {
-        let line = handed.line.as_fd().try_clone_to_owned();
-        if let (Err(trouble), Ok(line)) = (ready.and_then(|()| run(&order, handed, filters)), line) {
-            say_failed(&line, &trouble);
+    if let Ok((spec, fds)) = message.decode() {
+        let control = fds.control.as_fd().try_clone_to_owned();
+        if let (Err(error), Ok(control)) = (prepared.and_then(|()| run(&spec, fds, filters)), control) {
+            send_failed(&control, &error);
         }
     }
     exit(0)
 }
 
-fn run(order: &Order, handed: Handed<OwnedFd>, filters: &Filters) -> Result<(), Trouble> {
-    let Handed { line, stdin, stdout, stderr, cgroups } = handed;
-    put_up_walls(order, &cgroups)?;
+fn run(spec: &LaunchSpec, fds: LaunchFds<OwnedFd>, filters: &Filters) -> Result<(), LaunchError> {
+    let LaunchFds { control, stdin, stdout, stderr, cgroups } = fds;
+    set_up_sandbox(spec, &cgroups)?;
     drop(cgroups);
-    let words = Words::of(order)?;
-    let signals = children_as_descriptor().map_err(sandbox("cannot watch for children"))?;
+    let exec_args = ExecArgs::new(spec)?;
+    let child_signals = sigchld_fd().map_err(sandbox("cannot watch for children"))?;
     let streams = [stdin, stdout, stderr];
     let command = start(&|| {
-        let trouble = become_command(order, &streams, &words, filters);
-        say_failed(&line, &trouble);
+        let error = become_command(spec, &streams, &exec_args, filters);
+        send_failed(&control, &error);
     })
-    .map_err(sandbox("cannot make a process"))?;
-    // Held by the command alone from here on: when it lets go, the daemon sees the end of its output.
+    .map_err(sandbox("cannot start a process"))?;
+    // Only the command holds them now, so the daemon reads end of file when the command closes them.
     drop(streams);
-    Tending { command, line, signals, alone: order.sandbox.namespaces.is_none() }.tend();
+    let has_pid_namespace = spec.sandbox.namespaces.is_some();
+    Supervisor { command, control, child_signals, has_pid_namespace }.supervise();
     Ok(())
 }
 
-fn sandbox(subject: &'static str) -> impl Fn(Errno) -> Trouble {
-    move |why| Trouble::new(Stage::Sandbox, subject, why)
+fn sandbox(subject: &'static str) -> impl Fn(Errno) -> LaunchError {
+    move |why| LaunchError::new(LaunchStage::Sandbox, subject, why)
 }
 
-/// What can be done before there is an order.
-fn get_ready(cell: Cell, ids: (Uid, Gid)) -> Result<(), Trouble> {
+/// The steps that need no launch spec.
+fn prepare(flags: NamespaceFlags, ids: (Uid, Gid)) -> Result<(), LaunchError> {
     reset_signals().map_err(sandbox("cannot reset signals"))?;
-    forget_spawner_socket().map_err(sandbox("cannot let go of the spawner's socket"))?;
+    close_spawner_socket().map_err(sandbox("cannot close the spawner's socket"))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let _ = rustix::process::setpriority_process(None, 0);
-    if cell.user {
+    if flags.user {
         map_ids(ids).map_err(sandbox("cannot map the user into its namespace"))?;
     }
-    if cell.network {
-        raise_loopback();
+    if flags.network {
+        bring_up_loopback();
     }
-    if !cell.namespaces {
+    if !flags.namespaces {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(sandbox("cannot become the reaper of the command's children"))?;
+            .map_err(sandbox("cannot become a subreaper"))?;
     }
     confine::limit_all().map_err(sandbox("cannot set limits"))?;
-    follow_spawner()
+    die_with_spawner()
 }
 
-/// Dies with the spawner, which dies with the daemon.
-fn follow_spawner() -> Result<(), Trouble> {
+/// Has the kernel kill this process when the spawner exits, which exits with the daemon.
+fn die_with_spawner() -> Result<(), LaunchError> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(sandbox("cannot follow the spawner"))
+        .map_err(sandbox("cannot set the parent death signal"))
 }
 
-/// All that is done once, before there is a command: view, user, capabilities.
-fn put_up_walls(order: &Order, cgroups: &[OwnedFd]) -> Result<(), Trouble> {
+/// Everything but Landlock and seccomp, which the command's own process applies: cgroups, mounts, user, capabilities.
+fn set_up_sandbox(spec: &LaunchSpec, cgroups: &[OwnedFd]) -> Result<(), LaunchError> {
     for group in cgroups {
         rustix::io::write(group, b"0").map_err(sandbox("cannot enter a cgroup"))?;
     }
-    if let Some(namespaces) = &order.sandbox.namespaces {
-        if let Some(processes) = order.limits.processes.filter(|_| !namespaces.user) {
+    if let Some(namespaces) = &spec.sandbox.namespaces {
+        if let Some(processes) = spec.limits.processes.filter(|_| !namespaces.user) {
             limit_pids(processes);
         }
-        own_mounts().map_err(sandbox("cannot have own mounts"))?;
-        if namespaces.view.is_over(&order.cwd.path) {
-            // Over an overlay it is another folder to look at; below it, it must be the one that was judged.
-            compare(&order.cwd)?;
+        unshare_mounts().map_err(sandbox("cannot create a mount namespace"))?;
+        if namespaces.view.is_in_overlay(&spec.cwd.path) {
+            // overlayfs reports its own device and inode numbers, so the lower folder is checked before it is mounted.
+            check_cwd(&spec.cwd)?;
         }
         mounts::build(&namespaces.view, namespaces.user)?;
     }
-    confine::drop_privileges(order.user).map_err(sandbox("cannot give up privileges"))?;
-    // The change of user has cleared it.
-    follow_spawner()?;
-    // The command has our uid and must not become us.
+    confine::drop_privileges(spec.user).map_err(sandbox("cannot drop privileges"))?;
+    // setresuid clears the parent death signal.
+    die_with_spawner()?;
+    // The command may run with our uid; without this it could ptrace us.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(sandbox("cannot become undumpable"))
+        .map_err(sandbox("cannot clear the dumpable flag"))
 }
 
-#[expect(unsafe_code, reason = "leaving what is shared is unsafe where there are threads; here is one")]
-fn own_mounts() -> Result<(), Errno> {
+#[expect(
+    unsafe_code,
+    reason = "unshare is unsafe where threads share what it unshares; this process has one thread"
+)]
+fn unshare_mounts() -> Result<(), Errno> {
     // SAFETY: this process has one thread, which shares nothing with others but its mounts.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
 }
 
-/// The command's own words, made before the fork: nothing can fail between it and the program.
-struct Words {
+/// The arguments of execve, allocated before the fork: the child must not allocate.
+struct ExecArgs {
     argv: Vec<CString>,
     env: Vec<CString>,
-    /// Where the program may be, in the order of trying.
+    /// Paths of the program to try, in this order.
     programs: Vec<CString>,
 }
 
-impl Words {
-    fn of(order: &Order) -> Result<Words, Trouble> {
-        let broken = |_| Trouble::new(Stage::Program, "a word holds a NUL byte", Errno::INVAL);
-        let all = |words: &[String]| words.iter().map(|word| CString::new(word.as_str())).collect();
-        let argv: Result<Vec<CString>, _> = all(&order.argv);
-        let env: Result<Vec<CString>, _> = all(&order.env);
-        let programs = match &order.program {
+impl ExecArgs {
+    fn new(spec: &LaunchSpec) -> Result<ExecArgs, LaunchError> {
+        let has_nul =
+            |_| LaunchError::new(LaunchStage::Program, "an argument contains a NUL byte", Errno::INVAL);
+        let all = |texts: &[String]| texts.iter().map(|text| CString::new(text.as_str())).collect();
+        let argv: Result<Vec<CString>, _> = all(&spec.argv);
+        let env: Result<Vec<CString>, _> = all(&spec.env);
+        let programs = match &spec.program {
             Some(program) => vec![program.clone()],
-            None => order.argv.first().map_or_else(Vec::new, |program| candidates(program, &order.env)),
+            None => spec.argv.first().map_or_else(Vec::new, |program| candidates(program, &spec.env)),
         };
         let programs: Result<Vec<CString>, _> = programs.into_iter().map(CString::new).collect();
-        Ok(Words {
-            argv: argv.map_err(broken)?,
-            env: env.map_err(broken)?,
-            programs: programs.map_err(broken)?,
+        Ok(ExecArgs {
+            argv: argv.map_err(has_nul)?,
+            env: env.map_err(has_nul)?,
+            programs: programs.map_err(has_nul)?,
         })
     }
 }
 
-/// A bare name is looked up on the command's own PATH; one with a slash is what it says.
+/// A bare name is searched on the command's own PATH; a name with a slash is used as a path.
 fn candidates(program: &str, env: &[String]) -> Vec<Vec<u8>> {
     if program.is_empty() || program.contains('/') {
         return vec![program.as_bytes().to_vec()];
@@ -157,16 +164,21 @@ fn candidates(program: &str, env: &[String]) -> Vec<Vec<u8>> {
     path.split(':').map(in_folder).collect()
 }
 
-/// In the child: becomes the command, or says why not.
-fn become_command(order: &Order, streams: &[OwnedFd; 3], words: &Words, filters: &Filters) -> Trouble {
-    let sandbox = |subject: &str, why| Trouble::new(Stage::Sandbox, subject, why);
-    // Init waits for its children by a descriptor and holds their signal back; the command must not inherit that.
+/// Runs in the child: executes the program, or returns why it could not.
+fn become_command(
+    spec: &LaunchSpec,
+    streams: &[OwnedFd; 3],
+    exec_args: &ExecArgs,
+    filters: &Filters,
+) -> LaunchError {
+    let sandbox = |subject: &str, why| LaunchError::new(LaunchStage::Sandbox, subject, why);
+    // Init blocks SIGCHLD and reads it from a signalfd; the command must not inherit that mask.
     if let Err(why) = reset_signals() {
         return sandbox("cannot reset signals", why);
     }
     let _ = rustix::process::setsid();
-    if order.sandbox.namespaces.is_none() {
-        // Should init be killed after all, the command does not outlive it.
+    if spec.sandbox.namespaces.is_none() {
+        // Without a pid namespace the command would outlive an init that was killed.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     }
     let [stdin, stdout, stderr] = streams;
@@ -174,69 +186,69 @@ fn become_command(order: &Order, streams: &[OwnedFd; 3], words: &Words, filters:
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr));
     if let Err(why) = placed {
-        return sandbox("cannot give the command its streams", why);
+        return sandbox("cannot set up standard input and output", why);
     }
-    if !words.argv.is_empty()
-        && let Err(trouble) = enter(order)
+    if !exec_args.argv.is_empty()
+        && let Err(error) = enter_cwd(spec)
     {
-        return trouble;
+        return error;
     }
-    if let Err(why) = confine::limit(&order.limits, &order.sandbox) {
+    if let Err(why) = confine::limit(&spec.limits, &spec.sandbox) {
         return sandbox("cannot set limits", why);
     }
-    if let Err((subject, why)) = confine::enter_sandbox(&order.sandbox, filters) {
+    if let Err((subject, why)) = confine::restrict_self(&spec.sandbox, filters) {
         return sandbox(subject, why);
     }
-    if words.argv.is_empty() { exit(0) } else { execute(words) }
+    if exec_args.argv.is_empty() { exit(0) } else { execute(exec_args) }
 }
 
-/// Goes to the folder and makes sure that it is the one that was judged.
-fn enter(order: &Order) -> Result<(), Trouble> {
-    let cwd = &order.cwd;
-    let trouble = |why| Trouble::new(Stage::Cwd, aos_model::path::show(&cwd.path), why);
+/// Changes to the working directory and checks that it is the one that the policy was checked for.
+fn enter_cwd(spec: &LaunchSpec) -> Result<(), LaunchError> {
+    let cwd = &spec.cwd;
+    let failed = |why| LaunchError::new(LaunchStage::Cwd, aos_model::path::show(&cwd.path), why);
     let path: &[u8] = if cwd.path.is_empty() { b"/" } else { &cwd.path };
-    let over = order.sandbox.namespaces.as_ref().is_some_and(|namespaces| namespaces.view.is_over(&cwd.path));
-    if over {
-        let folder = open_plainly(path).map_err(trouble)?;
-        return rustix::process::fchdir(folder).map_err(trouble);
+    let namespaces = spec.sandbox.namespaces.as_ref();
+    if namespaces.is_some_and(|namespaces| namespaces.view.is_in_overlay(&cwd.path)) {
+        let folder = open_without_links(path).map_err(failed)?;
+        return rustix::process::fchdir(folder).map_err(failed);
     }
-    rustix::process::chdir(path).map_err(trouble)?;
-    is_judged(rustix::fs::stat(".").map_err(trouble)?, cwd)
+    rustix::process::chdir(path).map_err(failed)?;
+    check_inode(rustix::fs::stat(".").map_err(failed)?, cwd)
 }
 
-/// Whether the folder at the path is still the one that was judged.
-fn compare(cwd: &Pinned) -> Result<(), Trouble> {
-    let trouble = |why| Trouble::new(Stage::Cwd, aos_model::path::show(&cwd.path), why);
-    let folder = open_plainly(&cwd.path).map_err(trouble)?;
-    is_judged(rustix::fs::fstat(folder).map_err(trouble)?, cwd)
+/// Checks that the path still leads to the pinned folder.
+fn check_cwd(cwd: &PinnedPath) -> Result<(), LaunchError> {
+    let failed = |why| LaunchError::new(LaunchStage::Cwd, aos_model::path::show(&cwd.path), why);
+    let folder = open_without_links(&cwd.path).map_err(failed)?;
+    check_inode(rustix::fs::fstat(folder).map_err(failed)?, cwd)
 }
 
-fn is_judged(here: rustix::fs::Stat, cwd: &Pinned) -> Result<(), Trouble> {
-    if (here.st_dev, here.st_ino) != (cwd.dev, cwd.ino) {
-        return Err(Trouble::new(Stage::Cwd, aos_model::path::show(&cwd.path), Errno::STALE));
+fn check_inode(found: rustix::fs::Stat, cwd: &PinnedPath) -> Result<(), LaunchError> {
+    if (found.st_dev, found.st_ino) != (cwd.dev, cwd.ino) {
+        return Err(LaunchError::new(LaunchStage::Cwd, aos_model::path::show(&cwd.path), Errno::STALE));
     }
     Ok(())
 }
 
-/// A folder, with no link on the way to it.
-fn open_plainly(path: &[u8]) -> Result<OwnedFd, Errno> {
+/// Opens a folder; a symbolic link on the path is an error.
+fn open_without_links(path: &[u8]) -> Result<OwnedFd, Errno> {
     use rustix::fs::{OFlags, ResolveFlags};
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty(), resolve)
 }
 
-/// Tries each place in turn, as shells do; returns only when none could be run.
-#[expect(unsafe_code, reason = "no safe crate replaces a process with words made beforehand")]
-fn execute(words: &Words) -> Trouble {
+/// Tries each path in turn, as execvp does; returns only when none could be executed.
+#[expect(unsafe_code, reason = "no safe crate calls execve with arguments allocated beforehand")]
+fn execute(exec_args: &ExecArgs) -> LaunchError {
     let pointers = |list: &[CString]| {
-        let mut pointers: Vec<*const libc::c_char> = list.iter().map(|word| word.as_ptr()).collect();
+        let mut pointers: Vec<*const libc::c_char> = list.iter().map(|text| text.as_ptr()).collect();
         pointers.push(std::ptr::null());
         pointers
     };
-    let (argv, env) = (pointers(&words.argv), pointers(&words.env));
+    let (argv, env) = (pointers(&exec_args.argv), pointers(&exec_args.env));
     let mut worst = Errno::NOENT;
-    for program in &words.programs {
+    for program in &exec_args.programs {
         // SAFETY: all three are strings that end in NUL and lists that end in null, and they outlive the call.
         unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
         match last_error() {
@@ -248,46 +260,46 @@ fn execute(words: &Words) -> Trouble {
             }
         }
     }
-    let shown: String = words.argv[0].to_string_lossy().chars().take(200).collect();
-    Trouble::new(Stage::Program, aos_model::text::escape(&shown), worst)
+    let shown: String = exec_args.argv[0].to_string_lossy().chars().take(200).collect();
+    LaunchError::new(LaunchStage::Program, aos_model::text::escape(&shown), worst)
 }
 
 /// Init's work while the command runs.
-struct Tending {
+struct Supervisor {
     command: Pid,
-    line: OwnedFd,
-    signals: OwnedFd,
-    /// No pid namespace: ending all takes finding them.
-    alone: bool,
+    control: OwnedFd,
+    /// A signalfd for SIGCHLD.
+    child_signals: OwnedFd,
+    /// Without one, the descendants to signal are found in /proc.
+    has_pid_namespace: bool,
 }
 
-impl Tending {
-    fn tend(mut self) {
+impl Supervisor {
+    /// Returns when no child is left, or when exiting ends the pid namespace.
+    fn supervise(mut self) {
         let mut killing = false;
-        // Nobody is left: then init is not needed either.
         while self.reap() {
             let mut ready =
-                [PollFd::new(&self.line, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
-            // Who kills looks again soon: what is being killed may be forking.
+                [PollFd::new(&self.control, PollFlags::IN), PollFd::new(&self.child_signals, PollFlags::IN)];
+            // While killing, look again soon: a process may have forked since /proc was read.
             let soon = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
             let _ = rustix::event::poll(&mut ready, killing.then_some(&soon));
-            let (asked, child) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
+            let (request, child) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
             if child {
-                let _ = rustix::io::read(&self.signals, &mut [0_u8; 1024]);
+                let _ = rustix::io::read(&self.child_signals, &mut [0_u8; 1024]);
             }
-            if asked && !killing {
-                match self.asked() {
-                    Some(Ask::Interrupt) => {
+            if request && !killing {
+                match self.receive_request() {
+                    Some(InitRequest::Interrupt) => {
                         let _ = rustix::process::kill_process_group(self.command, Signal::INT);
                     }
-                    Some(Ask::Terminate) => {
+                    Some(InitRequest::Terminate) => {
                         self.signal_all(Signal::TERM);
                         self.signal_all(Signal::CONT);
                     }
-                    Some(Ask::Kill) if self.alone => killing = true,
-                    // The daemon is gone, or wants all to go.
-                    Some(Ask::Kill) | None if !self.alone => return,
-                    Some(Ask::Kill) | None => killing = true,
+                    // `None`: the daemon is gone. Exiting as process 1 kills the whole namespace.
+                    Some(InitRequest::Kill) | None if self.has_pid_namespace => return,
+                    Some(InitRequest::Kill) | None => killing = true,
                 }
             }
             if killing {
@@ -296,17 +308,17 @@ impl Tending {
         }
     }
 
-    fn asked(&self) -> Option<Ask> {
-        let mut word = [0; 1];
-        match rustix::net::recv(&self.line, &mut word, rustix::net::RecvFlags::empty()) {
-            Ok((1, _)) if word[0] == Ask::Interrupt as u8 => Some(Ask::Interrupt),
-            Ok((1, _)) if word[0] == Ask::Terminate as u8 => Some(Ask::Terminate),
-            Ok((1, _)) => Some(Ask::Kill),
+    fn receive_request(&self) -> Option<InitRequest> {
+        let mut byte = [0; 1];
+        match rustix::net::recv(&self.control, &mut byte, rustix::net::RecvFlags::empty()) {
+            Ok((1, _)) if byte[0] == InitRequest::Interrupt as u8 => Some(InitRequest::Interrupt),
+            Ok((1, _)) if byte[0] == InitRequest::Terminate as u8 => Some(InitRequest::Terminate),
+            Ok((1, _)) => Some(InitRequest::Kill),
             _ => None,
         }
     }
 
-    /// Reaps who is dead, and tells when the command was among them. False when no child is left.
+    /// Reaps dead children and reports the command's exit. False when no child is left.
     fn reap(&mut self) -> bool {
         let mut ended = None;
         let left = loop {
@@ -318,14 +330,14 @@ impl Tending {
             }
         };
         if let Some(status) = ended {
-            say_ended(&self.line, Ended { status, is_all: !left });
+            send_exited(&self.control, ExitReport { status, all_exited: !left });
         }
         left
     }
 
     fn signal_all(&self, signal: Signal) {
-        if !self.alone {
-            let _ = signal_everyone(signal);
+        if self.has_pid_namespace {
+            let _ = signal_namespace(signal);
             return;
         }
         for pid in descendants() {
@@ -334,62 +346,23 @@ impl Tending {
     }
 }
 
-/// Everyone in the pid namespace but this process.
-#[expect(unsafe_code, reason = "no safe crate has the pid -1 of kill")]
-fn signal_everyone(signal: Signal) -> Result<(), Errno> {
-    // SAFETY: plain numbers. In a namespace of its own, -1 reaches only the command's processes.
-    if unsafe { libc::kill(-1, signal.as_raw()) } == 0 { Ok(()) } else { Err(last_error()) }
-}
-
-/// All processes below this one, by what /proc says of their parents.
-fn descendants() -> Vec<Pid> {
-    let mut parents: Vec<(i32, i32)> = Vec::new();
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-    let Ok(proc) = rustix::fs::open("/proc", flags, rustix::fs::Mode::empty()) else { return Vec::new() };
-    let Ok(listing) = rustix::fs::Dir::read_from(&proc) else { return Vec::new() };
-    for entry in listing.flatten() {
-        let Some(pid) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
-        if let Some(parent) = parent_of(&proc, pid) {
-            parents.push((pid, parent));
-        }
-    }
-    let mut found = vec![rustix::process::getpid().as_raw_nonzero().get()];
-    let mut looked = 0;
-    while looked < found.len() {
-        let of = found[looked];
-        found.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
-        looked += 1;
-    }
-    found[1..].iter().filter_map(|pid| Pid::from_raw(*pid)).collect()
-}
-
-/// The parent in `/proc/PID/stat`: the second word after the name, which ends with the last bracket.
-pub(crate) fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-    let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
-    let mut text = [0_u8; 512];
-    let length = rustix::io::read(file, &mut text).ok()?;
-    let text = String::from_utf8_lossy(&text[..length]).into_owned();
-    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-}
-
 fn exit(code: i32) -> ! {
-    // SAFETY: ends this process without running what its parent registered for its own end.
+    // SAFETY: `_exit` only ends this process; it runs no exit handlers.
     #[expect(unsafe_code, reason = "std's exit runs the handlers of the process that was cloned")]
     unsafe {
         libc::_exit(code)
     }
 }
 
-/// How much of a stack the way from init to the program needs, with room to spare.
+/// The stack of the child between clone and execve, with room to spare.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Starts a child that runs `go`, which ends in another program or comes back to end here. Until then this process
-/// stands still and the child uses its memory: that saves a copy which would be thrown away at once.
+/// Starts a child that runs `go`, which executes a program or returns on failure. Until then this process is suspended
+/// and the child uses its memory (vfork): that saves copying page tables which execve would discard.
 #[expect(unsafe_code, reason = "no safe crate has clone")]
 fn start(go: &dyn Fn()) -> Result<Pid, Errno> {
     extern "C" fn child(go: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: the parent made this pointer from a reference that lives as long as it stands still.
+        // SAFETY: the parent made this pointer from a reference that is valid while it is suspended.
         let go = unsafe { &*go.cast::<&dyn Fn()>() };
         go();
         exit(0)
@@ -398,69 +371,22 @@ fn start(go: &dyn Fn()) -> Result<Pid, Errno> {
     let top = stack.as_mut_ptr_range().end.map_addr(|end| end & !15);
     let argument = std::ptr::from_ref(&go).cast_mut().cast();
     // SAFETY: the stack is the child's alone and large enough; CLONE_VFORK keeps this thread, the only one, from running
-    // until the child has another program or is gone, so nobody else touches what they share.
+    // until the child has executed a program or exited, so no other thread touches the shared memory.
     let pid = unsafe {
         libc::clone(child, top.cast(), libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, argument)
     };
     Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(last_error)
 }
 
-/// Lets children of the spawner go without a trace.
-#[expect(unsafe_code, reason = "no safe crate ignores a signal")]
-pub(crate) fn ignore_children() -> Result<(), Errno> {
-    // SAFETY: ignoring a signal runs no code of ours.
-    if unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) } == libc::SIG_ERR {
-        Err(last_error())
-    } else {
-        Ok(())
-    }
-}
-
-/// Every signal does what it does in a fresh process, and none is blocked.
-#[expect(unsafe_code, reason = "no safe crate resets signals")]
-fn reset_signals() -> Result<(), Errno> {
-    // SAFETY: the default action runs no code of ours; the set is filled by the call before it is used.
-    unsafe {
-        for signal in 1..=64 {
-            // Two cannot be changed and two belong to the C library; they refuse, and keep their default.
-            libc::signal(signal, libc::SIG_DFL);
-        }
-        let mut none = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        if libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) != 0 {
-            return Err(last_error());
-        }
-    }
-    Ok(())
-}
-
-/// A descriptor that is ready when a child has died.
-#[expect(unsafe_code, reason = "no safe crate has signalfd")]
-fn children_as_descriptor() -> Result<OwnedFd, Errno> {
-    // SAFETY: the set is filled before it is used; the descriptor is new and ours.
-    unsafe {
-        let mut children = std::mem::zeroed();
-        libc::sigemptyset(&raw mut children);
-        libc::sigaddset(&raw mut children, libc::SIGCHLD);
-        if libc::sigprocmask(libc::SIG_BLOCK, &raw const children, std::ptr::null_mut()) != 0 {
-            return Err(last_error());
-        }
-        match libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
-            fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
-            _ => Err(last_error()),
-        }
-    }
-}
-
-/// Its standard input is the spawner's socket; what stays instead is nothing.
-fn forget_spawner_socket() -> Result<(), Errno> {
+/// Standard input is the spawner's socket; /dev/null replaces it.
+fn close_spawner_socket() -> Result<(), Errno> {
     rustix::stdio::dup2_stdin(rustix::stdio::stdout())
 }
 
-/// In a user namespace of its own a process is nobody until its ids are mapped, each to itself.
+/// Maps uid and gid to themselves. Until then, a process in a new user namespace has the overflow ids (65534).
 fn map_ids((uid, gid): (Uid, Gid)) -> Result<(), Errno> {
     let (uid, gid) = (uid.as_raw(), gid.as_raw());
-    // Its /proc entries are root's while it is not dumpable.
+    // The /proc entries of a process that is not dumpable belong to root.
     rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
     write_to("/proc/self/setgroups", "deny")?;
     write_to("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
@@ -473,9 +399,9 @@ fn write_to(path: &str, text: &str) -> Result<(), Errno> {
     rustix::io::write(file, text.as_bytes()).map(drop)
 }
 
-/// Test suites talk to themselves over 127.0.0.1, also where there is no other network.
+/// Test suites use 127.0.0.1 even where there is no other network.
 #[expect(unsafe_code, reason = "no safe crate has this ioctl")]
-fn raise_loopback() {
+fn bring_up_loopback() {
     let Ok(socket) =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
     else {
@@ -491,7 +417,8 @@ fn raise_loopback() {
     }
 }
 
-/// The kernel numbers at least 301 processes in a namespace; older ones number as many as the machine.
+/// Limits the pids of the namespace. The kernel accepts no less than 301. The setting is per pid
+/// namespace since Linux 6.14.
 fn limit_pids(processes: u64) {
     let _ = write_to("/proc/sys/kernel/pid_max", &processes.saturating_add(2).max(301).to_string());
 }

@@ -1,12 +1,12 @@
-//! Runs one command in a sandbox. Knows neither sessions nor policy: it gets an [`Order`] and carries it out.
+//! Runs one command in a sandbox, as a [`LaunchSpec`] says. It knows neither sessions nor policy.
 //!
 //! ```text
-//! daemon ──order──▶ spawner ──clone──▶ init: mounts, privileges ──fork──▶ the command: Landlock, seccomp, execve
-//!    ◀──────────line (alive, failed, ended)──────────┘
+//! daemon ──LaunchSpec──▶ spawner ──clone3──▶ init: mounts, privileges ──vfork──▶ the command: Landlock, seccomp, execve
+//!    ◀──────LaunchEvent (started, failed, exited)──────┘
 //! ```
 //!
-//! The kernel is the boundary of a command. What the command sees is a [`View`]: plain data that the caller computes
-//! and init mounts.
+//! The kernel enforces the sandbox. The file system that the command sees is a [`View`]: plain data that the caller
+//! computes and init mounts.
 
 mod abilities;
 mod cgroup;
@@ -14,30 +14,33 @@ mod confine;
 mod filter;
 mod init;
 mod mounts;
-mod order;
+mod processes;
+mod protocol;
 mod running;
 mod spawner;
+mod spec;
 mod view;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 pub use abilities::{Abilities, Applied, abilities, probe};
-pub use cgroup::Groups;
+pub use cgroup::Cgroups;
 pub use confine::has_landlock;
-pub use order::{
-    BindMount, Ended, Handed, LandlockPaths, Limits, Namespaces, Order, Overlay, Pinned, Sandbox, Stage,
-    Trouble, User, View, Word, hear, socket_pair,
-};
-pub use running::{Listed, Running, RunningSet};
+pub use protocol::{ExitReport, LaunchEvent, LaunchFds, receive_event, socket_pair};
+pub use running::{Registration, Running, RunningSet};
 pub use spawner::{Spawner, serve_as_spawner_if_asked};
-pub use view::{HomeShown, SYSTEM, Wanted, may_be_shown, view};
+pub use spec::{
+    BindMount, LandlockPaths, LaunchError, LaunchSpec, LaunchStage, Limits, Namespaces, Overlay, PinnedPath,
+    Sandbox, User, View,
+};
+pub use view::{HomeMount, SYSTEM_DIRS, ViewSpec, build_view, overlaps_default_view};
 
-/// Where programs are looked for when the environment has no PATH.
+/// The PATH of commands whose environment has none.
 pub const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A file of /proc, whole.
-fn read_small(path: &str) -> Option<String> {
+/// Reads a whole file of /proc.
+fn read_proc_file(path: &str) -> Option<String> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = Vec::new();
     let mut piece = vec![0; 16 << 10];

@@ -1,8 +1,9 @@
-//! Mounts: builds what a command sees and makes it the root of the process. Runs in init, in its own mount namespace.
+//! Mounts a [`View`] and makes it the root. Runs in init, in its own mount namespace.
 //!
-//! A folder of the session is found again by path in the new namespace, links forbidden, and compared with the pinned
-//! one: descriptors of the old namespace cannot be mounted from. From then on only the new descriptor is used. Places
-//! inside the command's own folders (its home, its /tmp) may hold anything, so targets are opened without links too.
+//! open_tree refuses to clone from a descriptor of another mount namespace. So the folders of the session are opened
+//! again by path, without symbolic links, and compared with the pinned device and inode; from then on only the new
+//! descriptor is used. The command controls the content of its own folders (its home, its /tmp), so mount points are
+//! opened without symbolic links too.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,24 +14,24 @@ use rustix::mount::{
     UnmountFlags,
 };
 
-use crate::order::{BindMount, Overlay, Stage, Trouble, View};
+use crate::spec::{BindMount, LaunchError, LaunchStage, Overlay, View};
 
-/// Where the new root is put together: a folder that every machine has. What it covers was found before.
-const STAGE: &str = "/usr";
+/// The mount point of the new root: a folder that every machine has. What it covers was opened before.
+const STAGING_DIR: &str = "/usr";
 
-type Mounted<T> = Result<T, Trouble>;
+type MountResult<T> = Result<T, LaunchError>;
 
-fn trouble(subject: &str, path: &[u8], why: Errno) -> Trouble {
-    Trouble::new(Stage::Sandbox, format!("{subject} {}", aos_model::path::show(path)), why)
+fn mount_error(subject: &str, path: &[u8], why: Errno) -> LaunchError {
+    LaunchError::new(LaunchStage::Sandbox, format!("{subject} {}", aos_model::path::show(path)), why)
 }
 
-pub(crate) fn build(view: &View, in_user_namespace: bool) -> Mounted<()> {
-    let failed = |subject: &'static str| move |why| trouble(subject, b"", why);
+pub(crate) fn build(view: &View, in_user_namespace: bool) -> MountResult<()> {
+    let failed = |subject: &'static str| move |why| mount_error(subject, b"", why);
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .map_err(failed("cannot leave the machine's mounts"))?;
-    // Everything is found before the stage covers a part of it.
-    let trees = view.binds.iter().map(|bind| tree_of(bind, in_user_namespace).map(|tree| (bind, tree)));
-    let trees: Vec<(&BindMount, Option<Tree>)> = trees.collect::<Mounted<_>>()?;
+        .map_err(failed("cannot make the mounts private"))?;
+    // Everything is opened before the new root covers a part of it.
+    let trees = view.binds.iter().map(|bind| clone_source(bind, in_user_namespace).map(|tree| (bind, tree)));
+    let trees: Vec<(&BindMount, Option<Tree>)> = trees.collect::<MountResult<_>>()?;
     let devices: Vec<(&str, OwnedFd)> = DEVICES
         .iter()
         .filter_map(|name| {
@@ -39,68 +40,71 @@ pub(crate) fn build(view: &View, in_user_namespace: bool) -> Mounted<()> {
                 .map(|tree| (*name, tree))
         })
         .collect();
-    let slash = match &view.slash {
-        Some(bind) => tree_of(bind, in_user_namespace)?,
+    let host_root = match &view.host_root {
+        Some(bind) => clone_source(bind, in_user_namespace)?,
         None => None,
     };
-    let own_root = slash.is_none();
-    let root = match slash {
+    let root_is_tmpfs = host_root.is_none();
+    let root = match host_root {
         Some(tree) => tree.fd,
-        None => tmpfs().map_err(failed("cannot make a root folder"))?,
+        None => tmpfs().map_err(failed("cannot mount a tmpfs for the root folder"))?,
     };
-    move_to(&root, rustix::fs::CWD, STAGE.as_bytes()).map_err(failed("cannot mount the root folder"))?;
-    if let Some(bind) = &view.slash {
-        cover_submounts(bind, root.as_fd())?;
+    move_to(&root, rustix::fs::CWD, STAGING_DIR.as_bytes())
+        .map_err(failed("cannot mount the root folder"))?;
+    if let Some(bind) = &view.host_root {
+        mask_submounts(bind, root.as_fd())?;
     }
     for link in &view.links {
         let _ = rustix::fs::symlinkat(link.to.as_slice(), &root, relative(&link.at));
     }
-    let dev = make_dev(root.as_fd(), own_root, &devices)?;
-    make_proc(root.as_fd(), view.guard_proc)?;
+    let dev = make_dev(root.as_fd(), root_is_tmpfs, &devices)?;
+    mount_proc(root.as_fd(), view.read_only_proc)?;
     for (bind, tree) in trees {
         if let Some(tree) = tree {
-            show(root.as_fd(), bind, &tree)?;
+            mount_bind(root.as_fd(), bind, &tree)?;
         }
     }
-    for path in &view.covers {
-        cover(root.as_fd(), dev.as_fd(), path)?;
+    for path in &view.masked_paths {
+        mask(root.as_fd(), dev.as_fd(), path)?;
     }
-    if own_root {
-        set_read_only(root.as_fd()).map_err(failed("cannot seal the root folder"))?;
+    if root_is_tmpfs {
+        set_read_only(root.as_fd()).map_err(failed("cannot make the root folder read-only"))?;
     } else {
-        set_read_only(dev.as_fd()).map_err(failed("cannot seal /dev"))?;
+        set_read_only(dev.as_fd()).map_err(failed("cannot make /dev read-only"))?;
     }
-    step_in(root.as_fd()).map_err(failed("cannot step into the root folder"))
+    pivot_to(root.as_fd()).map_err(failed("cannot pivot to the new root"))
 }
 
-/// The new root becomes the root, and the old one is let go.
-fn step_in(root: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Makes the new root the root and unmounts the old one. `pivot_root(".", ".")` stacks the old root on the new one, as
+/// pivot_root(2) describes.
+fn pivot_to(root: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::process::fchdir(root)?;
     rustix::process::pivot_root(".", ".")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
     rustix::process::chdir("/")
 }
 
-/// A part of the machine, copied to be mounted.
+/// A cloned mount that is not attached yet.
 struct Tree {
     fd: OwnedFd,
     is_dir: bool,
-    /// What is mounted below came along although it should not.
-    too_much: bool,
+    /// The clone includes submounts that must be masked.
+    mask_submounts: bool,
 }
 
-/// `None` for what is not there and need not be.
-fn tree_of(bind: &BindMount, in_user_namespace: bool) -> Mounted<Option<Tree>> {
+/// `None` if the source does not exist and is not required.
+fn clone_source(bind: &BindMount, in_user_namespace: bool) -> MountResult<Option<Tree>> {
     if let Some(overlay) = &bind.overlay {
-        let laid = find(bind).and_then(|lower| lay_over(&lower, overlay, in_user_namespace));
-        let subject = || format!("cannot lay an overlay over {}", aos_model::path::show(&bind.at));
-        let fd = laid.map_err(|why| Trouble::new(Stage::Overlay, subject(), why))?;
-        return Ok(Some(Tree { fd, is_dir: true, too_much: false }));
+        let mounted = open_source(bind).and_then(|lower| mount_overlay(&lower, overlay, in_user_namespace));
+        let subject = || format!("cannot mount an overlay on {}", aos_model::path::show(&bind.at));
+        let fd = mounted.map_err(|why| LaunchError::new(LaunchStage::Overlay, subject(), why))?;
+        return Ok(Some(Tree { fd, is_dir: true, mask_submounts: false }));
     }
-    let found = find(bind).and_then(|source| {
+    let cloned = open_source(bind).and_then(|source| {
         let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
-        let (fd, too_much) = match clone_tree(&source, b"", bind.submounts && is_dir) {
-            // An ordinary user may not look below what is mounted there, so it comes along and is covered.
+        let (fd, mask_submounts) = match clone_tree(&source, b"", bind.submounts && is_dir) {
+            // In a user namespace, submounts are locked: the kernel refuses to clone without them (EINVAL), because
+            // that would reveal what they cover. They are cloned too, and masked later.
             Err(Errno::INVAL) if !bind.submounts && is_dir => (clone_tree(&source, b"", true)?, true),
             outcome => (outcome?, false),
         };
@@ -108,19 +112,19 @@ fn tree_of(bind: &BindMount, in_user_namespace: bool) -> Mounted<Option<Tree>> {
         if !bind.writable {
             flags |= MountAttrFlags::MOUNT_ATTR_RDONLY;
         }
-        set_attributes(fd.as_fd(), flags, bind.submounts || too_much)?;
-        Ok(Tree { fd, is_dir, too_much })
+        set_attributes(fd.as_fd(), flags, bind.submounts || mask_submounts)?;
+        Ok(Tree { fd, is_dir, mask_submounts })
     });
-    match found {
+    match cloned {
         Ok(tree) => Ok(Some(tree)),
         Err(_) if !bind.required => Ok(None),
-        Err(why) => Err(trouble("cannot show", &bind.at, why)),
+        Err(why) => Err(mount_error("cannot mount", &bind.at, why)),
     }
 }
 
-/// What is read comes from `lower`, what is written goes to the overlay's own folders. What is mounted below stays
-/// outside: an overlay shows one file system.
-fn lay_over(lower: &OwnedFd, overlay: &Overlay, in_user_namespace: bool) -> Result<OwnedFd, Errno> {
+/// Mounts an overlayfs on `lower`: writes go to the upper folder. Submounts are not included: overlayfs shows one file
+/// system.
+fn mount_overlay(lower: &OwnedFd, overlay: &Overlay, in_user_namespace: bool) -> Result<OwnedFd, Errno> {
     use std::os::fd::AsRawFd as _;
     let open = |path: &[u8]| {
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -128,9 +132,9 @@ fn lay_over(lower: &OwnedFd, overlay: &Overlay, in_user_namespace: bool) -> Resu
         rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)
     };
     let (upper, work) = (open(&overlay.upper)?, open(&overlay.work)?);
-    // By descriptor: an option has a length, and a path may hold what options are parted by.
-    let by_number = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let (lower, upper, work) = (by_number(lower), by_number(&upper), by_number(&work));
+    // By descriptor: mount options have a maximum length, and a path may contain their separators.
+    let proc_path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let (lower, upper, work) = (proc_path(lower), proc_path(&upper), proc_path(&work));
     let options = [
         ("lowerdir", lower.as_str()),
         ("upperdir", upper.as_str()),
@@ -144,7 +148,8 @@ fn lay_over(lower: &OwnedFd, overlay: &Overlay, in_user_namespace: bool) -> Resu
     for (name, value) in options {
         rustix::mount::fsconfig_set_string(&context, name, value)?;
     }
-    // Without it the end of every command would wait for the whole disk. What counts is synced when it is committed.
+    // Without `volatile`, unmounting syncs the whole upper file system at the end of every command. The changes are
+    // synced when they are committed.
     rustix::mount::fsconfig_set_flag(&context, "volatile")?;
     if in_user_namespace {
         rustix::mount::fsconfig_set_flag(&context, "userxattr")?;
@@ -153,7 +158,8 @@ fn lay_over(lower: &OwnedFd, overlay: &Overlay, in_user_namespace: bool) -> Resu
     rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-fn find(bind: &BindMount) -> Result<OwnedFd, Errno> {
+/// Opens the source of a bind mount and compares it with its pin.
+fn open_source(bind: &BindMount) -> Result<OwnedFd, Errno> {
     let from: &[u8] = if bind.from.is_empty() { b"/" } else { &bind.from };
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let Some(pin) = bind.pin else { return rustix::fs::open(from, flags, Mode::empty()) };
@@ -164,30 +170,30 @@ fn find(bind: &BindMount) -> Result<OwnedFd, Errno> {
     if (stat.st_dev, stat.st_ino) == pin { Ok(source) } else { Err(Errno::STALE) }
 }
 
-fn show(root: BorrowedFd<'_>, bind: &BindMount, tree: &Tree) -> Mounted<()> {
-    let shown = target(root, &bind.at, tree.is_dir).and_then(|place| attach(&tree.fd, &place));
-    match shown {
-        Ok(()) if tree.too_much => cover_submounts(bind, root),
+fn mount_bind(root: BorrowedFd<'_>, bind: &BindMount, tree: &Tree) -> MountResult<()> {
+    let attached = mount_point(root, &bind.at, tree.is_dir).and_then(|place| attach(&tree.fd, &place));
+    match attached {
+        Ok(()) if tree.mask_submounts => mask_submounts(bind, root),
         Ok(()) => Ok(()),
         Err(_) if !bind.required => Ok(()),
-        Err(why) => Err(trouble("cannot show", &bind.at, why)),
+        Err(why) => Err(mount_error("cannot mount", &bind.at, why)),
     }
 }
 
-/// What is mounted below a root is outside of it.
-fn cover_submounts(bind: &BindMount, root: BorrowedFd<'_>) -> Mounted<()> {
+/// Hides the mounts below a bind mount that excludes them.
+fn mask_submounts(bind: &BindMount, root: BorrowedFd<'_>) -> MountResult<()> {
     if bind.submounts {
         return Ok(());
     }
-    let failed = |why| trouble("cannot cover what is mounted below", &bind.at, why);
-    let below = [STAGE.as_bytes(), &bind.at, b"/"].concat();
+    let failed = |why| mount_error("cannot hide the mounts below", &bind.at, why);
+    let below = [STAGING_DIR.as_bytes(), &bind.at, b"/"].concat();
     let inside: Vec<Vec<u8>> =
         mount_points().map_err(failed)?.into_iter().filter(|point| point.starts_with(&below)).collect();
     for point in inside {
-        let place = open_in(root, relative(&point[STAGE.len()..])).map_err(failed)?;
+        let place = open_in(root, relative(&point[STAGING_DIR.len()..])).map_err(failed)?;
         let empty = tmpfs().map_err(failed)?;
         set_read_only(empty.as_fd()).map_err(failed)?;
-        // A file that something was mounted on cannot take a folder.
+        // A folder cannot be mounted on a file; /dev/null can.
         if attach(&empty, &place).is_err() {
             let null = clone_tree(rustix::fs::CWD, b"/dev/null", false).map_err(failed)?;
             attach(&null, &place).map_err(failed)?;
@@ -196,7 +202,7 @@ fn cover_submounts(bind: &BindMount, root: BorrowedFd<'_>) -> Mounted<()> {
     Ok(())
 }
 
-/// Where something is mounted in this namespace, as the kernel lists it.
+/// The mount points of this namespace, from mountinfo.
 fn mount_points() -> Result<Vec<Vec<u8>>, Errno> {
     let file = rustix::fs::open("/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut text = Vec::new();
@@ -211,7 +217,7 @@ fn mount_points() -> Result<Vec<Vec<u8>>, Errno> {
     Ok(text.split(|b| *b == b'\n').filter_map(point).collect())
 }
 
-/// Blanks and backslashes stand as `\NNN` there.
+/// Decodes the octal escapes (`\040`) of mountinfo.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -235,11 +241,11 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// A /dev with the few devices that programs expect. Returns the folder that holds it.
-fn make_dev(root: BorrowedFd<'_>, own_root: bool, devices: &[(&str, OwnedFd)]) -> Mounted<OwnedFd> {
-    let failed = |why| trouble("cannot make", b"/dev", why);
-    let place = target(root, b"/dev", true).map_err(failed)?;
-    let dev = if own_root {
+/// Sets up a /dev with the few devices that programs expect, and returns it.
+fn make_dev(root: BorrowedFd<'_>, root_is_tmpfs: bool, devices: &[(&str, OwnedFd)]) -> MountResult<OwnedFd> {
+    let failed = |why| mount_error("cannot set up", b"/dev", why);
+    let place = mount_point(root, b"/dev", true).map_err(failed)?;
+    let dev = if root_is_tmpfs {
         place
     } else {
         let dev = tmpfs().map_err(failed)?;
@@ -266,14 +272,14 @@ fn make_dev(root: BorrowedFd<'_>, own_root: bool, devices: &[(&str, OwnedFd)]) -
         for (name, to) in links {
             rustix::fs::symlinkat(to, &dev, name)?;
         }
-        for name in ["pts", "shm", HIDDEN] {
+        for name in ["pts", "shm", MASK_DIR] {
             rustix::fs::mkdirat(&dev, name, Mode::from_raw_mode(0o755))?;
         }
-        let shm = dir_in(dev.as_fd(), b"shm")?;
-        rustix::fs::fchmod(&dir_to_change(dev.as_fd(), "shm")?, Mode::from_raw_mode(0o1777))?;
+        let shm = open_in(dev.as_fd(), b"shm")?;
+        rustix::fs::fchmod(&open_dir(dev.as_fd(), "shm")?, Mode::from_raw_mode(0o1777))?;
         attach(&clone_tree(&shm, b"", false)?, &shm)?;
         if let Ok(pts) = file_system("devpts", &[("ptmxmode", "0666"), ("mode", "0620")], nosuid_noexec()) {
-            attach(&pts, &dir_in(dev.as_fd(), b"pts")?)?;
+            attach(&pts, &open_in(dev.as_fd(), b"pts")?)?;
         }
         Ok(())
     };
@@ -281,31 +287,32 @@ fn make_dev(root: BorrowedFd<'_>, own_root: bool, devices: &[(&str, OwnedFd)]) -
     Ok(dev)
 }
 
-/// An empty folder to cover others with.
-const HIDDEN: &str = ".hidden";
+/// An empty folder of /dev that is mounted on masked folders.
+const MASK_DIR: &str = ".hidden";
 
-fn cover(root: BorrowedFd<'_>, dev: BorrowedFd<'_>, path: &[u8]) -> Mounted<()> {
+/// Mounts an empty folder or /dev/null on a path, if it exists.
+fn mask(root: BorrowedFd<'_>, dev: BorrowedFd<'_>, path: &[u8]) -> MountResult<()> {
     let Ok(place) = open_in(root, relative(path)) else { return Ok(()) };
-    let covered = || -> Result<(), Errno> {
+    let mount = || -> Result<(), Errno> {
         let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode).is_dir();
-        let name: &[u8] = if is_dir { HIDDEN.as_bytes() } else { b"null" };
-        let over = clone_tree(dev, name, false)?;
+        let name: &[u8] = if is_dir { MASK_DIR.as_bytes() } else { b"null" };
+        let empty = clone_tree(dev, name, false)?;
         if is_dir {
-            set_read_only(over.as_fd())?;
+            set_read_only(empty.as_fd())?;
         }
-        attach(&over, &place)
+        attach(&empty, &place)
     };
-    covered().map_err(|why| trouble("cannot cover", path, why))
+    mount().map_err(|why| mount_error("cannot mask", path, why))
 }
 
-/// Parts of /proc that uid 0 could write even without capabilities, and through them the whole machine.
-const PROC_SWITCHES: [&str; 6] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi"];
+/// Parts of /proc that uid 0 can write even without capabilities, and that change the whole machine.
+const PROC_READ_ONLY: [&str; 6] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi"];
 
-fn make_proc(root: BorrowedFd<'_>, guard: bool) -> Mounted<()> {
+fn mount_proc(root: BorrowedFd<'_>, read_only: bool) -> MountResult<()> {
     let make = || -> Result<(), Errno> {
         let proc = file_system("proc", &[], nosuid_noexec() | MountAttrFlags::MOUNT_ATTR_NODEV)?;
-        attach(&proc, &target(root, b"/proc", true)?)?;
-        for name in PROC_SWITCHES.iter().filter(|_| guard) {
+        attach(&proc, &mount_point(root, b"/proc", true)?)?;
+        for name in PROC_READ_ONLY.iter().filter(|_| read_only) {
             match clone_tree(&proc, name.as_bytes(), false) {
                 Ok(part) => {
                     set_read_only(part.as_fd())?;
@@ -317,7 +324,7 @@ fn make_proc(root: BorrowedFd<'_>, guard: bool) -> Mounted<()> {
         }
         Ok(())
     };
-    make().map_err(|why| trouble("cannot mount", b"/proc", why))
+    make().map_err(|why| mount_error("cannot mount", b"/proc", why))
 }
 
 fn nosuid_noexec() -> MountAttrFlags {
@@ -393,17 +400,14 @@ fn open_in(dir: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
     rustix::fs::openat2(dir, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-fn dir_in(dir: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
-    open_in(dir, path)
-}
-
-fn dir_to_change(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+/// Opens a folder for calls that O_PATH does not permit, such as fchmod.
+fn open_dir(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// The place to mount at, made where it is missing. Links on the way are refused, not followed.
-fn target(root: BorrowedFd<'_>, at: &[u8], is_dir: bool) -> Result<OwnedFd, Errno> {
+/// Opens the mount point, and creates it if it is missing. Symbolic links on the path are an error.
+fn mount_point(root: BorrowedFd<'_>, at: &[u8], is_dir: bool) -> Result<OwnedFd, Errno> {
     let path = relative(at);
     match open_in(root, path) {
         Err(Errno::NOENT) => {}
@@ -420,7 +424,7 @@ fn target(root: BorrowedFd<'_>, at: &[u8], is_dir: bool) -> Result<OwnedFd, Errn
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                     rustix::fs::openat(&dir, *name, flags, Mode::from_raw_mode(0o644)).map(drop)
                 };
-                // Commands of one session share its /tmp: another one may have been quicker.
+                // Commands of one session share its /tmp: another one may have created it meanwhile.
                 match made {
                     Ok(()) | Err(Errno::EXIST) => open_in(dir.as_fd(), name)?,
                     Err(why) => return Err(why),
@@ -437,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_spelling_of_mount_points_is_undone() {
+    fn octal_escapes_of_mountinfo_are_decoded() {
         assert_eq!(unescape(br"/a\040b\134c"), b"/a b\\c");
         assert_eq!(unescape(br"/plain\09"), br"/plain\09");
         assert_eq!(relative(b"/usr/lib"), b"usr/lib");

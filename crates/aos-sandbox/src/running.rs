@@ -1,4 +1,4 @@
-//! The commands of a session that are running, and how others reach them: to interrupt, to end.
+//! The running commands of a session, and how other threads interrupt or end them.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,42 +8,42 @@ use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use crate::order::{Ask, ask};
+use crate::protocol::{InitRequest, send_request};
 
-/// One command on its way, shared by the thread that watches it and by those that signal it.
+/// One running command, shared by the thread that waits for it and by those that signal it.
 #[derive(Debug)]
 pub struct Running {
-    /// The daemon's end of the command's line.
-    pub line: OwnedFd,
-    /// Init, once it lives.
+    /// The daemon's end of the control socket.
+    pub control: OwnedFd,
+    /// Init's pidfd, once it has started.
     pub init: OnceLock<OwnedFd>,
-    /// Wakes the watching thread.
+    /// An eventfd that wakes the waiting thread.
     pub wake: OwnedFd,
-    /// Whether init is the first of its own pid namespace.
-    namespaced: bool,
+    /// Whether init is process 1 of its own pid namespace.
+    has_pid_namespace: bool,
     ending: Mutex<Ending>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Ending {
-    /// When all that is left is killed.
+    /// When the processes that are left are killed.
     kill_at: Option<Instant>,
-    kill_asked: bool,
+    kill_requested: bool,
 }
 
 impl Running {
-    pub fn new(line: OwnedFd, namespaced: bool) -> Result<Running, Errno> {
+    pub fn new(control: OwnedFd, has_pid_namespace: bool) -> Result<Running, Errno> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Running { line, init: OnceLock::new(), wake, namespaced, ending: Mutex::default() })
+        Ok(Running { control, init: OnceLock::new(), wake, has_pid_namespace, ending: Mutex::default() })
     }
 
     pub fn interrupt(&self) {
-        ask(&self.line, Ask::Interrupt);
+        send_request(&self.control, InitRequest::Interrupt);
     }
 
-    /// Asks all of its processes to end, and kills those that are left after `grace`.
+    /// Sends SIGTERM to all of its processes, and SIGKILL to those that are left after `grace`.
     pub fn terminate(&self, grace: Duration) {
-        ask(&self.line, Ask::Terminate);
+        send_request(&self.control, InitRequest::Terminate);
         self.kill_by(Instant::now() + grace);
     }
 
@@ -54,27 +54,27 @@ impl Running {
     }
 
     fn kill_by(&self, when: Instant) {
-        let mut ending = self.ending.lock().expect("BUG: nobody panics here");
+        let mut ending = self.ending.lock().expect("BUG: lock poisoned");
         ending.kill_at = Some(ending.kill_at.map_or(when, |earlier| earlier.min(when)));
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
     pub fn kill_at(&self) -> Option<Instant> {
-        self.ending.lock().expect("BUG: nobody panics here").kill_at
+        self.ending.lock().expect("BUG: lock poisoned").kill_at
     }
 
     pub fn was_killed(&self) -> bool {
-        self.ending.lock().expect("BUG: nobody panics here").kill_asked
+        self.ending.lock().expect("BUG: lock poisoned").kill_requested
     }
 
-    /// A namespace ends with its init. Elsewhere init ends the rest one by one, and itself at the end.
+    /// A pid namespace ends with its init. Without one, init kills the descendants one by one and then exits.
     pub fn kill_now(&self) {
-        self.ending.lock().expect("BUG: nobody panics here").kill_asked = true;
+        self.ending.lock().expect("BUG: lock poisoned").kill_requested = true;
         match self.init.get() {
-            Some(init) if self.namespaced => {
+            Some(init) if self.has_pid_namespace => {
                 let _ = rustix::process::pidfd_send_signal(init, Signal::KILL);
             }
-            _ => ask(&self.line, Ask::Kill),
+            _ => send_request(&self.control, InitRequest::Kill),
         }
     }
 }
@@ -87,27 +87,27 @@ pub struct RunningSet {
 
 #[derive(Debug, Default)]
 struct Set {
-    /// Each beside the tool call that it belongs to.
+    /// Tool call id and command.
     running: Vec<(String, Arc<Running>)>,
     closed: bool,
 }
 
-/// Takes its command out of the set when dropped.
+/// Removes its command from the set when dropped.
 #[derive(Debug)]
-pub struct Listed<'a> {
+pub struct Registration<'a> {
     set: &'a RunningSet,
     running: Arc<Running>,
 }
 
 impl RunningSet {
-    /// Lists a command, unless the session is being closed: then nothing new starts.
-    pub fn list(&self, tool_call_id: &str, running: &Arc<Running>) -> Option<Listed<'_>> {
-        let mut all = self.all.lock().expect("BUG: nobody panics here");
+    /// Adds a command; `None` when the session is being closed, so that nothing new starts.
+    pub fn register(&self, tool_call_id: &str, running: &Arc<Running>) -> Option<Registration<'_>> {
+        let mut all = self.all.lock().expect("BUG: lock poisoned");
         if all.closed {
             return None;
         }
         all.running.push((tool_call_id.to_owned(), running.clone()));
-        Some(Listed { set: self, running: running.clone() })
+        Some(Registration { set: self, running: running.clone() })
     }
 
     pub fn interrupt(&self) {
@@ -116,7 +116,7 @@ impl RunningSet {
         }
     }
 
-    /// Ends all commands and lets none start any more.
+    /// Ends all commands and accepts no new ones.
     pub fn close(&self, grace: Option<Duration>) {
         for running in self.current(true) {
             match grace {
@@ -127,28 +127,28 @@ impl RunningSet {
     }
 
     fn current(&self, close: bool) -> Vec<Arc<Running>> {
-        let mut all = self.all.lock().expect("BUG: nobody panics here");
+        let mut all = self.all.lock().expect("BUG: lock poisoned");
         all.closed |= close;
         all.running.iter().map(|(_, running)| running.clone()).collect()
     }
 
     /// Whether a command of this tool call runs.
     pub fn has(&self, tool_call_id: &str) -> bool {
-        let all = self.all.lock().expect("BUG: nobody panics here");
+        let all = self.all.lock().expect("BUG: lock poisoned");
         all.running.iter().any(|(id, _)| id == tool_call_id)
     }
 
-    /// Ends the commands of one tool call and says how many there were.
+    /// Ends the commands of one tool call and returns their number.
     pub fn cancel(&self, tool_call_id: &str, grace: Duration) -> usize {
-        let all = self.all.lock().expect("BUG: nobody panics here").running.clone();
+        let all = self.all.lock().expect("BUG: lock poisoned").running.clone();
         let its = all.iter().filter(|(id, _)| id == tool_call_id);
         its.map(|(_, running)| running.terminate(grace)).count()
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for Registration<'_> {
     fn drop(&mut self) {
-        let mut all = self.set.all.lock().expect("BUG: nobody panics here");
+        let mut all = self.set.all.lock().expect("BUG: lock poisoned");
         all.running.retain(|(_, running)| !Arc::ptr_eq(running, &self.running));
     }
 }

@@ -1,13 +1,14 @@
 //! The spawner: a small process of one thread that launches commands for the daemon.
 //!
-//! Forking from it is cheap and safe, none of the daemon's descriptors can leak into a command, a program that was
-//! just written is not held open for writing by a sibling's fork, and "die with your parent" means a thread that lives
-//! as long as the process. It ends when the daemon's end of its socket closes, and its children end with it.
+//! Forking from one thread with little memory is cheap and safe. None of the daemon's descriptors can leak into a
+//! command. No sibling's fork holds a program open for writing that was just written (ETXTBSY). And the parent death
+//! signal follows a thread, so the parent must be a thread that lives as long as the process. The spawner exits when
+//! the daemon's end of its socket closes, and its children are killed with it.
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,15 +18,17 @@ use rustix::process::{DumpableBehavior, Signal};
 
 use crate::filter::Filters;
 use crate::init;
-use crate::order::{
-    Cell, Handed, Order, Parcel, Stage, Trouble, receive_parcel, say_alive, say_failed, send_order,
+use crate::processes;
+use crate::protocol::{
+    LaunchFds, LaunchMessage, NamespaceFlags, receive_launch, send_failed, send_init_started, send_launch,
     socket_pair,
 };
+use crate::spec::{LaunchError, LaunchSpec, LaunchStage};
 
-/// The argument by which a program of ours is asked to be the spawner.
+/// The argument that makes one of our programs act as the spawner.
 const SPAWNER_ARGUMENT: &str = "--serve-as-spawner";
 
-/// The daemon's hold on its spawner. The process is started when first needed, and again should it have died.
+/// The daemon's handle to its spawner process, which is started when first needed and again if it died.
 #[derive(Debug)]
 pub struct Spawner {
     program: PathBuf,
@@ -36,8 +39,8 @@ pub struct Spawner {
 struct Started {
     pid: u32,
     socket: Arc<OwnedFd>,
-    /// Says when the process is gone.
-    gone: Receiver<()>,
+    /// Receives a message when the process has exited.
+    exited: Receiver<()>,
 }
 
 impl Spawner {
@@ -45,20 +48,20 @@ impl Spawner {
         Spawner { program: program.to_owned(), current: Mutex::new(None) }
     }
 
-    /// Hands an order over. A spawner that died meanwhile is replaced once.
-    pub fn launch(&self, order: &Order, handed: &Handed<BorrowedFd<'_>>) -> Result<(), Errno> {
+    /// Launches a command. A spawner that died meanwhile is replaced once.
+    pub fn launch(&self, spec: &LaunchSpec, fds: &LaunchFds<BorrowedFd<'_>>) -> Result<(), Errno> {
         let socket = self.socket(None)?;
-        match send_order(&*socket, order, handed) {
+        match send_launch(&*socket, spec, fds) {
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
-                send_order(&*self.socket(Some(socket))?, order, handed)
+                send_launch(&*self.socket(Some(socket))?, spec, fds)
             }
             outcome => outcome,
         }
     }
 
-    /// The socket of a living spawner, one other than `dead`.
+    /// The socket of the current spawner. A new one is started if there is none, or if its socket is `dead`.
     fn socket(&self, dead: Option<Arc<OwnedFd>>) -> Result<Arc<OwnedFd>, Errno> {
-        let mut current = self.current.lock().expect("BUG: nobody panics starting");
+        let mut current = self.current.lock().expect("BUG: lock poisoned");
         match &*current {
             Some(Started { socket, .. }) if dead.is_none_or(|dead| !Arc::ptr_eq(socket, &dead)) => {
                 Ok(socket.clone())
@@ -67,23 +70,25 @@ impl Spawner {
         }
     }
 
-    /// Whether a process comes from a command: whoever it was started by, in the end that was the spawner.
+    /// Whether a process belongs to a command: every command descends from the spawner.
     pub fn is_ancestor_of(&self, pid: i32) -> bool {
-        let started = self.current.lock().expect("BUG: nobody panics starting").as_ref().map(|now| now.pid);
+        let started = self.current.lock().expect("BUG: lock poisoned").as_ref().map(|now| now.pid);
         let Some(spawner) = started.and_then(|pid| i32::try_from(pid).ok()) else { return false };
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
         let Ok(proc) = rustix::fs::open("/proc", flags, rustix::fs::Mode::empty()) else { return false };
-        std::iter::successors(Some(pid), |pid| init::parent_of(&proc, *pid).filter(|parent| *parent > 1))
+        std::iter::successors(Some(pid), |pid| processes::parent_of(&proc, *pid).filter(|parent| *parent > 1))
             .take(ANCESTORS_MAX)
             .any(|pid| pid == spawner)
     }
 
-    /// Lets the spawner end, and all that it started with it, and sees it go.
+    /// Stops the spawner and all commands it started, and waits until it has exited.
     pub fn retire(&self) {
-        let taken = self.current.lock().expect("BUG: nobody panics starting").take();
-        if let Some(Started { socket, gone, .. }) = taken {
+        let taken = self.current.lock().expect("BUG: lock poisoned").take();
+        if let Some(Started { pid, socket, exited }) = taken {
             drop(socket);
-            let _ = gone.recv_timeout(RETIRE_PATIENCE);
+            if exited.recv_timeout(RETIRE_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+                tracing::warn!(pid, "the spawner did not exit in time");
+            }
         }
     }
 }
@@ -94,19 +99,20 @@ impl Drop for Spawner {
     }
 }
 
-/// A chain of parents is not longer than this; one that is would be a loop in a torn reading.
+/// Bounds the walk over parents: pids that are reused while /proc is read could form a loop.
 const ANCESTORS_MAX: usize = 100_000;
 
-/// How long the end of the spawner is awaited.
-const RETIRE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for the spawner to exit.
+const RETIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Starts a spawner from a thread that waits for it: so the thread lives longer than it, and it leaves no zombie.
+/// Starts a spawner from a thread that waits for it. The thread outlives the process, as its parent death signal needs,
+/// and reaps it.
 fn start(program: &Path) -> Result<Started, Errno> {
     let (ours, theirs) = socket_pair()?;
-    let (tell, told) = channel();
-    let (going, gone) = channel();
+    let (started_sender, started_receiver) = channel();
+    let (exit_sender, exited) = channel();
     let program = program.to_owned();
-    let keeper = move || {
+    let wait_for_spawner = move || {
         #[expect(clippy::disallowed_methods, reason = "the one process that the host starts itself")]
         let started = Command::new(program)
             .arg(SPAWNER_ARGUMENT)
@@ -118,22 +124,29 @@ fn start(program: &Path) -> Result<Started, Errno> {
             .spawn();
         match started {
             Ok(mut child) => {
-                let _ = tell.send(Ok(child.id()));
-                let _ = child.wait();
-                let _ = going.send(());
+                let pid = child.id();
+                let _ = started_sender.send(Ok(pid));
+                match child.wait() {
+                    Ok(status) if status.success() => {}
+                    // Commands that were running have been killed with it.
+                    Ok(status) => tracing::warn!(pid, %status, "the spawner exited unexpectedly"),
+                    Err(error) => tracing::warn!(pid, %error, "cannot wait for the spawner"),
+                }
+                let _ = exit_sender.send(());
             }
-            Err(why) => {
-                let _ = tell.send(Err(Errno::from_io_error(&why).unwrap_or(Errno::IO)));
+            Err(error) => {
+                tracing::warn!(%error, "cannot start the spawner");
+                let _ = started_sender.send(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
             }
         }
     };
-    std::thread::Builder::new().name("spawner".into()).spawn(keeper).map_err(|_| Errno::AGAIN)?;
-    let pid = told.recv().unwrap_or(Err(Errno::IO))?;
-    Ok(Started { pid, socket: Arc::new(ours), gone })
+    std::thread::Builder::new().name("spawner".into()).spawn(wait_for_spawner).map_err(|_| Errno::AGAIN)?;
+    let pid = started_receiver.recv().unwrap_or(Err(Errno::IO))?;
+    Ok(Started { pid, socket: Arc::new(ours), exited })
 }
 
-/// Is the spawner, when the arguments ask for it: to be called first thing in `main` of a program that
-/// [`crate::Machine`] names as the spawner.
+/// Acts as the spawner if the arguments say so. A program that is passed to [`Spawner::new`] must call this first in
+/// `main`.
 pub fn serve_as_spawner_if_asked() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_none_or(|argument| argument != SPAWNER_ARGUMENT) || arguments.next().is_some() {
@@ -147,77 +160,78 @@ fn serve() -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let _ = rustix::thread::set_name(c"aos-spawner");
-    init::ignore_children()?;
-    // A Ctrl-C for the daemon in front of a terminal is for the daemon, which decides about its commands.
+    processes::ignore_children()?;
+    // A Ctrl-C in the daemon's terminal must reach the daemon only, which decides about its commands.
     let _ = rustix::process::setsid();
     let filters = Filters::build();
     let socket = rustix::stdio::stdin();
-    let mut ready: Option<Ready> = None;
-    let mut last: Option<(Cell, OwnedFd)> = None;
+    let mut idle: Option<IdleInit> = None;
+    let mut last: Option<(NamespaceFlags, OwnedFd)> = None;
     loop {
-        if let Some((cell, running)) = last.take_if(|(_, running)| is_time(socket, running)) {
+        if let Some((flags, running)) = last.take_if(|(_, running)| should_clone_ahead(socket, running)) {
             drop(running);
-            ready = Ready::make(cell, &filters).ok();
+            idle = IdleInit::start(flags, &filters).ok();
         }
-        match receive_parcel(socket) {
+        match receive_launch(socket) {
             Ok(None) => return Ok(()),
-            Ok(Some(parcel)) => {
-                last = launch(&parcel, ready.take(), &filters).map(|init| (parcel.cell, init));
+            Ok(Some(message)) => {
+                last = launch(&message, idle.take(), &filters).map(|init| (message.flags, init));
             }
-            // An order that cannot be read is dropped, and its line with it: the daemon sees that.
+            // A message that cannot be read is dropped, and its control socket closes: the daemon notices that.
             Err(Errno::INTR | Errno::BADMSG | Errno::MFILE | Errno::NFILE) => {}
             Err(why) => return Err(why),
         }
     }
 }
 
-/// Whether to make an init for the next order now: when the last command has ended or runs on for a while, and nobody
-/// waits. Sooner it would take the processor from the command that was just launched.
-fn is_time(socket: BorrowedFd<'_>, running: &OwnedFd) -> bool {
+/// Whether to clone an init for the next launch now: the last command has exited or has run for 20 ms, and no message
+/// is waiting. Earlier, it would compete for the processor with the command that was just launched.
+fn should_clone_ahead(socket: BorrowedFd<'_>, running: &OwnedFd) -> bool {
     let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::new(running, PollFlags::IN)];
-    let patience = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-    let _ = rustix::event::poll(&mut set, Some(&patience));
+    let timeout = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let _ = rustix::event::poll(&mut set, Some(&timeout));
     set[0].revents().is_empty()
 }
 
-/// Gives an order to an init, and returns it. What happens then is between the two and the daemon.
-fn launch(parcel: &Parcel, ready: Option<Ready>, filters: &Filters) -> Option<OwnedFd> {
-    let given = |ready: Ready| parcel.pass_on(&ready.socket).map(|()| ready);
-    let waiting = ready.filter(|ready| ready.cell == parcel.cell);
-    let took_it = match waiting.map(given) {
-        Some(Ok(ready)) => Ok(ready),
-        Some(Err(_)) | None => Ready::make(parcel.cell, filters).and_then(given),
+/// Forwards a launch message to an init and returns its pidfd. Init and the daemon need no spawner from then on.
+fn launch(message: &LaunchMessage, idle: Option<IdleInit>, filters: &Filters) -> Option<OwnedFd> {
+    let forward = |init: IdleInit| message.forward(&init.socket).map(|()| init);
+    let fitting = idle.filter(|init| init.flags == message.flags);
+    let launched = match fitting.map(forward) {
+        Some(Ok(init)) => Ok(init),
+        Some(Err(_)) | None => IdleInit::start(message.flags, filters).and_then(forward),
     };
-    match took_it {
-        Ok(Ready { pidfd, .. }) => {
-            let _ = say_alive(parcel.line(), pidfd.as_fd());
+    match launched {
+        Ok(IdleInit { pidfd, .. }) => {
+            let _ = send_init_started(message.control(), pidfd.as_fd());
             Some(pidfd)
         }
         Err(why) => {
-            say_failed(parcel.line(), &Trouble::new(Stage::Sandbox, "cannot make a process", why));
+            let error = LaunchError::new(LaunchStage::Sandbox, "cannot start a process", why);
+            send_failed(message.control(), &error);
             None
         }
     }
 }
 
-/// An init that waits for its order. It ends when this is dropped before it got one.
-struct Ready {
-    cell: Cell,
+/// An init that waits for its launch message. It exits if this is dropped before.
+struct IdleInit {
+    flags: NamespaceFlags,
     socket: OwnedFd,
     pidfd: OwnedFd,
 }
 
-impl Ready {
-    fn make(cell: Cell, filters: &Filters) -> Result<Ready, Errno> {
+impl IdleInit {
+    fn start(flags: NamespaceFlags, filters: &Filters) -> Result<IdleInit, Errno> {
         let (socket, theirs) = socket_pair()?;
-        // Asked before: in a user namespace of its own it is nobody at first.
+        // Read before the clone: in a new user namespace they read as the overflow ids until they are mapped.
         let ids = (rustix::process::geteuid(), rustix::process::getegid());
-        match clone_into(cell)? {
+        match clone_into_namespaces(flags)? {
             Cloned::Child => {
                 drop(socket);
-                init::serve(cell, ids, theirs, filters)
+                init::serve(flags, ids, theirs, filters)
             }
-            Cloned::Parent(pidfd) => Ok(Ready { cell, socket, pidfd }),
+            Cloned::Parent(pidfd) => Ok(IdleInit { flags, socket, pidfd }),
         }
     }
 }
@@ -227,18 +241,18 @@ enum Cloned {
     Parent(OwnedFd),
 }
 
-/// A child of this process in namespaces of its own. The one for mounts comes with the order: it starts as a copy of the
-/// machine's mounts, which must be those of that moment.
+/// Clones this process into new namespaces. The mount namespace is created later, by init: it starts as a copy of the
+/// machine's mounts, which must be those at the time of the launch.
 #[expect(unsafe_code, reason = "no safe crate offers clone3")]
-fn clone_into(cell: Cell) -> Result<Cloned, Errno> {
+fn clone_into_namespaces(namespaces: NamespaceFlags) -> Result<Cloned, Errno> {
     let mut flags = libc::CLONE_PIDFD as u64;
-    if cell.namespaces {
+    if namespaces.namespaces {
         flags |= (libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
     }
-    if cell.user {
+    if namespaces.user {
         flags |= libc::CLONE_NEWUSER as u64;
     }
-    if cell.network {
+    if namespaces.network {
         flags |= libc::CLONE_NEWNET as u64;
     }
     let mut pidfd: libc::c_int = -1;
@@ -255,14 +269,14 @@ fn clone_into(cell: Cell) -> Result<Cloned, Errno> {
         set_tid_size: 0,
         cgroup: 0,
     };
-    // SAFETY: without CLONE_VM this is a fork: the child has its own copy of a process of one thread, so every lock
-    // is free in it. The arguments outlive the call, and `pidfd` is where the kernel puts the number.
+    // SAFETY: without CLONE_VM this is a fork: the child is a copy of a process with one thread, so no lock is held
+    // in it. The arguments outlive the call, and the kernel writes the descriptor to `pidfd`.
     let outcome = unsafe {
         libc::syscall(libc::SYS_clone3, &raw const arguments, std::mem::size_of::<libc::clone_args>())
     };
     match outcome {
         0 => Ok(Cloned::Child),
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+        // SAFETY: the kernel has just opened this descriptor for us; nothing else owns it.
         1.. => Ok(Cloned::Parent(unsafe { OwnedFd::from_raw_fd(pidfd) })),
         _ => Err(crate::last_error()),
     }

@@ -1,13 +1,13 @@
-//! Which tools there are, and the words by which models learn them. A profile is a choice of tools, order and words.
+//! The tools with their names, descriptions and arguments. A profile chooses tools, their order and their texts.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::Act;
+use crate::ToolKind;
 use crate::field::Kind::{Choice, Command, Count, Edits, Flag, Paths, Text};
-use crate::field::{Field, may, need, schema};
+use crate::field::{Field, optional, required, schema};
 
-/// Whose habits the tools follow.
+/// The provider whose conventions the tools follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
@@ -30,7 +30,7 @@ impl Profile {
     }
 }
 
-/// What a client may tell a person about a tool before it is used.
+/// The tool annotations of MCP, which clients use to ask before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hints {
     pub read_only: bool,
@@ -40,7 +40,7 @@ pub struct Hints {
 }
 
 const READS: Hints = Hints { read_only: true, destructive: false, idempotent: true, open_world: false };
-/// It may replace or remove what is there. That it can be undone is no reason to hide it.
+/// May replace or remove existing content; that it can be undone does not make it less destructive.
 const CHANGES: Hints = Hints { read_only: false, destructive: true, idempotent: false, open_world: false };
 const SETS: Hints = Hints { idempotent: true, ..CHANGES };
 const RUNS: Hints = Hints { open_world: true, ..CHANGES };
@@ -54,7 +54,7 @@ pub struct Tool {
     pub description: &'static str,
     pub hints: Hints,
     pub(crate) fields: &'static [Field],
-    pub(crate) act: Act,
+    pub(crate) kind: ToolKind,
 }
 
 impl Tool {
@@ -62,20 +62,22 @@ impl Tool {
         schema(self.fields)
     }
 
-    /// Whether it starts programs: such a call takes long and can be cancelled.
+    /// Whether it starts programs: such a call can take long and can be cancelled.
     pub fn runs_commands(&self) -> bool {
-        self.act == Act::Shell
+        self.kind == ToolKind::Shell
     }
 
-    /// Whether it is usually answered at once, and whether it may be asked again when it was not: what only reads, or
-    /// changes with one effect.
+    /// Whether it is usually answered at once: it only reads a file or folder, or changes something with one effect.
     pub fn is_quick(&self) -> bool {
-        use Act::{Edit, List, Ls, Patch, PlainEdit, PlainRead, PlainWrite, Read, Remove, Rm, Stat, Write};
-        let reads = matches!(self.act, Read | List | Stat | PlainRead | Ls);
-        reads || matches!(self.act, Write | Edit | Patch | Remove | PlainWrite | PlainEdit | Rm)
+        use ToolKind::{
+            DeepagentsEdit, DeepagentsRead, DeepagentsWrite, Edit, List, Ls, Patch, Read, Remove, Rm, Stat,
+            Write,
+        };
+        let reads = matches!(self.kind, Read | List | Stat | DeepagentsRead | Ls);
+        reads || matches!(self.kind, Write | Edit | Patch | Remove | DeepagentsWrite | DeepagentsEdit | Rm)
     }
 
-    /// As the provider's own interface wants it.
+    /// The tool in the provider's own format.
     pub fn for_provider(&self, profile: Profile) -> Value {
         let (name, description, mut schema) = (self.name, self.description, self.schema());
         match profile {
@@ -83,8 +85,8 @@ impl Tool {
                 "type": "function", "name": name, "description": description, "parameters": schema, "strict": false,
             }),
             Profile::Gemini => {
-                // Its schemas are a subset that does not know this word, nor needs it: what is unknown is refused.
-                without(&mut schema, "additionalProperties");
+                // Gemini's schema subset does not have this keyword. Undocumented arguments are rejected anyway.
+                remove_key(&mut schema, "additionalProperties");
                 json!({ "name": name, "description": description, "parameters": schema })
             }
             Profile::Anthropic | Profile::Deepagents => {
@@ -94,13 +96,13 @@ impl Tool {
     }
 }
 
-fn without(value: &mut Value, key: &str) {
+fn remove_key(value: &mut Value, key: &str) {
     match value {
         Value::Object(map) => {
             map.remove(key);
-            map.values_mut().for_each(|inner| without(inner, key));
+            map.values_mut().for_each(|inner| remove_key(inner, key));
         }
-        Value::Array(list) => list.iter_mut().for_each(|inner| without(inner, key)),
+        Value::Array(list) => list.iter_mut().for_each(|inner| remove_key(inner, key)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -126,216 +128,214 @@ const PATH: &str = "Path of the file, relative to the workspace.";
 const READ_FILE: Tool = Tool {
     name: "read_file",
     title: "Read a file",
-    description: "Reads a text file. Each line comes as `   1 | text`; the numbers are not part of the file. A long \
-                  file comes in pages: pass the `offset` that the end of the page names to read on. A path \
-                  `blob:sha256:…`, as a cut result names it, reads the rest of that result.",
+    description: "Reads a text file. Lines are returned as `   1 | text`; the numbers are not part of the file. A long \
+                  file is returned in pages: the end of a page gives the `offset` of the next. A path \
+                  `blob:sha256:…`, given by a truncated result, reads that result in full.",
     hints: READS,
     fields: &[
-        need("path", Text, PATH).alias("file_path"),
-        may("offset", Count(0), "Lines to skip from the start. 0, the default, begins at line 1."),
-        may("limit", Count(1), "Lines to return, at most 2000 (the default)."),
+        required("path", Text, PATH).alias("file_path"),
+        optional("offset", Count(0), "Lines to skip. Default 0: start at line 1."),
+        optional("limit", Count(1), "Lines to return, at most 2000 (the default)."),
     ],
-    act: Act::Read,
+    kind: ToolKind::Read,
 };
 
 const WRITE_FILE: Tool = Tool {
     name: "write_file",
     title: "Write a file",
-    description: "Writes a whole file: new, or in place of what is there. To change a part of a file use the editing \
-                  tools instead. Folders that are missing are made. Can be taken back with `undo`.",
+    description: "Writes a whole file, new or existing. To change a part of a file use the editing tools instead. \
+                  Missing folders are created. `undo` reverts it.",
     hints: SETS,
     fields: &[
-        need("path", Text, PATH).alias("file_path"),
-        need("content", Text, "The whole new content."),
-        may(
+        required("path", Text, PATH).alias("file_path"),
+        required("content", Text, "The whole new content."),
+        optional(
             "mode",
             Choice(&["overwrite", "create_new", "append"]),
-            "`overwrite` (default), `create_new` to fail where a file is, or `append`.",
+            "`overwrite` (default), `create_new` to fail if the file exists, or `append`.",
         ),
-        may("create_parents", Flag, "Make missing folders. Default true."),
-        may("executable", Flag, "Make the file executable."),
+        optional("create_parents", Flag, "Create missing folders. Default true."),
+        optional("executable", Flag, "Make the file executable."),
     ],
-    act: Act::Write,
+    kind: ToolKind::Write,
 };
 
 const EDIT_FIELDS: &[Field] = &[
-    need("path", Text, PATH).alias("file_path"),
-    may(
+    required("path", Text, PATH).alias("file_path"),
+    optional(
         "old_string",
         Text,
-        "The text to replace, copied from the file without the line numbers, and long enough to stand there once.",
+        "The text to replace, copied from the file without line numbers, long enough to occur once.",
     ),
-    may("new_string", Text, "What to put in its place. Empty removes it."),
-    may("replace_all", Flag, "Replace every place. Default false: several places are an error."),
-    may(
+    optional("new_string", Text, "The replacement. Empty removes the text."),
+    optional("replace_all", Flag, "Replace every occurrence. Default false: several are an error."),
+    optional(
         "edits",
         Edits,
-        "Several replacements in the file at once, instead of old_string and new_string; all or none is made.",
+        "Several replacements at once, instead of old_string and new_string; all or none.",
     ),
 ];
 
 const EDIT_FILE_PREFERRED: Tool = Tool {
     name: "edit_file",
     title: "Edit a file",
-    description: "Replaces text in a file; the preferred way to change one. `old_string` must stand there exactly \
-                  once (differences in white space are tolerated, nothing is guessed). A failure shows the closest \
-                  place. Can be taken back with `undo`.",
+    description: "Replaces text in a file; the preferred way to change one. `old_string` must occur exactly once \
+                  (differences in white space are tolerated, nothing else). A failure shows the closest match. \
+                  `undo` reverts it.",
     hints: CHANGES,
     fields: EDIT_FIELDS,
-    act: Act::Edit,
+    kind: ToolKind::Edit,
 };
 
 const EDIT_FILE: Tool = Tool {
     description: "Replaces text in one file, for a small change; prefer apply_patch for anything larger. `old_string` \
-                  must stand there exactly once (differences in white space are tolerated, nothing is guessed). Can \
-                  be taken back with `undo`.",
+                  must occur exactly once (differences in white space are tolerated, nothing else). `undo` reverts \
+                  it.",
     ..EDIT_FILE_PREFERRED
 };
 
 const APPLY_PATCH_PREFERRED: Tool = Tool {
     name: "apply_patch",
     title: "Apply a patch",
-    description: "Changes files by a patch; the preferred way to edit. All of it lands or nothing does. Format: \
+    description: "Changes files with a patch, all or nothing; the preferred way to edit. Format: \
                   `*** Begin Patch`, then for each file `*** Add File: P` (every line with `+`), `*** Delete File: P` \
                   or `*** Update File: P` (optionally `*** Move to: Q`, then hunks: `@@` with an optional line to \
                   find, three lines of context with a leading space, `-` for removed and `+` for added lines), then \
-                  `*** End Patch`. Paths are relative. Can be taken back with `undo`.",
+                  `*** End Patch`. Paths are relative. `undo` reverts it.",
     hints: CHANGES,
     fields: &[
-        need("patch", Text, "The patch, from `*** Begin Patch` to `*** End Patch`.").alias("input"),
-        may("dry_run", Flag, "Only check whether it would apply."),
+        required("patch", Text, "The patch, from `*** Begin Patch` to `*** End Patch`.").alias("input"),
+        optional("dry_run", Flag, "Only check whether it would apply."),
     ],
-    act: Act::Patch,
+    kind: ToolKind::Patch,
 };
 
 const APPLY_PATCH: Tool = Tool {
-    description: "Changes several files by one patch, whole or not at all; prefer edit_file for one place in one \
+    description: "Changes several files with one patch, all or nothing; prefer edit_file for one place in one \
                   file. Format: `*** Begin Patch`, then for each file `*** Add File: P` (every line with `+`), `*** \
                   Delete File: P` or `*** Update File: P` (optionally `*** Move to: Q`, then hunks: `@@`, context \
-                  lines with a leading space, `-` and `+` lines), then `*** End Patch`. Paths are relative. Can be \
-                  taken back with `undo`.",
+                  lines with a leading space, `-` and `+` lines), then `*** End Patch`. Paths are relative. `undo` \
+                  reverts it.",
     ..APPLY_PATCH_PREFERRED
 };
 
 const GREP: Tool = Tool {
     name: "grep",
     title: "Search in files",
-    description: "Searches files with a regular expression (ripgrep's). Lines come as `path:line:text` in path order. \
+    description: "Searches files with a regular expression (ripgrep syntax). Matches are `path:line:text` in path order. \
                   Hidden and ignored files are skipped.",
     hints: READS,
     fields: &[
-        need("pattern", Text, "The regular expression."),
-        may("path", Text, "File or folder to search. Default: the whole workspace."),
-        may("glob_filter", Text, "Only files that match, `*.rs` for example; `!*.md` leaves out.")
-            .alias("glob"),
-        may("case_insensitive", Flag, "Ignore case."),
-        may("fixed_strings", Flag, "Take the pattern as plain text."),
-        may("context_lines", Count(0), "Lines to show around each match."),
-        may("files_only", Flag, "Only the names of files that match."),
-        may("include_ignored", Flag, "Also search hidden and ignored files."),
-        may("max_results", Count(1), "Default 100."),
+        required("pattern", Text, "The regular expression."),
+        optional("path", Text, "File or folder to search. Default: the whole workspace."),
+        optional("glob_filter", Text, "Only matching files, such as `*.rs`; `!*.md` excludes.").alias("glob"),
+        optional("case_insensitive", Flag, "Ignore case."),
+        optional("fixed_strings", Flag, "The pattern is plain text."),
+        optional("context_lines", Count(0), "Lines to show around each match."),
+        optional("files_only", Flag, "Only the names of matching files."),
+        optional("include_ignored", Flag, "Also search hidden and ignored files."),
+        optional("max_results", Count(1), "Default 100."),
     ],
-    act: Act::Grep,
+    kind: ToolKind::Grep,
 };
 
 const GLOB: Tool = Tool {
     name: "glob",
     title: "Find files by name",
-    description: "Finds files by a pattern, the newest first. `*.rs` is one folder, `**/*.rs` any depth.",
+    description: "Finds files by a glob pattern, newest first. `*.rs` matches in one folder, `**/*.rs` at any depth.",
     hints: READS,
     fields: &[
-        need("pattern", Text, "The pattern, relative to `path`."),
-        may("path", Text, "Folder to start in. Default: the workspace."),
-        may("include_ignored", Flag, "Also hidden and ignored files."),
-        may("max_results", Count(1), "Default 1000."),
+        required("pattern", Text, "The pattern, relative to `path`."),
+        optional("path", Text, "Folder to start in. Default: the workspace."),
+        optional("include_ignored", Flag, "Also hidden and ignored files."),
+        optional("max_results", Count(1), "Default 1000."),
     ],
-    act: Act::Glob,
+    kind: ToolKind::Glob,
 };
 
 const LIST_DIR: Tool = Tool {
     name: "list_dir",
     title: "List a folder",
-    description: "Lists one folder by name. Folders end in `/`, links in `@`.",
+    description: "Lists one folder, sorted by name. Folders end in `/`, links in `@`.",
     hints: READS,
     fields: &[
-        may("path", Text, "The folder. Default: the workspace."),
-        may("max_results", Count(1), "Default 1000."),
+        optional("path", Text, "The folder. Default: the workspace."),
+        optional("max_results", Count(1), "Default 1000."),
     ],
-    act: Act::List,
+    kind: ToolKind::List,
 };
 
 const STAT: Tool = Tool {
     name: "stat",
     title: "Look at a path",
-    description: "Tells whether a path exists and its kind, size and mode.",
+    description: "Shows whether a path exists, and its kind, size and mode.",
     hints: READS,
     fields: &[
-        need("path", Text, "The path, relative to the workspace.").alias("file_path"),
-        may("no_follow", Flag, "Look at a link itself."),
+        required("path", Text, "The path, relative to the workspace.").alias("file_path"),
+        optional("no_follow", Flag, "Do not follow a link."),
     ],
-    act: Act::Stat,
+    kind: ToolKind::Stat,
 };
 
 const REMOVE: Tool = Tool {
     name: "remove",
     title: "Remove a file or folder",
-    description: "Removes a file, or a folder with `recursive`. Can be taken back with `undo`.",
+    description: "Removes a file, or a folder with `recursive`. `undo` reverts it.",
     hints: CHANGES,
     fields: &[
-        need("path", Text, "The path, relative to the workspace.").alias("file_path"),
-        may("recursive", Flag, "Remove a folder with all that is in it."),
+        required("path", Text, "The path, relative to the workspace.").alias("file_path"),
+        optional("recursive", Flag, "Remove a folder with everything in it."),
     ],
-    act: Act::Remove,
+    kind: ToolKind::Remove,
 };
 
 const SHELL: Tool = Tool {
     name: "shell",
     title: "Run a command",
-    description: "Runs a command in the workspace, behind walls: it sees the workspace and the system's programs, and \
-                  usually no network. It reads nothing from standard input. Give a string to run it with `sh -c`, or \
-                  an array of the program and its arguments. Answers with the output and the exit code. For reading, \
-                  searching and editing files prefer the tools made for it. Do not start servers: everything that \
-                  was started ends with the command.",
+    description: "Runs a command in the workspace, in a sandbox: it sees the workspace and the system's programs, and \
+                  usually no network. Standard input is empty. Pass a string to run it with `sh -c`, or an array of \
+                  program and arguments. Returns the output and the exit code. To read, search and edit files prefer \
+                  the other tools. Do not start servers: all processes end with the command.",
     hints: RUNS,
     fields: &[
-        need("command", Command, "The command line, or program and arguments.").alias("argv"),
-        may("cwd", Text, "Folder to run in. Default: the workspace."),
-        may("timeout_ms", Count(1), "End it after so many milliseconds. Default 600000."),
+        required("command", Command, "A command line, or program and arguments.").alias("argv"),
+        optional("cwd", Text, "Folder to run in. Default: the workspace."),
+        optional("timeout_ms", Count(1), "End it after this many milliseconds. Default 600000."),
     ],
-    act: Act::Shell,
+    kind: ToolKind::Shell,
 };
 
 const UNDO: Tool = Tool {
     name: "undo",
     title: "Undo a tool call",
-    description: "Takes back what the last changing tool call did to files, or the one named. Refuses when a file was \
-                  changed since by somebody else. Can itself be taken back with `redo`.",
+    description: "Reverts the file changes of the last tool call that made any, or of the given one. Refuses if one of \
+                  the files has changed since. `redo` reverts the undo.",
     hints: CHANGES,
-    fields: &[may(
+    fields: &[optional(
         "tool_call",
         Text,
-        "The id of a tool call, from `history`. Default: the last one that changed something.",
+        "The id of a tool call, from `history`. Default: the last that changed files.",
     )],
-    act: Act::Undo,
+    kind: ToolKind::Undo,
 };
 
 const REDO: Tool = Tool {
     name: "redo",
     title: "Redo what was undone",
-    description: "Does again what `undo` without a tool call took back last.",
+    description: "Reverts the last `undo` that had no `tool_call`.",
     hints: CHANGES,
     fields: &[],
-    act: Act::Redo,
+    kind: ToolKind::Redo,
 };
 
 const HISTORY: Tool = Tool {
     name: "history",
     title: "Show what was changed",
-    description: "Lists the tool calls of this session that changed files, the newest first, with their ids for \
+    description: "Lists the tool calls of this session that changed files, newest first, with their ids for \
                   `undo` and `diff`.",
     hints: READS,
-    fields: &[may("limit", Count(1), "How many. Default 20.")],
-    act: Act::History,
+    fields: &[optional("limit", Count(1), "How many. Default 20.")],
+    kind: ToolKind::History,
 };
 
 const DIFF: Tool = Tool {
@@ -343,27 +343,27 @@ const DIFF: Tool = Tool {
     title: "Show what a tool call changed",
     description: "Shows what a tool call changed, as a unified diff.",
     hints: READS,
-    fields: &[need("tool_call", Text, "The id, from `history`.")],
-    act: Act::Diff,
+    fields: &[required("tool_call", Text, "The id, from `history`.")],
+    kind: ToolKind::Diff,
 };
 
 const STAGE_DIFF: Tool = Tool {
     name: "stage_diff",
     title: "Show the staged changes",
-    description: "Shows all changes of this staged session, which are not in the real folder yet, as a unified diff.",
+    description: "Shows the changes of this staged session that are not written to the real folder yet, as a unified diff.",
     hints: READS,
-    fields: &[may("paths", Paths, "Only these paths.")],
-    act: Act::StageDiff,
+    fields: &[optional("paths", Paths, "Only these paths.")],
+    kind: ToolKind::StageDiff,
 };
 
 const STAGE_COMMIT: Tool = Tool {
     name: "stage_commit",
     title: "Write the staged changes",
-    description: "Writes the staged changes into the real folder, all or none. Refuses when a file was changed \
-                  underneath.",
+    description: "Writes the staged changes to the real folder, all or none. Refuses if one of the files has changed \
+                  there.",
     hints: CHANGES,
-    fields: &[may("paths", Paths, "Only these paths.")],
-    act: Act::StageCommit,
+    fields: &[optional("paths", Paths, "Only these paths.")],
+    kind: ToolKind::StageCommit,
 };
 
 const DEEPAGENTS: &[Tool] = &[
@@ -372,8 +372,8 @@ const DEEPAGENTS: &[Tool] = &[
         title: "List a directory",
         description: "List directory entries under a relative path. `/` is the root.",
         hints: READS,
-        fields: &[may("path", Text, "Directory to list. Default: the root.")],
-        act: Act::Ls,
+        fields: &[optional("path", Text, "Directory to list. Default: the root.")],
+        kind: ToolKind::Ls,
     },
     Tool {
         name: "read_file",
@@ -381,11 +381,11 @@ const DEEPAGENTS: &[Tool] = &[
         description: "Read a file's content with numbered lines and line-based pagination.",
         hints: READS,
         fields: &[
-            need("file_path", Text, "Path of the file.").alias("path"),
-            may("offset", Count(i64::MIN), "Lines to skip. Default 0."),
-            may("limit", Count(i64::MIN), "Lines to return, at most 2000 (the default)."),
+            required("file_path", Text, "Path of the file.").alias("path"),
+            optional("offset", Count(i64::MIN), "Lines to skip. Default 0."),
+            optional("limit", Count(i64::MIN), "Lines to return, at most 2000 (the default)."),
         ],
-        act: Act::PlainRead,
+        kind: ToolKind::DeepagentsRead,
     },
     Tool {
         name: "write_file",
@@ -393,10 +393,10 @@ const DEEPAGENTS: &[Tool] = &[
         description: "Create a new text file. Fails when the file exists: use edit_file then.",
         hints: ADDS,
         fields: &[
-            need("file_path", Text, "Path of the new file.").alias("path"),
-            need("content", Text, "UTF-8 text, at most 48,000 characters."),
+            required("file_path", Text, "Path of the new file.").alias("path"),
+            required("content", Text, "UTF-8 text, at most 48,000 characters."),
         ],
-        act: Act::PlainWrite,
+        kind: ToolKind::DeepagentsWrite,
     },
     Tool {
         name: "edit_file",
@@ -404,12 +404,16 @@ const DEEPAGENTS: &[Tool] = &[
         description: "Replace exact text in an existing file.",
         hints: CHANGES,
         fields: &[
-            need("file_path", Text, "Path of the file.").alias("path"),
-            need("old_string", Text, "Exact text to replace."),
-            need("new_string", Text, "What to put in its place."),
-            may("replace_all", Flag, "Replace every occurrence. Default false: the text must occur once."),
+            required("file_path", Text, "Path of the file.").alias("path"),
+            required("old_string", Text, "Exact text to replace."),
+            required("new_string", Text, "What to put in its place."),
+            optional(
+                "replace_all",
+                Flag,
+                "Replace every occurrence. Default false: the text must occur once.",
+            ),
         ],
-        act: Act::PlainEdit,
+        kind: ToolKind::DeepagentsEdit,
     },
     Tool {
         name: "glob",
@@ -417,10 +421,10 @@ const DEEPAGENTS: &[Tool] = &[
         description: "Match files by a shell pattern relative to a directory, sorted by path. `**/` matches any depth.",
         hints: READS,
         fields: &[
-            need("pattern", Text, "The pattern."),
-            may("path", Text, "Directory to start in. Default: the root."),
+            required("pattern", Text, "The pattern."),
+            optional("path", Text, "Directory to start in. Default: the root."),
         ],
-        act: Act::PlainGlob,
+        kind: ToolKind::DeepagentsGlob,
     },
     Tool {
         name: "grep",
@@ -428,18 +432,18 @@ const DEEPAGENTS: &[Tool] = &[
         description: "Search files with a regular expression. Binary files are skipped.",
         hints: READS,
         fields: &[
-            need("pattern", Text, "The regular expression."),
-            may("path", Text, "File or directory to search."),
-            may("glob", Text, "Only files that match.").alias("glob_filter"),
+            required("pattern", Text, "The regular expression."),
+            optional("path", Text, "File or directory to search."),
+            optional("glob", Text, "Only files that match.").alias("glob_filter"),
         ],
-        act: Act::PlainGrep,
+        kind: ToolKind::DeepagentsGrep,
     },
     Tool {
         name: "rm",
         title: "Remove",
         description: "Remove a file, or a directory with everything in it.",
         hints: CHANGES,
-        fields: &[need("path", Text, "What to remove.").alias("file_path")],
-        act: Act::Rm,
+        fields: &[required("path", Text, "What to remove.").alias("file_path")],
+        kind: ToolKind::Rm,
     },
 ];

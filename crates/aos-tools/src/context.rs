@@ -1,4 +1,4 @@
-//! The context of a tool call: one session behind one connection, under one tool call id.
+//! The context of a tool call: a connection to the daemon, a session and a tool call id.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -6,19 +6,19 @@ use std::sync::Mutex;
 use aos_model::request::Base64;
 use serde_json::{Map, Value, json};
 
-use crate::cut::{self, BUDGET_BYTES};
 use crate::daemon::{DaemonApi, Progress, effect_call};
+use crate::truncate::{self, BUDGET_BYTES};
 use crate::{Failure, Outcome};
 
-/// What one call of a tool works with.
+/// What one tool call needs.
 pub struct ToolContext<'a> {
     pub daemon: &'a mut dyn DaemonApi,
     pub session: &'a str,
-    /// The id under which everything that this call does is captured and can be undone.
+    /// The id under which the changes of this call are captured and can be undone.
     pub tool_call: &'a str,
-    pub memory: &'a Memory,
-    /// Gets what a command writes while it runs.
-    pub watch: &'a mut dyn FnMut(Progress),
+    pub line_offsets: &'a LineOffsetCache,
+    /// Gets a command's output while it runs.
+    pub on_progress: &'a mut dyn FnMut(Progress),
 }
 
 impl std::fmt::Debug for ToolContext<'_> {
@@ -30,48 +30,50 @@ impl std::fmt::Debug for ToolContext<'_> {
     }
 }
 
-/// What a door that lives longer than one call remembers: where in large files certain lines begin.
+/// Byte offsets of lines in large files. A front end keeps it between calls, so that the next page of a file is found
+/// without reading it from the start.
 #[derive(Debug, Default)]
-pub struct Memory {
-    marks: Mutex<HashMap<String, Marks>>,
+pub struct LineOffsetCache {
+    files: Mutex<HashMap<String, LineOffsets>>,
 }
 
-/// Known beginnings of lines, as long as the file is the same.
+/// Known line starts in one version of a file.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Marks {
+pub(crate) struct LineOffsets {
+    /// Size and modification time.
     pub(crate) version: (u64, i64),
     /// (lines before it, bytes before it).
     pub(crate) lines: Vec<(u64, u64)>,
 }
 
-const FILES_REMEMBERED: usize = 64;
-const MARKS_OF_A_FILE: usize = 256;
+const FILES_MAX: usize = 64;
+const OFFSETS_PER_FILE_MAX: usize = 256;
 
-impl Memory {
-    /// The last known beginning of a line that is not behind `line`.
+impl LineOffsetCache {
+    /// The last known line start at or before `line`.
     pub(crate) fn before(&self, key: &str, line: u64) -> Option<((u64, i64), (u64, u64))> {
-        let marks = self.marks.lock().expect("BUG: nobody panics remembering");
-        let marks = marks.get(key)?;
-        let mark = marks.lines.iter().filter(|mark| mark.0 <= line).max_by_key(|mark| mark.0)?;
-        Some((marks.version, *mark))
+        let files = self.files.lock().expect("BUG: lock poisoned");
+        let offsets = files.get(key)?;
+        let found = offsets.lines.iter().filter(|start| start.0 <= line).max_by_key(|start| start.0)?;
+        Some((offsets.version, *found))
     }
 
-    pub(crate) fn remember(&self, key: String, version: (u64, i64), mark: (u64, u64)) {
-        let mut all = self.marks.lock().expect("BUG: nobody panics remembering");
-        if all.len() >= FILES_REMEMBERED && !all.contains_key(&key) {
-            all.clear();
+    pub(crate) fn insert(&self, key: String, version: (u64, i64), start: (u64, u64)) {
+        let mut files = self.files.lock().expect("BUG: lock poisoned");
+        if files.len() >= FILES_MAX && !files.contains_key(&key) {
+            files.clear();
         }
-        let marks = all.entry(key).or_default();
-        if marks.version != version || marks.lines.len() >= MARKS_OF_A_FILE {
-            *marks = Marks { version, lines: Vec::new() };
+        let offsets = files.entry(key).or_default();
+        if offsets.version != version || offsets.lines.len() >= OFFSETS_PER_FILE_MAX {
+            *offsets = LineOffsets { version, lines: Vec::new() };
         }
-        if !marks.lines.contains(&mark) {
-            marks.lines.push(mark);
+        if !offsets.lines.contains(&start) {
+            offsets.lines.push(start);
         }
     }
 }
 
-/// An answer of the daemon's.
+/// A result from the daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Receipt(pub(crate) Value);
 
@@ -112,7 +114,7 @@ impl Receipt {
         };
         let mut message = self.text("error_message").to_owned();
         for detail in self.list("errors") {
-            // A patch names each place; the message has the first.
+            // A patch has one error per place; the message has the first.
             if !message.contains(detail) {
                 message.push_str(&format!("\n  {detail}"));
             }
@@ -120,7 +122,7 @@ impl Receipt {
         Failure { code: code.to_owned(), message, fields: self.fields(), ..Failure::default() }
     }
 
-    /// Warnings of policy, for the model to see.
+    /// Warnings of policy, as lines for the model.
     pub(crate) fn warnings(&self) -> String {
         let warnings = self.0["warnings"].as_array().into_iter().flatten();
         let lines = warnings.filter_map(|warning| warning["message"].as_str());
@@ -135,69 +137,70 @@ impl Receipt {
     }
 }
 
-/// A payload of a receipt as it is shown.
+/// A payload of a receipt as text for the model.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     pub(crate) text: String,
-    /// Where the whole of it is, when it was cut.
+    /// The blob with the whole payload, if the text was truncated.
     pub(crate) blob: Option<String>,
 }
 
 impl ToolContext<'_> {
-    /// One effect; only success is a receipt.
+    /// Calls an effect; every status but `ok` is a failure.
     pub(crate) fn effect(&mut self, kind: &str, params: &Value) -> Result<Receipt, Failure> {
-        let receipt = self.answer(kind, params)?;
+        let receipt = self.effect_any_status(kind, params)?;
         match receipt.text("status") {
             "ok" => Ok(receipt),
             _ => Err(receipt.failure()),
         }
     }
 
-    /// One effect, whatever came of it.
-    pub(crate) fn answer(&mut self, kind: &str, params: &Value) -> Result<Receipt, Failure> {
+    /// Calls an effect and returns its receipt, whatever its status.
+    pub(crate) fn effect_any_status(&mut self, kind: &str, params: &Value) -> Result<Receipt, Failure> {
         let call = effect_call(kind, &params.to_string(), Some(self.tool_call), None);
-        self.ask("effect.call", &call)
+        self.request("effect.call", &call)
     }
 
-    /// A question that is no effect.
-    pub(crate) fn question(&mut self, method: &str, params: &Value) -> Result<Receipt, Failure> {
-        let receipt = self.ask(method, &params.to_string())?;
+    /// Calls a method that is not an effect.
+    pub(crate) fn query(&mut self, method: &str, params: &Value) -> Result<Receipt, Failure> {
+        let receipt = self.request(method, &params.to_string())?;
         match receipt.text("status") {
             "ok" => Ok(receipt),
             _ => Err(receipt.failure()),
         }
     }
 
-    fn ask(&mut self, method: &str, params: &str) -> Result<Receipt, Failure> {
+    fn request(&mut self, method: &str, params: &str) -> Result<Receipt, Failure> {
         let gone = |why: String| Failure::new("daemon_gone", why);
-        let answer = self.daemon.call(method, params, self.watch).map_err(|why| gone(why.to_string()))?;
+        let answer =
+            self.daemon.call(method, params, self.on_progress).map_err(|why| gone(why.to_string()))?;
         serde_json::from_str(&answer).map(Receipt).map_err(|why| gone(why.to_string()))
     }
 
-    /// Text, bytes or a blob, cut to the budget: its head, its tail and the name of the whole.
+    /// Text, bytes or a blob, truncated to the budget: head, tail and the name of the blob.
     pub(crate) fn show(&mut self, payload: &Value, budget: usize) -> Result<Shown, Failure> {
         if let Some(text) = payload.pointer("/inline_text/text").and_then(Value::as_str) {
-            return Ok(Shown { text: cut::fit(text, budget), blob: None });
+            return Ok(Shown { text: truncate::fit(text, budget), blob: None });
         }
         if let Some(bytes) = payload.pointer("/inline_bytes/bytes") {
             let bytes: Base64 = serde_json::from_value(bytes.clone()).unwrap_or(Base64(Vec::new()));
-            return Ok(Shown { text: cut::fit(&String::from_utf8_lossy(&bytes.0), budget), blob: None });
+            return Ok(Shown { text: truncate::fit(&String::from_utf8_lossy(&bytes.0), budget), blob: None });
         }
         let Some(blob) = payload.pointer("/blob/blob_ref").and_then(Value::as_str) else {
             return Ok(Shown::default());
         };
         let size = payload.pointer("/blob/size_bytes").and_then(Value::as_u64).unwrap_or(0);
         if payload.pointer("/blob/preview_bytes").is_none() {
-            let text = format!("({size} bytes that policy gives only by name: {blob})");
+            let text = format!("({size} bytes, not shown by policy; blob {blob})");
             return Ok(Shown { text, blob: None });
         }
         if size <= budget as u64 {
             return Ok(Shown { text: self.blob_range(blob, 0, size)?, blob: None });
         }
-        let (head, tail) = cut::shares(budget);
+        let (head, tail) = truncate::head_and_tail_bytes(budget);
         let head = self.blob_range(blob, 0, head as u64)?;
         let tail = self.blob_range(blob, size - tail as u64, tail as u64)?;
-        Ok(Shown { text: cut::join(&head, &tail, size, Some(blob)), blob: Some(blob.to_owned()) })
+        Ok(Shown { text: truncate::join(&head, &tail, size, Some(blob)), blob: Some(blob.to_owned()) })
     }
 
     /// A range of a blob as text.
@@ -207,7 +210,7 @@ impl ToolContext<'_> {
             let params = json!({
                 "session_id": self.session, "blob_ref": blob, "offset_bytes": at, "max_bytes": end - at,
             });
-            let range = self.question("blob.read", &params)?;
+            let range = self.query("blob.read", &params)?;
             text.push_str(&plain_text(&range.0["content"]));
             match range.0["next_offset_bytes"].as_u64() {
                 Some(next) if next > at => at = next,
@@ -217,13 +220,13 @@ impl ToolContext<'_> {
         Ok(text)
     }
 
-    /// The whole of a payload that is to be shown with everything else.
-    pub(crate) fn show_whole(&mut self, payload: &Value) -> Result<Shown, Failure> {
+    /// The payload with the whole budget of a result.
+    pub(crate) fn show_in_full_budget(&mut self, payload: &Value) -> Result<Shown, Failure> {
         self.show(payload, BUDGET_BYTES)
     }
 }
 
-/// An inline payload as text, whatever it holds.
+/// An inline payload as text; invalid UTF-8 is replaced.
 pub(crate) fn plain_text(payload: &Value) -> String {
     if let Some(text) = payload.pointer("/inline_text/text").and_then(Value::as_str) {
         return text.to_owned();

@@ -1,23 +1,23 @@
-//! The daemon as a tool sees it: a method, its params, an answer.
+//! The daemon's interface for tools: a method and its params, answered with JSON.
 
 use aos_model::request::Base64;
 use serde::Deserialize;
 
-/// Answers the requests of a tool: the daemon behind a connection, or the daemon itself.
+/// Calls methods of the daemon: over a connection, or in the daemon's own process.
 pub trait DaemonApi {
-    /// The result of a method, as JSON. `watch` gets the output of a command while it runs.
+    /// The result of a method, as JSON. `on_progress` gets the output of a command while it runs.
     fn call(
         &mut self,
         method: &str,
         params: &str,
-        watch: &mut dyn FnMut(Progress),
-    ) -> Result<String, Unanswered>;
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<String, CallError>;
 }
 
-/// Why a request has no answer, for people.
+/// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unanswered(pub String);
+pub struct CallError(pub String);
 
 /// Output of a running command, reported before the answer.
 #[derive(Debug, Deserialize)]

@@ -1,16 +1,16 @@
-//! The arguments of a tool: one table says what a model may give, and both the schema and the check are made of it.
+//! The arguments of a tool: one table, from which both the JSON schema and the check are derived.
 
 use serde_json::{Map, Value, json};
 
-/// What a value must be.
+/// The type of an argument.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Text,
-    /// A whole number, not below this one.
+    /// An integer, with its minimum.
     Count(i64),
     Flag,
     Choice(&'static [&'static str]),
-    /// A line for the shell, or the words of a command.
+    /// A command line for the shell, or program and arguments.
     Command,
     Paths,
     Edits,
@@ -20,19 +20,19 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
-    /// What other products call it; taken, but not taught.
+    /// The name that other products use; accepted, but not in the schema.
     alias: Option<&'static str>,
     kind: Kind,
     required: bool,
-    about: &'static str,
+    description: &'static str,
 }
 
-pub(crate) const fn need(name: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field { name, alias: None, kind, required: true, about }
+pub(crate) const fn required(name: &'static str, kind: Kind, description: &'static str) -> Field {
+    Field { name, alias: None, kind, required: true, description }
 }
 
-pub(crate) const fn may(name: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field { name, alias: None, kind, required: false, about }
+pub(crate) const fn optional(name: &'static str, kind: Kind, description: &'static str) -> Field {
+    Field { name, alias: None, kind, required: false, description }
 }
 
 impl Field {
@@ -46,7 +46,7 @@ impl Field {
             Kind::Text => json!({ "type": "string" }),
             Kind::Count(min) => json!({ "type": "integer", "minimum": min }),
             Kind::Flag => json!({ "type": "boolean" }),
-            Kind::Choice(words) => json!({ "type": "string", "enum": words }),
+            Kind::Choice(values) => json!({ "type": "string", "enum": values }),
             Kind::Command => {
                 json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
             }
@@ -62,34 +62,34 @@ impl Field {
                 "additionalProperties": false,
             } }),
         };
-        schema["description"] = json!(self.about);
+        schema["description"] = json!(self.description);
         schema
     }
 
-    /// What the value should have been, if it is something else.
+    /// What the value must be, if it is something else.
     fn mismatch(&self, value: &Value) -> Option<String> {
         let is_texts = |value: &Value| value.as_array().is_some_and(|all| all.iter().all(Value::is_string));
-        let (fits, wanted) = match self.kind {
+        let (fits, expected) = match self.kind {
             Kind::Text => (value.is_string(), "a string".to_owned()),
             Kind::Count(min) => (
                 value.as_i64().is_some_and(|number| number >= min),
                 format!("a whole number of {min} or more"),
             ),
             Kind::Flag => (value.is_boolean(), "true or false".to_owned()),
-            Kind::Choice(words) => (
-                value.as_str().is_some_and(|word| words.contains(&word)),
-                format!("one of {}", words.join(", ")),
+            Kind::Choice(values) => (
+                value.as_str().is_some_and(|text| values.contains(&text)),
+                format!("one of {}", values.join(", ")),
             ),
             Kind::Command => {
                 (value.is_string() || is_texts(value), "a string, or an array of strings".to_owned())
             }
             Kind::Paths => (is_texts(value), "an array of strings".to_owned()),
-            // The effect looks into each of them.
+            // The effect checks each edit.
             Kind::Edits => {
                 (value.is_array(), "an array of {old_string, new_string, replace_all?}".to_owned())
             }
         };
-        (!fits).then_some(wanted)
+        (!fits).then_some(expected)
     }
 }
 
@@ -105,59 +105,63 @@ pub(crate) fn schema(fields: &[Field]) -> Value {
     schema
 }
 
-/// Why arguments were not taken.
+/// Why arguments were rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Mistake {
+pub(crate) enum ArgumentError {
     Missing(&'static str),
-    Wrong { name: &'static str, wanted: String },
+    WrongType { name: &'static str, expected: String },
     Unknown { name: String, known: String },
-    Twice(&'static str),
+    Duplicate(&'static str),
 }
 
-impl std::fmt::Display for Mistake {
+impl std::fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Mistake::Missing(name) => write!(f, "the argument `{name}` is missing"),
-            Mistake::Wrong { name, wanted } => write!(f, "the argument `{name}` must be {wanted}"),
-            Mistake::Unknown { name, known } => write!(
+            ArgumentError::Missing(name) => write!(f, "the argument `{name}` is missing"),
+            ArgumentError::WrongType { name, expected } => {
+                write!(f, "the argument `{name}` must be {expected}")
+            }
+            ArgumentError::Unknown { name, known } => write!(
                 f,
                 "there is no argument `{}`; this tool takes {known}",
                 aos_model::text::escape(&name.chars().take(60).collect::<String>())
             ),
-            Mistake::Twice(name) => write!(f, "the argument `{name}` is given twice, under two names"),
+            ArgumentError::Duplicate(name) => {
+                write!(f, "the argument `{name}` is given twice, under two names")
+            }
         }
     }
 }
 
-/// Arguments that fit their table.
+/// Arguments that passed the check, under their documented names.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments(Map<String, Value>);
 
 impl Arguments {
-    /// Takes what fits. Nothing that the table does not name passes: a model cannot say more than it was taught.
-    pub(crate) fn check(fields: &[Field], given: Map<String, Value>) -> Result<Arguments, Mistake> {
-        let mut taken = Map::new();
+    /// Checks arguments. Undocumented ones are rejected, so that a model cannot set what the schema does not offer.
+    pub(crate) fn check(fields: &[Field], given: Map<String, Value>) -> Result<Arguments, ArgumentError> {
+        let mut accepted = Map::new();
         for (name, value) in given {
             let named = |field: &&Field| field.name == name || field.alias == Some(name.as_str());
             let Some(field) = fields.iter().find(named) else {
                 let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(Mistake::Unknown { name, known });
+                return Err(ArgumentError::Unknown { name, known });
             };
-            // Some models spell out what they leave out.
+            // Some models send null for an omitted argument.
             if value.is_null() && !field.required {
                 continue;
             }
-            if let Some(wanted) = field.mismatch(&value) {
-                return Err(Mistake::Wrong { name: field.name, wanted });
+            if let Some(expected) = field.mismatch(&value) {
+                return Err(ArgumentError::WrongType { name: field.name, expected });
             }
-            if taken.insert(field.name.to_owned(), value).is_some() {
-                return Err(Mistake::Twice(field.name));
+            if accepted.insert(field.name.to_owned(), value).is_some() {
+                return Err(ArgumentError::Duplicate(field.name));
             }
         }
-        match fields.iter().find(|field| field.required && !taken.contains_key(field.name)) {
-            Some(field) => Err(Mistake::Missing(field.name)),
-            None => Ok(Arguments(taken)),
+        match fields.iter().find(|field| field.required && !accepted.contains_key(field.name)) {
+            Some(field) => Err(ArgumentError::Missing(field.name)),
+            None => Ok(Arguments(accepted)),
         }
     }
 
@@ -177,7 +181,7 @@ impl Arguments {
         self.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The params of an effect in a session: these arguments under their own names.
+    /// The params of an effect in a session: these arguments, unchanged.
     pub(crate) fn params(&self, session: &str, names: &[&str]) -> Value {
         let mut params = json!({ "session_id": session });
         for name in names {
@@ -188,8 +192,8 @@ impl Arguments {
         params
     }
 
-    /// The same for an effect that works below a folder. `.` is left out: it is what is meant anyway, and a virtual tree
-    /// has no such name.
+    /// The same for an effect on a folder. A path `.` is left out: it is the default, and a virtual tree does not have
+    /// it.
     pub(crate) fn params_below(&self, session: &str, names: &[&str]) -> Value {
         let mut params = self.params(session, names);
         if params["path"] == "." {
@@ -204,18 +208,18 @@ mod tests {
     use super::*;
 
     const FIELDS: &[Field] = &[
-        need("path", Kind::Text, "a path").alias("file_path"),
-        may("limit", Kind::Count(1), "a number"),
-        may("mode", Kind::Choice(&["a", "b"]), "a choice"),
+        required("path", Kind::Text, "a path").alias("file_path"),
+        optional("limit", Kind::Count(1), "a number"),
+        optional("mode", Kind::Choice(&["a", "b"]), "a choice"),
     ];
 
     fn check(given: Value) -> Result<Arguments, String> {
         let Value::Object(given) = given else { panic!("an object") };
-        Arguments::check(FIELDS, given).map_err(|mistake| mistake.to_string())
+        Arguments::check(FIELDS, given).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn only_what_the_table_names_is_taken() {
+    fn only_documented_arguments_are_accepted() {
         assert_eq!(check(json!({ "file_path": "f", "limit": null })).unwrap().text("path"), Some("f"));
         for (given, complaint) in [
             (json!({}), "the argument `path` is missing"),
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_says_the_same() {
+    fn the_schema_agrees_with_the_check() {
         let schema = schema(FIELDS);
         assert_eq!(schema["required"], json!(["path"]));
         assert_eq!(schema["additionalProperties"], json!(false));

@@ -1,31 +1,31 @@
-//! The tools on single files and folders: reading by lines, writing, editing, patching, listing, looking, removing.
+//! The tools on files and folders: read, write, edit, patch, list, stat, remove.
 
 use serde_json::{Value, json};
 
-use crate::Told;
+use crate::ToolResult;
 use crate::context::ToolContext;
-use crate::cut::BUDGET_BYTES;
 use crate::field::Arguments;
-use crate::pages::{self, PAGE_LINES_MAX, Wanted};
+use crate::pages::{self, PAGE_LINES_MAX, PageRequest};
+use crate::truncate::BUDGET_BYTES;
 use aos_model::text::count;
 
-pub(crate) fn read(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn read(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let path = path_of(arguments);
-    let wanted = Wanted {
+    let request = PageRequest {
         offset: arguments.count("offset").unwrap_or(0).unsigned_abs(),
         limit: arguments.count("limit").map_or(PAGE_LINES_MAX, i64::unsigned_abs).min(PAGE_LINES_MAX),
         budget_bytes: BUDGET_BYTES,
     };
-    let mut page = pages::read(context, path, wanted)?;
+    let mut page = pages::read(context, path, request)?;
     let mut text = std::mem::take(&mut page.numbered);
     if page.lines == 0 {
         text = match page.start {
             0 => "(the file is empty)".to_owned(),
-            lines => format!("(nothing there: the file has {})", count(lines, "line")),
+            lines => format!("(no lines there: the file has {})", count(lines, "line")),
         };
     } else if page.more {
         text.push_str(&format!(
-            "(lines {}-{} shown, the file goes on; continue with offset={})",
+            "(lines {}-{} shown, the file has more; continue with offset={})",
             page.start + 1,
             page.end(),
             page.end()
@@ -51,16 +51,16 @@ pub(crate) fn write_effect(session: &str, arguments: &Arguments) -> (&'static st
     ("host.fs.write_file", params)
 }
 
-pub(crate) fn write(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn write(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let (kind, params) = write_effect(context.session, arguments);
     let receipt = context.effect(kind, &params)?;
-    let did = match (receipt.flag("created"), arguments.text("mode")) {
+    let verb = match (receipt.flag("created"), arguments.text("mode")) {
         (true, _) => "Created",
         (false, Some("append")) => "Appended to",
         (false, _) => "Wrote",
     };
     let bytes = count(receipt.number("written_bytes"), "byte");
-    Ok(receipt.outcome(format!("{did} {} ({bytes}).", path_of(arguments))))
+    Ok(receipt.outcome(format!("{verb} {} ({bytes}).", path_of(arguments))))
 }
 
 pub(crate) fn edit_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
@@ -68,7 +68,7 @@ pub(crate) fn edit_effect(session: &str, arguments: &Arguments) -> (&'static str
     ("host.fs.edit_file", arguments.params(session, &names))
 }
 
-pub(crate) fn edit(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn edit(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let (kind, mut params) = edit_effect(context.session, arguments);
     params["with_diff"] = json!(true);
     let receipt = context.effect(kind, &params)?;
@@ -76,7 +76,7 @@ pub(crate) fn edit(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told
     Ok(receipt.outcome(with_diff(summary, diff)))
 }
 
-/// The summary and what changed, where that is short enough to help.
+/// The summary, and the diff if it is short.
 fn with_diff(summary: &str, diff: &str) -> String {
     const DIFF_BYTES_SHOWN: usize = 4_000;
     let hunks = diff.find("@@").map(|start| diff[start..].trim_end());
@@ -92,7 +92,7 @@ pub(crate) fn patch_effect(session: &str, arguments: &Arguments) -> (&'static st
     ("host.fs.apply_patch", params)
 }
 
-pub(crate) fn patch(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn patch(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let (kind, params) = patch_effect(context.session, arguments);
     let receipt = context.effect(kind, &params)?;
     let mut text = receipt.text("summary_text").to_owned();
@@ -107,16 +107,16 @@ pub(crate) fn list_effect(session: &str, arguments: &Arguments) -> (&'static str
     ("host.fs.list_dir", arguments.params_below(session, &["path", "max_results"]))
 }
 
-pub(crate) fn list(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn list(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let (kind, params) = list_effect(context.session, arguments);
     let receipt = context.effect(kind, &params)?;
-    let shown = context.show_whole(&receipt.0["entries"])?;
+    let shown = context.show_in_full_budget(&receipt.0["entries"])?;
     let mut text = shown.text.trim_end().to_owned();
     if text.is_empty() {
         text = "(the folder is empty)".to_owned();
     } else if receipt.flag("truncated") {
         text.push_str(&format!(
-            "\n(cut after {} entries; list a folder below, or use glob)",
+            "\n(truncated after {} entries; list a subfolder, or use glob)",
             receipt.number("count")
         ));
     }
@@ -129,7 +129,7 @@ pub(crate) fn stat_effect(session: &str, arguments: &Arguments) -> (&'static str
     ("host.fs.stat", arguments.params(session, &["path", "no_follow"]))
 }
 
-pub(crate) fn stat(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn stat(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let (kind, params) = stat_effect(context.session, arguments);
     let receipt = context.effect(kind, &params)?;
     let kind = match receipt.text("kind") {
@@ -146,7 +146,7 @@ pub(crate) fn remove_effect(session: &str, arguments: &Arguments) -> (&'static s
     ("host.fs.remove", arguments.params(session, &["path", "recursive"]))
 }
 
-pub(crate) fn remove(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn remove(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let (kind, params) = remove_effect(context.session, arguments);
     let receipt = context.effect(kind, &params)?;
     let files = count(receipt.number("removed"), "file");

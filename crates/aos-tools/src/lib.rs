@@ -1,33 +1,33 @@
 //! The tools for models, the same for every front end: a call becomes effects, their receipts become text.
 //!
-//! Read `catalog` first: it is what a model reads. Nothing here touches files or decides what is allowed; it asks the
-//! daemon, as any client does, inside the one session that the front end chose.
+//! Read `catalog` first: it is what a model sees. Nothing here touches files or decides what is allowed: every effect is
+//! a request to the daemon, in the session that the front end chose.
 
 mod catalog;
 mod context;
-mod cut;
 mod daemon;
 mod deepagents;
 mod field;
 mod files;
+mod history;
 mod pages;
 mod prompt;
 mod search;
 mod shell;
-mod undo;
+mod truncate;
 
 use serde_json::{Map, Value};
 
 pub use catalog::{Hints, Profile, Tool, tools};
-pub use context::{Memory, ToolContext};
-pub use daemon::{DaemonApi, Progress, Unanswered, effect_call};
+pub use context::{LineOffsetCache, ToolContext};
+pub use daemon::{CallError, DaemonApi, Progress, effect_call};
 pub use prompt::{Mount, appendix, prompt};
 
-use field::{Arguments, Mistake};
+use field::{ArgumentError, Arguments};
 
-/// What a tool does.
+/// What a tool does. Tools of different profiles can have the same name and different kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum ToolKind {
     Read,
     Write,
     Edit,
@@ -45,34 +45,34 @@ pub(crate) enum Act {
     StageDiff,
     StageCommit,
     Ls,
-    PlainRead,
-    PlainWrite,
-    PlainEdit,
-    PlainGlob,
-    PlainGrep,
+    DeepagentsRead,
+    DeepagentsWrite,
+    DeepagentsEdit,
+    DeepagentsGlob,
+    DeepagentsGrep,
     Rm,
 }
 
-/// What a model gets.
+/// The result of a tool call, for a model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     pub text: String,
     pub failed: bool,
-    /// The same for programs: the receipt's small fields.
+    /// The receipt's small fields, for programs.
     pub fields: Map<String, Value>,
-    /// Where the rest of a cut result is.
+    /// The blobs that hold truncated results in full.
     pub blobs: Vec<String>,
 }
 
-/// A tool call that did not work, and why.
+/// Why a tool call failed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Failure {
     pub(crate) code: String,
     pub(crate) message: String,
     pub(crate) fields: Map<String, Value>,
-    /// What there is to show all the same: a command's output, say.
+    /// Output to show despite the failure, such as a command's.
     pub(crate) shown: String,
-    /// The message is the whole text, to the letter.
+    /// The message is the whole text, without code and next step.
     pub(crate) verbatim: bool,
 }
 
@@ -81,101 +81,116 @@ impl Failure {
         Failure { code: code.to_owned(), message: message.into(), ..Failure::default() }
     }
 
-    /// A text that existing users match on.
+    /// A literal text that existing users match on.
     pub(crate) fn verbatim(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), verbatim: true, ..Failure::default() }
     }
 }
 
-type Told = Result<Outcome, Failure>;
+type ToolResult = Result<Outcome, Failure>;
 
-/// An outcome for what a door itself refuses, in the words of every other failure.
+/// The outcome of a call that a front end itself refuses, with the same text as any other failure.
 pub fn refused(code: &str, message: &str) -> Outcome {
-    failed(Failure::new(code, message))
+    failure_outcome(Failure::new(code, message))
 }
 
-/// Whether there is such a tool.
+/// The tool of this name, if the profile has it.
 pub fn find(profile: Profile, staged: bool, name: &str) -> Option<Tool> {
     tools(profile, staged).into_iter().find(|tool| tool.name == name)
 }
 
-/// Calls a tool. A failure is an outcome too: marked, and with the next step.
+/// Calls a tool. A failure is an outcome too, with `failed` set and the next step in its text.
 pub fn call(context: &mut ToolContext<'_>, tool: &Tool, arguments: Map<String, Value>) -> Outcome {
-    let told = match Arguments::check(tool.fields, arguments) {
-        Ok(arguments) => run(context, tool.act, &arguments),
-        Err(mistake) => Err(misused(tool, &mistake)),
+    let result = match Arguments::check(tool.fields, arguments) {
+        Ok(arguments) => run(context, tool.kind, &arguments),
+        Err(error) => Err(argument_failure(tool, &error)),
     };
-    told.unwrap_or_else(failed)
+    result.unwrap_or_else(failure_outcome)
 }
 
-/// The effect that a call amounts to, for asking what policy would say of it; tools of several effects give the one
-/// that matters. `None` where nothing is at stake.
+/// The effect of a call, to evaluate policy before it runs; for a tool with several effects, the one that policy can
+/// deny. `None` for calls that policy does not concern.
 pub fn effect_of(
     tool: &Tool,
     session: &str,
     arguments: &Map<String, Value>,
 ) -> Option<(&'static str, Value)> {
     let arguments = Arguments::check(tool.fields, arguments.clone()).ok()?;
-    match tool.act {
-        Act::Read if pages::blob_named(arguments.text("path")?).is_some() => None,
-        Act::Read => Some(("host.fs.read_file", arguments.params(session, &["path"]))),
-        Act::Write => Some(files::write_effect(session, &arguments)),
-        Act::Edit => Some(files::edit_effect(session, &arguments)),
-        Act::Patch => Some(files::patch_effect(session, &arguments)),
-        Act::Remove => Some(files::remove_effect(session, &arguments)),
-        Act::List => Some(files::list_effect(session, &arguments)),
-        Act::Stat => Some(files::stat_effect(session, &arguments)),
-        Act::Grep => Some(search::grep_effect(session, &arguments)),
-        Act::Glob => Some(search::glob_effect(session, &arguments)),
-        Act::Shell => Some(shell::effect(session, &arguments)),
-        Act::Undo | Act::Redo | Act::History | Act::Diff | Act::StageDiff | Act::StageCommit => None,
-        // These take no path that policy could warn of: a leading slash is their root.
-        Act::Ls | Act::PlainRead | Act::PlainWrite | Act::PlainEdit => None,
-        Act::PlainGlob | Act::PlainGrep | Act::Rm => None,
+    match tool.kind {
+        ToolKind::Read if pages::blob_named(arguments.text("path")?).is_some() => None,
+        ToolKind::Read => Some(("host.fs.read_file", arguments.params(session, &["path"]))),
+        ToolKind::Write => Some(files::write_effect(session, &arguments)),
+        ToolKind::Edit => Some(files::edit_effect(session, &arguments)),
+        ToolKind::Patch => Some(files::patch_effect(session, &arguments)),
+        ToolKind::Remove => Some(files::remove_effect(session, &arguments)),
+        ToolKind::List => Some(files::list_effect(session, &arguments)),
+        ToolKind::Stat => Some(files::stat_effect(session, &arguments)),
+        ToolKind::Grep => Some(search::grep_effect(session, &arguments)),
+        ToolKind::Glob => Some(search::glob_effect(session, &arguments)),
+        ToolKind::Shell => Some(shell::effect(session, &arguments)),
+        ToolKind::Undo
+        | ToolKind::Redo
+        | ToolKind::History
+        | ToolKind::Diff
+        | ToolKind::StageDiff
+        | ToolKind::StageCommit => None,
+        // Their paths are relative to the session's root, even with a leading slash.
+        ToolKind::Ls | ToolKind::DeepagentsRead | ToolKind::DeepagentsWrite | ToolKind::DeepagentsEdit => {
+            None
+        }
+        ToolKind::DeepagentsGlob | ToolKind::DeepagentsGrep | ToolKind::Rm => None,
     }
 }
 
-fn run(context: &mut ToolContext<'_>, act: Act, arguments: &Arguments) -> Told {
-    match act {
-        Act::Read => files::read(context, arguments),
-        Act::Write => files::write(context, arguments),
-        Act::Edit => files::edit(context, arguments),
-        Act::Patch => files::patch(context, arguments),
-        Act::List => files::list(context, arguments),
-        Act::Stat => files::stat(context, arguments),
-        Act::Remove => files::remove(context, arguments),
-        Act::Grep => search::grep(context, arguments),
-        Act::Glob => search::glob(context, arguments),
-        Act::Shell => shell::run(context, arguments),
-        Act::Undo => undo::undo(context, arguments),
-        Act::Redo => undo::redo(context),
-        Act::History => undo::history(context, arguments),
-        Act::Diff => undo::diff(context, arguments),
-        Act::StageDiff => undo::stage_diff(context, arguments),
-        Act::StageCommit => undo::stage_commit(context, arguments),
-        Act::Ls => deepagents::ls(context, arguments),
-        Act::PlainRead => deepagents::read(context, arguments),
-        Act::PlainWrite => deepagents::write(context, arguments),
-        Act::PlainEdit => deepagents::edit(context, arguments),
-        Act::PlainGlob => deepagents::glob(context, arguments),
-        Act::PlainGrep => deepagents::grep(context, arguments),
-        Act::Rm => deepagents::rm(context, arguments),
+fn run(context: &mut ToolContext<'_>, kind: ToolKind, arguments: &Arguments) -> ToolResult {
+    match kind {
+        ToolKind::Read => files::read(context, arguments),
+        ToolKind::Write => files::write(context, arguments),
+        ToolKind::Edit => files::edit(context, arguments),
+        ToolKind::Patch => files::patch(context, arguments),
+        ToolKind::List => files::list(context, arguments),
+        ToolKind::Stat => files::stat(context, arguments),
+        ToolKind::Remove => files::remove(context, arguments),
+        ToolKind::Grep => search::grep(context, arguments),
+        ToolKind::Glob => search::glob(context, arguments),
+        ToolKind::Shell => shell::run(context, arguments),
+        ToolKind::Undo => history::undo(context, arguments),
+        ToolKind::Redo => history::redo(context),
+        ToolKind::History => history::history(context, arguments),
+        ToolKind::Diff => history::diff(context, arguments),
+        ToolKind::StageDiff => history::stage_diff(context, arguments),
+        ToolKind::StageCommit => history::stage_commit(context, arguments),
+        ToolKind::Ls => deepagents::ls(context, arguments),
+        ToolKind::DeepagentsRead => deepagents::read(context, arguments),
+        ToolKind::DeepagentsWrite => deepagents::write(context, arguments),
+        ToolKind::DeepagentsEdit => deepagents::edit(context, arguments),
+        ToolKind::DeepagentsGlob => deepagents::glob(context, arguments),
+        ToolKind::DeepagentsGrep => deepagents::grep(context, arguments),
+        ToolKind::Rm => deepagents::rm(context, arguments),
     }
 }
 
-fn misused(tool: &Tool, mistake: &Mistake) -> Failure {
-    let is_plain = DEEPAGENTS_ACTS.contains(&tool.act);
-    match mistake {
-        Mistake::Missing(name) if is_plain => Failure::verbatim(format!("{name} is required.")),
-        _ => Failure::new("invalid_params", format!("{}: {mistake}", tool.name)),
+fn argument_failure(tool: &Tool, error: &ArgumentError) -> Failure {
+    match error {
+        ArgumentError::Missing(name) if DEEPAGENTS_KINDS.contains(&tool.kind) => {
+            Failure::verbatim(format!("{name} is required."))
+        }
+        _ => Failure::new("invalid_params", format!("{}: {error}", tool.name)),
     }
 }
 
-const DEEPAGENTS_ACTS: [Act; 7] =
-    [Act::Ls, Act::PlainRead, Act::PlainWrite, Act::PlainEdit, Act::PlainGlob, Act::PlainGrep, Act::Rm];
+const DEEPAGENTS_KINDS: [ToolKind; 7] = [
+    ToolKind::Ls,
+    ToolKind::DeepagentsRead,
+    ToolKind::DeepagentsWrite,
+    ToolKind::DeepagentsEdit,
+    ToolKind::DeepagentsGlob,
+    ToolKind::DeepagentsGrep,
+    ToolKind::Rm,
+];
 
-/// A failure as a model reads it.
-fn failed(failure: Failure) -> Outcome {
+/// A failure as text for a model.
+fn failure_outcome(failure: Failure) -> Outcome {
     let Failure { code, message, mut fields, shown, verbatim } = failure;
     if !code.is_empty() {
         fields.insert("error_code".into(), code.clone().into());
@@ -193,16 +208,16 @@ fn failed(failure: Failure) -> Outcome {
     Outcome { text, failed: true, fields, blobs: Vec::new() }
 }
 
-/// What a model should try now. The message has said what was wrong.
+/// What a model should try next. The message has already said what was wrong.
 fn next_step(code: &str) -> &'static str {
     match code {
         "path_not_found" | "parent_not_found" | "cwd_not_found" => {
-            "look with list_dir or glob, then use a path that is there."
+            "find an existing path with list_dir or glob."
         }
         "is_directory" => "list it with list_dir, or name a file in it.",
         "not_directory" => "read it with read_file, or list the folder above it.",
         "edit_target_not_found" => {
-            "read the place with read_file and copy old_string from the file, without line numbers."
+            "read that part with read_file and copy old_string from it, without line numbers."
         }
         "ambiguous_matches" => "add lines around old_string until it is unique, or set replace_all.",
         "invalid_input_empty_old_string" => {
@@ -210,16 +225,18 @@ fn next_step(code: &str) -> &'static str {
         }
         "file_exists" => "change the file with edit_file, or write with mode overwrite.",
         "stale_base" | "changed_since" => {
-            "look at the file as it is now; do not overwrite the work of others without being asked to."
+            "read the file as it is now; do not overwrite later changes unless you were asked to."
         }
-        "patch_parse_error" | "invalid_patch_empty" => "correct the patch's form; nothing was changed.",
+        "patch_parse_error" | "invalid_patch_empty" => "correct the patch's format; nothing was changed.",
         "patch_context_not_found" => {
-            "read the file and make the patch again from what is there; nothing was changed."
+            "read the file and write the patch again from its content; nothing was changed."
         }
-        "directory_not_empty" => "set recursive if everything in it shall go.",
+        "directory_not_empty" => "set recursive to remove everything in it.",
         "invalid_regex" => "correct the pattern, or set fixed_strings.",
-        "invalid_pattern" | "invalid_glob_filter" => "correct the pattern; it is relative and has no `..`.",
-        "invalid_utf8" | "not_regular_file" => "it is no text; look at it with shell if you must.",
+        "invalid_pattern" | "invalid_glob_filter" => {
+            "correct the pattern: it must be relative, without `..`."
+        }
+        "invalid_utf8" | "not_regular_file" => "it is not text; inspect it with shell if you must.",
         "file_too_large" | "limit_exceeded" | "content_too_long" => "do it in smaller parts.",
         "op_not_allowed"
         | "policy_denied"
@@ -228,19 +245,19 @@ fn next_step(code: &str) -> &'static str {
         | "protected_path"
         | "exec_not_allowed"
         | "program_not_allowed" => {
-            "no argument changes this; work within the session, or tell the person what you need and why."
+            "no argument changes this; work within the session's limits, or tell the user what you need and why."
         }
-        "declined" => "do not try it another way; ask the person what to do instead.",
-        "invalid_params" | "argv_empty" => "call it again with the arguments that its schema names.",
+        "declined" => "do not try it another way; ask the user what to do instead.",
+        "invalid_params" | "argv_empty" => "call it again with the arguments in its schema.",
         "snapshot_not_found" => "use an id that history lists.",
-        "nothing_to_roll_back" | "nothing_to_redo" => "go on; there is nothing to do.",
-        "timeout" => "run less at a time, or give a larger timeout_ms.",
-        "spawn_failed" => "check the program's name; a string is run by sh, an array is run as it is.",
+        "nothing_to_roll_back" | "nothing_to_redo" => "continue; there is nothing to undo or redo.",
+        "timeout" => "run less at a time, or pass a larger timeout_ms.",
+        "spawn_failed" => "check the program's name; a string runs with `sh -c`, an array runs directly.",
         "session_closed" | "session_expired" | "session_not_found" => {
-            "the session is over; tell the person that the tools must be started again."
+            "the session has ended; tell the user that the tools must be restarted."
         }
-        "unsupported_target" => "this session has no commands; use the file tools.",
-        "daemon_gone" => "try once more; if it stays away, tell the person.",
-        _ => "read the message, change the call, or tell the person.",
+        "unsupported_target" => "this session cannot run commands; use the file tools.",
+        "daemon_gone" => "try once more; if it fails again, tell the user.",
+        _ => "read the message, change the call, or tell the user.",
     }
 }

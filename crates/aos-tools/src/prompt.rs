@@ -1,61 +1,61 @@
-//! The page that teaches a model the tools: the nine points of the virtual tree's suite, and what is mounted.
+//! The instructions for a model that uses the tools: nine points, and the mounts of the session.
 
 use serde::Deserialize;
 
 use crate::catalog::Profile;
 
-/// A host folder that the operator put into the session's tree, as the model may see it.
+/// A host folder that the operator mounted in the session's tree, as shown to the model.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Mount {
     pub mount_path: String,
-    /// What the operator lets be shown of where it comes from.
+    /// What the operator allows to show of its host path.
     pub shown: String,
     /// The top level, folders with a `/`.
     #[serde(default)]
     pub entries: Vec<String>,
-    /// How many entries are not named.
+    /// The number of entries that are not listed.
     #[serde(default)]
     pub more: u64,
 }
 
-/// Entries named of one mount.
+/// The most listed entries of one mount.
 const ENTRIES_MAX: usize = 20;
 
-/// What differs between a real folder and a tree of its own.
-struct Ground {
-    starts: &'static str,
-    mirrored: &'static str,
+/// The texts that differ between a real folder and a virtual tree.
+struct TargetTexts {
+    start: &'static str,
+    copies: &'static str,
 }
 
-/// The markdown for a session. `virtual_tree` is whether its tree lives apart from the machine's.
+/// The instructions for a session, in Markdown. `virtual_tree`: its files are not on the host's disk.
 pub fn prompt(profile: Profile, virtual_tree: bool, mounts: &[Mount]) -> String {
-    let names = Names::of(profile);
-    let ground = match virtual_tree {
-        true => Ground {
-            starts: "The virtual filesystem starts empty, aside from any host mounts that the operator configured",
-            mirrored: "Host mounts should stay focused",
+    let names = ToolNames::of(profile);
+    let target = match virtual_tree {
+        true => TargetTexts {
+            start: "The virtual filesystem starts empty, aside from any host mounts that the operator configured",
+            copies: "Host mounts should stay focused",
         },
-        false => Ground {
-            starts: "You work in a folder of the host, the workspace; paths are relative to it",
-            mirrored: "Keep copies focused",
+        false => TargetTexts {
+            start: "You work in a folder of the host, the workspace; paths are relative to it",
+            copies: "Keep copies focused",
         },
     };
-    let Names { list, write, edit, remove } = names;
+    let ToolNames { list, write, edit, remove } = names;
     let points = [
-        format!("{}. Create files with `{write}` and update them with `{edit}`.", ground.starts),
-        "Look at the appendix \"Configured host mounts\" first: it names the mirrored folders and their top level."
+        format!("{}. Create files with `{write}` and update them with `{edit}`.", target.start),
+        "Read the appendix \"Configured host mounts\" first: it lists the mounted folders and their top level."
             .to_owned(),
         "Host mounts are configured before the session starts; you cannot import further host folders.".to_owned(),
         format!("Explore with `{list}` and `glob` before you read or write; keep listings targeted."),
         "Read with `read_file`; for large files use `offset` and `limit`, which count lines, instead of reading all."
             .to_owned(),
         format!(
-            "Apply edits with `{write}` (create) or `{edit}` (modify), concise and UTF-8 only; prefer whole files to \
-             many appends, unless you stream a log."
+            "Create files with `{write}` and modify them with `{edit}`, UTF-8 only; prefer one whole file to many \
+             appends, unless you stream a log."
         ),
-        format!("Remove what is stale with `{remove}`; folders go with everything in them, so check the path twice."),
+        format!("Remove stale files with `{remove}`; folders are removed with everything in them, so check the path twice."),
         "Find symbols with `grep` when the project grows; binary files are skipped.".to_owned(),
-        format!("Do not mirror large repositories or binary files. {}; the size limits still apply.", ground.mirrored),
+        format!("Do not copy large repositories or binary files. {}; the size limits still apply.", target.copies),
     ];
     let mut page = String::from("## File tools\n\n");
     for (number, point) in (1..).zip(points) {
@@ -63,8 +63,8 @@ pub fn prompt(profile: Profile, virtual_tree: bool, mounts: &[Mount]) -> String 
     }
     if profile != Profile::Deepagents {
         page.push_str(
-            "\nEvery change is recorded. `undo` takes back the last one, `history` lists them, `diff` shows one. What the \
-             session does not allow, no argument allows: tell the person instead of looking for a way around.\n",
+            "\nEvery change is recorded. `undo` reverts the last one, `history` lists them, `diff` shows one. If the session \
+             does not allow something, no argument does: tell the user instead of looking for a workaround.\n",
         );
     }
     page.push('\n');
@@ -72,17 +72,17 @@ pub fn prompt(profile: Profile, virtual_tree: bool, mounts: &[Mount]) -> String 
     page
 }
 
-/// What the tools are called.
-struct Names {
+/// The names of the tools in a profile.
+struct ToolNames {
     list: &'static str,
     write: &'static str,
     edit: &'static str,
     remove: &'static str,
 }
 
-impl Names {
-    fn of(profile: Profile) -> Names {
-        let names = |list, edit, remove| Names { list, write: "write_file", edit, remove };
+impl ToolNames {
+    fn of(profile: Profile) -> ToolNames {
+        let names = |list, edit, remove| ToolNames { list, write: "write_file", edit, remove };
         match profile {
             Profile::Deepagents => names("ls", "edit_file", "rm"),
             Profile::Openai => names("list_dir", "apply_patch", "remove"),

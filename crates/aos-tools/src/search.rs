@@ -1,8 +1,8 @@
-//! The tools that search: by content, by name.
+//! The tools `grep` and `glob`.
 
 use serde_json::Value;
 
-use crate::Told;
+use crate::ToolResult;
 use crate::context::ToolContext;
 use crate::field::Arguments;
 
@@ -21,29 +21,29 @@ pub(crate) fn grep_effect(session: &str, arguments: &Arguments) -> (&'static str
     ("host.fs.grep", arguments.params_below(session, &NAMES))
 }
 
-pub(crate) fn grep(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn grep(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let (kind, params) = grep_effect(context.session, arguments);
-    answer(context, kind, &params, "matches")
+    search(context, kind, &params, "matches")
 }
 
 pub(crate) fn glob_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     ("host.fs.glob", arguments.params_below(session, &["pattern", "path", "include_ignored", "max_results"]))
 }
 
-pub(crate) fn glob(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn glob(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let (kind, params) = glob_effect(context.session, arguments);
-    answer(context, kind, &params, "paths")
+    search(context, kind, &params, "paths")
 }
 
-fn answer(context: &mut ToolContext<'_>, kind: &str, params: &Value, list: &str) -> Told {
+fn search(context: &mut ToolContext<'_>, kind: &str, params: &Value, list: &str) -> ToolResult {
     let receipt = context.effect(kind, params)?;
-    let shown = context.show_whole(&receipt.0[list])?;
+    let shown = context.show_in_full_budget(&receipt.0[list])?;
     let mut text = shown.text.trim_end_matches('\n').to_owned();
     let summary = receipt.text("summary_text");
     if text.is_empty() {
         text = summary.to_owned();
     } else if receipt.flag("truncated") {
-        text.push_str(&format!("\n({summary}; there is more: narrow the search, or raise max_results)"));
+        text.push_str(&format!("\n({summary}; there are more: narrow the search, or raise max_results)"));
     }
     let mut outcome = receipt.outcome(text);
     outcome.blobs.extend(shown.blob);

@@ -1,20 +1,20 @@
-//! `shell`: a command, its output and how it ended.
+//! The tool `shell`: runs a command and returns its output and exit code.
 
 use serde_json::{Value, json};
 
 use crate::context::{Receipt, ToolContext};
-use crate::cut::BUDGET_BYTES;
 use crate::field::Arguments;
-use crate::{Failure, Told};
+use crate::truncate::BUDGET_BYTES;
+use crate::{Failure, ToolResult};
 
-/// A command that a model gave no time ends after this long.
+/// The timeout of a command when the model sets none.
 const TIMEOUT_MS_DEFAULT: i64 = 600_000;
 
 pub(crate) fn effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     let mut params = arguments.params(session, &["cwd"]);
     params["argv"] = match arguments.get("command") {
         Some(Value::String(line)) => json!(["sh", "-c", line]),
-        Some(words) => words.clone(),
+        Some(argv) => argv.clone(),
         None => json!([]),
     };
     let timeout_ms = arguments.count("timeout_ms").unwrap_or(TIMEOUT_MS_DEFAULT).unsigned_abs();
@@ -22,37 +22,37 @@ pub(crate) fn effect(session: &str, arguments: &Arguments) -> (&'static str, Val
     ("host.exec", params)
 }
 
-pub(crate) fn run(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn run(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let (kind, params) = effect(context.session, arguments);
-    let receipt = context.answer(kind, &params)?;
+    let receipt = context.effect_any_status(kind, &params)?;
     let stdout = context.show(&receipt.0["stdout"], BUDGET_BYTES / 4 * 3)?;
     let stderr = context.show(&receipt.0["stderr"], BUDGET_BYTES / 4)?;
     let mut shown = stdout.text.trim_end().to_owned();
     if !stderr.text.trim().is_empty() {
-        shown.push_str(&format!("{}[stderr]\n{}", between(&shown), stderr.text.trim_end()));
+        shown.push_str(&format!("{}[stderr]\n{}", separator(&shown), stderr.text.trim_end()));
     }
     if receipt.text("status") != "ok" {
         let failure = receipt.failure();
         let code = if receipt.text("status") == "timeout" { "timeout".to_owned() } else { failure.code };
         let message = match (receipt.text("status"), failure.message.is_empty()) {
-            ("timeout", true) => "the command ran out of time and was ended".to_owned(),
+            ("timeout", true) => "the command exceeded its timeout and was ended".to_owned(),
             ("signaled", true) => format!("the command was ended by {}", receipt.text("signal")),
             _ => failure.message,
         };
         return Err(Failure { code, message, shown, ..failure });
     }
-    shown.push_str(&format!("{}{}", between(&shown), ending(&receipt)));
+    shown.push_str(&format!("{}{}", separator(&shown), exit_summary(&receipt)));
     let mut outcome = receipt.outcome(shown);
     outcome.blobs.extend(stdout.blob.into_iter().chain(stderr.blob));
     Ok(outcome)
 }
 
-fn between(text: &str) -> &'static str {
+fn separator(text: &str) -> &'static str {
     if text.is_empty() { "" } else { "\n" }
 }
 
-/// How it ended, what it changed, and whether that can be undone.
-fn ending(receipt: &Receipt) -> String {
+/// The exit code, the changed paths, and whether they can be undone.
+fn exit_summary(receipt: &Receipt) -> String {
     let code = receipt.0["exit_code"].as_i64().unwrap_or(0);
     let mut parts = vec![format!("exit code {code}")];
     let changed = receipt.list("changed_paths");
@@ -63,8 +63,8 @@ fn ending(receipt: &Receipt) -> String {
         parts.push(format!("changed {names}{more}"));
     }
     match receipt.text("coverage") {
-        "overlay" | "exact" if !changed.is_empty() => parts.push("`undo` takes it back".to_owned()),
-        "scan" if !changed.is_empty() => parts.push("`undo` takes back only new files".to_owned()),
+        "overlay" | "exact" if !changed.is_empty() => parts.push("`undo` reverts it".to_owned()),
+        "scan" if !changed.is_empty() => parts.push("`undo` removes only new files".to_owned()),
         "none" => parts.push("file changes cannot be undone".to_owned()),
         _ => {}
     }

@@ -1,10 +1,10 @@
-//! The client side of the socket: one question, one answer, and what is told meanwhile.
+//! The client of the socket: sends a request, passes progress on, and waits for the answer.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use aos_tools::{DaemonApi, Progress, Unanswered, effect_call};
+use aos_tools::{CallError, DaemonApi, Progress, effect_call};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -13,32 +13,44 @@ use serde_json::value::RawValue;
 pub struct Client {
     reader: BufReader<UnixStream>,
     next_id: u64,
-    /// How long an answer may take; left out: as long as it takes.
-    patience: Option<Duration>,
-    late: Option<Late>,
+    /// How long [`Client::call`] waits for the first byte of an answer; without one, until it comes.
+    timeout: Option<Duration>,
+    pending: Option<PendingCall>,
+    reconnect: Option<Reconnect>,
 }
 
-/// A question whose answer is still to come.
+/// Connects again after the daemon has stopped.
+struct Reconnect(Box<dyn FnMut() -> std::io::Result<UnixStream> + Send>);
+
+impl std::fmt::Debug for Reconnect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reconnect")
+    }
+}
+
+/// A request that timed out and may still be answered.
 #[derive(Debug)]
-struct Late {
+struct PendingCall {
     id: u64,
     method: String,
     params: String,
 }
 
-/// Why there is no result.
+/// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("the daemon ended before it answered; see `aos log` for what was done")]
-    Ended,
+    #[error(
+        "the daemon ended before it answered; see `aos log` for what was done and `aos daemon logs` for why"
+    )]
+    Closed,
     #[error("the connection to the daemon broke: {0}")]
-    Broken(#[from] std::io::Error),
+    Io(#[from] std::io::Error),
     #[error("{message} ({code})")]
     Refused { code: i64, message: String },
-    #[error("the daemon answered something else: {0}")]
-    Strange(#[from] serde_json::Error),
+    #[error("the daemon's answer is not valid JSON-RPC: {0}")]
+    InvalidAnswer(#[from] serde_json::Error),
     #[error("the daemon has not answered yet")]
-    Late,
+    TimedOut,
 }
 
 #[derive(Deserialize)]
@@ -53,37 +65,45 @@ struct Answer {
     #[serde(default)]
     result: Option<Box<RawValue>>,
     #[serde(default)]
-    error: Option<Problem>,
+    error: Option<ErrorObject>,
 }
 
 #[derive(Deserialize)]
-struct Problem {
+struct ErrorObject {
     code: i64,
     message: String,
 }
 
 impl Client {
     pub fn new(stream: UnixStream) -> Client {
-        Client { reader: BufReader::new(stream), next_id: 1, patience: None, late: None }
+        Client { reader: BufReader::new(stream), next_id: 1, timeout: None, pending: None, reconnect: None }
     }
 
-    /// Whether the daemon is still at the other end; it says nothing unasked, so anything to read is its end.
+    /// Uses `reconnect` when a request cannot be sent because the daemon has stopped.
+    pub fn with_reconnect(
+        self,
+        reconnect: impl FnMut() -> std::io::Result<UnixStream> + Send + 'static,
+    ) -> Client {
+        Client { reconnect: Some(Reconnect(Box::new(reconnect))), ..self }
+    }
+
+    /// Whether the connection is open. Between calls the daemon sends nothing, so readable means closed.
     pub fn is_connected(&self) -> bool {
-        !self.has_something_within(Duration::ZERO)
+        !self.is_readable_within(Duration::ZERO)
     }
 
-    /// With patience a question that takes longer is [`ClientError::Late`]. Asked again, with more patience, it is not
-    /// sent again: its answer is waited for.
-    pub fn set_patience(&mut self, patience: Option<Duration>) {
-        self.patience = patience;
+    /// A call that takes longer returns [`ClientError::TimedOut`]. The same call made again is not sent again: it waits
+    /// for the answer to the first.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
     }
 
-    /// Whether the last question is still to be answered.
-    pub fn is_late(&self) -> bool {
-        self.late.is_some()
+    /// Whether the last call timed out and is not answered yet.
+    pub fn is_pending(&self) -> bool {
+        self.pending.is_some()
     }
 
-    fn has_something_within(&self, time: Duration) -> bool {
+    fn is_readable_within(&self, time: Duration) -> bool {
         let mut fds = [rustix::event::PollFd::new(self.reader.get_ref(), rustix::event::PollFlags::IN)];
         let time =
             rustix::event::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
@@ -92,50 +112,48 @@ impl Client {
 
     /// Sends `params` (JSON) to `method` and waits for the result (JSON).
     pub fn call(&mut self, method: &str, params: &str) -> Result<String, ClientError> {
-        self.watch(method, params, &mut |_| {})
+        self.call_with_progress(method, params, &mut |_| {})
     }
 
-    /// As [`Client::call`]; `each` gets what a command writes while it runs.
-    pub fn watch(
+    /// As [`Client::call`]; `on_progress` gets the output of a command while it runs.
+    pub fn call_with_progress(
         &mut self,
         method: &str,
         params: &str,
-        each: &mut dyn FnMut(Progress),
+        on_progress: &mut dyn FnMut(Progress),
     ) -> Result<String, ClientError> {
-        let id = match self.late.take() {
-            Some(late) if late.method == method && late.params == params => late.id,
+        let id = match self.pending.take() {
+            Some(pending) if pending.method == method && pending.params == params => pending.id,
             _ => self.send(method, params)?,
         };
-        if self.patience.is_some_and(|patience| !self.has_something_within(patience)) {
-            self.late = Some(Late { id, method: method.to_owned(), params: params.to_owned() });
-            return Err(ClientError::Late);
+        if self.timeout.is_some_and(|timeout| !self.is_readable_within(timeout)) {
+            self.pending = Some(PendingCall { id, method: method.to_owned(), params: params.to_owned() });
+            return Err(ClientError::TimedOut);
         }
-        self.wait(id, each)
+        self.wait(id, on_progress)
     }
 
-    fn wait(&mut self, id: u64, each: &mut dyn FnMut(Progress)) -> Result<String, ClientError> {
+    fn wait(&mut self, id: u64, on_progress: &mut dyn FnMut(Progress)) -> Result<String, ClientError> {
         loop {
             let mut answer = String::new();
             if self.reader.read_line(&mut answer)? == 0 {
-                return Err(ClientError::Ended);
+                return Err(ClientError::Closed);
             }
             let answer: Answer = serde_json::from_str(&answer)?;
             if answer.method.as_deref() == Some("exec.progress") {
                 if let Some(params) = &answer.params {
-                    each(serde_json::from_str(params.get())?);
+                    on_progress(serde_json::from_str(params.get())?);
                 }
                 continue;
             }
-            // The answer to a question that nobody waited for in the end.
+            // The answer to an earlier call that timed out.
             if answer.id.is_some_and(|other| other != id) {
                 continue;
             }
             return match (answer.result, answer.error) {
                 (Some(result), _) => Ok(result.get().to_owned()),
-                (None, Some(problem)) => {
-                    Err(ClientError::Refused { code: problem.code, message: problem.message })
-                }
-                (None, None) => Err(ClientError::Ended),
+                (None, Some(error)) => Err(ClientError::Refused { code: error.code, message: error.message }),
+                (None, None) => Err(ClientError::Closed),
             };
         }
     }
@@ -150,11 +168,21 @@ impl Client {
             line = line.replace(['\n', '\r'], " ");
         }
         line.push('\n');
-        self.reader.get_ref().write_all(line.as_bytes())?;
+        match self.reader.get_ref().write_all(line.as_bytes()) {
+            // The daemon reads no more: it has not received this request, so sending it again cannot repeat it.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => self.send_again(&line, error)?,
+            outcome => outcome?,
+        }
         Ok(id)
     }
 
-    /// Sends one effect. Ids are plain tokens or are refused by the daemon.
+    fn send_again(&mut self, line: &str, error: std::io::Error) -> std::io::Result<()> {
+        let Some(Reconnect(reconnect)) = &mut self.reconnect else { return Err(error) };
+        self.reader = BufReader::new(reconnect()?);
+        self.reader.get_ref().write_all(line.as_bytes())
+    }
+
+    /// Calls one effect.
     pub fn effect(
         &mut self,
         kind: &str,
@@ -171,17 +199,17 @@ impl DaemonApi for Client {
         &mut self,
         method: &str,
         params: &str,
-        watch: &mut dyn FnMut(Progress),
-    ) -> Result<String, Unanswered> {
-        self.watch(method, params, watch).map_err(|why| Unanswered(why.to_string()))
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<String, CallError> {
+        self.call_with_progress(method, params, on_progress).map_err(|why| CallError(why.to_string()))
     }
 }
 
-/// A new id for a tool call, for doors whose callers bring none.
+/// A new id for a tool call, for front ends whose callers send none.
 pub fn new_tool_call_id() -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mut random = [0; 8];
-    // Without randomness the time alone tells calls apart.
+    // Without random bytes the time alone makes the id unique.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
     aos_model::id::make(aos_model::id::TOOL_CALL, since.as_nanos() as u64, u64::from_ne_bytes(random))
 }

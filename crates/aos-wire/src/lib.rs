@@ -1,15 +1,16 @@
-//! The doors: what programs say to `aos` and what it says back. They translate; they never act by themselves.
+//! The front ends: JSON-RPC over a Unix socket, and MCP. They translate requests; all effects are the host's.
 
 mod client;
+mod frame;
 pub mod mcp;
 mod methods;
-mod out;
 mod peer;
 pub mod rpc;
 mod server;
 mod socket;
+mod writer;
 
 pub use client::{Client, ClientError, new_tool_call_id};
 pub use rpc::ErrorCode;
 pub use server::{Control, Server};
-pub use socket::{bind, connect};
+pub use socket::{bind, connect, unlink};

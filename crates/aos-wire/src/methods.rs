@@ -1,4 +1,4 @@
-//! The methods of the socket beside `effect.call`: each a question to the host or an order of the operator.
+//! The methods of the socket besides `effect.call`: queries, and requests of the operator.
 
 use aos_host::{Evaluate, Host, ReadBlob};
 use aos_model::refusal::Refusal;
@@ -9,26 +9,26 @@ use serde_json::value::RawValue;
 
 use crate::rpc::RpcError;
 
-/// `effect.foresee`: the warnings that an effect would carry, or the refusal that it would be.
+/// `effect.foresee`: the warnings that an effect would have, or its refusal.
 pub(crate) fn preview(host: &Host, params: &str) -> Result<String, RpcError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked<'a> {
+    struct Params<'a> {
         kind: String,
         #[serde(borrow)]
         params: &'a RawValue,
     }
-    let asked: Asked<'_> = strict::parse(params).map_err(RpcError::params)?;
+    let params: Params<'_> = strict::parse(params).map_err(RpcError::params)?;
     Ok(answer(
-        host.preview(&asked.kind, asked.params.get())
+        host.preview(&params.kind, params.params.get())
             .map(|warnings| json!({ "status": "ok", "warnings": warnings })),
     ))
 }
 
-/// `blob.read`: a range of a blob that a receipt of the session named.
+/// `blob.read`: a range of a blob that a receipt of the session contains.
 pub(crate) fn read_blob(host: &Host, params: &str) -> Result<String, RpcError> {
-    let asked: ReadBlob = strict::parse(params).map_err(RpcError::params)?;
-    Ok(answer(host.read_blob(&asked).map(|range| {
+    let params: ReadBlob = strict::parse(params).map_err(RpcError::params)?;
+    Ok(answer(host.read_blob(&params).map(|range| {
         let mut answer = json!(range);
         answer["status"] = json!("ok");
         answer
@@ -39,12 +39,12 @@ pub(crate) fn read_blob(host: &Host, params: &str) -> Result<String, RpcError> {
 pub(crate) fn cancel(host: &Host, params: &str) -> Result<String, RpcError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct Params {
         session_id: String,
         tool_call_id: String,
     }
-    let asked: Asked = strict::parse(params).map_err(RpcError::params)?;
-    Ok(host.cancel(&asked.session_id, &asked.tool_call_id))
+    let params: Params = strict::parse(params).map_err(RpcError::params)?;
+    Ok(host.cancel(&params.session_id, &params.tool_call_id))
 }
 
 fn answer(outcome: Result<serde_json::Value, Refusal>) -> String {
@@ -56,8 +56,8 @@ fn answer(outcome: Result<serde_json::Value, Refusal>) -> String {
 
 /// `policy.evaluate`.
 pub(crate) fn evaluate(host: &Host, params: &str) -> Result<String, RpcError> {
-    let asked: Evaluate = strict::parse(params).map_err(RpcError::params)?;
-    Ok(match host.evaluate(&asked) {
+    let params: Evaluate = strict::parse(params).map_err(RpcError::params)?;
+    Ok(match host.evaluate(&params) {
         Ok(evaluation) => serde_json::to_string(&evaluation).expect("BUG: an evaluation is plain data"),
         Err(refusal) => refused(refusal),
     })
@@ -78,11 +78,11 @@ pub(crate) fn adopt(host: &Host, params: &str) -> Result<String, RpcError> {
 pub(crate) fn history(host: &Host, params: &str) -> Result<String, RpcError> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct Params {
         session_id: String,
     }
-    let asked: Asked = strict::parse(params).map_err(RpcError::params)?;
-    Ok(match host.history(&asked.session_id) {
+    let params: Params = strict::parse(params).map_err(RpcError::params)?;
+    Ok(match host.history(&params.session_id) {
         Ok(turns) => serde_json::json!({ "status": "ok", "turns": turns }).to_string(),
         Err(refusal) => refused(refusal),
     })
@@ -92,12 +92,12 @@ pub(crate) fn history(host: &Host, params: &str) -> Result<String, RpcError> {
 pub(crate) fn diff(host: &Host, params: &str) -> Result<String, RpcError> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct Params {
         session_id: String,
         tool_call_id: String,
     }
-    let asked: Asked = strict::parse(params).map_err(RpcError::params)?;
-    Ok(match host.diff(&asked.session_id, &asked.tool_call_id) {
+    let params: Params = strict::parse(params).map_err(RpcError::params)?;
+    Ok(match host.diff(&params.session_id, &params.tool_call_id) {
         Ok(diff) => serde_json::json!({ "status": "ok", "diff": diff }).to_string(),
         Err(refusal) => refused(refusal),
     })

@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 as the socket speaks it: one message a line, ids echoed as they came.
+//! JSON-RPC 2.0 on the socket: one message or batch per line, ids echoed unchanged.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use aos_model::strict::{self, Invalid, present};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The only errors of the envelope. Whatever an effect has to say is a `result`.
+/// The errors of the envelope. A refused or failed effect is a `result`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
     ParseError,
@@ -26,7 +26,7 @@ impl ErrorCode {
     }
 }
 
-/// What is error with the envelope.
+/// Why a message is not answered with a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcError {
     pub code: ErrorCode,
@@ -38,7 +38,7 @@ impl RpcError {
         RpcError { code, message: message.into() }
     }
 
-    /// Params that do not fit their method; broken JSON inside them breaks the whole message.
+    /// Params that do not fit their method. Invalid JSON in them is a parse error of the whole message.
     pub fn params(invalid: Invalid) -> RpcError {
         match invalid {
             Invalid::Syntax(why) => RpcError::new(ErrorCode::ParseError, why),
@@ -47,16 +47,16 @@ impl RpcError {
     }
 }
 
-/// One message, its parts untouched.
+/// One message; id and params are not parsed.
 #[derive(Debug)]
 pub struct Message<'a> {
-    /// As it came; `None` is a notification, which gets no answer.
+    /// `None` for a notification, which gets no answer.
     pub id: Option<&'a RawValue>,
     pub method: Cow<'a, str>,
     pub params: &'a str,
 }
 
-/// A line: one message or a batch of them, each good or error by itself.
+/// A line: one message or a batch, each message valid or not by itself.
 #[derive(Debug)]
 pub enum Line<'a> {
     One(Result<Message<'a>, RpcError>),
@@ -114,7 +114,7 @@ fn parse_message(text: &str) -> Result<Message<'_>, RpcError> {
     })
 }
 
-/// An answer with a result that is JSON already.
+/// An answer with a result that is already JSON.
 pub fn result(id: &RawValue, result: &str) -> String {
     let mut out = String::with_capacity(result.len() + id.get().len() + 40);
     out.push_str("{\"jsonrpc\":\"2.0\",\"id\":");
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_envelope_is_judged_by_the_book() {
+    fn invalid_envelopes_get_their_error_codes() {
         assert_eq!(code_of("{nope"), -32700);
         assert_eq!(code_of("\u{feff}{}"), -32700);
         assert_eq!(code_of("[]"), -32600);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_come_back_as_they_came() {
+    fn ids_are_echoed_unchanged() {
         for id in ["null", "1.5", "1180591620717411303424", "\"\"", "-7"] {
             let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#);
             let Line::One(Ok(message)) = parse_line(line.as_bytes()) else { panic!("{line}") };

@@ -1,35 +1,39 @@
-//! The server: a thread a connection, answers in any order, nobody waits for a neighbour.
+//! The socket server: one thread per connection, answers in any order.
 //!
-//! A request that need not wait runs where it was read: handing it to another thread would cost more than most of
-//! them take. One that must wait for others of its session gets a thread of its own, so that `signal` and `list`
-//! on the same connection never stand behind it.
+//! A request that need not wait runs on the connection's thread: a switch of threads would cost more than most requests
+//! take. One that must wait for others of its session gets its own thread, so that `signal` and `list` on the same
+//! connection are never blocked by it.
 
-use std::io::{self, BufRead, BufReader};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{self, BufReader};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use aos_host::{Answer, Call, Host, Job, Watcher};
 use aos_model::limits::{
-    CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_FREE, FRAME_BYTES_MAX, FRAMES_BYTES_MAX,
-    WALK_STACK_BYTES,
+    CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_MAX, FRAMES_BYTES_MAX, WALK_STACK_BYTES,
 };
 use aos_model::strict;
+use rustix::io::Errno;
 use serde_json::value::RawValue;
 
+use crate::frame::{Frame, FrameBudget, read_frame};
 use crate::methods;
-use crate::out::{Out, Response};
-use crate::peer::may_speak;
+use crate::peer::check_peer;
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, RpcError};
+use crate::writer::{ConnectionWriter, Response};
 
-/// How long a long line waits for others to be answered before it is refused.
-const FRAME_PATIENCE: Duration = Duration::from_secs(1);
-
-/// All of it is touched with the first read of a connection, and there may be a thousand of them.
+/// Small, because each of up to a thousand connections allocates it.
 const READ_BYTES: usize = 16 << 10;
 
-/// What only the operator's program can answer: how the daemon is, and that it shall stop.
+/// A request that takes longer is logged. Commands are not: they may run as long as their timeout.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// The methods that the daemon's own program answers.
 pub trait Control: Send + Sync {
     /// The result of `daemon.status`, as JSON.
     fn status(&self) -> String;
@@ -38,19 +42,30 @@ pub trait Control: Send + Sync {
 
 /// The socket server of one host.
 pub struct Server {
-    pub(crate) host: Arc<Host>,
+    host: Arc<Host>,
     control: Arc<dyn Control>,
-    connections: AtomicUsize,
-    /// Requests that were taken in and are not answered yet.
-    under_way: Mutex<usize>,
-    all_answered: Condvar,
+    state: Mutex<State>,
+    /// Notified while stopping, when a part of the state that [`Server::stop`] waits for changes.
+    changed: Condvar,
     stopping: AtomicBool,
-    unfinished: Budget,
+    frames: FrameBudget,
+}
+
+#[derive(Default)]
+struct State {
+    /// Until [`Server::serve`] has returned.
+    accepting: bool,
+    connections: HashMap<u64, Arc<ConnectionWriter>>,
+    next_connection: u64,
+    /// Requests that were read and are not answered yet.
+    requests: usize,
+    /// The time to stop is over: nothing more is answered.
+    closed: bool,
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("connections", &self.connections).finish_non_exhaustive()
+        f.debug_struct("Server").field("connections", &self.connections()).finish_non_exhaustive()
     }
 }
 
@@ -59,202 +74,263 @@ impl Server {
         Arc::new(Server {
             host,
             control,
-            connections: AtomicUsize::new(0),
-            under_way: Mutex::new(0),
-            all_answered: Condvar::new(),
+            state: Mutex::new(State { accepting: true, ..State::default() }),
+            changed: Condvar::new(),
             stopping: AtomicBool::new(false),
-            unfinished: Budget::default(),
+            frames: FrameBudget::default(),
         })
     }
 
-    pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("BUG: lock poisoned")
     }
 
-    /// Accepts for ever. The process ends when somebody called [`Server::drain`] and then exits.
+    /// Changes the state, and wakes [`Server::stop`] if it waits.
+    fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let outcome = change(&mut self.state());
+        if self.stopping.load(Ordering::Acquire) {
+            self.changed.notify_all();
+        }
+        outcome
+    }
+
+    pub fn connections(&self) -> usize {
+        self.state().connections.len()
+    }
+
+    /// Accepts connections until [`Server::stop`]. Called once.
     pub fn serve(self: &Arc<Server>, listener: &UnixListener) -> io::Result<()> {
-        for stream in listener.incoming() {
-            let stream = match stream {
-                Ok(stream) => stream,
-                // Out of descriptors: those that are open go on; new ones wait a little.
-                Err(why) if matches!(why.raw_os_error(), Some(23 | 24)) => {
-                    std::thread::sleep(Duration::from_millis(50));
+        let outcome = self.accept_all(listener);
+        self.update(|state| state.accepting = false);
+        outcome
+    }
+
+    fn accept_all(self: &Arc<Server>, listener: &UnixListener) -> io::Result<()> {
+        let mut out_of_descriptors = false;
+        loop {
+            let error = match listener.accept() {
+                Ok((stream, _)) => {
+                    out_of_descriptors = false;
+                    self.admit_connection(stream);
                     continue;
                 }
-                Err(why)
-                    if why.kind() == io::ErrorKind::ConnectionAborted
-                        || why.kind() == io::ErrorKind::Interrupted =>
-                {
-                    continue;
-                }
-                Err(why) => return Err(why),
+                Err(error) => error,
             };
-            if !may_speak(&self.host, &stream)
-                || self.connections() >= CONNECTIONS_MAX
-                || self.stopping.load(Ordering::Acquire)
-            {
-                continue;
-            }
-            self.connections.fetch_add(1, Ordering::Relaxed);
-            let server = self.clone();
-            let thread = std::thread::Builder::new().name("connection".into()).stack_size(WALK_STACK_BYTES);
-            let spawned = thread.spawn(move || {
-                let _ = Connection::new(&server, stream).run();
-                server.connections.fetch_sub(1, Ordering::Relaxed);
-            });
-            if spawned.is_err() {
-                self.connections.fetch_sub(1, Ordering::Relaxed);
+            match Errno::from_io_error(&error) {
+                // The open connections continue; new ones wait in the listener's queue.
+                Some(Errno::MFILE | Errno::NFILE) => {
+                    if !std::mem::replace(&mut out_of_descriptors, true) {
+                        tracing::warn!(%error, "out of descriptors; new connections wait");
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Some(Errno::CONNABORTED | Errno::INTR) => {}
+                // A listener that was shut down: `accept` has returned all connections of its queue.
+                Some(Errno::INVAL) if self.stopping.load(Ordering::Acquire) => return Ok(()),
+                _ => return Err(error),
             }
         }
-        Ok(())
     }
 
-    /// Takes no more requests in and waits until those under way are answered. False when time ran out.
-    pub fn drain(&self, patience: Duration) -> bool {
+    fn admit_connection(self: &Arc<Server>, stream: UnixStream) {
+        if let Err(reason) = check_peer(&self.host, &stream) {
+            tracing::warn!(%reason, "connection refused");
+            return;
+        }
+        let writer = Arc::new(ConnectionWriter::new(stream));
+        let Some(id) = self.update(|state| state.add(&writer)) else {
+            tracing::warn!(max = CONNECTIONS_MAX, "connection refused: too many connections");
+            return;
+        };
+        let connection = Connection { server: self.clone(), writer };
+        let thread = std::thread::Builder::new().name("connection".into()).stack_size(WALK_STACK_BYTES);
+        let spawned = thread.spawn(move || {
+            if let Err(error) = connection.run() {
+                tracing::debug!(%error, "connection lost");
+            }
+            connection.server.update(|state| state.connections.remove(&id));
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "connection refused: cannot start a thread");
+            self.update(|state| state.connections.remove(&id));
+        }
+    }
+
+    /// Stops accepting, answers what was received, and closes the connections. False if that took too long.
+    ///
+    /// Every client either gets its answer or knows that its request was not received. A listener that is shut down
+    /// refuses to connect (ECONNREFUSED), and the connections in its queue are still served. On a connection that is
+    /// shut down for reading, requests that were sent before are still read, and later writes fail with EPIPE.
+    pub fn stop(&self, listener: &UnixListener, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
         self.stopping.store(true, Ordering::Release);
-        let under_way = self.under_way.lock().expect("BUG: nobody panics counting");
-        let (left, _) = self
-            .all_answered
-            .wait_timeout_while(under_way, patience, |n| *n > 0)
-            .expect("BUG: nobody panics counting");
-        *left == 0
+        if let Err(error) = rustix::net::shutdown(listener, rustix::net::Shutdown::Read) {
+            tracing::warn!(%error, "cannot shut down the listener");
+        }
+        let state = self.wait_while(self.state(), deadline, |state| state.accepting);
+        for connection in state.connections.values() {
+            let _ = connection.stream.shutdown(Shutdown::Read);
+        }
+        let is_busy = |state: &mut State| state.requests > 0 || !state.connections.is_empty();
+        let mut state = self.wait_while(state, deadline, is_busy);
+        state.closed = true;
+        !is_busy(&mut state)
     }
 
-    /// Counts a request in, unless the daemon is stopping.
-    pub(crate) fn enter(self: &Arc<Server>) -> Option<Entered> {
-        let mut under_way = self.under_way.lock().expect("BUG: nobody panics counting");
-        if self.stopping.load(Ordering::Acquire) {
+    fn wait_while<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        deadline: Instant,
+        condition: impl FnMut(&mut State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.changed.wait_timeout_while(state, left, condition).expect("BUG: lock poisoned").0
+    }
+
+    /// Counts a request, unless the server is closed.
+    fn begin_request(self: &Arc<Server>) -> Option<RequestGuard> {
+        let mut state = self.state();
+        if state.closed {
             return None;
         }
-        *under_way += 1;
-        Some(Entered(self.clone()))
+        state.requests += 1;
+        Some(RequestGuard(self.clone()))
     }
 
-    pub(crate) fn admit(&self, params: &str) -> Result<Job, RpcError> {
-        let call: EffectCall<'_> = strict::parse(params).map_err(RpcError::params)?;
+    fn admit<'a>(&self, params: &'a str) -> Result<(Job, Cow<'a, str>), RpcError> {
+        let call: EffectCall<'a> = strict::parse(params).map_err(RpcError::params)?;
         let params = call.params.map_or("{}", RawValue::get);
-        let call = Call {
+        let job = self.host.admit(Call {
             kind: &call.kind,
             params,
             tool_call_id: call.tool_call_id.as_deref(),
             turn_id: call.turn_id.as_deref(),
-        };
-        self.host.admit(call).map_err(|why| RpcError::new(ErrorCode::ParseError, why))
+        });
+        let job = job.map_err(|why| RpcError::new(ErrorCode::ParseError, why))?;
+        Ok((job, call.kind))
     }
 }
 
-pub(crate) struct Entered(Arc<Server>);
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let mut under_way = self.0.under_way.lock().expect("BUG: nobody panics counting");
-        *under_way -= 1;
-        if *under_way == 0 && self.0.stopping.load(Ordering::Acquire) {
-            self.0.all_answered.notify_all();
+impl State {
+    /// `None` if there are too many connections.
+    fn add(&mut self, writer: &Arc<ConnectionWriter>) -> Option<u64> {
+        if self.connections.len() >= CONNECTIONS_MAX {
+            return None;
         }
+        self.next_connection += 1;
+        self.connections.insert(self.next_connection, writer.clone());
+        Some(self.next_connection)
+    }
+}
+
+/// A request that is not answered yet.
+struct RequestGuard(Arc<Server>);
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.0.update(|state| state.requests -= 1);
     }
 }
 
 struct Connection {
     server: Arc<Server>,
-    out: Arc<Out>,
+    writer: Arc<ConnectionWriter>,
 }
 
-/// What is to be sent, now or later. Notifications get nothing.
+/// The response to a message, or the work that computes it. Notifications have none.
 enum Reply {
     Now(Option<Response>),
-    /// Runs on a thread of its own.
-    Apart(Later),
+    OnThread(Work),
 }
 
-type Later = Box<dyn FnOnce() -> Option<Response> + Send>;
+type Work = Box<dyn FnOnce() -> Option<Response> + Send>;
 
 impl Connection {
-    fn new(server: &Arc<Server>, stream: UnixStream) -> Connection {
-        Connection { server: server.clone(), out: Arc::new(Out::new(stream)) }
-    }
-
     fn run(&self) -> io::Result<()> {
-        let mut reader = BufReader::with_capacity(READ_BYTES, &self.out.stream);
+        let mut reader = BufReader::with_capacity(READ_BYTES, &self.writer.stream);
         let mut line = Vec::new();
         loop {
-            let mut held = Held { budget: &self.server.unfinished, bytes: 0 };
-            match read_line(&mut reader, &mut line, &mut held)? {
-                Read::End => return Ok(()),
-                Read::TooLong => {
-                    let error = RpcError::new(
-                        ErrorCode::InvalidRequest,
-                        format!(
-                            "a line is at most {FRAME_BYTES_MAX} bytes, and all long lines together {FRAMES_BYTES_MAX}; send larger content by blob"
-                        ),
-                    );
-                    self.out.send(rpc::error(None, &error).into());
-                    // Reading on a little lets the other side see the answer before the connection breaks.
-                    let _ = self.out.stream.shutdown(std::net::Shutdown::Write);
+            let mut share = self.server.frames.share();
+            match read_frame(&mut reader, &mut line, &mut share)? {
+                Frame::End => return Ok(()),
+                Frame::TooLong(bytes) => {
+                    tracing::warn!(bytes, "a line is too long; its connection is closed");
+                    self.refuse_frame();
                     return Ok(());
                 }
-                Read::Line => {}
+                Frame::Complete => {}
             }
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let Some(entered) = self.server.enter() else { return Ok(()) };
-            self.line(&line, entered);
+            let Some(request) = self.server.begin_request() else { return Ok(()) };
+            self.handle(&line, request);
             if line.capacity() > 1 << 20 {
                 line = Vec::new();
             }
         }
     }
 
-    fn line(&self, line: &[u8], entered: Entered) {
+    fn refuse_frame(&self) {
+        let error = RpcError::new(
+            ErrorCode::InvalidRequest,
+            format!(
+                "a line is at most {FRAME_BYTES_MAX} bytes, and all long lines together {FRAMES_BYTES_MAX}; send larger content by blob"
+            ),
+        );
+        self.writer.send(rpc::error(None, &error).into());
+        // Closes only our direction first, so that the client can read the answer while it still writes.
+        let _ = self.writer.stream.shutdown(Shutdown::Write);
+    }
+
+    fn handle(&self, line: &[u8], request: RequestGuard) {
         match rpc::parse_line(line) {
             Line::One(message) => match self.reply(message) {
-                Reply::Now(answer) => {
-                    if let Some(answer) = answer {
-                        self.out.send(answer);
-                    }
-                }
-                Reply::Apart(run) => self.apart(run, entered),
+                Reply::Now(Some(response)) => self.writer.send(response),
+                Reply::Now(None) => {}
+                Reply::OnThread(work) => self.run_on_thread(work, request),
             },
             Line::Batch(messages) => {
                 let answers: Vec<String> = messages
                     .into_iter()
                     .filter_map(|message| match self.reply(message) {
-                        Reply::Now(answer) => answer,
-                        Reply::Apart(run) => run(),
+                        Reply::Now(response) => response,
+                        Reply::OnThread(work) => work(),
                     })
                     .map(|response| response.answer)
                     .collect();
                 if !answers.is_empty() {
-                    self.out.send(format!("[{}]", answers.join(",")).into());
+                    self.writer.send(format!("[{}]", answers.join(",")).into());
                 }
             }
         }
     }
 
-    /// Runs a waiting request beside the connection; when too many wait already, the connection waits with them.
-    fn apart(&self, run: Later, entered: Entered) {
-        let out = self.out.clone();
+    /// Runs a request on its own thread. If too many run already, or no thread can be started, it runs on this one.
+    fn run_on_thread(&self, work: Work, request: RequestGuard) {
+        let writer = self.writer.clone();
         let finish = move || {
-            if let Some(answer) = run() {
-                out.send(answer);
+            if let Some(response) = work() {
+                writer.send(response);
             }
-            out.apart.fetch_sub(1, Ordering::Relaxed);
-            drop(entered);
+            writer.request_threads.fetch_sub(1, Ordering::Relaxed);
+            drop(request);
         };
-        if self.out.apart.fetch_add(1, Ordering::Relaxed) >= CONNECTION_REQUESTS_MAX {
+        if self.writer.request_threads.fetch_add(1, Ordering::Relaxed) >= CONNECTION_REQUESTS_MAX {
             return finish();
         }
+        // `spawn` drops the closure when it fails, so the work is shared until one of the two takes it.
         let shared = Arc::new(Mutex::new(Some(finish)));
-        let theirs = shared.clone();
-        let take = |slot: &Mutex<Option<_>>| slot.lock().expect("BUG: taken once").take();
+        let for_thread = shared.clone();
+        let take = |slot: &Mutex<Option<_>>| slot.lock().expect("BUG: lock poisoned").take();
         let spawned = std::thread::Builder::new()
             .name("request".into())
             .stack_size(WALK_STACK_BYTES)
-            .spawn(move || take(&theirs).map(|finish| finish()));
-        if spawned.is_err()
+            .spawn(move || take(&for_thread).map(|finish| finish()));
+        if let Err(error) = spawned
             && let Some(finish) = take(&shared)
         {
+            tracing::warn!(%error, "cannot start a thread; a request blocks its connection");
             finish();
         }
     }
@@ -264,20 +340,45 @@ impl Connection {
             Ok(message) => message,
             Err(error) => return Reply::Now(Some(rpc::error(None, &error).into())),
         };
-        let outcome = match &*message.method {
-            "effect.call" => match self.server.admit(message.params) {
-                Ok(job) if job.must_wait() => return self.later(job, message.id),
-                Ok(job) => return Reply::Now(response(message.id, self.server.host.answer(job, None))),
-                Err(error) => Err(error),
-            },
-            "policy.evaluate" => methods::evaluate(&self.server.host, message.params),
-            "blob.adopt" => methods::adopt(&self.server.host, message.params),
-            "store.gc" => Ok(self.server.host.collect_garbage()),
-            "session.history" => methods::history(&self.server.host, message.params),
-            "session.diff" => methods::diff(&self.server.host, message.params),
-            "effect.foresee" => methods::preview(&self.server.host, message.params),
-            "blob.read" => methods::read_blob(&self.server.host, message.params),
-            "exec.cancel" => methods::cancel(&self.server.host, message.params),
+        let started = Instant::now();
+        if message.method == "effect.call" {
+            return match self.server.admit(message.params) {
+                Ok((job, kind)) => self.effect(job, kind, message.id, started),
+                Err(error) => Reply::Now(response_to(message.id, Err(error))),
+            };
+        }
+        let outcome = self.call_method(&message.method, message.params);
+        let status = if outcome.is_ok() { "answered" } else { "error" };
+        warn_if_slow(&message.method, &status, started);
+        Reply::Now(response_to(message.id, outcome))
+    }
+
+    fn effect(&self, job: Job, kind: Cow<'_, str>, id: Option<&RawValue>, started: Instant) -> Reply {
+        if !job.must_wait() {
+            let answer = self.server.host.answer(job, None);
+            warn_if_slow(&kind, &answer.status, started);
+            return Reply::Now(effect_response(id, answer));
+        }
+        let (host, id, kind) = (self.server.host.clone(), id.map(RawValue::to_owned), kind.into_owned());
+        let watcher: Arc<dyn Watcher> = self.writer.clone();
+        Reply::OnThread(Box::new(move || {
+            let answer = host.answer(job, Some(watcher));
+            warn_if_slow(&kind, &answer.status, started);
+            effect_response(id.as_deref(), answer)
+        }))
+    }
+
+    fn call_method(&self, method: &str, params: &str) -> Result<String, RpcError> {
+        let host = &self.server.host;
+        match method {
+            "policy.evaluate" => methods::evaluate(host, params),
+            "blob.adopt" => methods::adopt(host, params),
+            "store.gc" => Ok(host.collect_garbage()),
+            "session.history" => methods::history(host, params),
+            "session.diff" => methods::diff(host, params),
+            "effect.foresee" => methods::preview(host, params),
+            "blob.read" => methods::read_blob(host, params),
+            "exec.cancel" => methods::cancel(host, params),
             "daemon.status" => Ok(self.server.control.status()),
             "daemon.stop" => {
                 self.server.control.stop();
@@ -287,100 +388,24 @@ impl Connection {
                 let why = format!("no method `{}`", aos_model::text::escape(other));
                 Err(RpcError::new(ErrorCode::MethodNotFound, why))
             }
-        };
-        Reply::Now(answered(message.id, outcome))
-    }
-
-    fn later(&self, job: Job, id: Option<&RawValue>) -> Reply {
-        let (host, id) = (self.server.host.clone(), id.map(RawValue::to_owned));
-        let watcher: Arc<dyn Watcher> = self.out.clone();
-        Reply::Apart(Box::new(move || response(id.as_deref(), host.answer(job, Some(watcher)))))
+        }
     }
 }
 
-fn answered(id: Option<&RawValue>, outcome: Result<String, RpcError>) -> Option<Response> {
+fn warn_if_slow(kind: &str, status: &dyn std::fmt::Debug, started: Instant) {
+    let elapsed = started.elapsed();
+    if elapsed > SLOW && kind != "host.exec" {
+        tracing::warn!(kind, ?status, ms = elapsed.as_millis() as u64, "slow request");
+    }
+}
+
+fn response_to(id: Option<&RawValue>, outcome: Result<String, RpcError>) -> Option<Response> {
     id.map(|id| match outcome {
         Ok(result) => rpc::result(id, &result).into(),
         Err(error) => rpc::error(Some(id), &error).into(),
     })
 }
 
-fn response(id: Option<&RawValue>, answer: Answer) -> Option<Response> {
-    id.map(|id| Response { answer: rpc::result(id, &answer.receipt), turn: answer.turn })
-}
-
-enum Read {
-    Line,
-    TooLong,
-    End,
-}
-
-/// One line, of bounded length. What follows no newline at the end is no message.
-fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>, held: &mut Held<'_>) -> io::Result<Read> {
-    line.clear();
-    loop {
-        let available = match reader.fill_buf() {
-            Ok([]) => return Ok(Read::End),
-            Ok(available) => available,
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
-            Err(why) => return Err(why),
-        };
-        let end = available.iter().position(|b| *b == b'\n');
-        let taken = end.unwrap_or(available.len());
-        if line.len() + taken > FRAME_BYTES_MAX || !held.grow_to(line.len() + taken) {
-            return Ok(Read::TooLong);
-        }
-        line.extend_from_slice(&available[..taken]);
-        reader.consume(taken + usize::from(end.is_some()));
-        if end.is_some() {
-            return Ok(Read::Line);
-        }
-    }
-}
-
-/// What all connections together may hold of lines that are long and not answered yet.
-#[derive(Debug, Default)]
-struct Budget {
-    held_bytes: Mutex<usize>,
-    freed: Condvar,
-}
-
-/// One connection's share, given back when its line is answered.
-struct Held<'a> {
-    budget: &'a Budget,
-    bytes: usize,
-}
-
-impl Held<'_> {
-    /// Small lines are free. False when the others did not make room in time.
-    fn grow_to(&mut self, bytes: usize) -> bool {
-        if bytes <= FRAME_BYTES_FREE || bytes <= self.bytes {
-            return true;
-        }
-        // By doubling, so that a line grows with few looks at the shared count.
-        let wanted = bytes.next_power_of_two().min(FRAME_BYTES_MAX);
-        let more = wanted - self.bytes;
-        let held = self.budget.held_bytes.lock().expect("BUG: nobody panics counting");
-        let full = |held: &mut usize| *held + more > FRAMES_BYTES_MAX;
-        let (mut held, _) = self
-            .budget
-            .freed
-            .wait_timeout_while(held, FRAME_PATIENCE, full)
-            .expect("BUG: nobody panics counting");
-        if *held + more > FRAMES_BYTES_MAX {
-            return false;
-        }
-        *held += more;
-        self.bytes = wanted;
-        true
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            *self.budget.held_bytes.lock().expect("BUG: nobody panics counting") -= self.bytes;
-            self.budget.freed.notify_all();
-        }
-    }
+fn effect_response(id: Option<&RawValue>, answer: Answer) -> Option<Response> {
+    id.map(|id| Response { answer: rpc::result(id, &answer.receipt), lane: answer.turn })
 }

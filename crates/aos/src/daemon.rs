@@ -1,9 +1,10 @@
-//! The daemon: opens the home, recovers, listens, and stops cleanly when asked.
+//! The daemon: opens AOS_HOME, recovers, serves the socket, and stops cleanly.
 
 use std::io::Write as _;
+use std::os::unix::net::UnixListener;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -16,14 +17,14 @@ use clap::Parser;
 use crate::logging::{self, LogOptions};
 use crate::{Exit, detach, home, panics};
 
-/// Serves one AOS_HOME: sessions, effects and the journal. Usually started by `aos` itself.
+/// Serves one AOS_HOME: sessions, effects and the journal. `aos` starts it when needed.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "aosd", version, about)]
 pub struct Options {
-    /// How far an acknowledged change survives: the death of any process, or also a power cut.
+    /// What an acknowledged change survives: the end of any process, or also a power failure
     #[arg(long, env = "AOS_DURABILITY", value_enum, default_value_t = DurabilityName::Process)]
     durability: DurabilityName,
-    /// Leave the caller's terminal; say `ready` on standard output once, then nothing.
+    /// Detach from the terminal and print `ready` on standard output
     #[arg(long, hide = true)]
     detach: bool,
     #[command(flatten)]
@@ -36,10 +37,10 @@ enum DurabilityName {
     Power,
 }
 
-/// How long a stop waits for effects that are under way.
-const STOP_PATIENCE: Duration = Duration::from_secs(4);
+/// How long a stop waits for requests in progress.
+const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// What the daemon says when a caller that started it may go on.
+/// What a detached daemon prints once it serves.
 pub(crate) const READY: &str = "ready";
 
 pub fn main() -> ExitCode {
@@ -51,12 +52,12 @@ pub fn main() -> ExitCode {
     run(&Options::parse()).into()
 }
 
-/// Serves until it is told to stop.
+/// Serves until it is stopped.
 pub(crate) fn run(options: &Options) -> Exit {
     match serve(options) {
         Ok(()) => Exit::Success,
         Err(error) => {
-            // The one that started us reads standard output; a person in front of it reads standard error.
+            // The client that starts a daemon reads its standard output; in the foreground a person reads standard error.
             let text = format!("aosd: {error:#}");
             if options.detach {
                 println!("{text}");
@@ -70,14 +71,14 @@ pub(crate) fn run(options: &Options) -> Exit {
 
 fn serve(options: &Options) -> anyhow::Result<()> {
     if options.detach {
-        detach::leave();
+        detach::leave_session();
     }
     let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077)).as_raw_mode();
     let _ = rustix::thread::set_name(c"aosd");
-    // What the daemon holds in memory is not for debuggers and core files.
+    // Keeps its memory from other processes of the user and out of core files.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
-        .context("cannot become undumpable")?;
-    keep_little_memory();
+        .context("cannot clear the dumpable flag")?;
+    limit_allocator();
     let home = Home::open(&home::path()?)?;
     let lock = home.lock()?;
     logging::start(&home, &options.log)?;
@@ -89,20 +90,20 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     let started = Instant::now();
     let (host, report) = Host::start(home, Machine::real(durability, umask, "/proc/self/exe".into()))
         .inspect_err(|fault| tracing::error!("cannot start: {fault}"))?;
-    // The socket is made with its final mode. Nothing else makes files at this moment.
+    // The socket is created with its final mode; no other thread creates files yet.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = aos_wire::bind(host.home().run()).context("cannot bind run/aosd.sock");
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    let listener = listener.inspect_err(|why| tracing::error!("cannot start: {why:#}"))?;
+    let listener = Arc::new(listener.inspect_err(|why| tracing::error!("cannot start: {why:#}"))?);
     log_start(&host, durability, &report, started);
     let (stop, stopped) = channel();
-    let control = Arc::new(Steering { host: host.clone(), stop: stop.clone(), durability, started });
+    let control = Arc::new(DaemonControl { host: host.clone(), stop: stop.clone(), durability, started });
     let server = Server::new(host.clone(), control);
     listen_for_signals(stop.clone())?;
-    let serving = server.clone();
+    let (accepting, accepting_listener) = (server.clone(), listener.clone());
     std::thread::Builder::new().name("accept".into()).spawn(move || {
-        // A daemon that accepts nobody would still hold the home's lock and keep the next one out.
-        if let Err(why) = serving.serve(&listener) {
+        // A daemon that cannot accept would still hold the home's lock and block the next daemon.
+        if let Err(why) = accepting.serve(&accepting_listener) {
             tracing::error!("the socket failed: {why}");
             let _ = stop.send("the socket failed");
         }
@@ -110,9 +111,10 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     let warming = host.clone();
     std::thread::Builder::new().name("warm-up".into()).spawn(move || warming.warm_up())?;
     announce(options);
-    wait_and_drain(&server, &stopped);
-    host.retire();
-    // The lock goes last: whoever starts next finds the home at rest.
+    let reason = stopped.recv().unwrap_or("all senders gone");
+    tracing::info!(reason, "aosd stops");
+    close(&server, &listener, &host);
+    // The lock is released last: the next daemon finds a home that nothing changes any more.
     drop(lock);
     Ok(())
 }
@@ -121,7 +123,7 @@ fn announce(options: &Options) {
     if options.detach {
         let mut out = std::io::stdout();
         let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
-        detach::let_go_of_streams();
+        detach::close_streams();
     }
 }
 
@@ -139,12 +141,15 @@ fn log_start(host: &Host, durability: Durability, report: &StartReport, started:
     );
 }
 
-fn wait_and_drain(server: &Arc<Server>, stopped: &Receiver<&'static str>) {
-    let reason = stopped.recv().unwrap_or("all senders gone");
-    tracing::info!(reason, "aosd stops");
-    if !server.drain(STOP_PATIENCE) {
-        tracing::warn!("requests were still under way after {} s", STOP_PATIENCE.as_secs());
+/// Answers what was received and closes the socket. From then on clients see no daemon, and start the next one.
+fn close(server: &Server, listener: &UnixListener, host: &Host) {
+    if !server.stop(listener, STOP_TIMEOUT) {
+        tracing::warn!("requests were still in progress after {} s", STOP_TIMEOUT.as_secs());
     }
+    if let Err(error) = aos_wire::unlink(host.home().run()) {
+        tracing::warn!(%error, "cannot remove run/aosd.sock");
+    }
+    host.retire();
 }
 
 fn listen_for_signals(stop: Sender<&'static str>) -> anyhow::Result<()> {
@@ -156,7 +161,7 @@ fn listen_for_signals(stop: Sender<&'static str>) -> anyhow::Result<()> {
             let why = match signal {
                 SIGTERM => "SIGTERM",
                 SIGINT => "SIGINT",
-                // A terminal that closed is no reason to stop.
+                // SIGHUP: the daemon outlives its terminal.
                 _ => continue,
             };
             if stop.send(why).is_err() {
@@ -172,37 +177,37 @@ fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(why) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!("the limit of open files stays low: {why}");
+        tracing::warn!("cannot raise the limit of open files: {why}");
     }
 }
 
-/// What a large request needed goes back to the machine with its answer: left alone, the C library learns to keep
-/// pieces of up to 32 MB, and does so for each thread.
+/// Returns the memory of large requests to the system. By default glibc raises its mmap threshold up to 32 MB when such
+/// blocks are freed, and keeps freed memory per arena.
 #[cfg(target_env = "gnu")]
-#[expect(unsafe_code, reason = "the C library is told by its own function")]
-fn keep_little_memory() {
-    const PIECE_BYTES_MAX: i32 = 1 << 20;
+#[expect(unsafe_code, reason = "mallopt is a function of the C library")]
+fn limit_allocator() {
+    const THRESHOLD_BYTES: i32 = 1 << 20;
     const ARENAS_MAX: i32 = 4;
-    // SAFETY: sets numbers of the allocator, while there is one thread.
+    // SAFETY: sets parameters of the allocator while there is one thread.
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, PIECE_BYTES_MAX);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, PIECE_BYTES_MAX);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, THRESHOLD_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, THRESHOLD_BYTES);
         libc::mallopt(libc::M_ARENA_MAX, ARENAS_MAX);
     }
 }
 
 #[cfg(not(target_env = "gnu"))]
-fn keep_little_memory() {}
+fn limit_allocator() {}
 
-/// The daemon's answers about itself.
-struct Steering {
+/// Answers `daemon.status` and `daemon.stop`.
+struct DaemonControl {
     host: Arc<Host>,
     stop: Sender<&'static str>,
     durability: Durability,
     started: Instant,
 }
 
-impl Control for Steering {
+impl Control for DaemonControl {
     fn status(&self) -> String {
         serde_json::json!({
             "status": "ok",

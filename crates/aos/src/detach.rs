@@ -1,11 +1,11 @@
-//! Becoming a daemon: none of the caller's descriptors, terminal, folder or umask stay behind.
+//! Detaches the daemon from its caller: descriptors, terminal and working folder.
 
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
-/// Closes every descriptor above the standard three that the caller left open to us. Call it first thing in `main`:
-/// nothing of ours is open yet.
+/// Closes inherited descriptors above the standard three. Must be called first in `main`, before this process opens
+/// any.
 #[expect(unsafe_code, reason = "closing descriptors that this process never opened takes their numbers")]
 pub(crate) fn close_inherited() {
     let Ok(listing) = rustix::fs::open(
@@ -23,21 +23,21 @@ pub(crate) fn close_inherited() {
     drop(listing);
     for number in numbers.into_iter().filter(|number| *number > 2 && *number != own) {
         if rustix::io::fcntl_getfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(number) }).is_ok() {
-            // SAFETY: called before this process opens anything, so nobody here owns the number.
+            // SAFETY: called before this process opens anything, so nothing owns this number.
             drop(unsafe { OwnedFd::from_raw_fd(number) });
         }
     }
 }
 
 /// Leaves the caller's session and folder.
-pub(crate) fn leave() {
-    // Fails only for the leader of a process group, which a shell's foreground job may be: then it stays in it.
+pub(crate) fn leave_session() {
+    // Fails only for a process group leader, which a shell's foreground job may be: it stays in its session.
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir("/");
 }
 
-/// Lets go of the standard streams, once the caller has heard what there was to say.
-pub(crate) fn let_go_of_streams() {
+/// Replaces the standard streams with /dev/null, so that the caller's pipe closes.
+pub(crate) fn close_streams() {
     if let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         let _ = rustix::stdio::dup2_stdin(null.as_fd());
         let _ = rustix::stdio::dup2_stdout(null.as_fd());

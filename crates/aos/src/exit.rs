@@ -1,24 +1,24 @@
-//! Exit codes: 0 success, 1–63 the user's or the input's error, 64–95 a resource limit, 96–125 something broke.
+//! Exit codes: 0 success, 1–63 user or input errors, 64–95 resource limits, 96–125 failures of the system.
 
 use std::process::ExitCode;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Success,
-    /// The receipt says no, or the input was wrong.
+    /// The receipt is not a success, or the input is invalid.
     Failure,
     Usage,
-    /// The daemon cannot be reached or went away.
+    /// The daemon cannot be reached or ended before it answered.
     Upstream,
-    /// The record is damaged.
+    /// The journal or a blob is damaged.
     Contaminated,
-    /// A replay stopped at something that is missing or damaged.
+    /// A replay found missing or damaged content.
     ReplayFault,
     /// A bug: the program panicked.
     Internal,
-    /// A command ran out of time.
+    /// A command exceeded its timeout.
     Timeout,
-    /// A command's own code.
+    /// A command's own exit code.
     Program(u8),
 }
 

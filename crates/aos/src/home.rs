@@ -1,4 +1,4 @@
-//! Which home: `AOS_HOME`, else `$XDG_STATE_HOME/aos`, else `~/.local/state/aos`.
+//! The path of AOS_HOME: `$AOS_HOME`, else `$XDG_STATE_HOME/aos`, else `~/.local/state/aos`.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub(crate) fn path() -> anyhow::Result<PathBuf> {
         (Some(home), ..) => home,
         (None, Some(state), _) if state.is_absolute() => state.join("aos"),
         (None, _, Some(home)) => home.join(".local/state/aos"),
-        (None, _, None) => bail!("cannot tell where to keep the state: neither AOS_HOME nor HOME is set"),
+        (None, _, None) => bail!("cannot find AOS_HOME: neither AOS_HOME nor HOME is set"),
     };
     std::path::absolute(home).context("cannot make AOS_HOME absolute")
 }

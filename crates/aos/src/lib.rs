@@ -1,6 +1,6 @@
-//! The programs `aos` and `aosd`: what people type, and the daemon that serves it.
+//! The programs `aos`, the command-line client, and `aosd`, the daemon.
 
-pub mod cli;
+mod cli;
 mod commands;
 mod connect;
 pub mod daemon;
@@ -11,5 +11,7 @@ mod home;
 mod logging;
 mod panics;
 mod render;
+mod run;
 
 pub use exit::Exit;
+pub use run::main;

@@ -1,4 +1,4 @@
-//! The daemon's log: which events are kept, how a line looks, and where it goes.
+//! The daemon's log: writes tracing events to `log/aosd.log`.
 
 use std::io;
 
@@ -11,15 +11,15 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// A longer line is cut: the log is for people, and bounded.
+/// A longer line is truncated, so that one event cannot fill the log.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogOptions {
-    /// What is logged: error, warn, info, debug, trace or off; `PART=LEVEL`, after a comma, for one part of the program
+    /// Log level: error, warn, info, debug, trace or off; append `,TARGET=LEVEL` for one crate or module
     #[arg(long = "log", env = "AOS_LOG", value_name = "LEVEL", default_value = "info", value_parser = levels)]
     levels: Targets,
-    /// How lines of the log look
+    /// Format of the log
     #[arg(long = "log-format", env = "AOS_LOG_FORMAT", value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -30,7 +30,7 @@ enum Format {
     Json,
 }
 
-/// Sends the events of this process to `log/aosd.log`. Only the daemon does, once, with the home's lock held.
+/// Starts logging to `log/aosd.log`. Called once, by the daemon, with the home's lock held.
 pub(crate) fn start(home: &Home, options: &LogOptions) -> anyhow::Result<()> {
     let lines = Lines { log: home.logs()?.writer(LogLimits::default())?, format: options.format };
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).log_internal_errors(false);
@@ -42,25 +42,26 @@ pub(crate) fn start(home: &Home, options: &LogOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads `AOS_LOG`. `Targets` takes any word for the name of a part, so that a misspelt level would keep everything: words
-/// that stand alone have to be levels here.
+/// Parses `AOS_LOG`. `Targets` itself would accept a misspelt level as the name of a target and log everything from it,
+/// so an item without `=` must be a level here.
 fn levels(text: &str) -> Result<Targets, String> {
-    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     let mut levels = Targets::new().with_default(LevelFilter::INFO);
-    for word in words {
-        let (part, level) = word.split_once('=').map_or((None, word), |(part, level)| (Some(part), level));
+    for item in items {
+        let (target, level) =
+            item.split_once('=').map_or((None, item), |(target, level)| (Some(target), level));
         let level: LevelFilter = level
             .parse()
             .map_err(|_| format!("`{level}` is not a level; use error, warn, info, debug, trace or off"))?;
-        levels = match part {
-            Some(part) => levels.with_target(part, level),
+        levels = match target {
+            Some(target) => levels.with_target(target, level),
             None => levels.with_default(level),
         };
     }
     Ok(levels)
 }
 
-/// Hands each event to the log as one harmless line.
+/// Writes each event as one escaped line.
 struct Lines {
     log: LogWriter,
     format: Format,
@@ -75,7 +76,7 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 impl io::Write for &Lines {
-    /// The subscriber gives a whole event in one call.
+    /// The subscriber passes a whole event in one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         self.log.append(line(&String::from_utf8_lossy(event), self.format).as_bytes());
         Ok(event.len())
@@ -94,7 +95,7 @@ fn line(event: &str, format: Format) -> String {
             let cut = if kept.len() < event.len() { " (cut)" } else { "" };
             format!("{}{cut}\n", escape(kept))
         }
-        // Half an object would be no JSON.
+        // A truncated object would not be JSON.
         Format::Json if event.len() > LINE_BYTES_MAX => {
             format!("{{\"level\":\"WARN\",\"message\":\"an event of {} bytes was left out\"}}\n", event.len())
         }
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_harmless_line() {
+    fn an_event_is_one_escaped_line() {
         assert_eq!(line("a\nb\u{1b}[2J\u{202e}\n", Format::Text), "a\\nb\\u{1b}[2J\\u{202e}\n");
         assert_eq!(line("{\"a\":\"\u{9b}\"}\n", Format::Json), "{\"a\":\"\\u009b\"}\n");
         let long = "ä".repeat(LINE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! What a panic does: the daemon logs it and aborts, the client reports it and exits with 104.
+//! Panic hooks: the daemon logs a panic and aborts, the client reports it and exits with 104.
 //!
 //! A panic would otherwise end one thread and leave its locks poisoned and its intent open. An aborted daemon is in the same
 //! state as a killed one, and the next start recovers from that.
@@ -12,12 +12,12 @@ use aos_model::text::escape;
 
 use crate::Exit;
 
-/// For the daemon: the panic, its place, its thread and its backtrace go to the log, then the process aborts.
+/// For the daemon: logs the panic with its location, thread and backtrace, then aborts.
 pub(crate) fn abort_on_panic() {
     static IS_FIRST: AtomicBool = AtomicBool::new(true);
     std::panic::set_hook(Box::new(|info| {
         if !IS_FIRST.swap(false, Ordering::Relaxed) {
-            // Another thread is writing its panic down and ends this one too.
+            // Another thread is logging its panic and aborts the process.
             loop {
                 std::thread::park();
             }
@@ -34,9 +34,13 @@ pub(crate) fn abort_on_panic() {
     }));
 }
 
-/// For the client: one line, and an exit code of its own. Rust's 101 means something else in the contract.
+/// For the client: reports the panic in one line and exits with 104. Rust's default, 101, has another meaning in the
+/// contract.
 pub(crate) fn exit_on_panic() {
     std::panic::set_hook(Box::new(|info| {
+        if is_broken_pipe(message(info)) {
+            std::process::exit(Exit::Success.number().into());
+        }
         let (place, message) = (place(info), escape(message(info)));
         let _ = writeln!(
             std::io::stderr(),
@@ -46,8 +50,13 @@ pub(crate) fn exit_on_panic() {
     }));
 }
 
+/// `println!` panics when its reader has closed the pipe, as in `aos show 1 | head`. That is not an error.
+fn is_broken_pipe(message: &str) -> bool {
+    message.starts_with("failed printing to stdout") && message.contains("Broken pipe")
+}
+
 fn place(info: &PanicHookInfo<'_>) -> String {
-    info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string)
+    info.location().map_or_else(|| "an unknown location".to_owned(), ToString::to_string)
 }
 
 fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {

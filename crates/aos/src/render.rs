@@ -1,4 +1,4 @@
-//! What people see: short lines, escaped, coloured where a terminal wants it.
+//! Formats output for people: styles, times and one-line summaries, escaped for terminals.
 
 use anstyle::{AnsiColor, Style};
 use aos_model::text::escape;
@@ -9,7 +9,7 @@ pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const STRONG: Style = Style::new().bold();
 
-/// RFC 3339 with milliseconds, for people.
+/// RFC 3339 with milliseconds.
 pub(crate) fn time(at_ns: u64) -> String {
     match jiff::Timestamp::from_nanosecond(i128::from(at_ns)) {
         Ok(time) => format!("{time:.3}"),
@@ -24,7 +24,7 @@ pub(crate) fn status_style(status: &str) -> Style {
     }
 }
 
-/// The gist of a request: what it looks for, the paths it names, or the command.
+/// A one-line summary of a request: its path, pattern, command or files.
 pub(crate) fn subject(params: &Value) -> String {
     let text = |name: &str| params.get(name).and_then(Value::as_str);
     if let Some(workdir) = params.pointer("/target/local/workdir").and_then(Value::as_str) {
@@ -34,8 +34,8 @@ pub(crate) fn subject(params: &Value) -> String {
         return patched_files(patch);
     }
     if let Some(argv) = params.get("argv").and_then(Value::as_array) {
-        let words: Vec<&str> = argv.iter().filter_map(Value::as_str).collect();
-        return escape(&words.join(" ").chars().take(200).collect::<String>());
+        let argv: Vec<&str> = argv.iter().filter_map(Value::as_str).collect();
+        return escape(&argv.join(" ").chars().take(200).collect::<String>());
     }
     if let Some(pattern) = text("pattern") {
         let short: String = escape(pattern).chars().take(100).collect();
@@ -48,7 +48,7 @@ pub(crate) fn subject(params: &Value) -> String {
     }
 }
 
-/// The files that a patch names, the first few of them.
+/// The files in a patch, the first three by name.
 fn patched_files(patch: &str) -> String {
     let name =
         |line: &str| line.strip_prefix("*** ")?.split_once(" File: ").map(|(_, path)| escape(path.trim()));

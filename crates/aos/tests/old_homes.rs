@@ -42,7 +42,7 @@ fn an_old_home_is_whole() {
     for version in VERSIONS {
         let dir = unpacked(version);
         let (text, code) = aos(&dir.path().join("home"), &["verify"]);
-        assert!(code == Some(0) && text.starts_with("whole: "), "{version}: {text}");
+        assert!(code == Some(0) && text.starts_with("intact: "), "{version}: {text}");
     }
 }
 

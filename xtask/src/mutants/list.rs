@@ -84,8 +84,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "MCP over HTTP accepts requests without the token",
         edits: &[Edit {
             file: "crates/aos-wire/src/mcp/http.rs",
-            old: "    if !gate.knows(&request) {",
-            new: "    if !gate.knows(&request) && request.uri().path() != PATH {",
+            old: "    if !access.has_token(&request) {",
+            new: "    if !access.has_token(&request) && request.uri().path() != PATH {",
         }],
         caught_by: &[attack("OWN-MCP-HTTP")],
     },
@@ -308,13 +308,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[
             Edit {
                 file: "crates/aos-sandbox/src/running.rs",
-                old: "            Some(init) if self.namespaced => {\n                let _ = rustix::process::pidfd_send_signal(init, Signal::KILL);\n            }\n",
+                old: "            Some(init) if self.has_pid_namespace => {\n                let _ = rustix::process::pidfd_send_signal(init, Signal::KILL);\n            }\n",
                 new: "",
             },
             Edit {
                 file: "crates/aos-sandbox/src/init.rs",
-                old: "Some(Ask::Kill) | None if !self.alone => return,",
-                new: "Some(Ask::Kill) | None if !self.alone => {\n                        let _ = rustix::process::kill_process_group(self.command, Signal::KILL);\n                    }",
+                old: "Some(InitRequest::Kill) | None if self.has_pid_namespace => return,",
+                new: "Some(InitRequest::Kill) | None if self.has_pid_namespace => {\n                        let _ = rustix::process::kill_process_group(self.command, Signal::KILL);\n                    }",
             },
         ],
         caught_by: &[attack("EXEC-02")],
@@ -337,9 +337,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 10,
         breaks: "a line without an end is read for ever",
         edits: &[Edit {
-            file: "crates/aos-wire/src/server.rs",
-            old: "if line.len() + taken > FRAME_BYTES_MAX || !held.grow_to(line.len() + taken) {",
-            new: "if !held.grow_to(line.len() + taken) {",
+            file: "crates/aos-wire/src/frame.rs",
+            old: "if line.len() + taken > FRAME_BYTES_MAX || !share.grow_to(line.len() + taken) {",
+            new: "if !share.grow_to(line.len() + taken) {",
         }],
         caught_by: &[attack("RPC-03")],
     },

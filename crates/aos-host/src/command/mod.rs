@@ -11,8 +11,9 @@ use aos_model::capability::FsOp;
 use aos_model::receipt::{Coverage, Executed, Payload, Warning};
 use aos_model::refusal::{Code, Refusal};
 use aos_sandbox::{
-    Applied, BindMount, Groups, Handed, Limits, Namespaces, Order, Pinned, Running, Sandbox, Stage, Trouble,
-    View, Wanted, has_landlock, may_be_shown, socket_pair, view,
+    Applied, BindMount, Cgroups, LaunchError, LaunchFds, LaunchSpec, LaunchStage, Limits, Namespaces,
+    PinnedPath, Running, Sandbox, View, ViewSpec, build_view, has_landlock, overlaps_default_view,
+    socket_pair,
 };
 use aos_store::Spool;
 use rustix::fs::{Mode, OFlags};
@@ -34,7 +35,7 @@ pub(crate) struct Command {
     pub(crate) argv: Vec<String>,
     pub(crate) env: Vec<String>,
     pub(crate) program: Option<Vec<u8>>,
-    pub(crate) cwd: Pinned,
+    pub(crate) cwd: PinnedPath,
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) timeout_ns: Option<u64>,
     pub(crate) output_bytes_max: u64,
@@ -81,7 +82,7 @@ pub(crate) fn run(
 ) -> Result<Ran, NotRun> {
     let limits = &session.capability.exec;
     let view = view_of(host, session, &command.applied, overlay)?;
-    let groups = Groups::make((host.machine.random)(), limits.max_processes, limits.max_memory_bytes);
+    let groups = Cgroups::create((host.machine.random)(), limits.max_processes, limits.max_memory_bytes);
     let order = order_of(session, command, view, &groups);
     let started_at_ns = (host.machine.now_ns)();
     let deadline = command.timeout_ns.map(|ns| Instant::now() + Duration::from_nanos(ns));
@@ -92,7 +93,7 @@ pub(crate) fn run(
     let running = Running::new(line, order.sandbox.namespaces.is_some()).map_err(not_started)?;
     let running = Arc::new(running);
     // Listed before it starts: who closes the session or interrupts its commands reaches it from its first moment.
-    let Some(_listed) = session.exec_config.running.list(tool_call_id, &running) else {
+    let Some(_listed) = session.exec_config.running.register(tool_call_id, &running) else {
         return Err(session.closed().into());
     };
     let [stdout, stderr] =
@@ -111,7 +112,7 @@ pub(crate) fn run(
     let (end, streams) = wait.wait();
     drop(groups);
     match &end.failed {
-        Some(trouble) if trouble.stage == Stage::Overlay => {
+        Some(trouble) if trouble.stage == LaunchStage::Overlay => {
             return Err(NotRun::NoOverlay(format!("{}: {}", trouble.subject, trouble.errno())));
         }
         Some(trouble) => return Err(refused(trouble, &order).into()),
@@ -123,10 +124,10 @@ pub(crate) fn run(
         timeout_ns: command.timeout_ns,
         warnings: command.warnings.clone(),
     };
-    Ok(told.ran(host, &end, streams, command.applied.word()))
+    Ok(told.ran(host, &end, streams, command.applied.receipt_text()))
 }
 
-fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Groups) -> Order {
+fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Cgroups) -> LaunchSpec {
     let (limits, applied) = (&session.capability.exec, &command.applied);
     let landlock = match applied.namespaces {
         true => applied.landlock.then(|| view.landlock_paths()),
@@ -137,7 +138,7 @@ fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Group
         network: applied.own_network,
         view,
     });
-    Order {
+    LaunchSpec {
         argv: command.argv.clone(),
         env: command.env.clone(),
         program: command.program.clone(),
@@ -145,8 +146,8 @@ fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Group
         user: session.exec_config.user.filter(|_| !applied.user_namespace),
         sandbox: Sandbox { namespaces, landlock, seccomp: applied.seccomp },
         limits: Limits {
-            processes: limits.max_processes.filter(|_| !groups.keeps("pids")),
-            memory_bytes: limits.max_memory_bytes.filter(|_| !groups.keeps("memory")),
+            processes: limits.max_processes.filter(|_| !groups.has_controller("pids")),
+            memory_bytes: limits.max_memory_bytes.filter(|_| !groups.has_controller("memory")),
         },
     }
 }
@@ -161,7 +162,7 @@ fn view_of(
     let exec_config = &session.exec_config;
     let state = &host.hidden[0];
     let (_, home) = exec_config.person(&host.executor.surroundings, state, true);
-    let (home_shown, tmp) = exec_config.rooms(&home, state)?;
+    let (home_mount, tmp) = exec_config.rooms(&home, state)?;
     let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
     let root = |root: &Arc<crate::jail::Root>| BindMount {
         at: root.path.clone(),
@@ -173,17 +174,17 @@ fn view_of(
         overlay: None,
     };
     let roots = session.jail.roots.iter().map(root);
-    let view = view(Wanted {
+    let view = build_view(ViewSpec {
         path: &host.executor.surroundings.path,
         home: home.as_bytes(),
-        home_shown,
+        home_mount,
         tmp: Some(tmp),
         mounts: exec_config.mounts(may_write),
         roots: overlay.map_or_else(|| roots.clone().collect(), |overlay| overlay.lay(roots.clone())),
         state,
-        neighbours: host
-            .sessions
-            .roots_of_others(&session.id, |root| may_be_shown(&host.executor.surroundings.path, root)),
+        other_session_roots: host.sessions.roots_of_others(&session.id, |root| {
+            overlaps_default_view(&host.executor.surroundings.path, root)
+        }),
         network: !applied.own_network,
         uid_is_root: exec_config.uid_is_root(),
     });
@@ -196,10 +197,10 @@ fn view_of(
 /// Hands the order over. Returns the reading ends of the command's output.
 fn launch(
     host: &Host,
-    order: &Order,
+    order: &LaunchSpec,
     line: OwnedFd,
     stdin: Option<&OwnedFd>,
-    groups: &Groups,
+    groups: &Cgroups,
 ) -> Result<[OwnedFd; 2], Errno> {
     let nothing;
     let stdin = match stdin {
@@ -211,8 +212,8 @@ fn launch(
     };
     let (stdout, their_stdout) = pipe()?;
     let (stderr, their_stderr) = pipe()?;
-    let handed = Handed {
-        line: line.as_fd(),
+    let handed = LaunchFds {
+        control: line.as_fd(),
         stdin: stdin.as_fd(),
         stdout: their_stdout.as_fd(),
         stderr: their_stderr.as_fd(),
@@ -236,22 +237,22 @@ fn not_started(why: Errno) -> NotRun {
     refusal.into()
 }
 
-fn refused(trouble: &Trouble, order: &Order) -> Refusal {
-    let Trouble { subject, .. } = trouble;
+fn refused(trouble: &LaunchError, order: &LaunchSpec) -> Refusal {
+    let LaunchError { subject, .. } = trouble;
     let why = trouble.errno();
     match trouble.stage {
-        Stage::Sandbox | Stage::Overlay => {
+        LaunchStage::Sandbox | LaunchStage::Overlay => {
             let hint = match why {
                 Errno::STALE | Errno::NOENT => "it was moved or replaced since the session was opened",
                 _ => "`aos doctor` shows what this machine allows",
             };
             Refusal::new(Code::SpawnFailed, format!("{}: {why}; nothing was run. {hint}", subject.trim_end()))
         }
-        Stage::Cwd => Refusal::new(
+        LaunchStage::Cwd => Refusal::new(
             Code::CwdNotFound,
             format!("{subject}: {why}; the folder to run in is not there any more, nothing was run"),
         ),
-        Stage::Program => {
+        LaunchStage::Program => {
             let hint = match why {
                 Errno::NOENT if order.argv.first().is_some_and(|program| program.contains('/')) => {
                     "; it, or the interpreter that it names, is not to be seen from the session"

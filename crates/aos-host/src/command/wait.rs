@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use aos_sandbox::{Ended, Running, Trouble, Word, hear};
+use aos_sandbox::{ExitReport, LaunchError, LaunchEvent, Running, receive_event};
 use aos_store::{Blobs, Spool};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -46,7 +46,7 @@ impl Stream {
 pub(super) struct End {
     /// The wait status; none when it was killed with its init.
     pub(super) status: Option<i32>,
-    pub(super) failed: Option<Trouble>,
+    pub(super) failed: Option<LaunchError>,
     pub(super) timed_out: bool,
     /// Processes may have stayed: init did not answer.
     pub(super) unsure: bool,
@@ -128,7 +128,7 @@ impl Wait<'_> {
     fn poll(&self, known: &Known) -> Ready {
         let mut set = Vec::with_capacity(5);
         let running = self.running;
-        let line = (!known.line_closed).then(|| push(&mut set, &running.line));
+        let line = (!known.line_closed).then(|| push(&mut set, &running.control));
         let init = running.init.get().map(|init| push(&mut set, init));
         let wake = Some(push(&mut set, &running.wake));
         let streams = [0, 1].map(|index| self.streams[index].pipe.as_ref().map(|pipe| push(&mut set, pipe)));
@@ -154,24 +154,24 @@ impl Wait<'_> {
     }
 
     fn listen(&self, known: &mut Known) {
-        match hear(&self.running.line) {
-            Some(Word::Alive(init)) => {
+        match receive_event(&self.running.control) {
+            Some(LaunchEvent::InitStarted(init)) => {
                 let _ = self.running.init.set(init);
                 if self.running.was_killed() {
                     self.running.kill_now();
                 }
             }
-            Some(Word::Failed(trouble)) => {
+            Some(LaunchEvent::Failed(trouble)) => {
                 known.end.failed.get_or_insert(trouble);
                 known.kill_at = Some(Instant::now());
             }
-            Some(Word::Ended(Ended { status, is_all })) => {
+            Some(LaunchEvent::Exited(ExitReport { status, all_exited })) => {
                 known.end.status = Some(status);
-                known.gone = is_all;
+                known.gone = all_exited;
                 let soon = Instant::now() + DRAIN;
                 known.kill_at = Some(known.kill_at.map_or(soon, |at| at.min(soon)));
             }
-            Some(Word::Closed) => known.line_closed = true,
+            Some(LaunchEvent::Closed) => known.line_closed = true,
             None => {}
         }
     }

@@ -10,7 +10,7 @@ use aos_model::path::Spelled;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Home, Isolation, LocalTarget, Mount, MountMode, NetworkMode, check_environment};
 use aos_model::strict::UniqueMap;
-use aos_sandbox::{BindMount, HomeShown, RunningSet, SYSTEM, User, View};
+use aos_sandbox::{BindMount, HomeMount, RunningSet, SYSTEM_DIRS, User, View};
 use aos_store::Bank;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -116,7 +116,7 @@ impl ExecConfig {
     }
 
     /// How HOME is shown, and the private `/tmp`. The folders are made when the first command needs them.
-    pub(crate) fn rooms(&self, home: &str, state: &[u8]) -> Result<(HomeShown, BindMount), Refusal> {
+    pub(crate) fn rooms(&self, home: &str, state: &[u8]) -> Result<(HomeMount, BindMount), Refusal> {
         let _one_at_a_time = self.room_making.lock().expect("BUG: nobody panics making rooms");
         let room = self.rooms.session(&self.session_id)?;
         let make = |name: &str, mode: u32| -> Result<Meta, Errno> {
@@ -148,10 +148,10 @@ impl ExecConfig {
         let tmp = bind(b"/tmp", "tmp", make("tmp", 0o1777).map_err(fail)?);
         let shown = match self.home {
             Home::Private => {
-                HomeShown::Private(bind(home.as_bytes(), "home", make("home", 0o700).map_err(fail)?))
+                HomeMount::Private(bind(home.as_bytes(), "home", make("home", 0o700).map_err(fail)?))
             }
-            Home::ReadOnly => HomeShown::Real { writable: false },
-            Home::Host => HomeShown::Real { writable: true },
+            Home::ReadOnly => HomeMount::Real { writable: false },
+            Home::Host => HomeMount::Real { writable: true },
         };
         Ok((shown, tmp))
     }
@@ -205,7 +205,7 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
     };
     let from = absolute(&mount.host_path, "a host path")?;
     let at = absolute(mount.mount_path.as_deref().unwrap_or(&mount.host_path), "a mount path")?;
-    let in_system = |path: &[u8]| SYSTEM.iter().any(|own| is_below(path, own.as_bytes()));
+    let in_system = |path: &[u8]| SYSTEM_DIRS.iter().any(|own| is_below(path, own.as_bytes()));
     let at = if in_system(&at) { crate::jail::follow_text(&at).unwrap_or(at) } else { at };
     if in_system(&at) && rustix::fs::lstat(at.as_slice()).is_err() {
         return Err(bad(

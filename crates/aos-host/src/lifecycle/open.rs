@@ -71,7 +71,7 @@ fn isolation(host: &Host, request: &SessionOpen) -> Result<(String, Option<Warni
         TargetSpec::Local(local) => {
             let wanted = request.isolation.unwrap_or(Isolation::Auto);
             let (applied, warning) = host.executor.abilities().apply(wanted, local.network_mode)?;
-            Ok((applied.word(), warning))
+            Ok((applied.receipt_text(), warning))
         }
         TargetSpec::Vfs(_) | TargetSpec::Staged(_) => Ok(("none".to_owned(), None)),
     }

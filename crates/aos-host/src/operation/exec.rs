@@ -10,7 +10,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Exec;
 
 use super::{Operation, Proposal, Scene};
-use aos_sandbox::Pinned;
+use aos_sandbox::PinnedPath;
 
 use crate::command::Command;
 use crate::exec::{locate, resolved};
@@ -86,7 +86,7 @@ impl Operation for Exec {
 }
 
 /// The folder to run in, as it was judged.
-fn folder(found: &Found) -> Result<Pinned, Refusal> {
+fn folder(found: &Found) -> Result<PinnedPath, Refusal> {
     let missing =
         |why: &str| Refusal::new(Code::CwdNotFound, format!("{}: {why}; nothing was run", found.shown()));
     let Ok((place, meta)) = found.existing() else {
@@ -98,7 +98,7 @@ fn folder(found: &Found) -> Result<Pinned, Refusal> {
     if meta.nlink == 0 {
         return Err(missing("the folder was deleted"));
     }
-    Ok(Pinned { path: place.absolute.clone(), dev: meta.dev, ino: meta.ino })
+    Ok(PinnedPath { path: place.absolute.clone(), dev: meta.dev, ino: meta.ino })
 }
 
 /// Where the session names its programs, only those run, and from where they were found: a name alone means the one

@@ -1,4 +1,4 @@
-//! Asking the person: where policy warns and the client can ask, the answer comes before the effect.
+//! Consent: where policy warns and the client supports elicitation, the user is asked before the effect.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::server::McpServer;
 use super::tool_set::ToolCall;
 use aos_tools::Outcome;
 
-/// What came of asking.
+/// The outcome of asking.
 pub(super) enum Consent {
-    /// Nothing to ask, nobody to ask, or a yes. Without anybody to ask, the warning goes into the result.
+    /// The user agreed, there is no warning, or the client cannot ask: then the result shows the warning.
     Given,
     Refused(Outcome),
-    /// The client asks and calls again, as stateless clients do.
-    Asked(InputRequiredResult),
+    /// The client must ask and call again; the stateless protocol works this way.
+    InputRequired(InputRequiredResult),
 }
 
-const QUESTION: &str = "consent";
-/// How long a person may think.
-const PATIENCE: Duration = Duration::from_secs(600);
+const INPUT_NAME: &str = "consent";
+/// How long the user may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl McpServer {
     pub(super) async fn consent(
@@ -37,54 +37,54 @@ impl McpServer {
         if !can_ask(context) {
             return Consent::Given;
         }
-        let warnings = self.foreseen(call);
-        let kept = format!("{}\n{}", call.session, warnings.codes);
-        if warnings.text.is_empty() || self.accepted(&kept) {
+        let warnings = self.preview_warnings(call);
+        let key = format!("{}\n{}", call.session, warnings.codes);
+        if warnings.text.is_empty() || self.is_accepted(&key) {
             return Consent::Given;
         }
         let question = ElicitRequestParams::FormElicitationParams {
             meta: None,
-            message: format!("{} wants to go on although policy warns: {}", call.tool.title, warnings.text),
+            message: format!("{}: policy warns: {}. Proceed?", call.tool.title, warnings.text),
             requested_schema: schema(),
         };
         let answer = if is_stateless(context) {
-            match answers.and_then(|answers| answers.get(QUESTION)) {
+            match answers.and_then(|answers| answers.get(INPUT_NAME)) {
                 Some(answer) => serde_json::from_value::<ElicitResult>(answer.clone()).ok(),
                 None => {
                     let request = InputRequest::Elicitation(ElicitRequest::new(question));
-                    let requests = [(QUESTION.to_owned(), request)].into();
-                    return Consent::Asked(InputRequiredResult::from_input_requests(requests));
+                    let requests = [(INPUT_NAME.to_owned(), request)].into();
+                    return Consent::InputRequired(InputRequiredResult::from_input_requests(requests));
                 }
             }
         } else {
             tokio::select! {
-                answer = context.peer.create_elicitation_with_timeout(question, Some(PATIENCE)) => answer.ok(),
+                answer = context.peer.create_elicitation_with_timeout(question, Some(ANSWER_TIMEOUT)) => answer.ok(),
                 () = context.ct.cancelled() => None,
             }
         };
         match answer {
             Some(answer) if answer.action == ElicitationAction::Accept => {
                 if answer.content.is_some_and(|content| content["remember"] == true) {
-                    self.shared.accepted.lock().expect("BUG: nobody panics here").insert(kept);
+                    self.shared.accepted.lock().expect("BUG: lock poisoned").insert(key);
                 }
                 Consent::Given
             }
             _ => Consent::Refused(aos_tools::refused(
                 "declined",
-                &format!("the person did not agree to this, so nothing was done ({})", warnings.text),
+                &format!("the user did not agree, so nothing was done ({})", warnings.text),
             )),
         }
     }
 
-    fn accepted(&self, kept: &str) -> bool {
-        self.shared.accepted.lock().expect("BUG: nobody panics here").contains(kept)
+    fn is_accepted(&self, key: &str) -> bool {
+        self.shared.accepted.lock().expect("BUG: lock poisoned").contains(key)
     }
 
-    /// The warnings that this call would carry. What would be refused is not worth a question.
-    fn foreseen(&self, call: &ToolCall) -> Warnings {
+    /// The warnings that this call would have; none if it would be refused.
+    fn preview_warnings(&self, call: &ToolCall) -> Warnings {
         let Some((kind, params)) = call.effect() else { return Warnings::default() };
-        let asked = json!({ "kind": kind, "params": params });
-        let answer = self.question("effect.foresee", &asked).unwrap_or_default();
+        let preview = json!({ "kind": kind, "params": params });
+        let answer = self.query("effect.foresee", &preview).unwrap_or_default();
         let list = |name: &str| -> Vec<&str> {
             let all = answer["warnings"].as_array().into_iter().flatten();
             all.filter_map(|warning| warning[name].as_str()).collect()
@@ -103,9 +103,9 @@ struct Warnings {
 }
 
 fn can_ask(context: &RequestContext<RoleServer>) -> bool {
-    let asks = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
-    // One that names no form at all means the plain one.
-    asks.is_some_and(|asks| asks.form.is_some() || asks.url.is_none())
+    let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
+    // An empty capability means forms.
+    elicitation.is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none())
 }
 
 fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
@@ -117,7 +117,7 @@ fn schema() -> ElicitationSchema {
         "type": "object",
         "properties": { "remember": {
             "type": "boolean", "title": "Do not ask again",
-            "description": "Go on without asking where policy warns of the same", "default": false,
+            "description": "Do not ask again for the same warnings in this session", "default": false,
         } },
     });
     serde_json::from_value(remember).expect("BUG: a schema of one flag")

@@ -1,4 +1,4 @@
-//! The protocol's methods, each a line or two to the server.
+//! The methods of the Model Context Protocol, mapped to the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +25,10 @@ use aos_tools::{Outcome, Progress, Tool, prompt};
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
-        let place = self.place();
+        let session = self.default_session();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("aos", env!("CARGO_PKG_VERSION")))
-            .with_instructions(prompt(self.tool_set().profile, place.virtual_tree, &place.mounts))
+            .with_instructions(prompt(self.tool_set().profile, session.virtual_tree, &session.mounts))
     }
 
     async fn list_tools(
@@ -36,7 +36,7 @@ impl ServerHandler for McpServer {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tool_set().tools().iter().map(described).collect()))
+        Ok(ListToolsResult::with_all_items(self.tool_set().tools().iter().map(describe).collect()))
     }
 
     async fn call_tool(
@@ -46,10 +46,7 @@ impl ServerHandler for McpServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(tool) = self.tool_set().tools().into_iter().find(|tool| tool.name == request.name) else {
             let name = aos_model::text::escape(&request.name.chars().take(100).collect::<String>());
-            return Err(ErrorData::invalid_params(
-                format!("unknown tool `{name}`; tools/list names them"),
-                None,
-            ));
+            return Err(ErrorData::invalid_params(format!("unknown tool `{name}`; see tools/list"), None));
         };
         let call = match self.tool_set().call(tool, request.arguments.unwrap_or_default()) {
             Ok(call) => call,
@@ -58,16 +55,16 @@ impl ServerHandler for McpServer {
         match self.consent(&call, request.input_responses.as_ref(), &context).await {
             Consent::Given => {}
             Consent::Refused(outcome) => return Ok(result(outcome).into()),
-            Consent::Asked(question) => return Ok(question.into()),
+            Consent::InputRequired(request) => return Ok(request.into()),
         }
         let outcome = match () {
             () if call.tool.runs_commands() => self.run_command(call, &context).await,
-            // What is answered in microseconds is not worth waking a thread for.
-            () if call.tool.is_quick() => match self.call_at_once(&call) {
+            // Usually answered in microseconds: a switch of threads would take longer.
+            () if call.tool.is_quick() => match self.try_call(&call) {
                 Ok(outcome) => outcome,
-                Err(client) => self.call_apart(call, Some(client)).await,
+                Err(client) => self.call_on_thread(call, Some(client)).await,
             },
-            () => self.call_apart(call, None).await,
+            () => self.call_on_thread(call, None).await,
         };
         Ok(result(outcome).into())
     }
@@ -77,7 +74,7 @@ impl ServerHandler for McpServer {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(ListResourcesResult::with_all_items(resources::listed()))
+        Ok(ListResourcesResult::with_all_items(resources::list()))
     }
 
     async fn list_resource_templates(
@@ -100,77 +97,77 @@ impl ServerHandler for McpServer {
 }
 
 impl McpServer {
-    /// Calls a tool on a thread beside, or waits there for what was asked already.
-    pub(super) async fn call_apart(&self, call: ToolCall, asked: Option<Box<Client>>) -> Outcome {
+    /// Calls a tool on a blocking thread, or waits there for the answer that is pending on a connection.
+    async fn call_on_thread(&self, call: ToolCall, pending: Option<Box<Client>>) -> Outcome {
         let server = self.clone();
-        let work = tokio::task::spawn_blocking(move || match asked {
-            Some(client) => server.call_by(*client, &call, &mut |_| {}),
+        let work = tokio::task::spawn_blocking(move || match pending {
+            Some(client) => server.call_on(*client, &call, &mut |_| {}),
             None => server.call(&call, &mut |_| {}),
         });
         work.await.unwrap_or_else(|why| broken(&why))
     }
 
-    /// Runs a command on a thread beside: tells progress, and ends the command when the call is cancelled.
+    /// Runs a command on a blocking thread, sends progress, and ends the command when the call is cancelled.
     async fn run_command(&self, call: ToolCall, context: &RequestContext<RoleServer>) -> Outcome {
         let call = Arc::new(call);
-        let over = Arc::new(AtomicBool::new(false));
-        let (tell, told) = mpsc::channel(PROGRESS_WAITING_MAX);
-        let (server, theirs, done) = (self.clone(), call.clone(), over.clone());
+        let finished = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel(PROGRESS_QUEUE_MAX);
+        let (server, its_call, done) = (self.clone(), call.clone(), finished.clone());
         let mut work = tokio::task::spawn_blocking(move || {
-            let outcome = server.call(&theirs, &mut |progress| {
-                // A client that does not read hears less; the result has everything.
-                let _ = tell.try_send(progress);
+            let outcome = server.call(&its_call, &mut |progress| {
+                // A slow client gets less progress; the result has all output.
+                let _ = sender.try_send(progress);
             });
             done.store(true, Ordering::Release);
             outcome
         });
         let token = context.meta.get_progress_token();
-        let telling = tokio::spawn(tell_progress(context.peer.clone(), token, told));
+        let progress = tokio::spawn(send_progress(context.peer.clone(), token, receiver));
         let joined = tokio::select! {
             joined = &mut work => joined,
             () = context.ct.cancelled() => {
                 let (server, call) = (self.clone(), call.clone());
-                drop(tokio::task::spawn_blocking(move || server.cancel(&call.session, &call.id, &over)));
+                drop(tokio::task::spawn_blocking(move || server.cancel(&call.session, &call.id, &finished)));
                 work.await
             }
         };
-        // What was told last comes before the answer.
-        let _ = telling.await;
+        // Progress must be sent before the answer.
+        let _ = progress.await;
         joined.unwrap_or_else(|why| broken(&why))
     }
 }
 
 fn broken(why: &tokio::task::JoinError) -> Outcome {
-    aos_tools::refused("internal", &format!("the call broke: {why}"))
+    aos_tools::refused("internal", &format!("the call failed in the server: {why}"))
 }
 
-/// How often a client hears of a command, and how long it may hear nothing.
-const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
-const PROGRESS_SILENCE: Duration = Duration::from_secs(5);
-const PROGRESS_WAITING_MAX: usize = 16;
+/// The shortest and the longest time between two progress notifications.
+const PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL_MAX: Duration = Duration::from_secs(5);
+const PROGRESS_QUEUE_MAX: usize = 16;
 
-/// Tells what a command wrote last, and that it still runs when it writes nothing. Progress counts seconds.
-async fn tell_progress(
+/// Sends the last line of a command's output, or that it still runs. The progress value is in seconds.
+async fn send_progress(
     peer: Peer<RoleServer>,
     token: Option<ProgressToken>,
-    mut told: mpsc::Receiver<Progress>,
+    mut receiver: mpsc::Receiver<Progress>,
 ) {
     let Some(token) = token else {
-        while told.recv().await.is_some() {}
+        while receiver.recv().await.is_some() {}
         return;
     };
-    let began = Instant::now();
-    let mut last_told: Option<Instant> = None;
+    let started = Instant::now();
+    let mut last_sent: Option<Instant> = None;
     loop {
-        let message = match tokio::time::timeout(PROGRESS_SILENCE, told.recv()).await {
+        let message = match tokio::time::timeout(PROGRESS_INTERVAL_MAX, receiver.recv()).await {
             Ok(None) => return,
             Ok(Some(progress)) => last_line(&progress.bytes.0),
-            Err(_) => Some(format!("running for {} s", began.elapsed().as_secs())),
+            Err(_) => Some(format!("running for {} s", started.elapsed().as_secs())),
         };
-        let is_due = last_told.is_none_or(|last| last.elapsed() >= PROGRESS_PAUSE);
+        let is_due = last_sent.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL_MIN);
         let Some(message) = message.filter(|_| is_due) else { continue };
-        last_told = Some(Instant::now());
-        let param = ProgressNotificationParam::new(token.clone(), began.elapsed().as_secs_f64());
+        last_sent = Some(Instant::now());
+        let param = ProgressNotificationParam::new(token.clone(), started.elapsed().as_secs_f64());
         if peer.notify_progress(param.with_message(message)).await.is_err() {
             return;
         }
@@ -183,8 +180,8 @@ fn last_line(bytes: &[u8]) -> Option<String> {
     Some(aos_model::text::escape(&line.chars().take(200).collect::<String>()))
 }
 
-/// A tool in the protocol's words. Every tool takes a session handle.
-fn described(tool: &Tool) -> Described {
+/// A tool as MCP describes it. Every tool has a session handle.
+fn describe(tool: &Tool) -> Described {
     let mut schema = match tool.schema() {
         Value::Object(schema) => schema,
         _ => Map::new(),
@@ -192,7 +189,7 @@ fn described(tool: &Tool) -> Described {
     if let Some(properties) = schema.get_mut("properties") {
         properties["session"] = json!({
             "type": "string",
-            "description": "Handle of one of this server's sessions. Leave it out for the usual one.",
+            "description": "Handle of one of this server's sessions. Default: the first.",
         });
     }
     let hints = tool.hints;
@@ -204,13 +201,13 @@ fn described(tool: &Tool) -> Described {
     Described::new(tool.name, tool.description, schema).with_title(tool.title).with_annotations(annotations)
 }
 
-/// The text, and the same beside it for programs: some clients show a model only the one or the other.
+/// The text, also in the structured content: some clients show a model only one of the two.
 pub(super) fn result(outcome: Outcome) -> CallToolResult {
     let Outcome { text, failed, mut fields, blobs } = outcome;
     fields.insert("text".into(), json!(text));
     let mut content = vec![ContentBlock::text(text)];
     for blob in blobs {
-        let link = Resource::new(resources::blob_uri(&blob), "the whole output").with_mime_type("text/plain");
+        let link = Resource::new(resources::blob_uri(&blob), "the full output").with_mime_type("text/plain");
         content.push(ContentBlock::resource_link(link));
     }
     let mut result = if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };

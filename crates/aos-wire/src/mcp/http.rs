@@ -1,4 +1,4 @@
-//! Streamable HTTP: a small gate before the protocol. A token, a known Host, no foreign Origin, bounded bodies and time.
+//! Streamable HTTP transport. It checks the bearer token, Host and Origin, and bounds bodies, time and connections.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,19 +16,19 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// The one place where the protocol is response.
+/// The path of the MCP endpoint.
 const PATH: &str = "/mcp";
 const CONNECTIONS_MAX: usize = 128;
-const HEADERS_PATIENCE: Duration = Duration::from_secs(10);
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const BODY_BYTES_MAX: usize = aos_model::limits::FRAME_BYTES_MAX;
 
-/// Who may come in.
+/// Which requests are accepted.
 #[derive(Debug, Clone)]
-pub struct Gate {
-    /// What a client must bring as `Authorization: Bearer …`; `None` only where a test needs no gate.
+pub struct HttpAccess {
+    /// The token in `Authorization: Bearer …`; `None` accepts every client and is for tests only.
     pub token: Option<String>,
-    /// Host names, without ports, under which the server may be called.
+    /// Accepted names in the Host header, without ports.
     pub hosts: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ type Answer = Response<BoxBody<Bytes, Infallible>>;
 /// Serves until the process ends.
 pub async fn serve_http<H>(
     listener: TcpListener,
-    gate: Gate,
+    access: HttpAccess,
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> io::Result<()>
 where
@@ -45,31 +45,31 @@ where
 {
     let port = listener.local_addr()?.port();
     let config = StreamableHttpServerConfig::default()
-        .with_allowed_hosts(gate.hosts.iter().cloned())
-        // A page that a browser got from this very server would have this origin; there is none, so all others are foreign.
-        .with_allowed_origins(gate.hosts.iter().map(|host| format!("http://{}:{port}", bracketed(host))))
+        .with_allowed_hosts(access.hosts.iter().cloned())
+        // Only pages from this server itself would have these origins, and it serves no pages.
+        .with_allowed_origins(access.hosts.iter().map(|host| format!("http://{}:{port}", bracketed(host))))
         .enforce_origin_validation()
         .with_max_request_body_bytes(BODY_BYTES_MAX);
     let service =
         StreamableHttpService::new(move || Ok(handler()), Arc::new(LocalSessionManager::default()), config);
-    let (gate, room) = (Arc::new(gate), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+    let (access, permits) = (Arc::new(access), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
     loop {
-        let Ok(seat) = room.clone().acquire_owned().await else { return Ok(()) };
+        let Ok(permit) = permits.clone().acquire_owned().await else { return Ok(()) };
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, or a client that left at once: those that are there go on.
+            // Out of descriptors, or the client has disconnected: open connections continue.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (gate, service) = (gate.clone(), service.clone());
-        let answer = move |request| admit(gate.clone(), service.clone(), request);
+        let (access, service) = (access.clone(), service.clone());
+        let answer = move |request| handle(access.clone(), service.clone(), request);
         tokio::spawn(async move {
             let _ = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEADERS_PATIENCE)
+                .header_read_timeout(HEADERS_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer))
                 .await;
-            drop(seat);
+            drop(permit);
         });
     }
 }
@@ -78,12 +78,12 @@ fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-async fn admit<H: ServerHandler>(
-    gate: Arc<Gate>,
+async fn handle<H: ServerHandler>(
+    access: Arc<HttpAccess>,
     service: StreamableHttpService<H, LocalSessionManager>,
     request: Request<Incoming>,
 ) -> Result<Answer, Infallible> {
-    if !gate.knows(&request) {
+    if !access.has_token(&request) {
         let mut answer =
             plain(StatusCode::UNAUTHORIZED, "a bearer token is needed; `aos mcp --http` printed it");
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
@@ -93,36 +93,36 @@ async fn admit<H: ServerHandler>(
         return Ok(plain(StatusCode::NOT_FOUND, "the server is at /mcp"));
     }
     let (head, body) = request.into_parts();
-    let body = match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, BODY_BYTES_MAX).collect()).await {
+    let body = match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(_)) => return Ok(plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large or broke off")),
+        Ok(Err(_)) => return Ok(plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large or incomplete")),
         Err(_) => return Ok(plain(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
     };
     Ok(service.handle(Request::from_parts(head, Full::new(body))).await)
 }
 
-impl Gate {
-    /// For an address: the names by which a client on this machine reaches it.
-    pub fn for_address(address: SocketAddr, token: String) -> Gate {
+impl HttpAccess {
+    /// Accepts the host names by which clients reach `address`.
+    pub fn for_address(address: SocketAddr, token: String) -> HttpAccess {
         let mut hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         if !address.ip().is_loopback() {
             hosts.push(address.ip().to_string());
         }
-        Gate { token: Some(token), hosts }
+        HttpAccess { token: Some(token), hosts }
     }
 
-    fn knows(&self, request: &Request<Incoming>) -> bool {
+    fn has_token(&self, request: &Request<Incoming>) -> bool {
         let Some(token) = &self.token else { return true };
         let given = request.headers().get(header::AUTHORIZATION).map(header::HeaderValue::as_bytes);
         given
             .and_then(|given| given.strip_prefix(b"Bearer "))
-            .is_some_and(|given| same(given, token.as_bytes()))
+            .is_some_and(|given| constant_time_eq(given, token.as_bytes()))
     }
 }
 
-/// Takes as long for a nearly right token as for a error one.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+/// Compares in a time that does not depend on how many bytes match.
+fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Answer {

@@ -1,4 +1,4 @@
-//! What a client may read beside the tools: the page that teaches them, the session's journal, blobs by name.
+//! The resources of the MCP server: the instructions for the tools, the session's journal, and blobs.
 
 use base64::Engine as _;
 use rmcp::ErrorData;
@@ -11,14 +11,14 @@ use aos_tools::prompt;
 const PROMPT: &str = "aos://prompt";
 const JOURNAL: &str = "aos://journal";
 const BLOB: &str = "aos://blob/";
-/// A blob as a resource. A larger one is read by pages, with `read_file`.
+/// The largest blob that is a resource. `read_file` reads a larger one in pages.
 const BLOB_BYTES_MAX: u64 = 4 << 20;
 
 pub(super) fn blob_uri(blob: &str) -> String {
     format!("{BLOB}{blob}")
 }
 
-pub(super) fn listed() -> Vec<Resource> {
+pub(super) fn list() -> Vec<Resource> {
     vec![
         Resource::new(PROMPT, "How to use the tools").with_mime_type("text/markdown"),
         Resource::new(JOURNAL, "What was done in this session").with_mime_type("text/plain"),
@@ -26,26 +26,28 @@ pub(super) fn listed() -> Vec<Resource> {
 }
 
 pub(super) fn templates() -> Vec<ResourceTemplate> {
-    let template = ResourceTemplate::new("aos://blob/{ref}", "Content by its name")
-        .with_description("A blob that a result of this session named, `sha256:…`");
+    let template = ResourceTemplate::new("aos://blob/{ref}", "Content by hash")
+        .with_description("A blob from a result of this session, `sha256:…`");
     vec![template]
 }
 
 pub(super) fn read(server: &McpServer, uri: &str) -> Result<ReadResourceResult, ErrorData> {
-    let place = server.place();
+    let session = server.default_session();
     let text = |text: String, kind: &str| {
         let contents = ResourceContents::text(text, uri).with_mime_type(kind);
         Ok(ReadResourceResult::new(vec![contents]))
     };
     match uri {
-        PROMPT => text(prompt(server.tool_set().profile, place.virtual_tree, &place.mounts), "text/markdown"),
-        JOURNAL => match server.shared.record.journal(&place.session) {
+        PROMPT => {
+            text(prompt(server.tool_set().profile, session.virtual_tree, &session.mounts), "text/markdown")
+        }
+        JOURNAL => match server.shared.backend.journal(&session.session) {
             Ok(journal) => text(journal, "text/plain"),
             Err(why) => Err(ErrorData::internal_error(why, None)),
         },
         _ => match uri.strip_prefix(BLOB) {
             Some(blob) => read_blob(server, uri, blob),
-            None => Err(missing(uri, "there is no such resource; resources/list names them")),
+            None => Err(missing(uri, "there is no such resource; see resources/list")),
         },
     }
 }
@@ -59,15 +61,15 @@ fn read_blob(server: &McpServer, uri: &str, blob: &str) -> Result<ReadResourceRe
     let mut bytes = Vec::new();
     let mut at = 0;
     loop {
-        let params = json!({ "session_id": server.place().session, "blob_ref": blob, "offset_bytes": at });
-        let range =
-            server.question("blob.read", &params).map_err(|why| ErrorData::internal_error(why, None))?;
+        let params =
+            json!({ "session_id": server.default_session().session, "blob_ref": blob, "offset_bytes": at });
+        let range = server.query("blob.read", &params).map_err(|why| ErrorData::internal_error(why, None))?;
         if range["status"] != "ok" {
             return Err(missing(uri, range["error_message"].as_str().unwrap_or("it cannot be read")));
         }
         if range["size_bytes"].as_u64().unwrap_or(0) > BLOB_BYTES_MAX {
             let how = format!(
-                "it is larger than {BLOB_BYTES_MAX} bytes; read it by pages: read_file with path blob:{blob}"
+                "it is larger than {BLOB_BYTES_MAX} bytes; read it in pages: read_file with path blob:{blob}"
             );
             return Err(missing(uri, &how));
         }

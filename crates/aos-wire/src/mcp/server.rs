@@ -1,4 +1,4 @@
-//! What the server holds: its sessions, its connections to the daemon, and what it remembers between calls.
+//! The state of the MCP server: its sessions, its connections to the daemon, and its caches.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::tool_set::{ToolCall, ToolSet};
 use crate::client::Client;
-use aos_tools::{Memory, Mount, Outcome, Profile, Progress};
+use aos_tools::{LineOffsetCache, Mount, Outcome, Profile, Progress};
 
-/// What the program behind the server provides: the way to the daemon, and the record for people.
+/// What the program provides: connections to the daemon, and the journal as text.
 pub trait Backend: Send + Sync {
     fn connect(&self) -> Result<Client, String>;
-    /// The journal of one session, one line an entry, the newest last.
+    /// The journal of one session, one line per entry, newest last.
     fn journal(&self, session: &str) -> Result<String, String>;
 }
 
@@ -34,40 +34,40 @@ pub struct McpServer {
 }
 
 pub(super) struct Shared {
-    pub(super) record: Box<dyn Backend>,
-    /// The first is the one that calls mean when they name none.
-    pub(super) places: Vec<ServedSession>,
+    pub(super) backend: Box<dyn Backend>,
+    /// Not empty; the first is the default.
+    sessions: Vec<ServedSession>,
     pub(super) tool_set: ToolSet,
-    memory: Memory,
+    line_offsets: LineOffsetCache,
     idle: Mutex<Vec<Client>>,
     running: Mutex<HashSet<(String, String)>>,
-    /// Warnings that the person does not want to be asked about again.
+    /// Warnings that the user does not want to be asked about again, with their session.
     pub(super) accepted: Mutex<HashSet<String>>,
 }
 
 impl std::fmt::Debug for McpServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("McpServer").field("places", &self.shared.places).finish_non_exhaustive()
+        f.debug_struct("McpServer").field("sessions", &self.shared.sessions).finish_non_exhaustive()
     }
 }
 
-/// Connections that wait for the next call.
+/// The most idle connections.
 const IDLE_MAX: usize = 16;
 
 impl McpServer {
-    /// `places` is not empty; the first is the default.
-    pub fn new(record: Box<dyn Backend>, places: Vec<ServedSession>, profile: Profile) -> McpServer {
-        assert!(!places.is_empty(), "BUG: a server without a session");
+    /// `sessions` is not empty; the first is the default.
+    pub fn new(backend: Box<dyn Backend>, sessions: Vec<ServedSession>, profile: Profile) -> McpServer {
+        assert!(!sessions.is_empty(), "BUG: a server without a session");
         let tool_set = ToolSet {
-            sessions: places.iter().map(|place| place.session.clone()).collect(),
+            sessions: sessions.iter().map(|served| served.session.clone()).collect(),
             profile,
-            staged: places.iter().any(|place| place.staged),
+            staged: sessions.iter().any(|served| served.staged),
         };
         let shared = Shared {
-            record,
-            places,
+            backend,
+            sessions,
             tool_set,
-            memory: Memory::default(),
+            line_offsets: LineOffsetCache::default(),
             idle: Mutex::default(),
             running: Mutex::default(),
             accepted: Mutex::default(),
@@ -75,8 +75,8 @@ impl McpServer {
         McpServer { shared: Arc::new(shared) }
     }
 
-    pub(super) fn place(&self) -> &ServedSession {
-        &self.shared.places[0]
+    pub(super) fn default_session(&self) -> &ServedSession {
+        &self.shared.sessions[0]
     }
 
     pub(super) fn tool_set(&self) -> &ToolSet {
@@ -84,44 +84,44 @@ impl McpServer {
     }
 
     /// Calls a tool and waits for it, however long that takes.
-    pub(super) fn call(&self, call: &ToolCall, watch: &mut dyn FnMut(Progress)) -> Outcome {
+    pub(super) fn call(&self, call: &ToolCall, on_progress: &mut dyn FnMut(Progress)) -> Outcome {
         match self.client() {
-            Ok(client) => self.call_by(client, call, watch),
+            Ok(client) => self.call_on(client, call, on_progress),
             Err(why) => aos_tools::refused("daemon_gone", &why),
         }
     }
 
-    /// Calls a quick tool and waits a moment. Where it takes longer, because another call holds the session, say,
-    /// whoever calls it by the connection that comes back waits for the rest.
-    pub(super) fn call_at_once(&self, call: &ToolCall) -> Result<Outcome, Box<Client>> {
-        const MOMENT: Duration = Duration::from_millis(5);
+    /// Calls a tool and waits a few milliseconds. If it takes longer, because another call holds the session for
+    /// example, [`McpServer::call_on`] with the returned connection waits for the answer.
+    pub(super) fn try_call(&self, call: &ToolCall) -> Result<Outcome, Box<Client>> {
+        const TIMEOUT: Duration = Duration::from_millis(5);
         let mut client = match self.client() {
             Ok(client) => client,
             Err(why) => return Ok(aos_tools::refused("daemon_gone", &why)),
         };
-        client.set_patience(Some(MOMENT));
-        let outcome = self.ask(&mut client, call, &mut |_| {});
-        client.set_patience(None);
-        if client.is_late() {
+        client.set_timeout(Some(TIMEOUT));
+        let outcome = call.run(&mut client, &self.shared.line_offsets, &mut |_| {});
+        client.set_timeout(None);
+        if client.is_pending() {
             return Err(Box::new(client));
         }
         self.put_back(client, &outcome);
         Ok(outcome)
     }
 
-    /// Calls a tool by this connection, or waits for the answer that is still to come by it.
-    pub(super) fn call_by(
+    /// Calls a tool on this connection, or waits for the answer that is pending on it.
+    pub(super) fn call_on(
         &self,
         mut client: Client,
         call: &ToolCall,
-        watch: &mut dyn FnMut(Progress),
+        on_progress: &mut dyn FnMut(Progress),
     ) -> Outcome {
         let key = (call.session.clone(), call.id.clone());
         let runs = call.tool.runs_commands();
         if runs {
             self.running().insert(key.clone());
         }
-        let outcome = self.ask(&mut client, call, watch);
+        let outcome = call.run(&mut client, &self.shared.line_offsets, on_progress);
         if runs {
             self.running().remove(&key);
         }
@@ -129,12 +129,8 @@ impl McpServer {
         outcome
     }
 
-    fn ask(&self, client: &mut Client, call: &ToolCall, watch: &mut dyn FnMut(Progress)) -> Outcome {
-        call.run(client, &self.shared.memory, watch)
-    }
-
-    /// One question on any connection. A connection that broke while nobody used it is replaced once.
-    pub(super) fn question(&self, method: &str, params: &Value) -> Result<Value, String> {
+    /// Calls a method of the daemon on any connection.
+    pub(super) fn query(&self, method: &str, params: &Value) -> Result<Value, String> {
         let mut client = self.client()?;
         let answer = client.call(method, &params.to_string()).map_err(|why| why.to_string())?;
         self.keep(client);
@@ -142,11 +138,11 @@ impl McpServer {
     }
 
     pub(super) fn client(&self) -> Result<Client, String> {
-        let idle = self.shared.idle.lock().expect("BUG: nobody panics here").pop();
+        let idle = self.shared.idle.lock().expect("BUG: lock poisoned").pop();
         match idle {
             Some(client) if client.is_connected() => Ok(client),
-            // The daemon was restarted: its sessions are still there.
-            _ => self.shared.record.connect(),
+            // The daemon may have been restarted: its sessions still exist.
+            _ => self.shared.backend.connect(),
         }
     }
 
@@ -157,36 +153,36 @@ impl McpServer {
     }
 
     pub(super) fn keep(&self, client: Client) {
-        let mut idle = self.shared.idle.lock().expect("BUG: nobody panics here");
+        let mut idle = self.shared.idle.lock().expect("BUG: lock poisoned");
         if idle.len() < IDLE_MAX {
             idle.push(client);
         }
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, HashSet<(String, String)>> {
-        self.shared.running.lock().expect("BUG: nobody panics here")
+        self.shared.running.lock().expect("BUG: lock poisoned")
     }
 
-    /// Ends one command. It may not have started yet, so this asks until the call is `over`.
-    pub(super) fn cancel(&self, session: &str, tool_call: &str, over: &AtomicBool) {
-        const PAUSE: Duration = Duration::from_millis(20);
-        const TRIES: usize = 500;
+    /// Ends one command. It may not have started yet, so this retries until the call has `finished`.
+    pub(super) fn cancel(&self, session: &str, tool_call: &str, finished: &AtomicBool) {
+        const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+        const TRIES_MAX: usize = 500;
         let params = json!({ "session_id": session, "tool_call_id": tool_call });
-        for _ in 0..TRIES {
-            let ended = self.question("exec.cancel", &params).is_ok_and(|answer| answer["ended"] != 0);
-            if ended || over.load(Ordering::Acquire) {
+        for _ in 0..TRIES_MAX {
+            let ended = self.query("exec.cancel", &params).is_ok_and(|answer| answer["ended"] != 0);
+            if ended || finished.load(Ordering::Acquire) {
                 return;
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
 
-    /// The client is gone: nobody waits for its commands any more.
+    /// Ends the running commands, when the client has disconnected.
     pub fn end_commands(&self) {
         let running: Vec<_> = self.running().drain().collect();
         for (session, tool_call) in running {
             let params = json!({ "session_id": session, "tool_call_id": tool_call });
-            let _ = self.question("exec.cancel", &params);
+            let _ = self.query("exec.cancel", &params);
         }
     }
 }

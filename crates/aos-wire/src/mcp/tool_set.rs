@@ -1,24 +1,24 @@
-//! The tools of a server and the sessions they work in.
+//! The tools of an MCP server and its sessions.
 
 use serde_json::{Map, Value, json};
 
 use crate::client::new_tool_call_id;
-use aos_tools::{DaemonApi, Memory, Outcome, Profile, Progress, Tool, ToolContext};
+use aos_tools::{DaemonApi, LineOffsetCache, Outcome, Profile, Progress, Tool, ToolContext};
 
 #[derive(Debug, Clone)]
 pub(crate) struct ToolSet {
-    /// Not empty; calls that name no session work in the first.
+    /// Not empty; the first is the default.
     pub(crate) sessions: Vec<String>,
     pub(crate) profile: Profile,
     /// Whether one of them is staged.
     pub(crate) staged: bool,
 }
 
-/// A call that is about to be made.
+/// A tool call with its session and id.
 pub(crate) struct ToolCall {
     pub(crate) tool: Tool,
     pub(crate) session: String,
-    /// Everything that the call does is recorded under this id.
+    /// The effects of the call are recorded under this id.
     pub(crate) id: String,
     pub(crate) arguments: Map<String, Value>,
 }
@@ -28,8 +28,7 @@ impl ToolSet {
         aos_tools::tools(self.profile, self.staged)
     }
 
-    /// Takes the session handle out of a call. Only sessions that the operator gave this server can be named: a handle
-    /// never reaches another session.
+    /// Removes the session handle from the arguments. Only sessions that the operator gave this server are accepted.
     pub(crate) fn call(&self, tool: Tool, mut arguments: Map<String, Value>) -> Result<ToolCall, Outcome> {
         let session = match arguments.remove("session") {
             None | Some(Value::Null) => self.sessions.first().cloned(),
@@ -50,19 +49,20 @@ impl ToolSet {
 }
 
 impl ToolCall {
-    /// The effect that policy may warn of.
+    /// The effect to preview for consent.
     pub(crate) fn effect(&self) -> Option<(&'static str, Value)> {
         aos_tools::effect_of(&self.tool, &self.session, &self.arguments)
     }
 
-    /// Calls the tool, and waits for it.
+    /// Calls the tool and waits for its outcome.
     pub(crate) fn run(
         &self,
         daemon: &mut dyn DaemonApi,
-        memory: &Memory,
-        watch: &mut dyn FnMut(Progress),
+        line_offsets: &LineOffsetCache,
+        on_progress: &mut dyn FnMut(Progress),
     ) -> Outcome {
-        let mut context = ToolContext { daemon, session: &self.session, tool_call: &self.id, memory, watch };
+        let mut context =
+            ToolContext { daemon, session: &self.session, tool_call: &self.id, line_offsets, on_progress };
         let mut outcome = aos_tools::call(&mut context, &self.tool, self.arguments.clone());
         outcome.fields.insert("session".into(), json!(self.session));
         outcome

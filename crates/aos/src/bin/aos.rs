@@ -1,5 +1,5 @@
-//! `aos`, the client.
+//! `aos`, the command-line client.
 
 fn main() -> std::process::ExitCode {
-    aos::cli::main()
+    aos::main()
 }

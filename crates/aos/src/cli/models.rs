@@ -1,4 +1,4 @@
-//! What can be typed about the tools for models and the agents that use them.
+//! The subcommands for models and agents: `tool`, `mcp`, `setup`.
 
 use std::path::PathBuf;
 
@@ -6,21 +6,23 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tool {
-    /// Print the JSON schemas of the tools, as the provider wants them
+    /// Print the JSON schemas of the tools in the provider's format
     List {
+        /// Tool names and preferences for this provider
         #[arg(long, value_enum, default_value_t = ProfileName::Anthropic)]
         profile: ProfileName,
-        /// Also those of staged sessions
+        /// Include the tools of staged sessions
         #[arg(long)]
         staged: bool,
     },
-    /// Call a tool and print exactly the text that a model would get
+    /// Call a tool and print the text that a model would get
     Call(ToolCall),
-    /// Print the markdown that teaches a model the tools of a session
+    /// Print the instructions for a model that uses the tools
     Prompt {
-        /// The session; left out: the newest open one whose workdir contains the current folder
+        /// The session (default: the newest open one of the current folder)
         #[arg(short, long, value_name = "S")]
         session: Option<String>,
+        /// Tool names and preferences for this provider
         #[arg(long, value_enum, default_value_t = ProfileName::Anthropic)]
         profile: ProfileName,
     },
@@ -33,26 +35,26 @@ pub(crate) struct ToolCall {
     /// Its arguments as a JSON object; `-` reads them from standard input
     #[arg(default_value = "{}")]
     pub(crate) arguments: String,
-    /// The session; left out: the newest open one whose workdir contains the current folder
+    /// The session (default: the newest open one of the current folder)
     #[arg(short, long, value_name = "S")]
     pub(crate) session: Option<String>,
-    /// Whose habits the tools follow
+    /// Tool names and preferences for this provider
     #[arg(long, value_enum, default_value_t = ProfileName::Anthropic)]
     pub(crate) profile: ProfileName,
-    /// The agent's id for this tool use
+    /// The agent's id for this tool call
     #[arg(long, value_name = "ID")]
     pub(crate) tool_call: Option<String>,
-    /// Print the text with the receipt's fields, as JSON
+    /// Print the text and the receipt's fields as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Setup {
-    /// Whose configuration
+    /// The agent to configure
     #[arg(value_enum)]
     pub(crate) agent: Agent,
-    /// Write it, after showing the difference
+    /// Write the file, after showing the diff
     #[arg(long)]
     pub(crate) write: bool,
 }
@@ -70,33 +72,33 @@ pub(crate) enum Agent {
 
 #[derive(Debug, Args)]
 pub(crate) struct Mcp {
-    /// The folder to work in; left out: the current one
+    /// Work in this folder (default: the current one)
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// Work in a tree apart from the machine; with --root it starts as a copy of that folder
+    /// Keep files in a layer; with --root it starts as a copy of that folder
     #[arg(long, conflicts_with = "staged")]
     pub(crate) vfs: bool,
-    /// Keep every change back until it is committed
+    /// Hold changes back until they are committed
     #[arg(long)]
     pub(crate) staged: bool,
-    /// Serve this open session, may be given more than once; calls name theirs with `session`
+    /// Serve this open session (can be repeated); calls select one with `session`
     #[arg(short, long, value_name = "S")]
     pub(crate) session: Vec<String>,
-    /// Whose habits the tools follow
+    /// Tool names and preferences for this provider
     #[arg(long, value_enum, default_value_t = ProfileName::Anthropic)]
     pub(crate) profile: ProfileName,
     /// A policy: default, strict, permissive, or a file in JSON
     #[arg(long, value_name = "FILE|PRESET")]
     pub(crate) policy: Option<String>,
-    /// The hard ceiling: a file with a capability in JSON
+    /// A capability file in JSON: the session's ceiling
     #[arg(long, value_name = "FILE")]
     pub(crate) capability: Option<PathBuf>,
-    /// Listen here instead of the standard streams, 127.0.0.1:7000 for example; port 0 takes a free one
+    /// Serve HTTP on this address instead of the standard streams, such as 127.0.0.1:7000; port 0 picks a free port
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<std::net::SocketAddr>,
 }
 
-/// Whose habits the tools follow.
+/// The provider whose conventions the tools follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ProfileName {
     /// apply_patch preferred

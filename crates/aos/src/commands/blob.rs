@@ -1,4 +1,4 @@
-//! `aos blob get|put`: content by its name.
+//! `aos blob get|put`: content by its SHA-256.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -8,7 +8,7 @@ use aos_model::receipt::Durability;
 use aos_store::Home;
 use serde_json::{Value, json};
 
-use super::{complaint, daemon, ended};
+use super::{daemon, daemon_error, refusal_text};
 use crate::Exit;
 use crate::cli::Blob;
 use crate::home;
@@ -25,7 +25,7 @@ fn get(blob_ref: &str) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Writes a blob from an offset on.
+/// Writes a blob, starting at an offset.
 pub(crate) fn copy_out(blob_ref: &str, offset: u64, out: &mut dyn Write) -> anyhow::Result<()> {
     let home = Home::open(&home::path()?)?;
     let blob = home
@@ -48,7 +48,7 @@ fn put(file: &Path) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// The bytes go into the store from here, however many; the daemon then writes down that the operator put them.
+/// Writes the content to the store directly, whatever its size; the daemon then records it.
 pub(crate) fn store(file: &Path) -> anyhow::Result<String> {
     let home = Home::open(&home::path()?)?;
     let mut source: Box<dyn Read> = if file == Path::new("-") {
@@ -57,7 +57,7 @@ pub(crate) fn store(file: &Path) -> anyhow::Result<String> {
         #[expect(clippy::disallowed_methods, reason = "the operator's own argument, read as the operator")]
         Box::new(std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?)
     };
-    // The daemon may run at `power`; what the operator puts is made to last in any case.
+    // The daemon may run with durability `power`, so the blob is synced in any case.
     let blobs = home.blobs(Durability::Power)?;
     let mut writer = blobs.writer()?;
     let mut buffer = vec![0; 256 << 10];
@@ -70,10 +70,10 @@ pub(crate) fn store(file: &Path) -> anyhow::Result<String> {
     }
     let blob_ref = writer.finish()?;
     let answer: Value = serde_json::from_str(
-        &daemon()?.call("blob.adopt", &json!({ "blob_ref": blob_ref }).to_string()).map_err(ended)?,
+        &daemon()?.call("blob.adopt", &json!({ "blob_ref": blob_ref }).to_string()).map_err(daemon_error)?,
     )?;
     if answer["status"] != "ok" {
-        bail!("{}", complaint(&answer));
+        bail!("{}", refusal_text(&answer));
     }
     Ok(blob_ref)
 }

@@ -1,11 +1,11 @@
-//! `aos call`: one effect, its receipt on one line.
+//! `aos call`: calls one effect and prints its receipt on one line.
 
 use std::io::Read as _;
 
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::{daemon, ended, is_success};
+use super::{daemon, daemon_error, is_success};
 use crate::Exit;
 use crate::cli::Call;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(call: &Call) -> anyhow::Result<Exit> {
     }
     let receipt = daemon()?
         .effect(&call.kind, &params, call.tool_call.as_deref(), call.turn.as_deref())
-        .map_err(ended)?;
+        .map_err(daemon_error)?;
     println!("{}", aos_model::text::escape_json(&receipt));
     let parsed: Value = serde_json::from_str(&receipt)?;
     let status = parsed.get("status").and_then(Value::as_str).unwrap_or_default();

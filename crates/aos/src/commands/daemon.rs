@@ -1,12 +1,15 @@
 //! `aos daemon start|stop|status|logs` and `aos status`.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use aos_store::Home;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags};
 use serde_json::Value;
 
-use super::{daemon_logs, ended};
+use super::{daemon_error, daemon_logs};
 use crate::cli::Daemon;
 use crate::{Exit, connect, home};
 
@@ -22,28 +25,55 @@ pub(crate) fn run(command: &Daemon) -> anyhow::Result<Exit> {
         Daemon::Stop => stop(&home),
         Daemon::Status { json } => status(*json),
         Daemon::Logs(options) => daemon_logs::run(&home, options),
-        Daemon::Run(_) => unreachable!("BUG: main runs it without a client"),
+        Daemon::Run(_) => unreachable!("BUG: `main` runs it before"),
     }
 }
 
-/// Asks it to stop and waits until it has let go of the home.
+/// Stops it and waits until it has exited.
 fn stop(home: &Home) -> anyhow::Result<Exit> {
     let Some(mut client) = connect::running(home) else {
         eprintln!("aos: no daemon serves {}", home.path().display());
         return Ok(Exit::Success);
     };
-    client.call("daemon.stop", "{}").map_err(ended)?;
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while home.lock().is_err() {
-        if Instant::now() > deadline {
-            bail!("the daemon did not stop within 10 s; see `aos daemon logs`");
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    let status: Value = serde_json::from_str(&client.call("daemon.status", "{}").map_err(daemon_error)?)?;
+    let process = pidfd_of(&status);
+    client.call("daemon.stop", "{}").map_err(daemon_error)?;
+    let stopped = match process {
+        Some(process) => has_exited_within(&process, STOP_TIMEOUT),
+        None => is_unlocked_within(home, STOP_TIMEOUT),
+    };
+    if !stopped {
+        bail!("the daemon did not stop within {} s; see `aos daemon logs`", STOP_TIMEOUT.as_secs());
     }
     Ok(Exit::Success)
 }
 
-/// Exit 0 when one runs, 1 when none does. Asking starts none.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// `None` if the daemon's pid is not visible here. It cannot be reused while the daemon answers.
+fn pidfd_of(status: &Value) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(status["pid"].as_i64()?).ok()?)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Waits for the process, not for the lock: another client may start the next daemon, which takes the lock at once.
+fn has_exited_within(process: &OwnedFd, timeout: Duration) -> bool {
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    matches!(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout)), Ok(1))
+}
+
+fn is_unlocked_within(home: &Home, timeout: Duration) -> bool {
+    let deadline = Instant::now() + timeout;
+    while home.lock().is_err() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+/// Exits with 0 if a daemon is running, 1 if not. It does not start one.
 pub(crate) fn status(as_json: bool) -> anyhow::Result<Exit> {
     let home = Home::open(&home::path()?)?;
     let Some(mut client) = connect::running(&home) else {
@@ -57,20 +87,21 @@ pub(crate) fn status(as_json: bool) -> anyhow::Result<Exit> {
         }
         return Ok(Exit::Failure);
     };
-    let answer = client.call("daemon.status", "{}").map_err(ended)?;
+    let answer = client.call("daemon.status", "{}").map_err(daemon_error)?;
     if as_json {
         println!("{answer}");
         return Ok(Exit::Success);
     }
     let answer: Value = serde_json::from_str(&answer)?;
     let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+    let number = |name: &str| answer[name].as_u64().unwrap_or(0);
     println!("aosd {} (pid {}) serves {}", text("version"), answer["pid"], text("home"));
     println!(
-        "durability {}, {} sessions open, {} entries in the journal",
+        "durability {}, {} open, {} entries in the journal",
         text("durability"),
-        answer["sessions_open"],
-        answer["seq"]
+        aos_model::text::count(number("sessions_open"), "session"),
+        number("seq")
     );
-    println!("its log is {}", aos_model::text::escape(&home.log_path().display().to_string()));
+    println!("log: {}", aos_model::text::escape(&home.log_path().display().to_string()));
     Ok(Exit::Success)
 }

@@ -1,4 +1,4 @@
-//! `aos daemon logs`: the daemon's log, read beside it or without it, also while it is rotated.
+//! `aos daemon logs`: reads the daemon's log, whether it runs or not, and across rotations.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
@@ -9,24 +9,24 @@ use aos_model::text::escape;
 use aos_store::{Home, LogDir, LogPart};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Ending;
+use super::ExitWith;
 use crate::Exit;
 use crate::cli::DaemonLogs;
 
-/// How often `--follow` looks for more.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
+/// How often `--follow` looks for new lines.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The daemon writes shorter lines. What is longer was not written by it, and is shown in pieces.
-const PIECE_BYTES_MAX: u64 = 64 << 10;
+/// The daemon writes shorter lines. A longer line was not written by it and is shown in parts.
+const PART_BYTES_MAX: u64 = 64 << 10;
 
 pub(crate) fn run(home: &Home, options: &DaemonLogs) -> anyhow::Result<Exit> {
     let logs = home.logs()?;
     let parts = logs.parts()?;
     if parts.is_empty() {
         let path = home.log_path();
-        let none = format!("there is no log at {} yet; a daemon begins one when it starts", path.display());
+        let none = format!("there is no log at {} yet; a daemon creates it when it starts", path.display());
         if !options.follow {
-            return Err(anyhow::anyhow!(none).context(Ending(Exit::Failure)));
+            return Err(anyhow::anyhow!(none).context(ExitWith(Exit::Failure)));
         }
         eprintln!("aos: {none}");
     }
@@ -37,7 +37,7 @@ pub(crate) fn run(home: &Home, options: &DaemonLogs) -> anyhow::Result<Exit> {
         None => reader.each_line(|line| Ok(out.write_all(line)?))?,
     }
     out.flush()?;
-    while options.follow && is_read(FOLLOW_PAUSE) {
+    while options.follow && wait_for_reader(FOLLOW_INTERVAL) {
         reader.each_line(|line| Ok(out.write_all(line)?))?;
         if reader.catch_up(&logs)? {
             continue;
@@ -47,8 +47,8 @@ pub(crate) fn run(home: &Home, options: &DaemonLogs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Waits; false when whoever read our output has closed it, which a pipe reports without being written to.
-fn is_read(pause: Duration) -> bool {
+/// Waits; false if the reader of our output has closed the pipe, which poll reports without a write.
+fn wait_for_reader(pause: Duration) -> bool {
     let stdout = std::io::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
     let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
@@ -58,12 +58,12 @@ fn is_read(pause: Duration) -> bool {
     }
 }
 
-/// Reads the files of a log one after the other, and stays at the end of the newest.
+/// Reads the files of a log in order, and stays at the end of the newest.
 struct LogReader {
-    /// Files that are not begun yet, the oldest first.
+    /// Files that are not read yet, oldest first.
     next: VecDeque<LogPart>,
     current: Option<(BufReader<std::fs::File>, (u64, u64))>,
-    /// The beginning of a line whose end is not written yet.
+    /// The start of a line whose end is not written yet.
     unfinished: Vec<u8>,
 }
 
@@ -72,18 +72,18 @@ impl LogReader {
         LogReader { next: parts.into(), current: None, unfinished: Vec::new() }
     }
 
-    /// Hands out every line up to the end of the newest file, escaped and with its newline.
+    /// Calls `each` with every line up to the end of the newest file, escaped and with its newline.
     fn each_line(&mut self, mut each: impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
         loop {
             if let Some((reader, _)) = &mut self.current {
-                let room = PIECE_BYTES_MAX.saturating_sub(self.unfinished.len() as u64);
+                let room = PART_BYTES_MAX.saturating_sub(self.unfinished.len() as u64);
                 let read = reader
                     .take(room)
                     .read_until(b'\n', &mut self.unfinished)
                     .context("cannot read the log")?;
                 let is_whole = self.unfinished.ends_with(b"\n");
-                if is_whole || self.unfinished.len() as u64 >= PIECE_BYTES_MAX {
-                    each(shown(&self.unfinished).as_bytes())?;
+                if is_whole || self.unfinished.len() as u64 >= PART_BYTES_MAX {
+                    each(escaped_line(&self.unfinished).as_bytes())?;
                     self.unfinished.clear();
                 }
                 if read > 0 {
@@ -95,7 +95,7 @@ impl LogReader {
         }
     }
 
-    /// The last lines there are, and no more than so many of them in memory.
+    /// The last `count` lines; no more are held in memory.
     fn last_lines(&mut self, count: usize) -> anyhow::Result<VecDeque<Vec<u8>>> {
         let mut last = VecDeque::new();
         self.each_line(|line| {
@@ -108,15 +108,15 @@ impl LogReader {
         Ok(last)
     }
 
-    /// Looks for files that were begun since. True when there is more to read at once.
+    /// Looks for files that were created since. True if there is more to read now.
     fn catch_up(&mut self, logs: &LogDir) -> anyhow::Result<bool> {
         let mut parts: VecDeque<LogPart> = logs.parts()?.into();
         if let Some((reader, id)) = &mut self.current {
-            // Those up to the one that is open were shown. When it is gone, all of them came after it.
+            // Files up to the open one were read. If it was removed, all others are newer.
             if let Some(at) = parts.iter().position(|part| part.id == *id) {
                 parts.drain(..=at);
             }
-            // A log that could not be rotated was emptied in place.
+            // A log that could not be rotated was truncated in place.
             let length = reader.get_ref().metadata().context("cannot look at the log")?.len();
             if length < reader.stream_position()? {
                 reader.rewind()?;
@@ -127,7 +127,7 @@ impl LogReader {
     }
 }
 
-fn shown(line: &[u8]) -> String {
+fn escaped_line(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     escape(text.trim_end_matches('\n')) + "\n"
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn following_loses_and_repeats_nothing_when_the_log_is_rotated() {
+    fn following_a_rotated_log_neither_loses_nor_repeats_lines() {
         let dir = tempfile::tempdir().unwrap();
         let (logs, writer) = log(&Home::open(dir.path()).unwrap());
         writer.append(b"1\n");

@@ -1,4 +1,4 @@
-//! `aos doctor`: what this machine can do for commands, found by trying, and what they therefore get.
+//! `aos doctor`: which isolation this machine supports, measured, and what commands get.
 
 use aos_host::Abilities;
 
@@ -18,22 +18,22 @@ pub(crate) fn run(json: bool) -> anyhow::Result<Exit> {
 fn show(found: &Abilities) {
     anstream::println!("{STRONG}This machine{STRONG:#}");
     let line = |is: bool, name: &str, meaning: &str| {
-        let (style, word) = if is { (GOOD, "yes") } else { (BAD, "no ") };
-        anstream::println!("  {style}{word}{style:#}  {name:<18} {DIM}{meaning}{DIM:#}");
+        let (style, answer) = if is { (GOOD, "yes") } else { (BAD, "no ") };
+        anstream::println!("  {style}{answer}{style:#}  {name:<18} {DIM}{meaning}{DIM:#}");
     };
-    line(found.namespaces, "namespaces", "own mounts, processes, ipc and host name for each command");
-    line(found.network_namespace, "own network", "each command alone with its own 127.0.0.1");
+    line(found.namespaces, "namespaces", "new mount, pid, ipc and uts namespaces for each command");
+    line(
+        found.network_namespace,
+        "network namespace",
+        "a new network namespace for each command, with loopback only",
+    );
     line(found.landlock >= 2, "Landlock", &landlock(found.landlock));
     line(found.seccomp, "seccomp", "system calls that no command needs are refused");
-    line(found.process_limit == "cgroup", "process groups", process_limit(found.process_limit));
-    line(found.memory_limit == "cgroup", "memory groups", memory_limit(found.memory_limit));
-    line(
-        found.overlay,
-        "overlay",
-        "the kernel knows overlay file systems, on which the undo of commands stands",
-    );
+    line(found.process_limit == "cgroup", "pids cgroup", process_limit(found.process_limit));
+    line(found.memory_limit == "cgroup", "memory cgroup", memory_limit(found.memory_limit));
+    line(found.overlay, "overlay", "overlayfs is available; undo of commands needs it");
     if let Some(obstacle) = &found.obstacle {
-        anstream::println!("  {DIM}in the way: {}{DIM:#}", aos_model::text::escape(obstacle));
+        anstream::println!("  {DIM}reason: {}{DIM:#}", aos_model::text::escape(obstacle));
     }
     anstream::println!("{STRONG}What commands get{STRONG:#}");
     for sentence in consequences(found) {
@@ -43,51 +43,49 @@ fn show(found: &Abilities) {
 
 fn landlock(version: u32) -> String {
     match version {
-        0 => "a second wall around files; this kernel has none".to_owned(),
-        1 => "version 1 makes renames between folders fail, so it is not used".to_owned(),
-        version => format!("a second wall around files, version {version}"),
+        0 => "restricts file access a second time; this kernel does not have it".to_owned(),
+        1 => "version 1 refuses renames between folders, so it is not used".to_owned(),
+        version => format!("restricts file access a second time, version {version}"),
     }
 }
 
-fn process_limit(who: &str) -> &'static str {
-    match who {
-        "cgroup" => "`max_processes` holds for a command and all it starts",
-        "pid_namespace" => "no control groups: `max_processes` is kept by the pid namespace, never below 301",
-        "rlimit" => {
-            "no control groups: `max_processes` is kept by the kernel's count of the user's processes"
-        }
-        _ => "no control groups: `max_processes` cannot be kept",
+fn process_limit(mechanism: &str) -> &'static str {
+    match mechanism {
+        "cgroup" => "`max_processes` limits a command and its descendants",
+        "pid_namespace" => "no cgroup: the pid namespace enforces `max_processes`, never below 301",
+        "rlimit" => "no cgroup: RLIMIT_NPROC enforces `max_processes`, for all processes of the user",
+        _ => "no cgroup: `max_processes` cannot be enforced",
     }
 }
 
-fn memory_limit(who: &str) -> &'static str {
-    match who {
-        "cgroup" => "`max_memory_bytes` holds for a command and all it starts, together",
-        _ => "no control groups: `max_memory_bytes` holds for the address space of each process",
+fn memory_limit(mechanism: &str) -> &'static str {
+    match mechanism {
+        "cgroup" => "`max_memory_bytes` limits a command and its descendants together",
+        _ => "no cgroup: `max_memory_bytes` limits the address space of each process",
     }
 }
 
 fn consequences(found: &Abilities) -> Vec<String> {
-    let mut said = vec![format!("isolation auto: {STRONG}{}{STRONG:#}", found.isolation)];
-    said.push(if found.root {
+    let mut lines = vec![format!("isolation auto: {STRONG}{}{STRONG:#}", found.isolation)];
+    lines.push(if found.root {
         "they run as the owner of the session's workdir, without capabilities".to_owned()
     } else {
         "they run as you, without capabilities".to_owned()
     });
     if found.namespaces {
-        said.push("they see the session's roots, the system read-only, a private home and /tmp".to_owned());
-        said.push("all their processes end with them".to_owned());
-        said.push("isolation strict can be had".to_owned());
+        lines.push("they see the session's roots, the system read-only, a private home and /tmp".to_owned());
+        lines.push("all of their processes end with them".to_owned());
+        lines.push("isolation strict is available".to_owned());
     } else {
-        said.push("they share the machine's processes and network; isolation strict is refused".to_owned());
+        lines.push("they share the machine's processes and network; isolation strict is refused".to_owned());
         if found.landlock >= 2 {
-            said.push("files outside the roots, the system and their home are out of reach".to_owned());
-            said.push("/tmp is out of reach too: TMPDIR names a private one".to_owned());
+            lines.push("they cannot access files outside the roots, the system and their home".to_owned());
+            lines.push("they cannot access /tmp; TMPDIR is a private folder".to_owned());
         }
-        said.push("their processes are found and ended one by one".to_owned());
+        lines.push("their processes are found and ended one by one".to_owned());
     }
     if found.namespaces && !found.network_namespace {
-        said.push("they share the machine's network; `network_mode` `none` is refused".to_owned());
+        lines.push("they share the machine's network; `network_mode` `none` is refused".to_owned());
     }
-    said
+    lines
 }

@@ -1,4 +1,4 @@
-//! `aos exec`: a command inside a session, as if it ran in this terminal.
+//! `aos exec`: runs a command in a session and streams its output.
 
 use std::io::Write;
 
@@ -7,15 +7,15 @@ use aos_model::request::Base64;
 use aos_tools::Progress;
 use serde_json::{Value, json};
 
-use super::session::newest_here;
-use super::{blob, complaint, daemon, ended};
+use super::session::newest_in_cwd;
+use super::{blob, daemon, daemon_error, refusal_text};
 use crate::Exit;
 use crate::cli::Exec;
 
 pub(crate) fn run(exec: &Exec) -> anyhow::Result<Exit> {
     let session = match &exec.session {
         Some(session) => session.clone(),
-        None => newest_here()?,
+        None => newest_in_cwd()?,
     };
     let params = params(exec, &session)?;
     let call = aos_tools::effect_call(
@@ -27,12 +27,12 @@ pub(crate) fn run(exec: &Exec) -> anyhow::Result<Exit> {
     let mut client = daemon()?;
     interrupt_on_ctrl_c(session)?;
     let mut streams = [Stream::new("stdout"), Stream::new("stderr")];
-    let receipt = client.watch("effect.call", &call, &mut |progress| {
+    let receipt = client.call_with_progress("effect.call", &call, &mut |progress| {
         if let Some(stream) = streams.iter_mut().find(|stream| stream.name == progress.stream) {
             stream.show(&progress, exec.json);
         }
     });
-    let receipt: Value = serde_json::from_str(&receipt.map_err(ended)?)?;
+    let receipt: Value = serde_json::from_str(&receipt.map_err(daemon_error)?)?;
     if exec.json {
         println!("{}", aos_model::text::escape_json(&receipt.to_string()));
     } else {
@@ -74,21 +74,19 @@ fn params(exec: &Exec, session: &str) -> anyhow::Result<Value> {
     Ok(params)
 }
 
-/// The first Ctrl-C interrupts the session's commands; the one after that gives up on them.
+/// The first Ctrl-C interrupts the session's commands; the second ends this client.
 fn interrupt_on_ctrl_c(session: String) -> anyhow::Result<()> {
     use signal_hook::consts::SIGINT;
     let mut signals = signal_hook::iterator::Signals::new([SIGINT]).context("cannot listen for Ctrl-C")?;
     std::thread::Builder::new().name("ctrl-c".into()).spawn(move || {
         for (nth, _) in signals.forever().enumerate() {
             let params = json!({ "session_id": session, "signal": "int" });
-            let told = nth == 0
+            let delivered = nth == 0
                 && daemon().is_ok_and(|mut client| {
                     client.effect("host.session.signal", &params.to_string(), None, None).is_ok()
                 });
-            if !told {
-                eprintln!(
-                    "aos: not waiting any longer; the command may still run. `aos session close` ends it"
-                );
+            if !delivered {
+                eprintln!("aos: no longer waiting; the command may still run. `aos session close` ends it");
                 std::process::exit(i32::from(INTERRUPTED));
             }
         }
@@ -98,24 +96,25 @@ fn interrupt_on_ctrl_c(session: String) -> anyhow::Result<()> {
 
 const INTERRUPTED: u8 = 130;
 
-/// One of the command's streams, shown as it comes. What did not come in time is taken from the receipt.
+/// One of the command's streams, printed as it arrives. Output that was not streamed is taken from the receipt.
 struct Stream {
     name: &'static str,
     shown_bytes: u64,
-    whole: bool,
+    /// No output was skipped so far.
+    complete: bool,
 }
 
 impl Stream {
     fn new(name: &'static str) -> Stream {
-        Stream { name, shown_bytes: 0, whole: true }
+        Stream { name, shown_bytes: 0, complete: true }
     }
 
     fn show(&mut self, progress: &Progress, quiet: bool) {
-        self.whole &= progress.offset_bytes == self.shown_bytes;
-        if quiet || !self.whole {
+        self.complete &= progress.offset_bytes == self.shown_bytes;
+        if quiet || !self.complete {
             return;
         }
-        // Whoever reads us may have gone; the command goes on.
+        // The reader of our output may be gone; the command continues.
         let _ = self.write(&progress.bytes.0);
         self.shown_bytes += progress.bytes.0.len() as u64;
     }
@@ -146,7 +145,7 @@ impl Stream {
         if let Some(blob_ref) = payload.pointer("/blob/blob_ref").and_then(Value::as_str) {
             let kept = payload.pointer("/blob/size_bytes").and_then(Value::as_u64).unwrap_or(0);
             if kept < total {
-                eprintln!("aos: {total} bytes of {} were written, {kept} are kept: {blob_ref}", self.name);
+                eprintln!("aos: {total} bytes of {} were written, {kept} are stored: {blob_ref}", self.name);
                 return Ok(());
             }
             blob::copy_out(blob_ref, self.shown_bytes, &mut self.out())?;
@@ -155,7 +154,7 @@ impl Stream {
     }
 }
 
-/// The program's own code; 128 + N for a signal, 66 for a timeout, 1 when it was refused.
+/// The program's own code; 128 + N for a signal, 66 for a timeout, 1 for a refusal.
 fn exit_of(receipt: &Value, quiet: bool) -> anyhow::Result<Exit> {
     let number = |name: &str| receipt[name].as_i64();
     match receipt["status"].as_str().unwrap_or_default() {
@@ -165,7 +164,7 @@ fn exit_of(receipt: &Value, quiet: bool) -> anyhow::Result<Exit> {
         }),
         "timeout" => {
             if !quiet {
-                eprintln!("aos: the command ran out of time and was ended");
+                eprintln!("aos: the command exceeded its timeout and was ended");
             }
             Ok(Exit::Timeout)
         }
@@ -174,13 +173,13 @@ fn exit_of(receipt: &Value, quiet: bool) -> anyhow::Result<Exit> {
             Ok(Exit::Program(128_u8.saturating_add(signal_number(signal))))
         }
         _ if quiet => Ok(Exit::Failure),
-        _ => bail!("{}", complaint(receipt)),
+        _ => bail!("{}", refusal_text(receipt)),
     }
 }
 
 fn signal_number(name: &str) -> u8 {
     let found = name.parse::<nix::sys::signal::Signal>().ok().map(|signal| signal as i32);
-    // Real-time signals have numbers for names.
+    // Real-time signals have no name, only a number.
     let number = found.or_else(|| name.trim_start_matches("SIG").parse().ok());
     number.and_then(|number| u8::try_from(number).ok()).unwrap_or(0)
 }

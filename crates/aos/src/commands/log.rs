@@ -1,4 +1,4 @@
-//! `aos log` and `aos show`: the journal, read beside the daemon or without one.
+//! `aos log` and `aos show`: read the journal; no daemon is needed.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::cli::Log;
 use crate::home;
 use crate::render::{BAD, DIM, status_style, subject, time};
 
-/// How often `--follow` looks for more.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
+/// How often `--follow` looks for new entries.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(log: &Log) -> anyhow::Result<Exit> {
     let home = home::path()?;
@@ -36,11 +36,11 @@ pub(crate) fn run(log: &Log) -> anyhow::Result<Exit> {
         if !log.follow {
             return Ok(Exit::Success);
         }
-        std::thread::sleep(FOLLOW_PAUSE);
+        std::thread::sleep(FOLLOW_INTERVAL);
     }
 }
 
-/// The newest entries of one session, for whoever may see only that one.
+/// The newest entries of one session, as text without colours.
 pub(crate) fn of_session(session: &str) -> anyhow::Result<String> {
     const ENTRIES_MAX: usize = 200;
     let log = Log { session: Some(session.to_owned()), json: false, follow: false };
@@ -49,7 +49,7 @@ pub(crate) fn of_session(session: &str) -> anyhow::Result<String> {
     Reader::open(&home::path()?)?.entries(0, |row| {
         let mut shown = anstream::StripStream::new(Vec::new());
         failed = line(&mut shown, row, &log).err();
-        // Entries of other sessions leave no line.
+        // Entries of other sessions print nothing.
         lines.extend(Some(shown.into_inner()).filter(|line| !line.is_empty()));
         if lines.len() > ENTRIES_MAX {
             lines.pop_front();
@@ -68,9 +68,9 @@ fn line(out: &mut impl std::io::Write, row: &Row, log: &Log) -> anyhow::Result<(
         return Ok(());
     }
     if log.json {
-        return Ok(writeln!(out, "{}", escape_json(&whole(row)?))?);
+        return Ok(writeln!(out, "{}", escape_json(&entry_json(row)?))?);
     }
-    // What somebody nested too deeply is still an entry; only its gist is not shown.
+    // Params that are nested too deeply for `Value` are shown without a summary.
     let params: Value = serde_json::from_str(entry.params.get()).unwrap_or_default();
     let receipt: Value = serde_json::from_str(entry.receipt.get()).unwrap_or_default();
     let status = receipt["status"].as_str().unwrap_or("?");
@@ -93,14 +93,14 @@ fn line(out: &mut impl std::io::Write, row: &Row, log: &Log) -> anyhow::Result<(
     Ok(())
 }
 
-/// The end of an id tells sessions apart; its start is the time.
+/// The end of an id, which is random; its start is the time.
 fn short(id: &str) -> String {
     let tail: String = id.chars().rev().take(8).collect::<Vec<_>>().into_iter().rev().collect();
     format!("…{}", escape(&tail))
 }
 
-/// An entry with its sequence number, params and receipt as they were.
-fn whole(row: &Row) -> anyhow::Result<String> {
+/// The entry as JSON, unchanged but for its sequence number.
+fn entry_json(row: &Row) -> anyhow::Result<String> {
     let body: &RawValue = serde_json::from_slice(&row.body)?;
     Ok(format!("{{\"seq\":{},{}", row.seq, &body.get()[1..]))
 }
@@ -110,10 +110,10 @@ pub(crate) fn show(seq: u64) -> anyhow::Result<Exit> {
     let row = Reader::open(&home)?
         .entry(seq)?
         .with_context(|| format!("there is no entry {seq}; `aos log` shows them"))?;
-    let whole = whole(&row)?;
-    let shown = serde_json::from_str::<Value>(&whole)
+    let json = entry_json(&row)?;
+    let shown = serde_json::from_str::<Value>(&json)
         .and_then(|value| serde_json::to_string_pretty(&value))
-        .unwrap_or(whole);
+        .unwrap_or(json);
     println!("{}", escape_json(&shown));
     Ok(Exit::Success)
 }

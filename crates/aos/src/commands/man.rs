@@ -1,4 +1,4 @@
-//! `aos man`: the manual pages, made from the same definitions as `--help`.
+//! `aos man`: generates the manual pages from the definitions of `--help`.
 
 use std::path::Path;
 

@@ -1,37 +1,37 @@
-//! `aos mcp`: the tools for any agent that speaks the Model Context Protocol.
+//! `aos mcp`: serves the tools over the Model Context Protocol.
 
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, bail};
 use aos_wire::Client;
-use aos_wire::mcp::{Backend, Gate, McpServer, ServedSession, runtime, serve_http, serve_stdio};
+use aos_wire::mcp::{Backend, HttpAccess, McpServer, ServedSession, runtime, serve_http, serve_stdio};
 use serde_json::{Value, json};
 
-use super::{complaint, daemon, effect, log, policy_argument, read_text, session};
+use super::{daemon, effect, log, policy_argument, read_text, refusal_text, session};
 use crate::Exit;
 use crate::cli::Mcp;
 use crate::connect;
 
-/// A session is kept this long, so that what an agent did can be undone after the agent has gone.
+/// How long a session stays open, so that its changes can be undone after the agent has exited.
 const SESSION_TTL_NS: u64 = 7 * 24 * 3600 * 1_000_000_000;
 
 pub(crate) fn run(mcp: &Mcp) -> anyhow::Result<Exit> {
-    let mut places = Vec::new();
-    if mcp.session.is_empty() || mcp.opens_one() {
-        places.push(open(mcp)?);
+    let mut sessions = Vec::new();
+    if mcp.session.is_empty() || mcp.opens_session() {
+        sessions.push(open(mcp)?);
     }
-    places.extend(named(&mcp.session)?);
-    let server = McpServer::new(Box::new(Here), places, mcp.profile.into());
-    end_with_a_signal(server.clone())?;
+    sessions.extend(existing(&mcp.session)?);
+    let server = McpServer::new(Box::new(CliBackend), sessions, mcp.profile.into());
+    exit_on_signal(server.clone())?;
     match mcp.http {
-        None => serve_stdio(&server).context("the client's streams broke")?,
-        Some(address) => over_http(&server, address)?,
+        None => serve_stdio(&server).context("the connection to the MCP client failed")?,
+        Some(address) => serve_over_http(&server, address)?,
     }
     Ok(Exit::Success)
 }
 
-/// Who ends the server ends its commands: nobody would hear of them any more.
-fn end_with_a_signal(server: McpServer) -> anyhow::Result<()> {
+/// Ends the server's commands when a signal ends the server: their results could not be delivered.
+fn exit_on_signal(server: McpServer) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals =
         signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
@@ -45,15 +45,15 @@ fn end_with_a_signal(server: McpServer) -> anyhow::Result<()> {
 }
 
 impl Mcp {
-    fn opens_one(&self) -> bool {
+    fn opens_session(&self) -> bool {
         self.root.is_some() || self.vfs || self.staged
     }
 }
 
-/// The way to the daemon and to the record, for the server.
-struct Here;
+/// Connects the MCP server to the daemon and to the journal.
+struct CliBackend;
 
-impl Backend for Here {
+impl Backend for CliBackend {
     fn connect(&self) -> Result<Client, String> {
         connect::client().map_err(|why| format!("{why:#}"))
     }
@@ -71,16 +71,16 @@ fn open(mcp: &Mcp) -> anyhow::Result<ServedSession> {
     });
     if let Some(file) = &mcp.capability {
         params["capability"] = serde_json::from_str(&read_text(file)?)
-            .with_context(|| format!("{} is no JSON", file.display()))?;
+            .with_context(|| format!("{} is not JSON", file.display()))?;
     }
     if let Some(policy) = &mcp.policy {
         params["policy"] = policy_argument(policy)?;
     }
     let receipt = effect(&mut daemon()?, "host.session.open", &params)?;
-    let Some(session) = receipt["session_id"].as_str() else { bail!("{}", complaint(&receipt)) };
-    // Only a tree of its own has mounts to be told of, and the record knows them.
+    let Some(session) = receipt["session_id"].as_str() else { bail!("{}", refusal_text(&receipt)) };
+    // Only a virtual tree has mounts; the session's record lists them.
     match mcp.vfs {
-        true => Ok(named(&[session.to_owned()])?.remove(0)),
+        true => Ok(existing(&[session.to_owned()])?.remove(0)),
         false => {
             Ok(ServedSession { session: session.to_owned(), staged: mcp.staged, ..ServedSession::default() })
         }
@@ -90,7 +90,7 @@ fn open(mcp: &Mcp) -> anyhow::Result<ServedSession> {
 fn target(mcp: &Mcp) -> anyhow::Result<Value> {
     let root = mcp.root.clone().unwrap_or_else(|| ".".into());
     let root = std::path::absolute(root).context("cannot make the folder absolute")?;
-    let root = root.to_str().context("the folder's name is no UTF-8; use `aos call` with `\\xNN`")?;
+    let root = root.to_str().context("the folder's name is not UTF-8; use `aos call` with `\\xNN`")?;
     Ok(match (mcp.vfs, mcp.staged) {
         (true, _) if mcp.root.is_some() => {
             json!({ "vfs": { "allowed_roots": [root], "mounts": [{ "host_path": root }] } })
@@ -101,13 +101,13 @@ fn target(mcp: &Mcp) -> anyhow::Result<Value> {
     })
 }
 
-/// Sessions that somebody opened before.
-fn named(sessions: &[String]) -> anyhow::Result<Vec<ServedSession>> {
+/// Sessions that are already open.
+fn existing(sessions: &[String]) -> anyhow::Result<Vec<ServedSession>> {
     if sessions.is_empty() {
         return Ok(Vec::new());
     }
     let all = session::sessions()?;
-    let place = |id: &String| {
+    let served = |id: &String| {
         let record =
             all.iter().find(|record| record["session_id"] == id.as_str() && record["state"] == "open");
         let record = record.with_context(|| format!("there is no open session `{id}`"))?;
@@ -123,40 +123,40 @@ fn named(sessions: &[String]) -> anyhow::Result<Vec<ServedSession>> {
             mounts,
         })
     };
-    sessions.iter().map(place).collect()
+    sessions.iter().map(served).collect()
 }
 
-/// Where a client finds its token when it did not choose one.
-const TOKEN: &str = "AOS_MCP_TOKEN";
+/// The environment variable with the bearer token; without it, a random token is printed.
+const TOKEN_VARIABLE: &str = "AOS_MCP_TOKEN";
 
-fn over_http(server: &McpServer, address: SocketAddr) -> anyhow::Result<()> {
-    let chosen = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+fn serve_over_http(server: &McpServer, address: SocketAddr) -> anyhow::Result<()> {
+    let chosen = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
     if !address.ip().is_loopback() && chosen.is_none() {
         bail!(
-            "{address} is reached from other machines; set {TOKEN} to a long secret first, or use 127.0.0.1"
+            "{address} can be reached from other machines; set {TOKEN_VARIABLE} to a long secret first, or use 127.0.0.1"
         );
     }
     let token = chosen.clone().map_or_else(new_token, Ok)?;
-    let gate = Gate::for_address(address, token.clone());
+    let access = HttpAccess::for_address(address, token.clone());
     let handlers = server.clone();
-    let ended: anyhow::Result<()> = runtime()?.block_on(async move {
+    let outcome: anyhow::Result<()> = runtime()?.block_on(async move {
         let listener = tokio::net::TcpListener::bind(address)
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
         let shown = match chosen {
-            Some(_) => format!("the token is in {TOKEN}"),
+            Some(_) => format!("the token is in {TOKEN_VARIABLE}"),
             None => format!("Authorization: Bearer {token}"),
         };
         eprintln!("aos: MCP on http://{}/mcp; {shown}", listener.local_addr()?);
-        Ok(serve_http(listener, gate, move || handlers.clone()).await?)
+        Ok(serve_http(listener, access, move || handlers.clone()).await?)
     });
     server.end_commands();
-    ended
+    outcome
 }
 
 fn new_token() -> anyhow::Result<String> {
     let mut random = [0; 32];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-        .context("the system has no randomness")?;
+        .context("cannot get random bytes")?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }

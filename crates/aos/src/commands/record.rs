@@ -1,4 +1,4 @@
-//! `aos verify`, `aos replay` and `aos gc`: the record proved, folded again, and swept.
+//! `aos verify`, `aos replay` and `aos gc`: check the journal, replay it, and remove unreferenced blobs.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use aos_store::{Finding, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
-use super::{Ending, complaint, daemon, ended};
+use super::{ExitWith, daemon, daemon_error, refusal_text};
 use crate::Exit;
 use crate::cli::Replay;
 use crate::home;
 use crate::render::{BAD, GOOD};
 
-/// Shown only when the work takes longer than a moment, and only on a terminal.
+/// A progress bar; indicatif draws it only on a terminal.
 fn progress(what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} entries")
         .expect("BUG: the template is fixed");
@@ -29,7 +29,7 @@ pub(crate) fn verify() -> anyhow::Result<Exit> {
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let report = report.context(Ending(Exit::Contaminated))?;
+    let report = report.context(ExitWith(Exit::Contaminated))?;
     for finding in &report.findings {
         anstream::println!("{BAD}damaged{BAD:#}: {}", aos_model::text::escape(&finding.to_string()));
     }
@@ -43,7 +43,7 @@ pub(crate) fn verify() -> anyhow::Result<Exit> {
         return Ok(Exit::Contaminated);
     }
     anstream::println!(
-        "{GOOD}whole{GOOD:#}: {} entries, {} blobs, {} keys of state",
+        "{GOOD}intact{GOOD:#}: {} entries, {} blobs, {} keys of state",
         report.entries,
         report.blobs,
         report.state_keys
@@ -58,11 +58,11 @@ pub(crate) fn replay(replay: &Replay) -> anyhow::Result<Exit> {
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let report = report.context(Ending(Exit::ReplayFault))?;
-    judge(&report, replay.verify)
+    let report = report.context(ExitWith(Exit::ReplayFault))?;
+    print_report(&report, replay.verify)
 }
 
-fn judge(report: &Report, compare: bool) -> anyhow::Result<Exit> {
+fn print_report(report: &Report, compare: bool) -> anyhow::Result<Exit> {
     let mut exit = Exit::Success;
     for finding in &report.findings {
         match finding {
@@ -83,9 +83,9 @@ fn judge(report: &Report, compare: bool) -> anyhow::Result<Exit> {
 }
 
 pub(crate) fn gc() -> anyhow::Result<Exit> {
-    let answer: Value = serde_json::from_str(&daemon()?.call("store.gc", "{}").map_err(ended)?)?;
+    let answer: Value = serde_json::from_str(&daemon()?.call("store.gc", "{}").map_err(daemon_error)?)?;
     if answer["status"] != "ok" {
-        bail!("{}", complaint(&answer));
+        bail!("{}", refusal_text(&answer));
     }
     println!(
         "removed {} blobs ({} bytes), kept {}",

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use super::{complaint, daemon, effect, is_success, policy_argument, read_text};
+use super::{daemon, effect, is_success, policy_argument, read_text, refusal_text};
 use crate::Exit;
 use crate::cli::{Session, SessionOpen};
 use crate::render::{DIM, STRONG, time};
@@ -20,7 +20,7 @@ fn open(open: &SessionOpen) -> anyhow::Result<Exit> {
     let mut params = json!({ "target": target(open)? });
     if let Some(file) = &open.capability {
         params["capability"] = serde_json::from_str(&read_text(file)?)
-            .with_context(|| format!("{} is no JSON", file.display()))?;
+            .with_context(|| format!("{} is not JSON", file.display()))?;
     }
     if let Some(policy) = &open.policy {
         params["policy"] = policy_argument(policy)?;
@@ -64,30 +64,30 @@ fn target(open: &SessionOpen) -> anyhow::Result<Value> {
 
 fn absolute(dir: &std::path::Path) -> anyhow::Result<String> {
     let dir = std::path::absolute(dir).context("cannot make the folder absolute")?;
-    let text = dir.to_str().context("the folder's name is no UTF-8; use `aos call` with `\\xNN`")?;
+    let text = dir.to_str().context("the folder's name is not UTF-8; use `aos call` with `\\xNN`")?;
     Ok(text.to_owned())
 }
 
-/// The folder of the host that a session works on.
+/// The host folder of a session.
 fn workdir(session: &Value) -> Option<&str> {
     let of = |pointer| session.pointer(pointer).and_then(Value::as_str);
     of("/target/local/workdir").or_else(|| of("/target/staged/workdir"))
 }
 
-/// The sentence of a refusal goes to standard error, the verdict into the exit code.
+/// A refusal is printed to standard error and sets the exit code.
 fn finish(kind: &str, receipt: &Value) -> anyhow::Result<Exit> {
     let status = receipt.get("status").and_then(Value::as_str).unwrap_or_default();
     if is_success(kind, status) {
         return Ok(Exit::Success);
     }
-    bail!("{}", complaint(receipt))
+    bail!("{}", refusal_text(receipt))
 }
 
 pub(crate) fn sessions() -> anyhow::Result<Vec<Value>> {
     let receipt = effect(&mut daemon()?, "host.session.list", &json!({}))?;
     match receipt.get("sessions").and_then(Value::as_array) {
         Some(sessions) => Ok(sessions.clone()),
-        None => bail!("{}", complaint(&receipt)),
+        None => bail!("{}", refusal_text(&receipt)),
     }
 }
 
@@ -129,20 +129,20 @@ fn list(all: bool, as_json: bool) -> anyhow::Result<Exit> {
 fn close(session: Option<String>) -> anyhow::Result<Exit> {
     let session = match session {
         Some(session) => session,
-        None => newest_here()?,
+        None => newest_in_cwd()?,
     };
     let receipt =
         effect(&mut daemon()?, "host.session.signal", &json!({ "session_id": session, "signal": "term" }))?;
     if receipt["status"] == "already_exited" {
-        eprintln!("aos: {session} was closed already");
+        eprintln!("aos: {session} was already closed");
         return Ok(Exit::Success);
     }
     finish("host.session.signal", &receipt)
 }
 
 /// The newest open session whose workdir contains the current folder.
-pub(crate) fn newest_here() -> anyhow::Result<String> {
-    let here = rustix::process::getcwd(Vec::new()).context("cannot tell the current folder")?;
+pub(crate) fn newest_in_cwd() -> anyhow::Result<String> {
+    let here = rustix::process::getcwd(Vec::new()).context("cannot get the current folder")?;
     let here = std::path::PathBuf::from(here.to_string_lossy().into_owned());
     let contains = |session: &&Value| {
         session["state"] == "open" && workdir(session).is_some_and(|workdir| here.starts_with(workdir))
@@ -151,6 +151,6 @@ pub(crate) fn newest_here() -> anyhow::Result<String> {
     let newest = sessions.iter().filter(contains).max_by_key(|session| session["started_at_ns"].as_u64());
     match newest.and_then(|session| session["session_id"].as_str()) {
         Some(id) => Ok(id.to_owned()),
-        None => bail!("no open session works in {}; open one with `aos session open`", here.display()),
+        None => bail!("no open session for {}; open one with `aos session open`", here.display()),
     }
 }

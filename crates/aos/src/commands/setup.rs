@@ -1,4 +1,4 @@
-//! `aos setup`: the line that an agent's configuration needs, shown, or written after showing what changes.
+//! `aos setup`: prints the configuration by which an agent uses `aos mcp`, or writes it after showing the diff.
 
 mod ordered;
 mod toml;
@@ -14,15 +14,15 @@ use crate::Exit;
 use crate::cli::{Agent, Setup};
 use crate::render::{BAD, DIM, GOOD};
 
-/// Where a client keeps its servers, and in which words.
-struct Recipe {
+/// The configuration file of an agent, and our entry in it.
+struct AgentConfig {
     file: PathBuf,
-    form: Form,
-    /// What the client's own command for it would be.
-    by_hand: Option<String>,
+    entry: Entry,
+    /// The agent's own command that adds the entry.
+    own_command: Option<String>,
 }
 
-enum Form {
+enum Entry {
     /// An entry `aos` in the object of this name.
     Json(&'static str, Value),
     /// A table `aos` in the table of this name.
@@ -30,35 +30,35 @@ enum Form {
 }
 
 pub(crate) fn run(setup: &Setup) -> anyhow::Result<Exit> {
-    let recipe = recipe(setup.agent, &program()?)?;
-    let before = read(&recipe.file)?;
-    let after = match recipe.form.merged(before.as_deref().unwrap_or_default()) {
+    let config = config_of(setup.agent, &program()?)?;
+    let before = read(&config.file)?;
+    let after = match config.entry.merged_into(before.as_deref().unwrap_or_default()) {
         Ok(after) => after,
         Err(why) if setup.write => {
             bail!(
                 "{}: {why}; nothing was written. Add this by hand:\n{}",
-                recipe.file.display(),
-                recipe.form.alone()
+                config.file.display(),
+                config.entry.snippet()
             )
         }
         Err(_) => String::new(),
     };
     if !setup.write {
-        println!("# {}", recipe.file.display());
-        print!("{}", recipe.form.alone());
-        if let Some(command) = &recipe.by_hand {
+        println!("# {}", config.file.display());
+        print!("{}", config.entry.snippet());
+        if let Some(command) = &config.own_command {
             println!("# or: {command}");
         }
-        eprintln!("aos: `aos setup {} --write` puts it there", setup.agent.name());
+        eprintln!("aos: `aos setup {} --write` writes it", setup.agent.name());
         return Ok(Exit::Success);
     }
     if before.as_deref() == Some(after.as_str()) {
-        println!("{} is set up already", recipe.file.display());
+        println!("{} is already set up", config.file.display());
         return Ok(Exit::Success);
     }
-    show_difference(&recipe.file, before.as_deref(), &after);
-    replace(&recipe.file, &after)?;
-    println!("wrote {}", recipe.file.display());
+    show_diff(&config.file, before.as_deref(), &after);
+    replace(&config.file, &after)?;
+    println!("wrote {}", config.file.display());
     Ok(Exit::Success)
 }
 
@@ -76,53 +76,55 @@ impl Agent {
     }
 }
 
-fn recipe(agent: Agent, program: &str) -> anyhow::Result<Recipe> {
-    let home = PathBuf::from(std::env::var_os("HOME").context("HOME is not set; say whose configuration")?);
-    let config = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
+fn config_of(agent: Agent, program: &str) -> anyhow::Result<AgentConfig> {
+    let home = PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?);
+    let config_home = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
     let server = |profile: &str| json!({ "command": program, "args": ["mcp", "--profile", profile] });
     let typed = |profile: &str| {
         let mut server = server(profile);
         server["type"] = json!("stdio");
         server
     };
-    let (file, form, by_hand) = match agent {
+    let (file, entry, own_command) = match agent {
         Agent::ClaudeCode => (
             home.join(".claude.json"),
-            Form::Json("mcpServers", typed("anthropic")),
+            Entry::Json("mcpServers", typed("anthropic")),
             Some(format!("claude mcp add --scope user aos -- {program} mcp")),
         ),
         Agent::Codex => {
-            let form = Form::Toml {
+            let entry = Entry::Toml {
                 list: "mcp_servers",
                 program: program.to_owned(),
                 arguments: &["mcp", "--profile", "openai"],
             };
-            let by_hand = format!("codex mcp add aos -- {program} mcp --profile openai");
-            (home.join(".codex/config.toml"), form, Some(by_hand))
+            let own_command = format!("codex mcp add aos -- {program} mcp --profile openai");
+            (home.join(".codex/config.toml"), entry, Some(own_command))
         }
         Agent::Gemini => {
-            (home.join(".gemini/settings.json"), Form::Json("mcpServers", server("gemini")), None)
+            (home.join(".gemini/settings.json"), Entry::Json("mcpServers", server("gemini")), None)
         }
-        Agent::Cursor => (home.join(".cursor/mcp.json"), Form::Json("mcpServers", server("anthropic")), None),
+        Agent::Cursor => {
+            (home.join(".cursor/mcp.json"), Entry::Json("mcpServers", server("anthropic")), None)
+        }
         Agent::Vscode => {
             let mut server = typed("openai");
             server["args"] = json!(["mcp", "--profile", "openai", "--root", "${workspaceFolder}"]);
-            (config.join("Code/User/mcp.json"), Form::Json("servers", server), None)
+            (config_home.join("Code/User/mcp.json"), Entry::Json("servers", server), None)
         }
         Agent::Zed => {
-            (config.join("zed/settings.json"), Form::Json("context_servers", server("anthropic")), None)
+            (config_home.join("zed/settings.json"), Entry::Json("context_servers", server("anthropic")), None)
         }
         Agent::Opencode => {
             let server = json!({
                 "type": "local", "command": [program, "mcp", "--profile", "anthropic"], "enabled": true,
             });
-            (config.join("opencode/opencode.json"), Form::Json("mcp", server), None)
+            (config_home.join("opencode/opencode.json"), Entry::Json("mcp", server), None)
         }
     };
-    Ok(Recipe { file, form, by_hand })
+    Ok(AgentConfig { file, entry, own_command })
 }
 
-/// The name alone where PATH finds this very program by it, else where it lies.
+/// `aos` if PATH leads to this program, otherwise its path.
 fn program() -> anyhow::Result<String> {
     let own = std::env::current_exe().context("cannot find the aos program itself")?;
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -136,33 +138,33 @@ fn program() -> anyhow::Result<String> {
     if found.is_some_and(|found| same(&found, &own)) {
         return Ok("aos".to_owned());
     }
-    own.into_os_string().into_string().ok().context("the path of the aos program is no UTF-8")
+    own.into_os_string().into_string().ok().context("the path of the aos program is not UTF-8")
 }
 
-impl Form {
-    /// What a file that holds nothing else would hold.
-    fn alone(&self) -> String {
-        self.merged("").unwrap_or_default()
+impl Entry {
+    /// The content of a file with this entry alone.
+    fn snippet(&self) -> String {
+        self.merged_into("").unwrap_or_default()
     }
 
-    /// The file with our entry in it, all else as it was.
-    fn merged(&self, before: &str) -> Result<String, String> {
+    /// The file with this entry; everything else is unchanged.
+    fn merged_into(&self, before: &str) -> Result<String, String> {
         match self {
-            Form::Json(list, server) => {
+            Entry::Json(list, server) => {
                 let mut file = ordered::Object::parse(before)?;
                 let mut servers = ordered::Object::parse(file.get(list).unwrap_or_default())?;
                 servers.set("aos", &ordered::pretty(server, 2));
                 file.set(list, &servers.text(1));
                 Ok(file.text(0) + "\n")
             }
-            Form::Toml { list, program, arguments } => {
+            Entry::Toml { list, program, arguments } => {
                 toml::with_server(before, list, "aos", program, arguments)
             }
         }
     }
 }
 
-fn show_difference(file: &Path, before: Option<&str>, after: &str) {
+fn show_diff(file: &Path, before: Option<&str>, after: &str) {
     let name = file.display().to_string();
     let diff = aos_model::text::diff(
         name.trim_start_matches('/'),
@@ -179,7 +181,10 @@ fn show_difference(file: &Path, before: Option<&str>, after: &str) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the operator's own configuration, at the operator's word")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the operator's own configuration, written at the operator's request"
+)]
 fn read(file: &Path) -> anyhow::Result<Option<String>> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
@@ -188,12 +193,15 @@ fn read(file: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Whole or not at all; a link is followed, since people keep such files elsewhere.
-#[expect(clippy::disallowed_methods, reason = "the operator's own configuration, at the operator's word")]
+/// Replaces the file atomically. A symbolic link is followed: such files are often links into a repository.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the operator's own configuration, written at the operator's request"
+)]
 fn replace(file: &Path, content: &str) -> anyhow::Result<()> {
     let target = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let folder = target.parent().context("a configuration lies in a folder")?;
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = target.parent().context("the configuration file has no folder")?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mode = std::fs::metadata(&target).map_or(0o600, |meta| meta.permissions().mode());
     let temporary = folder.join(format!(".aos-setup-{}", std::process::id()));
     let written = std::fs::File::create(&temporary).and_then(|mut out| {
@@ -213,16 +221,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_entries_keep_their_place_and_their_words() {
-        let form = Form::Json("mcpServers", json!({ "command": "aos" }));
+    fn other_entries_keep_their_order_and_spelling() {
+        let entry = Entry::Json("mcpServers", json!({ "command": "aos" }));
         let before = "{\n  \"zebra\": 1.50,\n  \"mcpServers\": {\n    \"other\": {\"command\":\"x\"}\n  },\n  \"apple\": [1,2]\n}\n";
-        let after = form.merged(before).unwrap();
+        let after = entry.merged_into(before).unwrap();
         assert_eq!(
             after,
             "{\n  \"zebra\": 1.50,\n  \"mcpServers\": {\n    \"other\": {\"command\":\"x\"},\n    \"aos\": {\n      \"command\": \"aos\"\n    }\n  },\n  \"apple\": [1,2]\n}\n"
         );
-        assert_eq!(form.merged(&after).unwrap(), after);
-        assert!(form.merged("{ // a comment\n}").is_err());
-        assert!(form.merged("[]").is_err());
+        assert_eq!(entry.merged_into(&after).unwrap(), after);
+        assert!(entry.merged_into("{ // a comment\n}").is_err());
+        assert!(entry.merged_into("[]").is_err());
     }
 }

@@ -1,10 +1,10 @@
-//! `aos stage diff|commit|discard`: what waits in a staged session, and what becomes of it.
+//! `aos stage diff|commit|discard`: shows, writes or drops the changes of a staged session.
 
 use aos_model::text::{count, escape};
 use serde_json::{Value, json};
 
-use super::session::newest_here;
-use super::undo::{print_diff, refused};
+use super::history::{print_diff, refused};
+use super::session::newest_in_cwd;
 use super::{daemon, effect};
 use crate::Exit;
 use crate::cli::{Stage, Staged};
@@ -16,7 +16,7 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Exit> {
         Stage::Commit(staged) => ("host.staged.commit", staged),
         Stage::Discard(staged) => ("host.staged.discard", staged),
     };
-    let receipt = ask(kind, staged)?;
+    let receipt = call(kind, staged)?;
     if receipt["status"] != "ok" {
         if !staged.json {
             show_conflicts(&receipt);
@@ -34,7 +34,7 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Exit> {
         Stage::Commit(_) => {
             list(&receipt["committed_paths"]);
             println!(
-                "{} committed; `aos undo` takes it back",
+                "{} committed; `aos undo` reverses this",
                 count(number("committed_paths_count"), "path")
             );
         }
@@ -49,8 +49,8 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn ask(kind: &str, staged: &Staged) -> anyhow::Result<Value> {
-    let session = staged.session.clone().map_or_else(newest_here, Ok)?;
+fn call(kind: &str, staged: &Staged) -> anyhow::Result<Value> {
+    let session = staged.session.clone().map_or_else(newest_in_cwd, Ok)?;
     let mut params = json!({ "session_id": session });
     if !staged.paths.is_empty() {
         params["paths"] = json!(staged.paths);

@@ -1,14 +1,14 @@
-//! `aos tool list|call|prompt`: the tools for models, without a model.
+//! `aos tool list|call|prompt`: the tools for models on the command line.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 
 use anyhow::{Context as _, bail};
 use aos_model::strict::{self, UniqueMap};
-use aos_tools::{Memory, Mount, Profile, ToolContext};
+use aos_tools::{LineOffsetCache, Mount, Profile, ToolContext};
 use serde_json::{Map, Value, json};
 
 use super::daemon;
-use super::session::{newest_here, sessions};
+use super::session::{newest_in_cwd, sessions};
 use crate::Exit;
 use crate::cli::{ProfileName, Tool, ToolCall};
 
@@ -48,7 +48,7 @@ fn call(call: &ToolCall) -> anyhow::Result<Exit> {
     };
     let session = match &call.session {
         Some(session) => session.clone(),
-        None => newest_here()?,
+        None => newest_in_cwd()?,
     };
     let profile = call.profile.into();
     let Some(tool) = aos_tools::find(profile, true, &call.name) else {
@@ -59,18 +59,18 @@ fn call(call: &ToolCall) -> anyhow::Result<Exit> {
             call.name,
             known.join(", ")
         );
-        say(&aos_tools::refused("invalid_params", &why).text)?;
+        print_text(&aos_tools::refused("invalid_params", &why).text)?;
         return Ok(Exit::Failure);
     };
     let tool_call = call.tool_call.clone().unwrap_or_else(aos_wire::new_tool_call_id);
     let mut client = daemon()?;
-    let memory = Memory::default();
+    let line_offsets = LineOffsetCache::default();
     let mut context = ToolContext {
         daemon: &mut client,
         session: &session,
         tool_call: &tool_call,
-        memory: &memory,
-        watch: &mut |_| {},
+        line_offsets: &line_offsets,
+        on_progress: &mut |_| {},
     };
     let outcome = aos_tools::call(&mut context, &tool, arguments);
     if call.json {
@@ -79,13 +79,13 @@ fn call(call: &ToolCall) -> anyhow::Result<Exit> {
         });
         println!("{}", aos_model::text::escape_json(&whole.to_string()));
     } else {
-        say(&outcome.text)?;
+        print_text(&outcome.text)?;
     }
     Ok(if outcome.failed { Exit::Failure } else { Exit::Success })
 }
 
-/// Exactly what a model gets; but a terminal is not to be steered by a file's content.
-fn say(text: &str) -> anyhow::Result<()> {
+/// Prints exactly what a model gets, but escapes it for a terminal.
+fn print_text(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if out.is_terminal() {
         writeln!(out, "{}", aos_model::text::escape_lines(text))?;
@@ -111,16 +111,18 @@ fn arguments(text: &str) -> anyhow::Result<Map<String, Value>> {
 fn prompt(session: Option<&str>, profile: Profile) -> anyhow::Result<Exit> {
     let session = match session {
         Some(session) => session.to_owned(),
-        None => newest_here()?,
+        None => newest_in_cwd()?,
     };
     let all = sessions()?;
     let Some(record) = all.iter().find(|record| record["session_id"] == session.as_str()) else {
         bail!("there is no session `{session}`; `aos session list` shows them");
     };
     let mounts: Vec<Mount> = match record.get("mounts") {
-        Some(mounts) => serde_json::from_value(mounts.clone()).context("the daemon's mounts are strange")?,
+        Some(mounts) => {
+            serde_json::from_value(mounts.clone()).context("the daemon's list of mounts is invalid")?
+        }
         None => Vec::new(),
     };
-    say(aos_tools::prompt(profile, record["target"].get("vfs").is_some(), &mounts).trim_end())?;
+    print_text(aos_tools::prompt(profile, record["target"].get("vfs").is_some(), &mounts).trim_end())?;
     Ok(Exit::Success)
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use aos_wire::mcp::{Gate, runtime, serve_http};
+use aos_wire::mcp::{HttpAccess, runtime, serve_http};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
     ElicitRequestParams, GetPromptRequestParams, GetPromptResponse, GetPromptResult, ListPromptsResult,
@@ -33,7 +33,7 @@ pub fn main() -> ! {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
             println!("http://{}/mcp", listener.local_addr()?);
             let hosts = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
-            serve_http(listener, Gate { token: None, hosts }, || Fixture).await
+            serve_http(listener, HttpAccess { token: None, hosts }, || Fixture).await
         })
     });
     panic!("the fixture server ended: {served:?}");

@@ -1,4 +1,4 @@
-//! A JSON object whose entries keep their order and their own words while one of them is set.
+//! A JSON object whose other entries keep their order and spelling when one entry is set.
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -9,12 +9,12 @@ use serde_json::value::RawValue;
 pub(super) struct Object(Vec<(String, String)>);
 
 impl Object {
-    /// Nothing at all is an empty object.
+    /// An empty text is an empty object.
     pub(super) fn parse(text: &str) -> Result<Object, String> {
         if text.trim().is_empty() {
             return Ok(Object::default());
         }
-        serde_json::from_str(text).map_err(|why| format!("it is no plain JSON object ({why})"))
+        serde_json::from_str(text).map_err(|why| format!("it is not a plain JSON object ({why})"))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
@@ -28,7 +28,7 @@ impl Object {
         }
     }
 
-    /// As text, inside of so many others.
+    /// As text, indented for `depth` enclosing objects.
     pub(super) fn text(&self, depth: usize) -> String {
         if self.0.is_empty() {
             return "{}".to_owned();
@@ -43,7 +43,7 @@ impl Object {
     }
 }
 
-/// A value over several lines, inside of so many objects.
+/// A value over several lines, indented for `depth` enclosing objects.
 pub(super) fn pretty(value: &Value, depth: usize) -> String {
     let text = serde_json::to_string_pretty(value).expect("BUG: a value is JSON");
     text.replace('\n', &format!("\n{}", "  ".repeat(depth)))

@@ -1,9 +1,9 @@
-//! A TOML file in which one MCP server is set, with everything else as it was: order, comments, spelling.
+//! Sets one MCP server in a TOML file; everything else keeps its order, comments and spelling.
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-/// The file with the server `name` in the table `list`. Other keys of the server's own table stay, unless they make it a
-/// server that is reached over HTTP: such a one has no command.
+/// The file with the server `name` in the table `list`. Other keys of the server's table are kept, unless it is a
+/// server over HTTP, which has no command: that table is replaced.
 pub(super) fn with_server(
     before: &str,
     list: &str,
@@ -30,14 +30,14 @@ pub(super) fn with_server(
     set(server, "command", program.into());
     set(server, "args", arguments.iter().copied().collect::<Array>().into());
     let text = separated(file, list, name, is_new);
-    // A file that its agent cannot read any more would be worse than none.
-    let holds = |text: &str| {
+    // Parsed again, so that a file which the agent could not read is never written.
+    let is_set = |text: &str| {
         let file: DocumentMut = text.parse().ok()?;
         let server = file.get(list)?.get(name)?;
-        let words: Vec<&str> = server.get("args")?.as_array()?.iter().filter_map(Value::as_str).collect();
-        Some(server.get("command")?.as_str()? == program && words == arguments)
+        let args: Vec<&str> = server.get("args")?.as_array()?.iter().filter_map(Value::as_str).collect();
+        Some(server.get("command")?.as_str()? == program && args == arguments)
     };
-    if holds(&text) != Some(true) {
+    if is_set(&text) != Some(true) {
         return Err(format!("`{list}.{name}` cannot be set in it"));
     }
     Ok(text)
@@ -51,7 +51,7 @@ fn inline_table() -> Item {
     Item::Value(Value::InlineTable(InlineTable::new()))
 }
 
-/// Sets a value and keeps what is written around the old one, a comment behind it for example.
+/// Sets a value and keeps the white space and comments around the old one.
 fn set(table: &mut dyn TableLike, key: &str, mut value: Value) {
     match table.get_mut(key).and_then(Item::as_value_mut) {
         Some(old) => {
@@ -64,7 +64,7 @@ fn set(table: &mut dyn TableLike, key: &str, mut value: Value) {
 
 /// As text, with an empty line before a table that was added.
 fn separated(mut file: DocumentMut, list: &str, name: &str, is_new: bool) -> String {
-    // A table that is added to no list goes to the end, and so behind the comments that end the file.
+    // A table in a new list is added at the end of the file, after its trailing comments.
     let trailing = file.trailing().as_str().unwrap_or_default().to_owned();
     if is_new {
         file.set_trailing("");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_there_is_changed_in_place() {
+    fn an_existing_server_is_changed_in_place() {
         for (before, after) in [
             (
                 "[mcp_servers.aos]\ncommand = \"old\" # mine\nargs = []\n\n[other]\nx = 1\n",
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused() {
+    fn a_file_that_cannot_be_merged_is_refused() {
         for wrong in ["[", "mcp_servers = 1\n", "[[mcp_servers]]\nx = 1\n", "[mcp_servers]\naos = true\n"] {
             assert!(set_up(wrong).is_err(), "{wrong}");
         }

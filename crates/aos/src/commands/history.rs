@@ -1,4 +1,4 @@
-//! `aos undo`, `aos redo`, `aos history`, `aos diff`: what was done, taken back or done again, with a look first.
+//! `aos undo`, `aos redo`, `aos history`, `aos diff`: show, undo and redo the changes of a session.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -6,14 +6,14 @@ use anyhow::bail;
 use aos_model::text::{count, escape, escape_lines};
 use serde_json::{Value, json};
 
-use super::session::newest_here;
-use super::{complaint, daemon, effect, ended};
+use super::session::newest_in_cwd;
+use super::{daemon, daemon_error, effect, refusal_text};
 use crate::Exit;
 use crate::cli::{Diff, History, Redo, Undo};
 use crate::render::{BAD, DIM, GOOD, STRONG, time};
 
 fn session(given: Option<&String>) -> anyhow::Result<String> {
-    given.map_or_else(newest_here, |session| Ok(session.clone()))
+    given.map_or_else(newest_in_cwd, |session| Ok(session.clone()))
 }
 
 pub(crate) fn undo(undo: &Undo) -> anyhow::Result<Exit> {
@@ -29,62 +29,62 @@ pub(crate) fn undo(undo: &Undo) -> anyhow::Result<Exit> {
             "host.fs.rollback"
         }
     };
-    let ask = Ask { dry_run: undo.dry_run, yes: undo.yes, json: undo.json };
-    look_and_do(kind, params, &ask)
+    let mode = Mode { dry_run: undo.dry_run, yes: undo.yes, json: undo.json };
+    preview_and_apply(kind, params, &mode)
 }
 
 pub(crate) fn redo(redo: &Redo) -> anyhow::Result<Exit> {
     let session = session(redo.session.as_ref())?;
     let params = json!({ "session_id": session, "turns": redo.turns, "force": redo.force });
-    let ask = Ask { dry_run: redo.dry_run, yes: redo.yes, json: redo.json };
-    look_and_do("host.fs.redo", params, &ask)
+    let mode = Mode { dry_run: redo.dry_run, yes: redo.yes, json: redo.json };
+    preview_and_apply("host.fs.redo", params, &mode)
 }
 
-struct Ask {
+struct Mode {
     dry_run: bool,
     yes: bool,
     json: bool,
 }
 
-/// Shows what would happen, asks, and does it.
-fn look_and_do(kind: &str, mut params: Value, ask: &Ask) -> anyhow::Result<Exit> {
+/// Shows what would happen, asks for confirmation, and does it.
+fn preview_and_apply(kind: &str, mut params: Value, mode: &Mode) -> anyhow::Result<Exit> {
     let mut client = daemon()?;
     params["dry_run"] = json!(true);
-    let seen = effect(&mut client, kind, &params)?;
-    if seen["status"] != "ok" {
-        return refused(&seen, ask.json);
+    let preview = effect(&mut client, kind, &params)?;
+    if preview["status"] != "ok" {
+        return refused(&preview, mode.json);
     }
-    if !ask.json {
-        show(&seen);
+    if !mode.json {
+        show(&preview);
     }
-    let in_the_way = seen["conflicts"].as_array().is_some_and(|conflicts| !conflicts.is_empty());
+    let has_conflicts = preview["conflicts"].as_array().is_some_and(|conflicts| !conflicts.is_empty());
     let forced = params["force"] == true;
-    if ask.dry_run {
-        if ask.json {
-            println!("{}", aos_model::text::escape_json(&seen.to_string()));
+    if mode.dry_run {
+        if mode.json {
+            println!("{}", aos_model::text::escape_json(&preview.to_string()));
         }
         return Ok(Exit::Success);
     }
-    if in_the_way && !forced && !ask.json {
+    if has_conflicts && !forced && !mode.json {
         bail!(
-            "others changed these since; nothing was touched. Take their changes back first, or use --force"
+            "these files have changed since; nothing was changed. Revert the later changes first, or use --force"
         );
     }
-    let nothing = |name: &str| seen[name].as_u64() == Some(0);
-    if nothing("restored_paths_count") && nothing("deleted_paths_count") && !ask.json {
-        println!("everything is as it was already");
+    let is_zero = |name: &str| preview[name].as_u64() == Some(0);
+    if is_zero("restored_paths_count") && is_zero("deleted_paths_count") && !mode.json {
+        println!("nothing to change: the files are already in that state");
         return Ok(Exit::Success);
     }
-    if !ask.yes && !ask.json && !confirmed()? {
-        println!("nothing was touched");
+    if !mode.yes && !mode.json && !confirmed()? {
+        println!("nothing was changed");
         return Ok(Exit::Failure);
     }
     params["dry_run"] = json!(false);
     let done = effect(&mut client, kind, &params)?;
     if done["status"] != "ok" {
-        return refused(&done, ask.json);
+        return refused(&done, mode.json);
     }
-    if ask.json {
+    if mode.json {
         println!("{}", aos_model::text::escape_json(&done.to_string()));
     } else {
         let number = |name: &str| done[name].as_u64().unwrap_or(0);
@@ -93,8 +93,8 @@ fn look_and_do(kind: &str, mut params: Value, ask: &Ask) -> anyhow::Result<Exit>
             count(number("restored_paths_count"), "path"),
             number("deleted_paths_count"),
             match kind {
-                "host.fs.rollback" => "; `aos redo` does it again",
-                _ => "; `aos undo` takes this back too",
+                "host.fs.rollback" => "; `aos redo` reverses this",
+                _ => "; `aos undo` reverses this",
             }
         );
     }
@@ -106,11 +106,11 @@ pub(crate) fn refused(receipt: &Value, as_json: bool) -> anyhow::Result<Exit> {
         println!("{}", aos_model::text::escape_json(&receipt.to_string()));
         return Ok(Exit::Failure);
     }
-    bail!("{}", complaint(receipt))
+    bail!("{}", refusal_text(receipt))
 }
 
-fn show(seen: &Value) {
-    let list = |name: &str| seen[name].as_array().cloned().unwrap_or_default();
+fn show(preview: &Value) {
+    let list = |name: &str| preview[name].as_array().cloned().unwrap_or_default();
     for turn in list("rolled_back_turns").iter().chain(&list("redone_turns")) {
         anstream::println!("{DIM}turn {}{DIM:#}", escape(turn.as_str().unwrap_or_default()));
     }
@@ -128,9 +128,9 @@ fn show(seen: &Value) {
 
 fn confirmed() -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
-        bail!("nobody is there to ask; use --yes to go on without asking");
+        bail!("standard input is not a terminal; use --yes to proceed without confirmation");
     }
-    print!("Go on? [y/N] ");
+    print!("Proceed? [y/N] ");
     std::io::stdout().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
@@ -140,7 +140,8 @@ fn confirmed() -> anyhow::Result<bool> {
 pub(crate) fn history(history: &History) -> anyhow::Result<Exit> {
     let session = session(history.session.as_ref())?;
     let params = json!({ "session_id": session }).to_string();
-    let answer: Value = serde_json::from_str(&daemon()?.call("session.history", &params).map_err(ended)?)?;
+    let answer: Value =
+        serde_json::from_str(&daemon()?.call("session.history", &params).map_err(daemon_error)?)?;
     let Some(turns) = answer["turns"].as_array() else { return refused(&answer, history.json) };
     if history.json {
         println!("{}", aos_model::text::escape_json(&answer["turns"].to_string()));
@@ -187,7 +188,8 @@ fn show_call(call: &Value) {
 pub(crate) fn diff(diff: &Diff) -> anyhow::Result<Exit> {
     let session = session(diff.session.as_ref())?;
     let params = json!({ "session_id": session, "tool_call_id": diff.tool_call }).to_string();
-    let answer: Value = serde_json::from_str(&daemon()?.call("session.diff", &params).map_err(ended)?)?;
+    let answer: Value =
+        serde_json::from_str(&daemon()?.call("session.diff", &params).map_err(daemon_error)?)?;
     let Some(text) = answer["diff"].as_str() else { return refused(&answer, diff.json) };
     if diff.json {
         println!("{}", aos_model::text::escape_json(&answer.to_string()));

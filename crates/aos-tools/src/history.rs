@@ -1,14 +1,14 @@
-//! The tools that look back and take back, and those of staged sessions.
+//! The tools `undo`, `redo`, `history`, `diff`, and those of staged sessions.
 
 use serde_json::{Value, json};
 
 use crate::context::{Receipt, ToolContext};
-use crate::cut::{self, BUDGET_BYTES};
 use crate::field::Arguments;
-use crate::{Failure, Outcome, Told};
+use crate::truncate::{self, BUDGET_BYTES};
+use crate::{Failure, Outcome, ToolResult};
 use aos_model::text::count;
 
-pub(crate) fn undo(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn undo(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let mut params = json!({ "session_id": context.session });
     let (kind, named) = match arguments.text("tool_call") {
         Some(tool_call) => {
@@ -18,19 +18,19 @@ pub(crate) fn undo(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told
         None => ("host.fs.rollback", "the last change".to_owned()),
     };
     let receipt = context.effect(kind, &params).map_err(name_conflicts)?;
-    Ok(receipt.outcome(told(&receipt, &format!("Took back {named}"))))
+    Ok(receipt.outcome(restored_text(&receipt, &format!("Undid {named}"))))
 }
 
-pub(crate) fn redo(context: &mut ToolContext<'_>) -> Told {
+pub(crate) fn redo(context: &mut ToolContext<'_>) -> ToolResult {
     let params = json!({ "session_id": context.session });
     let receipt = context.effect("host.fs.redo", &params).map_err(name_conflicts)?;
-    Ok(receipt.outcome(told(&receipt, "Did it again")))
+    Ok(receipt.outcome(restored_text(&receipt, "Redid the last undo")))
 }
 
-fn told(receipt: &Receipt, what: &str) -> String {
+fn restored_text(receipt: &Receipt, what: &str) -> String {
     let (restored, deleted) = (receipt.list("restored_paths"), receipt.list("deleted_paths"));
     if restored.is_empty() && deleted.is_empty() {
-        return format!("{what}: everything is as it was already.");
+        return format!("{what}: the files are already in that state.");
     }
     let mut text = format!(
         "{what}: {} restored, {} deleted.",
@@ -46,7 +46,7 @@ fn told(receipt: &Receipt, what: &str) -> String {
     text
 }
 
-/// Who changed what meanwhile stands in the receipt beside the sentence.
+/// Adds the receipt's conflicts to the message: which file was changed by which tool call.
 fn name_conflicts(mut failure: Failure) -> Failure {
     let conflicts = failure.fields.get("conflicts").and_then(Value::as_array).cloned().unwrap_or_default();
     for conflict in conflicts.iter().take(20) {
@@ -59,14 +59,14 @@ fn name_conflicts(mut failure: Failure) -> Failure {
     failure
 }
 
-pub(crate) fn history(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
-    let receipt = context.question("session.history", &json!({ "session_id": context.session }))?;
+pub(crate) fn history(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
+    let receipt = context.query("session.history", &json!({ "session_id": context.session }))?;
     let limit = arguments.count("limit").unwrap_or(20).unsigned_abs() as usize;
     let turns: Vec<&Value> = receipt.0["turns"].as_array().into_iter().flatten().collect();
     let lines: Vec<String> = turns.iter().take(limit).flat_map(|turn| turn_lines(turn)).collect();
     let mut text = match lines.is_empty() {
-        true => "Nothing was changed in this session.".to_owned(),
-        false => cut::fit(&lines.join("\n"), BUDGET_BYTES),
+        true => "No tool call has changed files in this session.".to_owned(),
+        false => truncate::fit(&lines.join("\n"), BUDGET_BYTES),
     };
     if turns.len() > limit {
         text.push_str(&format!("\n({} older; raise limit to see them)", turns.len() - limit));
@@ -98,29 +98,29 @@ fn turn_lines(turn: &Value) -> Vec<String> {
         .collect()
 }
 
-pub(crate) fn diff(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn diff(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let params = json!({ "session_id": context.session, "tool_call_id": arguments.text("tool_call") });
-    let receipt = context.question("session.diff", &params)?;
-    Ok(shown_diff(&receipt))
+    let receipt = context.query("session.diff", &params)?;
+    Ok(diff_outcome(&receipt))
 }
 
-fn shown_diff(receipt: &Receipt) -> Outcome {
+fn diff_outcome(receipt: &Receipt) -> Outcome {
     let diff = receipt.text("diff").trim_end();
-    let text = if diff.is_empty() { "No difference.".to_owned() } else { cut::fit(diff, BUDGET_BYTES) };
+    let text = if diff.is_empty() { "No difference.".to_owned() } else { truncate::fit(diff, BUDGET_BYTES) };
     receipt.outcome(text)
 }
 
-pub(crate) fn stage_diff(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn stage_diff(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let receipt = context.effect("host.staged.diff", &arguments.params(context.session, &["paths"]))?;
-    // A large one may come by name.
+    // A large diff is a blob.
     if receipt.0["diff"].is_object() {
-        let shown = context.show_whole(&receipt.0["diff"])?;
+        let shown = context.show_in_full_budget(&receipt.0["diff"])?;
         return Ok(Outcome { blobs: shown.blob.into_iter().collect(), ..receipt.outcome(shown.text) });
     }
-    Ok(shown_diff(&receipt))
+    Ok(diff_outcome(&receipt))
 }
 
-pub(crate) fn stage_commit(context: &mut ToolContext<'_>, arguments: &Arguments) -> Told {
+pub(crate) fn stage_commit(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let receipt = context
         .effect("host.staged.commit", &arguments.params(context.session, &["paths"]))
         .map_err(name_conflicts)?;

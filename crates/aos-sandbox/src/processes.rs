@@ -1,0 +1,94 @@
+//! Signals and the process tree, as the spawner and init need them.
+
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+
+use crate::last_error;
+
+/// Signals every process of the pid namespace but this one.
+#[expect(unsafe_code, reason = "no safe crate has the pid -1 of kill")]
+pub(crate) fn signal_namespace(signal: Signal) -> Result<(), Errno> {
+    // SAFETY: plain numbers. In a namespace of its own, -1 reaches only the command's processes.
+    if unsafe { libc::kill(-1, signal.as_raw()) } == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// All descendants of this process, found by the parent pids in /proc.
+pub(crate) fn descendants() -> Vec<Pid> {
+    let mut parents: Vec<(i32, i32)> = Vec::new();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let Ok(proc) = rustix::fs::open("/proc", flags, rustix::fs::Mode::empty()) else { return Vec::new() };
+    let Ok(listing) = rustix::fs::Dir::read_from(&proc) else { return Vec::new() };
+    for entry in listing.flatten() {
+        let Some(pid) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(parent) = parent_of(&proc, pid) {
+            parents.push((pid, parent));
+        }
+    }
+    let mut found = vec![rustix::process::getpid().as_raw_nonzero().get()];
+    let mut looked = 0;
+    while looked < found.len() {
+        let of = found[looked];
+        found.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
+        looked += 1;
+    }
+    found[1..].iter().filter_map(|pid| Pid::from_raw(*pid)).collect()
+}
+
+/// The parent in `/proc/PID/stat`: the second field after the name, which ends with the last parenthesis.
+pub(crate) fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
+    let mut text = [0_u8; 512];
+    let length = rustix::io::read(file, &mut text).ok()?;
+    let text = String::from_utf8_lossy(&text[..length]).into_owned();
+    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Has the kernel reap the spawner's children (SIGCHLD ignored).
+#[expect(unsafe_code, reason = "no safe crate ignores a signal")]
+pub(crate) fn ignore_children() -> Result<(), Errno> {
+    // SAFETY: ignoring a signal runs no code of ours.
+    if unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) } == libc::SIG_ERR {
+        Err(last_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Restores the default action of every signal and unblocks all.
+#[expect(unsafe_code, reason = "no safe crate resets signals")]
+pub(crate) fn reset_signals() -> Result<(), Errno> {
+    // SAFETY: the default action runs no code of ours; the set is filled by the call before it is used.
+    unsafe {
+        for signal in 1..=64 {
+            // SIGKILL, SIGSTOP and the C library's two signals cannot be changed; they keep their default.
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        if libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) != 0 {
+            return Err(last_error());
+        }
+    }
+    Ok(())
+}
+
+/// A signalfd that is readable when a child has died.
+#[expect(unsafe_code, reason = "no safe crate has signalfd")]
+pub(crate) fn sigchld_fd() -> Result<OwnedFd, Errno> {
+    // SAFETY: the set is filled before it is used; the descriptor is new and ours.
+    unsafe {
+        let mut children = std::mem::zeroed();
+        libc::sigemptyset(&raw mut children);
+        libc::sigaddset(&raw mut children, libc::SIGCHLD);
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const children, std::ptr::null_mut()) != 0 {
+            return Err(last_error());
+        }
+        match libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
+            _ => Err(last_error()),
+        }
+    }
+}
