@@ -11,13 +11,10 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::content_hash;
 use aos_model::state::Attributes;
 use aos_store::{Blobs, Fault};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::disk::{FileAttrs, Meta, read_xattrs};
+use crate::disk::{self, FileAttrs, Meta, read_xattrs};
 use crate::jail::{Dir, Found, Place};
-
-const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// What is to be done, computed in full before anything moves.
 #[derive(Debug)]
@@ -270,16 +267,13 @@ impl Moved {
             Some(slash) => (&self.path[..slash], &self.path[slash + 1..]),
             None => (b".".as_slice(), self.path.as_slice()),
         };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat2(self.from.as_fd(), parent, flags, Mode::empty(), resolve)?;
-        Ok((dir, name))
+        Ok((disk::hold_dir_beneath(self.from.as_fd(), parent)?, name))
     }
 
     /// The file opened for reading, where it lies now.
     pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
         let (dir, name) = self.place()?;
-        rustix::fs::openat(dir, name, READ, Mode::empty())
+        disk::open_file(dir, name)
     }
 }
 

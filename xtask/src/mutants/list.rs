@@ -227,7 +227,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "the folders of changed files do not reach the disk before the receipt",
         edits: &[Edit {
             file: "crates/aos-host/src/change/apply.rs",
-            old: "        for dir in self.touched.values() {\n            rustix::fs::fsync(dir)?;\n        }\n",
+            old: "        for dir in self.touched.values() {\n            disk::sync(dir)?;\n        }\n",
             new: "",
         }],
         caught_by: &[attack("OWN-POWER-TWO-DISKS")],

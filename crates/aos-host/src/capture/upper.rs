@@ -18,11 +18,10 @@ use aos_model::path::show;
 use aos_model::policy::Op;
 use aos_model::receipt::{Kind, Warning};
 use aos_model::refusal::{Code, Refusal};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::disk::{FileAttrs, hash_of, names_in, open_dir, read_xattrs};
-use crate::disk::{Meta, open_beneath};
+use crate::disk::{self, FileAttrs, Meta, hash_of, names_in, open_beneath, open_dir, read_xattrs};
 use crate::fault;
 use crate::jail::Dir;
 use crate::overlay::Overlay;
@@ -184,11 +183,9 @@ impl Reader<'_> {
             Kind::File => self.file(entry),
             Kind::Symlink => self.link(entry),
             Kind::Other => {
-                let stat = rustix::fs::statat(entry.site.upper, entry.name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_err(|why| entry.fail(why))?;
-                let is_gone =
-                    rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == 0;
-                if !is_gone {
+                let is_whiteout =
+                    disk::is_whiteout(entry.site.upper, entry.name).map_err(|why| entry.fail(why))?;
+                if !is_whiteout {
                     self.special.push(entry.shown.clone());
                 }
                 entry.lower.map_or(Ok(()), |lower| self.remove(entry, lower))
@@ -251,7 +248,9 @@ impl Reader<'_> {
         let upper = open_own_dir(entry).map_err(fail)?;
         let worn = read_xattrs(&upper).map_err(fail)?;
         let merged = match (entry.lower, entry.lower_dir()) {
-            (Some(lower), Some(dir)) if lower.kind == Kind::Dir && !is_opaque(&upper).map_err(fail)? => {
+            (Some(lower), Some(dir))
+                if lower.kind == Kind::Dir && !disk::is_opaque(&upper).map_err(fail)? =>
+            {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let below = open_beneath(dir, entry.name, flags, false).map_err(fail)?;
                 let was = match open_dir(&below, b".").and_then(|folder| read_xattrs(&folder)) {
@@ -331,9 +330,7 @@ impl Reader<'_> {
     }
 
     fn link(&mut self, entry: &Entry<'_>) -> Result<(), Refusal> {
-        let target = |dir: BorrowedFd<'_>| {
-            rustix::fs::readlinkat(dir, entry.name, Vec::new()).map_err(|why| entry.fail(why))
-        };
+        let target = |dir: BorrowedFd<'_>| disk::read_link(dir, entry.name).map_err(|why| entry.fail(why));
         let to = target(entry.site.upper)?;
         if let (Some(lower), Some(dir)) = (entry.lower, entry.lower_dir())
             && lower.kind == Kind::Symlink
@@ -344,7 +341,7 @@ impl Reader<'_> {
         let before = self.replace(entry, 0)?;
         let put = Put {
             at: entry.spot(),
-            content: Content::Link(to.into_bytes()),
+            content: Content::Link(to),
             mode: entry.upper.mode,
             before,
             attrs: Some(FileAttrs {
@@ -403,19 +400,6 @@ impl Reader<'_> {
     }
 }
 
-/// A folder over another that shows nothing of it.
-fn is_opaque(upper: &OwnedFd) -> Result<bool, Errno> {
-    for name in ["trusted.overlay.opaque", "user.overlay.opaque"] {
-        let mut value = [0_u8; 4];
-        match rustix::fs::fgetxattr(upper, name, value.as_mut_slice()) {
-            Ok(length) if value[..length] == *b"y" => return Ok(true),
-            Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
-            Err(why) => return Err(why),
-        }
-    }
-    Ok(false)
-}
-
 /// Whether a file is what stands in the root already: its bytes and all that it wears.
 fn is_same(
     file: &OwnedFd,
@@ -443,8 +427,7 @@ fn open_up(entry: &Entry<'_>, needed: u32) -> Result<(), Errno> {
     if entry.upper.mode & needed == needed || rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let mode = Mode::from_raw_mode(entry.upper.mode | needed);
-    rustix::fs::chmodat(entry.site.upper, entry.name, mode, AtFlags::empty())
+    disk::set_mode_at(entry.site.upper, entry.name, entry.upper.mode | needed)
 }
 
 /// Files are moved out of it, so it is opened for that too.
@@ -455,6 +438,5 @@ fn open_own_dir(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
 
 fn open_own_file(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
     open_up(entry, 0o400)?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::openat(entry.site.upper, entry.name, flags, Mode::empty())
+    disk::open_file(entry.site.upper, entry.name)
 }

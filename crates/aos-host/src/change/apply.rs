@@ -8,7 +8,6 @@ use aos_model::entry::Fact;
 use aos_model::receipt::{Coverage, Durability, Kind, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::state::{Attributes, SnapshotRecord};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::arm::Armed;
@@ -17,9 +16,7 @@ use super::mark::{Seen, StepIntent};
 use super::record::record;
 use super::take::take;
 use super::undo;
-use crate::disk::FileAttrs;
-use crate::disk::Meta;
-use crate::disk::{AttrsFrom, apply_attrs, apply_metadata, write_all};
+use crate::disk::{self, AttrsFrom, FileAttrs, Meta, apply_attrs, apply_metadata, write_all};
 use crate::fault;
 use crate::host::Host;
 use crate::outcome::Done;
@@ -137,14 +134,8 @@ impl<'a> Work<'a> {
         let (file, meta, kept) = self.make(put, temporary, old.as_ref()).map_err(fail)?;
         match put.before {
             None => {
-                rustix::fs::renameat_with(
-                    dir,
-                    temporary,
-                    dir,
-                    put.at.name.as_slice(),
-                    RenameFlags::NOREPLACE,
-                )
-                .map_err(|why| appeared(put, why))?;
+                disk::rename_noreplace(dir, temporary, dir, &put.at.name)
+                    .map_err(|why| appeared(put, why))?;
             }
             Some(before) => {
                 let displaced = self.exchange(put, &before, temporary, (file.as_ref(), &meta))?;
@@ -171,12 +162,11 @@ impl<'a> Work<'a> {
     ) -> Result<(Option<OwnedFd>, Meta, Option<Warning>), Errno> {
         let dir = self.dir(&put.at);
         if let Content::Link(target) = &put.content {
-            rustix::fs::symlinkat(target.as_slice(), dir, temporary)?;
+            disk::make_link(target, dir, temporary)?;
             self.begun = true;
             if let Some(FileAttrs { owner: Some((uid, gid)), .. }) = put.attrs {
-                let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
                 // Who owns a link hardly matters, and only root can give it away.
-                let _ = rustix::fs::chownat(dir, temporary, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
+                let _ = disk::set_owner_at(dir, temporary, uid, gid);
             }
             let meta = Meta::at(dir, temporary)?.ok_or(Errno::NOENT)?;
             return Ok((None, meta, None));
@@ -184,16 +174,15 @@ impl<'a> Work<'a> {
         if let Content::Moved(moved) = &put.content {
             let (file, meta, lost) = take(moved, put, dir, temporary, &mut self.begun)?;
             if self.sync {
-                rustix::fs::fsync(&file)?;
+                disk::sync(&file)?;
             }
             return Ok((Some(file), meta, lost));
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600))?;
+        let file = disk::create_new(dir, temporary)?;
         self.begun = true;
         match &put.content {
             Content::Bytes(fresh) => write_all(&file, &fresh.bytes)?,
-            Content::Blob(blob) => crate::disk::copy_content(&blob.open()?, &file)?,
+            Content::Blob(blob) => disk::copy_content(&blob.open()?, &file)?,
             Content::Link(_) | Content::Moved(_) => unreachable!("BUG: made above"),
         }
         let worn = match (&put.attrs, &put.before) {
@@ -203,15 +192,14 @@ impl<'a> Work<'a> {
         };
         let (meta, kept) = apply_metadata(&file, &put.at.shown, put.mode, worn)?;
         if self.sync {
-            rustix::fs::fsync(&file)?;
+            disk::sync(&file)?;
         }
         Ok((Some(file), meta, kept))
     }
 
     /// The file to be replaced, opened to copy its attributes. `None` inside when it cannot be read.
     fn open_old(&self, at: &'a StepTarget) -> Result<Option<OwnedFd>, Refusal> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match rustix::fs::openat(self.dir(at), at.name.as_slice(), flags, Mode::empty()) {
+        match disk::open_file(self.dir(at), &at.name) {
             Ok(file) => Ok(Some(file)),
             Err(Errno::ACCESS | Errno::PERM) => Ok(None),
             Err(why @ (Errno::NOENT | Errno::LOOP | Errno::NXIO)) => {
@@ -230,12 +218,10 @@ impl<'a> Work<'a> {
         new: (Option<&OwnedFd>, &Meta),
     ) -> Result<Meta, Refusal> {
         let (dir, name) = (self.dir(&put.at), put.at.name.as_slice());
-        rustix::fs::renameat_with(dir, temporary, dir, name, RenameFlags::EXCHANGE).map_err(
-            |why| match why {
-                Errno::NOENT => changed_meanwhile(&put.at, "it was removed"),
-                why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
-            },
-        )?;
+        disk::exchange(dir, temporary, dir, name).map_err(|why| match why {
+            Errno::NOENT => changed_meanwhile(&put.at, "it was removed"),
+            why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
+        })?;
         let displaced = Meta::at(dir, temporary);
         // What was taken out of a folder before changed the folder, too.
         let is_same = |now: &Meta| match before.kind {
@@ -265,9 +251,7 @@ impl<'a> Work<'a> {
         (file, new): (Option<&OwnedFd>, &Meta),
     ) -> Result<(), Errno> {
         let dir = self.dir(&put.at);
-        let swap = |there: BorrowedFd<'_>, name: &[u8]| {
-            rustix::fs::renameat_with(dir, temporary, there, name, RenameFlags::EXCHANGE)
-        };
+        let swap = |there: BorrowedFd<'_>, name: &[u8]| disk::exchange(dir, temporary, there, name);
         let holds_ours = || {
             Meta::at(dir, temporary)
                 .map(|held| held.is_some_and(|held| (held.dev, held.ino) == (new.dev, new.ino)))
@@ -291,17 +275,12 @@ impl<'a> Work<'a> {
 
     /// Where our file is now, as the kernel knows it, if that is inside the roots.
     fn locate(&self, file: &OwnedFd) -> Option<(OwnedFd, Vec<u8>)> {
-        use std::os::fd::AsRawFd as _;
-        let path = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())
-            .ok()?
-            .into_bytes();
+        let path = disk::path_of(file).ok()?;
         let slash = path.iter().rposition(|b| *b == b'/')?;
         let (parent, name) = (&path[..slash], &path[slash + 1..]);
         self.armed.session.jail.roots.iter().find(|root| is_below(parent, &root.path))?;
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent: &[u8] = if parent.is_empty() { b"/" } else { parent };
-        let dir = rustix::fs::openat2(rustix::fs::CWD, parent, flags, Mode::empty(), resolve).ok()?;
+        let dir = disk::hold_dir_at_path(parent).ok()?;
         Some((dir, name.to_vec()))
     }
 
@@ -313,7 +292,7 @@ impl<'a> Work<'a> {
         bank_name: &str,
     ) -> Result<(), Refusal> {
         let dir = self.dir(at);
-        rustix::fs::renameat_with(dir, at.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
+        disk::rename_noreplace(dir, &at.name, dir, temporary)
             .map_err(|why| fault::refusal(&format!("cannot remove {}", at.shown), why))?;
         self.begun = true;
         let displaced = Meta::at(dir, temporary)
@@ -335,7 +314,7 @@ impl<'a> Work<'a> {
     ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot make the folder {}", at.shown), why);
         let dir = self.dir(at);
-        match rustix::fs::mkdirat(dir, at.name.as_slice(), Mode::from_raw_mode(0o700)) {
+        match disk::make_dir(dir, &at.name) {
             Ok(()) => {}
             Err(Errno::EXIST) => {
                 return Err(Refusal::new(
@@ -346,7 +325,7 @@ impl<'a> Work<'a> {
             Err(why) => return Err(fail(why)),
         }
         self.begun = true;
-        let made = crate::disk::open_dir(dir, &at.name).map_err(fail)?;
+        let made = disk::open_dir(dir, &at.name).map_err(fail)?;
         let made = self.armed.made[index].get_or_init(|| made);
         // The daemon's own umask is strict; the folder gets what the user's would have given.
         let worn = worn.map_or(AttrsFrom::New, AttrsFrom::Given);
@@ -363,7 +342,7 @@ impl<'a> Work<'a> {
             if let (Step::MakeDir { mode, .. }, Some(made)) = (step, made.get())
                 && mode & OPEN_TO_US != OPEN_TO_US
             {
-                rustix::fs::fchmod(made, Mode::from_raw_mode(*mode))?;
+                disk::set_mode(made, *mode)?;
             }
         }
         Ok(())
@@ -377,14 +356,14 @@ impl<'a> Work<'a> {
         xattrs: Option<&Attributes>,
     ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot set the mode of {}", at.shown), why);
-        let dir = crate::disk::open_dir(self.dir(at), &at.name).map_err(fail)?;
+        let dir = disk::open_dir(self.dir(at), &at.name).map_err(fail)?;
         let now = Meta::of(&dir).map_err(fail)?;
         if !Seen::from(*before).is(&now) || now.mode != before.mode {
             return Err(changed_meanwhile(at, "it was replaced"));
         }
         self.begun = true;
         xattrs.map_or(Ok(()), |xattrs| apply_attrs(&dir, xattrs)).map_err(fail)?;
-        rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(fail)?;
+        disk::set_mode(&dir, mode).map_err(fail)?;
         self.touch(at)?;
         Meta::of(&dir).map_err(fail)
     }
@@ -413,8 +392,11 @@ impl<'a> Work<'a> {
             why => fault::refusal(&format!("cannot move {} to {}", from.shown, to.shown), why),
         };
         let (dir, to_dir) = (self.dir(from), self.dir(to));
-        let flags = if replaced.is_some() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
-        crate::disk::rename(dir, &from.name, to_dir, &to.name, flags).map_err(|why| match why {
+        let renamed = match replaced {
+            Some(_) => disk::move_exchange(dir, &from.name, to_dir, &to.name),
+            None => disk::move_noreplace(dir, &from.name, to_dir, &to.name),
+        };
+        renamed.map_err(|why| match why {
             Errno::EXIST => {
                 Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile", to.shown))
             }
@@ -426,8 +408,7 @@ impl<'a> Work<'a> {
             return Err(changed_meanwhile(from, "it was replaced"));
         };
         if let Some(meta) = replaced {
-            rustix::fs::renameat_with(dir, from.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
-                .map_err(fail)?;
+            disk::rename_noreplace(dir, &from.name, dir, temporary).map_err(fail)?;
             let object = Object { dir, name: temporary, meta, open: None };
             bank::store_preimage(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(to, why))?;
         }
@@ -440,9 +421,8 @@ impl<'a> Work<'a> {
         if self.sync {
             let fail = |why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why);
             let dir = self.dir(at);
-            let stat = rustix::fs::fstat(dir).map_err(fail)?;
-            if let Entry::Vacant(unknown) = self.touched.entry((stat.st_dev, stat.st_ino)) {
-                unknown.insert(crate::disk::open_dir(dir, b".").map_err(fail)?);
+            if let Entry::Vacant(unknown) = self.touched.entry(disk::id_of(dir).map_err(fail)?) {
+                unknown.insert(disk::open_dir(dir, b".").map_err(fail)?);
             }
         }
         Ok(())
@@ -453,9 +433,9 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         for dir in self.touched.values() {
-            rustix::fs::fsync(dir)?;
+            disk::sync(dir)?;
         }
-        rustix::fs::fsync(self.bank)
+        disk::sync(self.bank)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use aos_model::receipt::Kind;
-use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::disk::{self, Meta};
@@ -26,7 +25,7 @@ pub(super) fn store_preimage(
 ) -> Result<(), Errno> {
     let Object { dir, name, meta, open } = object;
     if is_ours_alone(dir, name, &meta, open) {
-        match disk::rename(dir, name, bank, bank_name.as_bytes(), RenameFlags::NOREPLACE) {
+        match disk::move_noreplace(dir, name, bank, bank_name.as_bytes()) {
             Ok(()) => return Ok(()),
             Err(Errno::XDEV) => {}
             Err(why) => return Err(why),
@@ -35,11 +34,11 @@ pub(super) fn store_preimage(
     disk::copy(dir, name, &meta, bank, bank_name.as_bytes(), sync)?;
     if sync {
         // The two may be on different disks: the copy's name must last before the object goes.
-        rustix::fs::fsync(bank)?;
+        disk::sync(bank)?;
     }
     // Under another name first: half a folder under the temporary name would be taken for the whole.
     let leaving = [name, b".part"].concat();
-    rustix::fs::renameat_with(dir, name, dir, leaving.as_slice(), RenameFlags::NOREPLACE)?;
+    disk::rename_noreplace(dir, name, dir, &leaving)?;
     disk::remove(dir, &leaving, &meta)
 }
 
@@ -60,11 +59,10 @@ fn is_ours_alone(dir: BorrowedFd<'_>, name: &[u8], meta: &Meta, open: Option<Own
     match meta.kind {
         Kind::File if meta.nlink > 1 => false,
         Kind::File => {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             // What was opened before the exchange is only proof if it is the file that came out.
             let same = open
                 .filter(|file| Meta::of(file).is_ok_and(|now| (now.dev, now.ino) == (meta.dev, meta.ino)));
-            match same.map_or_else(|| rustix::fs::openat(dir, name, flags, Mode::empty()), Ok) {
+            match same.map_or_else(|| disk::open_file(dir, name), Ok) {
                 Ok(file) => disk::has_no_writer(&file),
                 // Unreadable to us: it cannot be copied, so it is moved.
                 Err(_) => true,

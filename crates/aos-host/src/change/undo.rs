@@ -7,15 +7,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::path::Spelled;
 use aos_model::receipt::Kind;
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::bank;
 use super::mark::{At, Content, Seen, StepIntent};
-use crate::disk::Meta;
-use crate::disk::apply_attrs;
-use crate::disk::{self, TEMPORARY_PREFIX, hash_of};
+use crate::disk::{self, Meta, TEMPORARY_PREFIX, apply_attrs, hash_of};
 use crate::host::Host;
 use crate::steps::{Put, Step, StepTarget};
 
@@ -33,11 +30,11 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
     let undone = (0..count).rev().map(|index| {
         let site = |spot: &StepTarget, at: &At| -> Result<Option<Site>, Errno> {
             let Some(dir) = armed.dir(spot) else { return Ok(None) };
-            if rustix::fs::fstat(dir)?.st_nlink == 0 {
+            if disk::is_unlinked(dir)? {
                 // A folder that was copied to another disk and is back by now is another one.
                 return Site::find(at);
             }
-            Ok(Some(Site { dir: crate::disk::open_dir(dir, b".")?, name: spot.name.clone() }))
+            Ok(Some(Site { dir: disk::open_dir(dir, b".")?, name: spot.name.clone() }))
         };
         let mark = armed.mark(index);
         let sites = match (&armed.steps[index], &mark) {
@@ -142,7 +139,7 @@ fn undo(
         }
         StepIntent::MakeDir { .. } => {
             let Some(site) = at else { return Ok(true) };
-            match rustix::fs::unlinkat(&site.dir, site.name.as_slice(), AtFlags::REMOVEDIR) {
+            match disk::remove_dir(&site.dir, &site.name) {
                 // Gone already may mean: by an earlier attempt, which did not get to make that last.
                 Ok(()) | Err(Errno::NOENT) => lasting(&site.dir, sync),
                 // Somebody put something in it, or made it a file: theirs now.
@@ -156,11 +153,11 @@ fn undo(
             if now.kind != Kind::Dir || (now.mode != *before && now.mode != *after) {
                 return Ok(false);
             }
-            let dir = crate::disk::open_dir(&site.dir, &site.name)?;
+            let dir = disk::open_dir(&site.dir, &site.name)?;
             if let Some((before, _)) = xattrs {
                 apply_attrs(&dir, before)?;
             }
-            rustix::fs::fchmod(&dir, Mode::from_raw_mode(*before))?;
+            disk::set_mode(&dir, *before)?;
             lasting(&dir, sync)
         }
         StepIntent::Rename { temporary, bank: kept, before, replaced, .. } => {
@@ -176,7 +173,7 @@ fn undo(
 /// What was taken back stays so: the receipt that says so may outlive a power cut on another disk than this one.
 fn lasting(folder: &OwnedFd, sync: bool) -> Result<bool, Errno> {
     if sync {
-        rustix::fs::fsync(folder)?;
+        disk::sync(folder)?;
     }
     Ok(true)
 }
@@ -197,9 +194,7 @@ impl Site {
         if name.contains(&b'/') || name == b".." || name == b"." {
             return Err(Errno::INVAL);
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        match rustix::fs::openat2(rustix::fs::CWD, path.as_slice(), flags, Mode::empty(), resolve) {
+        match disk::open_dir_at_path(&path) {
             Ok(dir) => Ok(Some(Site { dir, name })),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(why) => Err(why),
@@ -226,23 +221,11 @@ impl Site {
             return Ok(true); // it never got to its place, or is gone already
         }
         let Some(ours) = self.ours(after)? else { return Ok(false) };
-        rustix::fs::renameat_with(
-            &self.dir,
-            self.name.as_slice(),
-            &self.dir,
-            temporary,
-            RenameFlags::NOREPLACE,
-        )?;
+        disk::rename_noreplace(&self.dir, &self.name, &self.dir, temporary.as_bytes())?;
         if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
             return Ok(true);
         }
-        rustix::fs::renameat_with(
-            &self.dir,
-            temporary,
-            &self.dir,
-            self.name.as_slice(),
-            RenameFlags::NOREPLACE,
-        )?;
+        disk::rename_noreplace(&self.dir, temporary.as_bytes(), &self.dir, &self.name)?;
         Ok(false)
     }
 
@@ -266,15 +249,7 @@ impl Site {
             if waiting.is_none() && !self.fetch(temporary, bank, kept, before, sync)? {
                 return Ok(false);
             }
-            let swap = || {
-                rustix::fs::renameat_with(
-                    &self.dir,
-                    temporary,
-                    &self.dir,
-                    self.name.as_slice(),
-                    RenameFlags::EXCHANGE,
-                )
-            };
+            let swap = || disk::exchange(&self.dir, temporary.as_bytes(), &self.dir, &self.name);
             swap()?;
             if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
                 return Ok(true);
@@ -314,13 +289,7 @@ impl Site {
         if !self.fetch(temporary, bank, kept, before, sync)? {
             return Ok(false);
         }
-        match rustix::fs::renameat_with(
-            &self.dir,
-            temporary,
-            &self.dir,
-            self.name.as_slice(),
-            RenameFlags::NOREPLACE,
-        ) {
+        match disk::rename_noreplace(&self.dir, temporary.as_bytes(), &self.dir, &self.name) {
             Ok(()) => self.close(before),
             Err(Errno::EXIST) => {
                 bank::store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
@@ -332,13 +301,12 @@ impl Site {
 
     /// A folder that is back and was open for the moment of a move is closed again.
     fn close(&self, before: &Seen) -> Result<bool, Errno> {
-        let opened = |here: &Meta| before.is(here) && here.mode == before.mode | crate::disk::OWNER_WRITES;
+        let opened = |here: &Meta| before.is(here) && here.mode == before.mode | disk::OWNER_WRITES;
         if before.kind == Kind::Dir
             && self.here()?.is_some_and(|here| here.mode != before.mode && opened(&here))
         {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let held = rustix::fs::openat(&self.dir, self.name.as_slice(), flags, Mode::empty())?;
-            crate::disk::set_mode(&held, before.mode)?;
+            let held = disk::hold_dir(&self.dir, &self.name)?;
+            disk::set_mode_of_held(&held, before.mode)?;
         }
         Ok(true)
     }
@@ -361,7 +329,7 @@ impl Site {
             return self.unrenamed(before);
         }
         let Some(replaced) = replaced else {
-            return match disk::rename(&to.dir, &to.name, &self.dir, &self.name, RenameFlags::NOREPLACE) {
+            return match disk::move_noreplace(&to.dir, &to.name, &self.dir, &self.name) {
                 Ok(()) => self.close(before),
                 Err(Errno::EXIST) => Ok(false),
                 Err(why) => Err(why),
@@ -372,13 +340,7 @@ impl Site {
         if !self.unremove(temporary, bank, kept, replaced, sync)? {
             return Ok(false);
         }
-        rustix::fs::renameat_with(
-            &self.dir,
-            self.name.as_slice(),
-            &to.dir,
-            to.name.as_slice(),
-            RenameFlags::EXCHANGE,
-        )?;
+        disk::exchange(&self.dir, &self.name, &to.dir, &to.name)?;
         Ok(true)
     }
 
@@ -408,12 +370,12 @@ impl Site {
         let _ = disk::remove_any(bank, format!("{kept}.part").as_bytes());
         let Some(meta) = Meta::at(bank, kept.as_bytes())? else { return Ok(false) };
         disk::remove_any(&self.dir, temporary.as_bytes())?;
-        match disk::rename(bank, kept.as_bytes(), &self.dir, temporary.as_bytes(), RenameFlags::NOREPLACE) {
+        match disk::move_noreplace(bank, kept.as_bytes(), &self.dir, temporary.as_bytes()) {
             Ok(()) => Ok(true),
             Err(Errno::XDEV) => {
                 disk::copy(bank, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;
                 if sync {
-                    rustix::fs::fsync(&self.dir)?;
+                    disk::sync(&self.dir)?;
                 }
                 disk::remove_any(bank, kept.as_bytes())?;
                 Ok(true)

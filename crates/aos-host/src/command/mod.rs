@@ -15,7 +15,6 @@ use aos_sandbox::{
     View, Wanted, has_landlock, may_be_shown, socket_pair, view,
 };
 use aos_store::Spool;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
@@ -205,7 +204,7 @@ fn launch(
     let stdin = match stdin {
         Some(stdin) => stdin,
         None => {
-            nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            nothing = crate::disk::open_null()?;
             &nothing
         }
     };
@@ -227,7 +226,7 @@ fn launch(
 /// A pipe whose reading end never makes us wait.
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    rustix::fs::fcntl_setfl(&read, OFlags::NONBLOCK)?;
+    crate::disk::set_nonblocking(&read)?;
     Ok((read, write))
 }
 

@@ -134,7 +134,7 @@ impl Wait<'_> {
         let streams = [0, 1].map(|index| self.streams[index].pipe.as_ref().map(|pipe| push(&mut set, pipe)));
         let timeout = self.next_event(known).map(|at| {
             let left = at.saturating_duration_since(Instant::now());
-            rustix::fs::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+            rustix::event::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
         });
         if rustix::event::poll(&mut set, timeout.as_ref()).is_err() {
             return Ready::default();

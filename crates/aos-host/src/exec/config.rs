@@ -1,8 +1,6 @@
 //! What a session gives its commands, computed when it is opened and again after a restart.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use aos_model::limits::MOUNTS_MAX;
@@ -12,11 +10,10 @@ use aos_model::request::{Home, Isolation, LocalTarget, Mount, MountMode, Network
 use aos_model::strict::UniqueMap;
 use aos_sandbox::{BindMount, HomeShown, RunningSet, SYSTEM, User, View};
 use aos_store::Bank;
-use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::environment::{self, Surroundings};
-use crate::disk::Meta;
+use crate::disk::{self, Meta};
 use crate::jail::Root;
 use aos_model::path::is_below;
 
@@ -120,15 +117,13 @@ impl ExecConfig {
         let _one_at_a_time = self.room_making.lock().expect("BUG: nobody panics making rooms");
         let room = self.rooms.session(&self.session_id)?;
         let make = |name: &str, mode: u32| -> Result<Meta, Errno> {
-            match rustix::fs::mkdirat(&room, name, Mode::from_raw_mode(0o700)) {
+            match disk::make_dir(&room, name.as_bytes()) {
                 Ok(()) => {
-                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    let dir = rustix::fs::openat(&room, name, flags, Mode::empty())?;
+                    let dir = disk::open_dir(&room, name.as_bytes())?;
                     if let Some(User { uid, gid }) = self.user {
-                        let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
-                        rustix::fs::chownat(&room, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                        disk::set_owner_at(&room, name.as_bytes(), uid, gid)?;
                     }
-                    rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
+                    disk::set_mode(&dir, mode)?;
                 }
                 Err(Errno::EXIST) => {}
                 Err(why) => return Err(why),
@@ -175,7 +170,7 @@ impl ExecConfig {
             let name = bind.at.strip_prefix(home.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
             if let Some(name) = name.filter(|name| !name.contains(&b'/')) {
                 let link = [self.room(state, "home").as_slice(), b"/", name].concat();
-                let _ = rustix::fs::symlink(bind.from.as_slice(), link);
+                let _ = disk::make_link_at_path(&bind.from, &link);
             }
         }
     }
@@ -207,7 +202,7 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
     let at = absolute(mount.mount_path.as_deref().unwrap_or(&mount.host_path), "a mount path")?;
     let in_system = |path: &[u8]| SYSTEM.iter().any(|own| is_below(path, own.as_bytes()));
     let at = if in_system(&at) { crate::jail::follow_text(&at).unwrap_or(at) } else { at };
-    if in_system(&at) && rustix::fs::lstat(at.as_slice()).is_err() {
+    if in_system(&at) && !disk::exists(&at) {
         return Err(bad(
             "its mount path lies in a folder of the system and does not exist there; choose another",
         ));
@@ -215,9 +210,8 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
     if at.is_empty() || MADE.iter().any(|made| is_below(&at, made.as_bytes())) {
         return Err(bad("a mount path is not `/` and lies outside of /proc and /dev"));
     }
-    let path = Path::new(std::ffi::OsStr::from_bytes(if from.is_empty() { b"/" } else { &from }));
-    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|why| bad(&why.to_string()))?;
+    let path = if from.is_empty() { b"/" } else { from.as_slice() };
+    let fd = disk::hold_path(path).map_err(|why| bad(&why.to_string()))?;
     let meta = Meta::of(&fd).map_err(|why| bad(&why.to_string()))?;
     let real = crate::jail::follow_text(&from).ok_or_else(|| bad("it cannot be followed"))?;
     if hidden.iter().any(|hidden| is_below(&real, hidden)) {

@@ -122,9 +122,7 @@ fn finalized(path: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn is_program(path: &[u8]) -> bool {
-    rustix::fs::stat(path).is_ok_and(|stat| {
-        rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_mode & 0o111 != 0
-    })
+    crate::disk::is_executable(path)
 }
 
 #[cfg(test)]

@@ -95,9 +95,8 @@ pub(crate) fn copied(host: &Host, place: &Place, meta: &Meta, now_ns: u64) -> Re
     let what = match meta.kind {
         Kind::Dir => What::Dir,
         Kind::Symlink => {
-            let target =
-                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
-            What::Link { target: show(target.as_bytes()) }
+            let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
+            What::Link { target: show(&target) }
         }
         Kind::File => {
             let (source, meta) = place.open_file()?;

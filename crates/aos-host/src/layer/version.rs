@@ -95,9 +95,8 @@ pub(crate) fn base_at(found: &Found) -> Result<Base, Refusal> {
         Kind::Dir => Base::Dir,
         Kind::Other => Base::Other,
         Kind::Symlink => {
-            let target =
-                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
-            Base::Link { target: aos_model::path::show(target.as_bytes()) }
+            let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
+            Base::Link { target: aos_model::path::show(&target) }
         }
         Kind::File => {
             let hash = crate::disk::hash_of(&place.dir, &place.name, Kind::File).map_err(fail)?;

@@ -178,7 +178,7 @@ fn pin_workdir(text: &str) -> Result<Root, Refusal> {
     }
     let root = Root::pin(as_path(&spelled))
         .map_err(|why| bad(&format!("{why}; it must be an existing directory")))?;
-    if root.path.ends_with(b" (deleted)") && rustix::fs::stat(root.path.as_slice()).is_err() {
+    if root.path.ends_with(b" (deleted)") && !crate::disk::leads_somewhere(&root.path) {
         return Err(bad("it was deleted"));
     }
     Ok(root)

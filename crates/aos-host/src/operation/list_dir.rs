@@ -61,7 +61,7 @@ fn list(scene: &Scene<'_>, place: &Place) -> Result<(Names, bool), Errno> {
     }
     let dir = place.open_dir()?;
     let mut names = Names::new();
-    for entry in rustix::fs::Dir::read_from(&dir)? {
+    for entry in crate::disk::read_dir(&dir)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         let absolute = [place.absolute.as_slice(), b"/", name].concat();

@@ -2,16 +2,14 @@
 
 mod exclude;
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use aos_model::capability::FsOp;
 use aos_sandbox::{BindMount, Overlay as OverlayDirs};
-use rustix::fs::{AtFlags, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use crate::disk::Meta;
-use crate::disk::{names_in, open_dir};
+use crate::disk::{self, Meta, names_in, open_dir};
 use crate::exec::Sweeper;
 use crate::host::Host;
 use crate::session::OpenSession;
@@ -104,34 +102,21 @@ fn outermost(session: &OpenSession) -> Vec<usize> {
 impl Part {
     fn make(session: &OpenSession, root: usize, dir: &OwnedFd, home: &[u8]) -> Result<Part, Errno> {
         let number = root.to_string();
-        let private = Mode::from_raw_mode(0o700);
-        rustix::fs::mkdirat(dir, number.as_str(), private)?;
+        disk::make_dir(dir, number.as_bytes())?;
         let own = open_dir(dir, number.as_bytes())?;
-        rustix::fs::mkdirat(&own, "work", private)?;
-        rustix::fs::mkdirat(&own, "upper", private)?;
+        disk::make_dir(&own, b"work")?;
+        disk::make_dir(&own, b"upper")?;
         let upper = open_dir(&own, b"upper")?;
         // The upper folder is what the root itself looks like.
         let meta = Meta::of(session.jail.roots[root].fd.as_fd())?;
         if (meta.uid, meta.gid) != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         {
-            let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-            rustix::fs::chownat(&own, "upper", Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            disk::set_owner_at(&own, b"upper", meta.uid, meta.gid)?;
         }
-        rustix::fs::fchmod(&upper, Mode::from_raw_mode(meta.mode))?;
-        copy_acl(session.jail.roots[root].fd.as_fd(), &upper);
+        disk::set_mode(&upper, meta.mode)?;
+        disk::copy_acl(session.jail.roots[root].fd.as_fd(), &upper);
         let path = |name: &str| [home, b"/", number.as_bytes(), b"/", name.as_bytes()].concat();
         let order = OverlayDirs { upper: path("upper"), work: path("work") };
         Ok(Part { root, upper: Arc::new(upper), order })
-    }
-}
-
-/// Who else may do what in the root, and what new files in it inherit. Most have none.
-fn copy_acl(root: BorrowedFd<'_>, upper: &OwnedFd) {
-    let root = format!("/proc/self/fd/{}", root.as_raw_fd());
-    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
-        let mut acl = vec![0_u8; 4096];
-        if let Ok(length) = rustix::fs::getxattr(root.as_str(), name, acl.as_mut_slice()) {
-            let _ = rustix::fs::fsetxattr(upper, name, &acl[..length], XattrFlags::empty());
-        }
     }
 }

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Executed, Warning};
 use aos_model::refusal::Code;
-use rustix::fs::AtFlags;
 
-use crate::disk::times_of;
 use crate::jail::Dir;
 use crate::lock::Locked;
 use crate::overlay::Overlay;
@@ -64,9 +62,7 @@ pub(crate) struct Touched {
 impl Touched {
     /// `make` goes by it. It is not recorded and not undone: a file that is restored gets a new time anyway.
     pub(crate) fn set(&self) {
-        let times = times_of(self.mtime_ns);
-        let _ =
-            rustix::fs::utimensat(self.dir.as_fd(), self.name.as_slice(), &times, AtFlags::SYMLINK_NOFOLLOW);
+        let _ = crate::disk::set_mtime_at(self.dir.as_fd(), &self.name, self.mtime_ns);
     }
 }
 

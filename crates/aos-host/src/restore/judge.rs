@@ -258,9 +258,8 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
     Ok(match (kept.kind, now.kind) {
         (KeptKind::Dir, Kind::Dir) => same_mode && wears(place, now, &kept.xattrs)?,
         (KeptKind::Symlink, Kind::Symlink) => {
-            let target =
-                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
-            kept.target.as_deref() == Some(aos_model::path::show(target.as_bytes()).as_str())
+            let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
+            kept.target.as_deref() == Some(aos_model::path::show(&target).as_str())
         }
         (KeptKind::File, Kind::File) => {
             if !same_mode || kept.size_bytes != Some(now.size) {

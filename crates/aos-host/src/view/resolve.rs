@@ -197,9 +197,8 @@ impl Walk<'_> {
                     .to_vec(),
                 What::File(_) | What::Dir | What::Gone => Vec::new(),
             },
-            (_, Some(folder)) => rustix::fs::readlinkat(folder, name, Vec::new())
-                .map_err(|why| crate::fault::refusal(&format!("cannot resolve {shown}"), why))?
-                .into_bytes(),
+            (_, Some(folder)) => crate::disk::read_link(folder, name)
+                .map_err(|why| crate::fault::refusal(&format!("cannot resolve {shown}"), why))?,
             (_, None) => Vec::new(),
         };
         let mut names = names_of(&target);
