@@ -204,8 +204,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a change that the daemon's death cut short stays half done",
         edits: &[Edit {
             file: "crates/aos-host/src/change/recover.rs",
-            old: "let stayed = undo::take_back_marks(&intent.marks, &bank, sync);",
-            new: "let stayed = undo::take_back_marks(&[], &bank, sync);",
+            old: "let stayed = take_back_intents(&intent.steps, &preimages, sync);",
+            new: "let stayed = take_back_intents(&[], &preimages, sync);",
         }],
         caught_by: &[attack("PATCH-08")],
     },
@@ -283,8 +283,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a write continues although its pre-image could not be kept",
         edits: &[Edit {
             file: "crates/aos-host/src/change/apply.rs",
-            old: "                bank::store_preimage(object, self.bank, bank_name, self.sync)\n                    .map_err(|why| not_kept(&put.at, why))?;",
-            new: "                let _ = bank::store_preimage(object, self.bank, bank_name, self.sync);",
+            old: "                store_preimage(object, self.preimages, preimage_name, self.sync)\n                    .map_err(|why| not_kept(&put.at, why))?;",
+            new: "                let _ = store_preimage(object, self.preimages, preimage_name, self.sync);",
         }],
         caught_by: &[attack("WRITE-09")],
     },

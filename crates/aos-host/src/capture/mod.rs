@@ -6,7 +6,7 @@
 //!     └─ no overlay can be had: run, and compare the roots before and after (scan)
 //! ```
 //!
-//! The intent says which of the two it was, so that after a crash nobody claims more than is true.
+//! The intent says which of the two it was, so that after a crash no receipt claims more than is true.
 
 mod scan;
 mod upper;
@@ -82,7 +82,7 @@ pub(crate) fn run(
             Err(NotRun::NoOverlay(why)) if command.dry_run => return Err(no_dry_run(&why)),
             Err(NotRun::NoOverlay(why)) => obstacle = Some(why),
         }
-        announced.lose_net(host, params)?;
+        announced.drop_overlay(host, params)?;
     }
     let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
     let is_watched = command.captured && may_write && session.exec_config.isolation != Isolation::None;

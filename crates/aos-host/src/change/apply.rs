@@ -11,11 +11,11 @@ use aos_model::state::{Attributes, SnapshotRecord};
 use rustix::io::Errno;
 
 use super::arm::Armed;
-use super::bank::{self, Object};
-use super::mark::{Seen, StepIntent};
+use super::preimage::{Object, store_preimage};
 use super::record::record;
+use super::step_intent::{Seen, StepIntent};
 use super::take::take;
-use super::undo;
+use super::take_back::take_back_first;
 use crate::disk::{self, AttrsFrom, FileAttrs, Meta, apply_attrs, apply_metadata, write_all};
 use crate::fault;
 use crate::host::Host;
@@ -35,7 +35,7 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
         armed.ending.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
     let mut work = Work {
         armed,
-        bank: armed.session.preimages.dir()?,
+        preimages: armed.session.preimages.dir()?,
         sync: host.machine.durability == Durability::Power,
         begun: false,
         touched: BTreeMap::new(),
@@ -44,19 +44,19 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
     };
     for (index, step) in armed.steps.iter().enumerate() {
         work.begun = false;
-        if let Err(mut refusal) = work.step(index, step, &armed.mark(index)) {
+        if let Err(mut refusal) = work.step(index, step, &armed.step_intent(index)) {
             if matches!(refusal.code, Code::StaleBase | Code::FileExists) {
                 refusal.code = ending.raced;
             }
             // A step that did not get to touch anything has nothing to take back: what is there is somebody else's.
             let count = index + usize::from(work.begun);
-            refusal.detail.not_rolled_back = undo::take_back_first(host, armed, count);
+            refusal.detail.not_rolled_back = take_back_first(host, armed, count);
             return Err(refusal);
         }
     }
     if let Err(why) = work.close_folders().and_then(|()| work.sync_folders()) {
         let mut refusal = fault::refusal("cannot finish the changed folders", why);
-        refusal.detail.not_rolled_back = undo::take_back_first(host, armed, armed.steps.len());
+        refusal.detail.not_rolled_back = take_back_first(host, armed, armed.steps.len());
         return Err(refusal);
     }
     let outcome =
@@ -81,7 +81,7 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
 
 struct Work<'a> {
     armed: &'a Armed<'a>,
-    bank: &'a OwnedFd,
+    preimages: &'a OwnedFd,
     sync: bool,
     /// Whether the step under way has touched the disk.
     begun: bool,
@@ -92,17 +92,17 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn dir(&self, spot: &'a StepTarget) -> BorrowedFd<'a> {
-        self.armed.dir(spot).expect("BUG: folders are made before what lies in them")
+    fn dir(&self, target: &'a StepTarget) -> BorrowedFd<'a> {
+        self.armed.dir(target).expect("BUG: folders are made before what lies in them")
     }
 
-    fn step(&mut self, index: usize, step: &'a Step, mark: &StepIntent) -> Result<(), Refusal> {
-        let after = match (step, mark) {
-            (Step::Put(put), StepIntent::Put { temporary, bank, .. }) => {
-                Some(self.put(put, temporary.as_bytes(), bank)?)
+    fn step(&mut self, index: usize, step: &'a Step, intent: &StepIntent) -> Result<(), Refusal> {
+        let after = match (step, intent) {
+            (Step::Put(put), StepIntent::Put { temporary, preimage, .. }) => {
+                Some(self.put(put, temporary.as_bytes(), preimage)?)
             }
-            (Step::Remove { at, before, .. }, StepIntent::Remove { temporary, bank, .. }) => {
-                self.remove(at, before, temporary.as_bytes(), bank)?;
+            (Step::Remove { at, before, .. }, StepIntent::Remove { temporary, preimage, .. }) => {
+                self.remove(at, before, temporary.as_bytes(), preimage)?;
                 None
             }
             (Step::MakeDir { at, mode, attrs }, StepIntent::MakeDir { .. }) => {
@@ -111,16 +111,16 @@ impl<'a> Work<'a> {
             (Step::SetMode { at, before, mode, xattrs }, StepIntent::SetMode { .. }) => {
                 Some(self.set_mode(at, before, *mode, xattrs.as_ref().map(|(_, after)| after))?)
             }
-            (Step::Rename { from, before, to, replaced }, StepIntent::Rename { temporary, bank, .. }) => {
-                Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), bank)?)
+            (Step::Rename { from, before, to, replaced }, StepIntent::Rename { temporary, preimage, .. }) => {
+                Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), preimage)?)
             }
-            _ => unreachable!("BUG: marks are made from the steps, in order"),
+            _ => unreachable!("BUG: intents are made from the steps, in order"),
         };
         self.after.push(after);
         Ok(())
     }
 
-    fn put(&mut self, put: &'a Put, temporary: &[u8], bank_name: &str) -> Result<Meta, Refusal> {
+    fn put(&mut self, put: &'a Put, temporary: &[u8], preimage_name: &str) -> Result<Meta, Refusal> {
         let fail = |why| match why {
             Errno::NOENT => Refusal::new(
                 Code::ParentNotFound,
@@ -140,7 +140,7 @@ impl<'a> Work<'a> {
             Some(before) => {
                 let displaced = self.exchange(put, &before, temporary, (file.as_ref(), &meta))?;
                 let object = Object { dir, name: temporary, meta: displaced, open: old };
-                bank::store_preimage(object, self.bank, bank_name, self.sync)
+                store_preimage(object, self.preimages, preimage_name, self.sync)
                     .map_err(|why| not_kept(&put.at, why))?;
             }
         }
@@ -289,7 +289,7 @@ impl<'a> Work<'a> {
         at: &'a StepTarget,
         before: &Meta,
         temporary: &[u8],
-        bank_name: &str,
+        preimage_name: &str,
     ) -> Result<(), Refusal> {
         let dir = self.dir(at);
         disk::rename_noreplace(dir, &at.name, dir, temporary)
@@ -301,7 +301,7 @@ impl<'a> Work<'a> {
             return Err(changed_meanwhile(at, "it was replaced"));
         };
         let object = Object { dir, name: temporary, meta, open: None };
-        bank::store_preimage(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(at, why))?;
+        store_preimage(object, self.preimages, preimage_name, self.sync).map_err(|why| not_kept(at, why))?;
         self.touch(at)
     }
 
@@ -375,7 +375,7 @@ impl<'a> Work<'a> {
         to: &'a StepTarget,
         replaced: Option<Meta>,
         temporary: &[u8],
-        bank_name: &str,
+        preimage_name: &str,
     ) -> Result<Meta, Refusal> {
         let fail = |why| match why {
             Errno::XDEV => Refusal::new(
@@ -410,7 +410,8 @@ impl<'a> Work<'a> {
         if let Some(meta) = replaced {
             disk::rename_noreplace(dir, &from.name, dir, temporary).map_err(fail)?;
             let object = Object { dir, name: temporary, meta, open: None };
-            bank::store_preimage(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(to, why))?;
+            store_preimage(object, self.preimages, preimage_name, self.sync)
+                .map_err(|why| not_kept(to, why))?;
         }
         self.touch(from)?;
         self.touch(to)?;
@@ -435,7 +436,7 @@ impl<'a> Work<'a> {
         for dir in self.touched.values() {
             disk::sync(dir)?;
         }
-        disk::sync(self.bank)
+        disk::sync(self.preimages)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Taking steps back: by what the marks say and what the disk shows, whoever made them.
+//! Taking steps back: by what the step intents say and what the disk shows, whoever made them.
 //!
 //! A path is put back only while it is as our step left it. Otherwise it stays, and its name is returned.
 
@@ -10,8 +10,8 @@ use aos_model::receipt::Kind;
 use rustix::io::Errno;
 
 use super::arm::Armed;
-use super::bank;
-use super::mark::{At, Content, Seen, StepIntent};
+use super::preimage::store_preimage_at;
+use super::step_intent::{At, Content, Seen, StepIntent};
 use crate::disk::{self, Meta, TEMPORARY_PREFIX, apply_attrs, hash_of};
 use crate::host::Host;
 use crate::steps::{Put, Step, StepTarget};
@@ -24,41 +24,41 @@ pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
 /// Takes back the first `count` steps, the last of them first, in the folders that are still open.
 pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> Vec<String> {
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
-    let Ok(bank) = armed.session.preimages.dir() else {
-        return what_stayed((0..count).map(|index| (armed.mark(index), Ok(false))));
+    let Ok(preimages) = armed.session.preimages.dir() else {
+        return what_stayed((0..count).map(|index| (armed.step_intent(index), Ok(false))));
     };
     let undone = (0..count).rev().map(|index| {
-        let site = |spot: &StepTarget, at: &At| -> Result<Option<Site>, Errno> {
-            let Some(dir) = armed.dir(spot) else { return Ok(None) };
+        let site = |target: &StepTarget, at: &At| -> Result<Option<Site>, Errno> {
+            let Some(dir) = armed.dir(target) else { return Ok(None) };
             if disk::is_unlinked(dir)? {
                 // A folder that was copied to another disk and is back by now is another one.
                 return Site::find(at);
             }
-            Ok(Some(Site { dir: disk::open_dir(dir, b".")?, name: spot.name.clone() }))
+            Ok(Some(Site { dir: disk::open_dir(dir, b".")?, name: target.name.clone() }))
         };
-        let mark = armed.mark(index);
-        let sites = match (&armed.steps[index], &mark) {
-            (Step::Put(Put { at: spot, .. }), StepIntent::Put { at, .. })
-            | (Step::Remove { at: spot, .. }, StepIntent::Remove { at, .. })
-            | (Step::MakeDir { at: spot, .. }, StepIntent::MakeDir { at })
-            | (Step::SetMode { at: spot, .. }, StepIntent::SetMode { at, .. }) => {
-                site(spot, at).map(|site| (site, None))
+        let intent = armed.step_intent(index);
+        let sites = match (&armed.steps[index], &intent) {
+            (Step::Put(Put { at: target, .. }), StepIntent::Put { at, .. })
+            | (Step::Remove { at: target, .. }, StepIntent::Remove { at, .. })
+            | (Step::MakeDir { at: target, .. }, StepIntent::MakeDir { at })
+            | (Step::SetMode { at: target, .. }, StepIntent::SetMode { at, .. }) => {
+                site(target, at).map(|site| (site, None))
             }
             (Step::Rename { from, to, .. }, StepIntent::Rename { from: from_at, to: to_at, .. }) => {
                 site(from, from_at).and_then(|from| Ok((from, site(to, to_at)?)))
             }
-            _ => unreachable!("BUG: marks are made from the steps, in order"),
+            _ => unreachable!("BUG: intents are made from the steps, in order"),
         };
-        let undone = sites.and_then(|sites| undo(&mark, sites, bank, sync));
-        (mark, undone)
+        let undone = sites.and_then(|sites| take_back_step(&intent, sites, preimages, sync));
+        (intent, undone)
     });
     what_stayed(undone)
 }
 
-/// The same from the marks alone, as recovery has them: the folders are found again by their paths.
-pub(super) fn take_back_marks(marks: &[StepIntent], bank: &OwnedFd, sync: bool) -> Vec<String> {
-    let undone = begun(marks).iter().rev().map(|mark| {
-        let sites = match mark {
+/// The same from the intents alone, as recovery has them: the folders are found again by their paths.
+pub(super) fn take_back_intents(intents: &[StepIntent], preimages: &OwnedFd, sync: bool) -> Vec<String> {
+    let undone = begun(intents).iter().rev().map(|intent| {
+        let sites = match intent {
             StepIntent::Put { at, .. }
             | StepIntent::Remove { at, .. }
             | StepIntent::MakeDir { at }
@@ -67,16 +67,16 @@ pub(super) fn take_back_marks(marks: &[StepIntent], bank: &OwnedFd, sync: bool) 
                 Site::find(from).and_then(|from| Ok((from, Site::find(to)?)))
             }
         };
-        (mark, sites.and_then(|sites| undo(mark, sites, bank, sync)))
+        (intent, sites.and_then(|sites| take_back_step(intent, sites, preimages, sync)))
     });
     what_stayed(undone)
 }
 
 /// The steps that may have been begun. They were carried out in order: where one's object is still in its place, none
 /// after it was, and what stands in the places of those is not theirs.
-fn begun(marks: &[StepIntent]) -> &[StepIntent] {
-    let in_place = |mark: &StepIntent| {
-        let (at, before) = match mark {
+fn begun(intents: &[StepIntent]) -> &[StepIntent] {
+    let in_place = |intent: &StepIntent| {
+        let (at, before) = match intent {
             StepIntent::Put { at, before: Some(before), .. }
             | StepIntent::Remove { at, before, .. }
             | StepIntent::Rename { from: at, before, .. } => (at, before),
@@ -87,14 +87,14 @@ fn begun(marks: &[StepIntent]) -> &[StepIntent] {
         let here = Site::find(at).ok().flatten().and_then(|site| site.here().ok().flatten());
         here.is_some_and(|here| before.is_untouched(&here))
     };
-    let last = marks.iter().position(in_place);
-    &marks[..last.map_or(marks.len(), |last| last + 1)]
+    let last = intents.iter().position(in_place);
+    &intents[..last.map_or(intents.len(), |last| last + 1)]
 }
 
 fn what_stayed(undone: impl Iterator<Item = (impl Borrow<StepIntent>, Result<bool, Errno>)>) -> Vec<String> {
     let mut stayed: Vec<String> = undone
         .filter(|(_, undone)| *undone != Ok(true))
-        .map(|(mark, _)| mark.borrow().shown().to_owned())
+        .map(|(intent, _)| intent.borrow().shown().to_owned())
         .collect();
     stayed.sort();
     stayed.dedup();
@@ -115,26 +115,26 @@ impl StepIntent {
 }
 
 /// `true` when the path is as it was before the step; `false` when somebody changed it since.
-fn undo(
-    mark: &StepIntent,
+fn take_back_step(
+    intent: &StepIntent,
     (at, to): (Option<Site>, Option<Site>),
-    bank: &OwnedFd,
+    preimages: &OwnedFd,
     sync: bool,
 ) -> Result<bool, Errno> {
     // Where its folder is not there, a step was not begun: an earlier one, which was not either, brings the folder.
-    let not_begun = |kept: &str| Ok(Meta::at(bank, kept.as_bytes())?.is_none());
-    match mark {
-        StepIntent::Put { temporary, bank: kept, before, after, .. } => {
+    let not_begun = |kept: &str| Ok(Meta::at(preimages, kept.as_bytes())?.is_none());
+    match intent {
+        StepIntent::Put { temporary, preimage: kept, before, after, .. } => {
             let Some(site) = at else { return not_begun(kept) };
             let undone = match before {
                 None => site.unput(temporary, after),
-                Some(before) => site.unreplace(temporary, bank, kept, before, after, sync),
+                Some(before) => site.unreplace(temporary, preimages, kept, before, after, sync),
             };
             site.finalize(temporary, before.as_ref(), undone, sync)
         }
-        StepIntent::Remove { temporary, bank: kept, before, .. } => {
+        StepIntent::Remove { temporary, preimage: kept, before, .. } => {
             let Some(site) = at else { return not_begun(kept) };
-            let undone = site.unremove(temporary, bank, kept, before, sync);
+            let undone = site.unremove(temporary, preimages, kept, before, sync);
             site.finalize(temporary, Some(before), undone, sync)
         }
         StepIntent::MakeDir { .. } => {
@@ -160,10 +160,10 @@ fn undo(
             disk::set_mode(&dir, *before)?;
             lasting(&dir, sync)
         }
-        StepIntent::Rename { temporary, bank: kept, before, replaced, .. } => {
+        StepIntent::Rename { temporary, preimage: kept, before, replaced, .. } => {
             let Some(from) = at else { return Ok(false) };
             let Some(to) = to else { return from.unrenamed(before) };
-            let undone = from.unrename(&to, temporary, bank, kept, before, replaced.as_ref(), sync);
+            let undone = from.unrename(&to, temporary, preimages, kept, before, replaced.as_ref(), sync);
             lasting(&to.dir, sync)?;
             from.finalize(temporary, replaced.as_ref(), undone, sync)
         }
@@ -234,7 +234,7 @@ impl Site {
     fn unreplace(
         &self,
         temporary: &str,
-        bank: &OwnedFd,
+        preimages: &OwnedFd,
         kept: &str,
         before: &Seen,
         after: &Content,
@@ -246,7 +246,7 @@ impl Site {
         }
         let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
         if let Some(ours) = self.ours(after)? {
-            if waiting.is_none() && !self.fetch(temporary, bank, kept, before, sync)? {
+            if waiting.is_none() && !self.fetch(temporary, preimages, kept, before, sync)? {
                 return Ok(false);
             }
             let swap = || disk::exchange(&self.dir, temporary.as_bytes(), &self.dir, &self.name);
@@ -254,31 +254,31 @@ impl Site {
             if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
                 return Ok(true);
             }
-            // Somebody wrote the path in that moment: it goes back to them, and the old content to the bank.
+            // Somebody wrote the path in that moment: it goes back to them, and the old content to the pre-images.
             swap()?;
-            bank::store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
+            store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
             return Ok(false);
         }
         if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
             return Ok(true);
         }
         match waiting {
-            // The old content goes to the bank; the path belongs to whoever wrote it last.
+            // The old content goes to the pre-images; the path belongs to the last writer.
             Some(meta) if before.is_or_was_copied_to(&meta) => {
-                bank::store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
+                store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
                 Ok(false)
             }
             // What waits is our own: it never got to its place, or was taken out again.
             Some(_) => Ok(true),
             // Nothing was begun, or somebody wrote the path after us.
-            None => Ok(Meta::at(bank, kept.as_bytes())?.is_none()),
+            None => Ok(Meta::at(preimages, kept.as_bytes())?.is_none()),
         }
     }
 
     fn unremove(
         &self,
         temporary: &str,
-        bank: &OwnedFd,
+        preimages: &OwnedFd,
         kept: &str,
         before: &Seen,
         sync: bool,
@@ -286,13 +286,13 @@ impl Site {
         if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
             return self.close(before);
         }
-        if !self.fetch(temporary, bank, kept, before, sync)? {
+        if !self.fetch(temporary, preimages, kept, before, sync)? {
             return Ok(false);
         }
         match disk::rename_noreplace(&self.dir, temporary.as_bytes(), &self.dir, &self.name) {
             Ok(()) => self.close(before),
             Err(Errno::EXIST) => {
-                bank::store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), bank, kept, sync)?;
+                store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
                 Ok(false)
             }
             Err(why) => Err(why),
@@ -311,12 +311,12 @@ impl Site {
         Ok(true)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a mark's fields, taken apart once")]
+    #[expect(clippy::too_many_arguments, reason = "an intent's fields, taken apart once")]
     fn unrename(
         &self,
         to: &Site,
         temporary: &str,
-        bank: &OwnedFd,
+        preimages: &OwnedFd,
         kept: &str,
         before: &Seen,
         replaced: Option<&Seen>,
@@ -337,7 +337,7 @@ impl Site {
         };
         // Straight after the exchange the displaced object is at the old name; later it is brought there as one that
         // was removed from it.
-        if !self.unremove(temporary, bank, kept, replaced, sync)? {
+        if !self.unremove(temporary, preimages, kept, replaced, sync)? {
             return Ok(false);
         }
         disk::exchange(&self.dir, &self.name, &to.dir, &to.name)?;
@@ -352,32 +352,32 @@ impl Site {
         })
     }
 
-    /// Brings the displaced object to the temporary name, from the bank when it got that far. A new file that was
+    /// Brings the displaced object to the temporary name, from the pre-images when it got that far. A new file that was
     /// still waiting there is thrown away.
     fn fetch(
         &self,
         temporary: &str,
-        bank: &OwnedFd,
+        preimages: &OwnedFd,
         kept: &str,
         before: &Seen,
         sync: bool,
     ) -> Result<bool, Errno> {
         if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|meta| before.is_or_was_copied_to(&meta)) {
             // A copy that was being made of it is not needed any more.
-            let _ = disk::remove_any(bank, kept.as_bytes());
+            let _ = disk::remove_any(preimages, kept.as_bytes());
             return Ok(true);
         }
-        let _ = disk::remove_any(bank, format!("{kept}.part").as_bytes());
-        let Some(meta) = Meta::at(bank, kept.as_bytes())? else { return Ok(false) };
+        let _ = disk::remove_any(preimages, format!("{kept}.part").as_bytes());
+        let Some(meta) = Meta::at(preimages, kept.as_bytes())? else { return Ok(false) };
         disk::remove_any(&self.dir, temporary.as_bytes())?;
-        match disk::move_noreplace(bank, kept.as_bytes(), &self.dir, temporary.as_bytes()) {
+        match disk::move_noreplace(preimages, kept.as_bytes(), &self.dir, temporary.as_bytes()) {
             Ok(()) => Ok(true),
             Err(Errno::XDEV) => {
-                disk::copy(bank, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;
+                disk::copy(preimages, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;
                 if sync {
                     disk::sync(&self.dir)?;
                 }
-                disk::remove_any(bank, kept.as_bytes())?;
+                disk::remove_any(preimages, kept.as_bytes())?;
                 Ok(true)
             }
             Err(why) => Err(why),
