@@ -75,7 +75,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Whether something goes to the bank by it, or may.
+    /// Whether it displaces something, or may: that goes to the pre-images.
     pub(crate) fn displaces(&self) -> bool {
         matches!(self, Step::Put(_) | Step::Remove { .. } | Step::Rename { .. })
     }
@@ -220,8 +220,8 @@ pub(crate) struct Parents {
 }
 
 impl Parents {
-    /// The spot of `found`; folders that are missing become steps first.
-    pub(crate) fn spot(
+    /// The target of `found`; missing folders become steps first.
+    pub(crate) fn target(
         &mut self,
         found: &Found,
         steps: &mut Vec<Step>,
@@ -229,9 +229,9 @@ impl Parents {
         jail: &crate::jail::Jail,
     ) -> StepTarget {
         let (base, missing) = match found {
-            Found::Here(place) => return StepTarget::of(place),
-            Found::Below { base, missing, .. } => (base, missing),
-            Found::Nowhere { .. } => unreachable!("BUG: the operation asks whether it can be made"),
+            Found::Resolved(place) => return StepTarget::of(place),
+            Found::ParentMissing { base, missing, .. } => (base, missing),
+            Found::Unresolvable { .. } => unreachable!("BUG: the operation asks whether it can be made"),
         };
         let mut dir = DirAt::Pinned(base.dir.clone());
         let mut absolute = base.absolute.clone();
@@ -242,7 +242,7 @@ impl Parents {
                 let at = StepTarget {
                     dir: dir.clone(),
                     name: name.clone(),
-                    shown: jail.shown(&absolute),
+                    shown: jail.display(&absolute),
                     absolute: absolute.clone(),
                 };
                 steps.push(Step::MakeDir { at, mode, attrs: None });
@@ -254,7 +254,7 @@ impl Parents {
             dir,
             name: last.clone(),
             absolute: found.absolute().to_vec(),
-            shown: found.shown().to_owned(),
+            shown: found.display().to_owned(),
         }
     }
 }

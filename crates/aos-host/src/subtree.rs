@@ -48,7 +48,7 @@ impl<'a> Subtree<'a> {
     }
 
     pub(crate) fn folder(&mut self, parent: impl AsFd, name: &[u8], absolute: &[u8]) -> Result<(), Refusal> {
-        let shown = self.session.jail.shown(absolute);
+        let shown = self.session.jail.display(absolute);
         let fail = |why| crate::fault::refusal(&format!("cannot look into {shown}"), why);
         let dir = open_dir(parent, name).map_err(fail)?;
         let mut names = names_in(&dir).map_err(fail)?;
@@ -67,7 +67,7 @@ impl<'a> Subtree<'a> {
     }
 
     fn visit(&mut self, absolute: &[u8], meta: &Meta, folder: &str) -> Result<(), Refusal> {
-        let shown = self.session.jail.shown(absolute);
+        let shown = self.session.jail.display(absolute);
         if self.session.jail.is_hidden(absolute) || meta.mount != self.mount {
             return Err(Refusal::new(
                 Code::PathOutsideRoots,
@@ -101,6 +101,6 @@ pub(crate) fn check_name(
     warnings: &mut Vec<Warning>,
 ) -> Result<(), Refusal> {
     protect(session, absolute, warnings)?;
-    let shown = session.jail.shown(absolute);
+    let shown = session.jail.display(absolute);
     check_path(session, op, &shown, absolute, absolute, warnings).map(drop)
 }

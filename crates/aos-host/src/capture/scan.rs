@@ -66,7 +66,7 @@ impl Scan {
     pub(super) fn finish(self, host: &Host, session: &Arc<OpenSession>, mut ran: Ran, ids: &Ids) -> Done {
         let Some(after) = Scan::before(session) else { return super::done(ran) };
         ran.executed.coverage = Coverage::Scan;
-        let shown = |path: &[u8]| session.jail.shown(path);
+        let shown = |path: &[u8]| session.jail.display(path);
         let (mut made, mut lost) = (Vec::new(), Vec::new());
         for (path, now) in &after.paths {
             match self.paths.get(path) {

@@ -114,7 +114,7 @@ struct Entry<'s> {
 }
 
 impl Entry<'_> {
-    fn spot(&self) -> StepTarget {
+    fn target(&self) -> StepTarget {
         StepTarget {
             dir: match &self.site.lower {
                 Lower::There(dir) => DirAt::Pinned(dir.clone()),
@@ -149,7 +149,7 @@ impl Entry<'_> {
 impl Reader<'_> {
     fn folder(&mut self, site: &Site<'_>) -> Result<(), Refusal> {
         let fail = |why| {
-            let shown = self.session.jail.shown(&site.absolute);
+            let shown = self.session.jail.display(&site.absolute);
             fault::refusal(&format!("cannot read what changed in {shown}"), why)
         };
         let mut names = names_in(&open_dir(site.upper, b".").map_err(fail)?).map_err(fail)?;
@@ -165,7 +165,7 @@ impl Reader<'_> {
                 Lower::There(dir) => Meta::at(dir, name).map_err(fail)?,
                 Lower::Made(_) => None,
             };
-            let shown = self.session.jail.shown(&absolute);
+            let shown = self.session.jail.display(&absolute);
             self.entry(&Entry { site, name, absolute, shown, upper, lower })?;
         }
         Ok(())
@@ -239,7 +239,7 @@ impl Reader<'_> {
         } else {
             self.out.files += 1;
         }
-        self.out.steps.push(Step::Remove { at: entry.spot(), before: lower, bytes });
+        self.out.steps.push(Step::Remove { at: entry.target(), before: lower, bytes });
         Ok(())
     }
 
@@ -274,7 +274,7 @@ impl Reader<'_> {
                 }
                 self.propose(entry, Op::Write, 0)?;
                 let attrs = Some(FileAttrs { owner: Some((entry.upper.uid, entry.upper.gid)), xattrs: worn });
-                self.out.steps.push(Step::MakeDir { at: entry.spot(), mode: entry.upper.mode, attrs });
+                self.out.steps.push(Step::MakeDir { at: entry.target(), mode: entry.upper.mode, attrs });
                 (Lower::Made(self.out.steps.len() - 1), None)
             }
         };
@@ -282,7 +282,7 @@ impl Reader<'_> {
             self.propose(entry, Op::Write, 0)?;
         }
         let mode = entry.upper.mode;
-        let step = changed.map(|(before, xattrs)| Step::SetMode { at: entry.spot(), before, mode, xattrs });
+        let step = changed.map(|(before, xattrs)| Step::SetMode { at: entry.target(), before, mode, xattrs });
         // A folder that is opened is opened before something is put into it; one that is closed, after.
         let opens = entry.upper.mode & 0o300 == 0o300;
         let (first, last) = if opens { (step, None) } else { (None, step) };
@@ -324,7 +324,7 @@ impl Reader<'_> {
             hash,
             mtime_ns: entry.upper.mtime_ns,
         };
-        let put = Put::moved(entry.spot(), moved, &file, &entry.upper, before).map_err(fail)?;
+        let put = Put::moved(entry.target(), moved, &file, &entry.upper, before).map_err(fail)?;
         self.out.steps.push(Step::Put(put));
         Ok(())
     }
@@ -340,7 +340,7 @@ impl Reader<'_> {
         }
         let before = self.replace(entry, 0)?;
         let put = Put {
-            at: entry.spot(),
+            at: entry.target(),
             content: Content::Link(to),
             mode: entry.upper.mode,
             before,

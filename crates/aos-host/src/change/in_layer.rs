@@ -209,7 +209,7 @@ impl<'a> Work<'a> {
         for (place, meta) in &all {
             let absolute = [to.absolute.as_slice(), &place.absolute[from.absolute.len()..]].concat();
             if self.is_virtual() {
-                VfsPath::parse(&self.session.jail.shown(&absolute))?;
+                VfsPath::parse(&self.session.jail.display(&absolute))?;
             }
             moved.push((absolute, self.node_of(place, meta)?));
         }

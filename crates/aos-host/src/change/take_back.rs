@@ -94,7 +94,7 @@ fn begun(intents: &[StepIntent]) -> &[StepIntent] {
 fn what_stayed(undone: impl Iterator<Item = (impl Borrow<StepIntent>, Result<bool, Errno>)>) -> Vec<String> {
     let mut stayed: Vec<String> = undone
         .filter(|(_, undone)| *undone != Ok(true))
-        .map(|(intent, _)| intent.borrow().shown().to_owned())
+        .map(|(intent, _)| intent.borrow().display().to_owned())
         .collect();
     stayed.sort();
     stayed.dedup();
@@ -103,7 +103,7 @@ fn what_stayed(undone: impl Iterator<Item = (impl Borrow<StepIntent>, Result<boo
 }
 
 impl StepIntent {
-    fn shown(&self) -> &str {
+    fn display(&self) -> &str {
         match self {
             StepIntent::Put { at, .. }
             | StepIntent::Remove { at, .. }

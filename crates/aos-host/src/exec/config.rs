@@ -114,7 +114,7 @@ impl ExecConfig {
 
     /// How HOME is shown, and the private `/tmp`. The folders are made when the first command needs them.
     pub(crate) fn rooms(&self, home: &str, state: &[u8]) -> Result<(HomeShown, BindMount), Refusal> {
-        let _one_at_a_time = self.room_making.lock().expect("BUG: nobody panics making rooms");
+        let _one_at_a_time = self.room_making.lock().expect("BUG: lock poisoned");
         let room = self.rooms.session(&self.session_id)?;
         let make = |name: &str, mode: u32| -> Result<Meta, Errno> {
             match disk::make_dir(&room, name.as_bytes()) {

@@ -75,14 +75,14 @@ pub(crate) struct Account {
 /// and exec, and each user is asked for once.
 pub(crate) fn account(uid: u32) -> Option<Account> {
     static KNOWN: Mutex<BTreeMap<u32, Account>> = Mutex::new(BTreeMap::new());
-    if let Some(account) = KNOWN.lock().expect("BUG: nobody panics looking up").get(&uid) {
+    if let Some(account) = KNOWN.lock().expect("BUG: lock poisoned").get(&uid) {
         return Some(account.clone());
     }
     // A user who is not found may be added later, so only found ones are kept.
     let user = nix::unistd::User::from_uid(uid.into()).ok().flatten()?;
     let home = user.dir.to_string_lossy().into_owned();
     let account = Account { name: user.name, gid: user.gid.as_raw(), home };
-    KNOWN.lock().expect("BUG: nobody panics looking up").insert(uid, account.clone());
+    KNOWN.lock().expect("BUG: lock poisoned").insert(uid, account.clone());
     Some(account)
 }
 

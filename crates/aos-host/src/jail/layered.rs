@@ -47,14 +47,14 @@ impl Layer {
 
     /// The newest version.
     pub(crate) fn now(&self) -> Tree {
-        self.tree.read().expect("BUG: nobody panics with the tree").clone()
+        self.tree.read().expect("BUG: lock poisoned").clone()
     }
 
     /// What the journal took becomes what everybody sees.
     pub(crate) fn publish(&self, facts: &[Fact]) {
         for fact in facts {
             if let Fact::Tree(change) = fact {
-                self.tree.write().expect("BUG: nobody panics with the tree").apply(change);
+                self.tree.write().expect("BUG: lock poisoned").apply(change);
             }
         }
     }
@@ -113,7 +113,7 @@ impl View {
 
     /// How the tree calls a path; the workdir is the empty one.
     pub(crate) fn key(&self, absolute: &[u8]) -> String {
-        let shown = self.jail.shown(absolute);
+        let shown = self.jail.display(absolute);
         if shown == "." { String::new() } else { shown }
     }
 

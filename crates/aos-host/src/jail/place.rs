@@ -51,58 +51,58 @@ pub(crate) struct Place {
 #[derive(Debug, Clone)]
 pub(crate) enum Found {
     /// The folder is there; the name in it may be or not.
-    Here(Place),
+    Resolved(Place),
     /// Folders are missing on the way: the deepest one there is, and the names below it, the last one included.
-    Below { base: Place, missing: Vec<Vec<u8>>, absolute: Vec<u8>, shown: String },
+    ParentMissing { base: Place, missing: Vec<Vec<u8>>, absolute: Vec<u8>, shown: String },
     /// A missing name is followed by `..`: nothing can be there, and nothing can be made there.
-    Nowhere { absolute: Vec<u8>, shown: String },
+    Unresolvable { absolute: Vec<u8>, shown: String },
 }
 
 impl Found {
     pub(crate) fn absolute(&self) -> &[u8] {
         match self {
-            Found::Here(place) => &place.absolute,
-            Found::Below { absolute, .. } | Found::Nowhere { absolute, .. } => absolute,
+            Found::Resolved(place) => &place.absolute,
+            Found::ParentMissing { absolute, .. } | Found::Unresolvable { absolute, .. } => absolute,
         }
     }
 
-    pub(crate) fn shown(&self) -> &str {
+    pub(crate) fn display(&self) -> &str {
         match self {
-            Found::Here(place) => &place.shown,
-            Found::Below { shown, .. } | Found::Nowhere { shown, .. } => shown,
+            Found::Resolved(place) => &place.shown,
+            Found::ParentMissing { shown, .. } | Found::Unresolvable { shown, .. } => shown,
         }
     }
 
     /// The place and what stands there, or `path_not_found`.
     pub(crate) fn existing(&self) -> Result<(&Place, Meta), Refusal> {
         match self {
-            Found::Here(place) => match place.meta {
+            Found::Resolved(place) => match place.meta {
                 Some(meta) => Ok((place, meta)),
                 None => Err(self.missing()),
             },
-            Found::Below { .. } | Found::Nowhere { .. } => Err(self.missing()),
+            Found::ParentMissing { .. } | Found::Unresolvable { .. } => Err(self.missing()),
         }
     }
 
     pub(crate) fn missing(&self) -> Refusal {
         Refusal::new(
             Code::PathNotFound,
-            format!("{}: nothing is there; check the spelling or list the folder", self.shown()),
+            format!("{}: nothing is there; check the spelling or list the folder", self.display()),
         )
     }
 
     /// The place whose folder is there, or `parent_not_found`.
     pub(crate) fn with_parent(&self) -> Result<&Place, Refusal> {
         let why = match self {
-            Found::Here(place) => return Ok(place),
-            Found::Below { shown, missing, base, .. } => {
+            Found::Resolved(place) => return Ok(place),
+            Found::ParentMissing { shown, missing, base, .. } => {
                 format!(
                     "{shown}: `{}` is not a folder in {}; make it first or ask for the parents to be made",
                     aos_model::path::show(&missing[0]),
                     base.shown
                 )
             }
-            Found::Nowhere { shown, .. } => {
+            Found::Unresolvable { shown, .. } => {
                 format!("{shown}: a `..` follows a name that does not exist; leave both out")
             }
         };
@@ -112,9 +112,9 @@ impl Found {
     /// Where something can be made, its parents too. A file in the way of a folder is no parent.
     pub(crate) fn makeable(&self) -> Result<(), Refusal> {
         match self {
-            Found::Here(_) => Ok(()),
-            Found::Below { base, .. } if base.meta.is_none() => Ok(()),
-            Found::Below { .. } | Found::Nowhere { .. } => self.with_parent().map(drop),
+            Found::Resolved(_) => Ok(()),
+            Found::ParentMissing { base, .. } if base.meta.is_none() => Ok(()),
+            Found::ParentMissing { .. } | Found::Unresolvable { .. } => self.with_parent().map(drop),
         }
     }
 }
@@ -134,11 +134,13 @@ impl Folders {
     /// Lets go of the folder of what was found for one that is open already, if that is the same.
     pub(crate) fn share(&mut self, found: &mut Found) -> Result<(), Refusal> {
         self.looked_up += 1;
-        let (Found::Here(place) | Found::Below { base: place, .. }) = found else { return Ok(()) };
+        let (Found::Resolved(place) | Found::ParentMissing { base: place, .. }) = found else {
+            return Ok(());
+        };
         if self.looked_up > FOLDERS_UNSHARED_MAX
             && let Dir::Opened(dir) = &place.dir
         {
-            let meta = Meta::of(dir).map_err(|why| place.fault("look at the folder of", why))?;
+            let meta = Meta::of(dir).map_err(|why| place.refusal("look at the folder of", why))?;
             let known = self.opened.entry((meta.dev, meta.ino, meta.mount));
             place.dir = known.or_insert_with(|| place.dir.clone()).clone();
         }
@@ -156,8 +158,8 @@ impl Place {
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
         let fd = open_beneath(&self.dir, &self.name, flags, self.cross_mounts)
-            .map_err(|why| self.fault("open", why))?;
-        let meta = Meta::of(&fd).map_err(|why| self.fault("look at", why))?;
+            .map_err(|why| self.refusal("open", why))?;
+        let meta = Meta::of(&fd).map_err(|why| self.refusal("look at", why))?;
         // It may have been swapped since; what was opened counts.
         self.must_be_file(&meta)?;
         Ok((Source::disk(fd), meta))
@@ -194,7 +196,7 @@ impl Place {
         Refusal::new(Code::PathNotFound, format!("{}: nothing is there", self.shown))
     }
 
-    pub(crate) fn fault(&self, verb: &str, why: Errno) -> Refusal {
+    pub(crate) fn refusal(&self, verb: &str, why: Errno) -> Refusal {
         match why {
             Errno::NOENT => self.gone(),
             // A neighbour put a link or a mount there after we looked.

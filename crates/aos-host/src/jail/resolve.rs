@@ -40,13 +40,13 @@ enum Again {
 
 /// The literal spelling and where it leads; policy judges both.
 #[derive(Debug, Clone)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedPath {
     pub(crate) literal: Vec<u8>,
     pub(crate) found: Found,
 }
 
 /// Resolves a path as a request spelled it.
-pub(crate) fn resolve(jail: &Jail, text: &str, last: Last) -> Result<Resolved, Refusal> {
+pub(crate) fn resolve(jail: &Jail, text: &str, last: Last) -> Result<ResolvedPath, Refusal> {
     let spelled = Spelled::parse(text)
         .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shorten(text))))?;
     let clean = jail.clean(&spelled)?;
@@ -60,15 +60,18 @@ pub(crate) fn resolve(jail: &Jail, text: &str, last: Last) -> Result<Resolved, R
             None => match jail.unlink(&spelled, last)? {
                 Some(clean) => clean,
                 None => {
-                    return Ok(Resolved {
-                        found: Found::Nowhere { shown: jail.shown(&literal), absolute: literal.clone() },
+                    return Ok(ResolvedPath {
+                        found: Found::Unresolvable {
+                            shown: jail.display(&literal),
+                            absolute: literal.clone(),
+                        },
                         literal,
                     });
                 }
             },
         };
         match open(jail, &clean, last) {
-            Ok(found) => return Ok(Resolved { literal, found }),
+            Ok(found) => return Ok(ResolvedPath { literal, found }),
             Err(Again::Refused(refusal)) => return Err(refusal),
             Err(Again::Link) => {}
         }
@@ -282,7 +285,7 @@ pub(crate) fn follow_text(absolute: &[u8]) -> Option<Vec<u8>> {
 
 /// Opens the folder of a clean path beneath its root and looks at the name in it.
 fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
-    let shown = jail.shown(&clean.absolute);
+    let shown = jail.display(&clean.absolute);
     let (base, rest): (Dir, &[u8]) = if clean.root == OUTSIDE {
         (Dir::Opened(Arc::new(open_slash()?)), &clean.absolute)
     } else {
@@ -294,14 +297,14 @@ fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
         dir,
         name: name.to_vec(),
         absolute: absolute.to_vec(),
-        shown: jail.shown(absolute),
+        shown: jail.display(absolute),
         meta,
         cross_mounts,
         leaf: None,
     };
     if rest.is_empty() {
         let meta = Meta::of(&base).map_err(|why| Again::Refused(fault::refusal(&shown, why)))?;
-        return Ok(Found::Here(place(base, b"", &clean.absolute, Some(meta))));
+        return Ok(Found::Resolved(place(base, b"", &clean.absolute, Some(meta))));
     }
     let (parent, name) = match rest.iter().rposition(|b| *b == b'/') {
         Some(slash) => (&rest[..slash], &rest[slash + 1..]),
@@ -312,12 +315,12 @@ fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
         Ok(None) => base,
         Err(Errno::LOOP) if last == Last::NoLinks => return deepest(jail, base, rest, clean, last),
         Err(Errno::NOENT | Errno::NOTDIR) => return deepest(jail, base, rest, clean, last),
-        Err(why) => return Err(sort_out(why, &shown)),
+        Err(why) => return Err(lookup_error(why, &shown)),
     };
     let meta = match Meta::at(&dir, name) {
         // A folder without the right to search it: the open said yes, the look says no.
         Ok(meta) => meta,
-        Err(why) => return Err(sort_out(why, &shown)),
+        Err(why) => return Err(lookup_error(why, &shown)),
     };
     if meta.is_some_and(|meta| meta.kind == Kind::Symlink) && last == Last::Follow {
         return Err(Again::Link);
@@ -327,9 +330,9 @@ fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
     let elsewhere =
         |meta: Meta| meta.kind != Kind::Symlink && meta.mount != jail.roots[clean.root].meta.mount;
     if !cross_mounts && meta.is_some_and(elsewhere) {
-        return Err(Again::Refused(found.fault("open", Errno::XDEV)));
+        return Err(Again::Refused(found.refusal("open", Errno::XDEV)));
     }
-    Ok(Found::Here(found))
+    Ok(Found::Resolved(found))
 }
 
 fn open_slash() -> Result<std::os::fd::OwnedFd, Again> {
@@ -347,7 +350,7 @@ fn open_parent(base: &Dir, parent: &[u8], cross_mounts: bool) -> Result<Option<s
 /// Finds how far the folders of a path exist.
 fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Result<Found, Again> {
     let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
-    let shown = jail.shown(&clean.absolute);
+    let shown = jail.display(&clean.absolute);
     let names: Vec<&[u8]> = rest.split(|b| *b == b'/').collect();
     let mut dir = base;
     let mut depth = 0;
@@ -356,7 +359,7 @@ fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Re
             Ok(next) => dir = Dir::Opened(Arc::new(next)),
             Err(Errno::NOENT | Errno::NOTDIR) => break,
             Err(Errno::LOOP) if last == Last::NoLinks => break,
-            Err(why) => return Err(sort_out(why, &shown)),
+            Err(why) => return Err(lookup_error(why, &shown)),
         }
         depth += 1;
     }
@@ -364,12 +367,12 @@ fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Re
     let tail: usize = missing.iter().map(|name| name.len() + 1).sum();
     let base_absolute = clean.absolute[..clean.absolute.len() - tail].to_vec();
     // A dangling link among the missing names would be followed by whoever makes them: look at it first.
-    let first = Meta::at(&dir, &missing[0]).map_err(|why| sort_out(why, &shown))?;
+    let first = Meta::at(&dir, &missing[0]).map_err(|why| lookup_error(why, &shown))?;
     if first.is_some_and(|meta| meta.kind == Kind::Symlink) && last != Last::NoLinks {
         return Err(Again::Link);
     }
     let base = Place {
-        shown: jail.shown(&base_absolute),
+        shown: jail.display(&base_absolute),
         dir,
         name: Vec::new(),
         absolute: base_absolute,
@@ -377,10 +380,10 @@ fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Re
         cross_mounts,
         leaf: None,
     };
-    Ok(Found::Below { base, missing, absolute: clean.absolute.clone(), shown })
+    Ok(Found::ParentMissing { base, missing, absolute: clean.absolute.clone(), shown })
 }
 
-fn sort_out(why: Errno, shown: &str) -> Again {
+fn lookup_error(why: Errno, shown: &str) -> Again {
     match why {
         Errno::LOOP => Again::Link,
         Errno::XDEV => Again::Refused(Refusal::new(
@@ -392,7 +395,7 @@ fn sort_out(why: Errno, shown: &str) -> Again {
 }
 
 pub(crate) fn outside(shown: &str, jail: &Jail) -> Refusal {
-    let roots: Vec<String> = jail.roots.iter().map(|root| root.shown()).collect();
+    let roots: Vec<String> = jail.roots.iter().map(|root| root.display()).collect();
     let inside = if roots.is_empty() {
         "this session has no roots".to_owned()
     } else {

@@ -88,7 +88,7 @@ impl Operation for Exec {
 /// The folder to run in, as it was judged.
 fn folder(found: &Found) -> Result<Pinned, Refusal> {
     let missing =
-        |why: &str| Refusal::new(Code::CwdNotFound, format!("{}: {why}; nothing was run", found.shown()));
+        |why: &str| Refusal::new(Code::CwdNotFound, format!("{}: {why}; nothing was run", found.display()));
     let Ok((place, meta)) = found.existing() else {
         return Err(missing("the folder to run in is not there"));
     };

@@ -29,7 +29,7 @@ impl Operation for ListDir {
             ));
         }
         let form = scene.form(self.output_mode)?;
-        let (mut names, cut) = list(&scene, place).map_err(|why| place.fault("list", why))?;
+        let (mut names, cut) = list(&scene, place).map_err(|why| place.refusal("list", why))?;
         names.sort_unstable();
         let wanted = self.max_results.unwrap_or(LIST_RESULTS_DEFAULT);
         let truncated = cut || names.len() as u64 > wanted;

@@ -27,7 +27,7 @@ pub(super) fn find(session: &OpenSession) -> Vec<BindMount> {
             Some(_) => name.as_bytes().to_vec(),
             None => [session.jail.workdir.as_slice(), b"/", name.as_bytes()].concat(),
         };
-        found.extend(shown(session, &absolute));
+        found.extend(bind_of(session, &absolute));
     }
     if let Some(patterns) = compile(&patterns) {
         let mut walk = Walk { session, patterns, left: EXCLUDE_FOLDERS_MAX, found: &mut found };
@@ -57,7 +57,7 @@ fn compile(patterns: &[&str]) -> Option<GlobSet> {
 }
 
 /// The folder at a path below a root, when it is one and no link leads there.
-fn shown(session: &OpenSession, absolute: &[u8]) -> Option<BindMount> {
+fn bind_of(session: &OpenSession, absolute: &[u8]) -> Option<BindMount> {
     let root =
         session.jail.roots.iter().find(|root| is_below(absolute, &root.path) && absolute != root.path)?;
     let below = &absolute[root.path.len() + 1..];
@@ -100,7 +100,7 @@ impl Walk<'_> {
                 continue;
             }
             self.left -= 1;
-            if self.patterns.is_match(self.session.jail.shown(&below)) {
+            if self.patterns.is_match(self.session.jail.display(&below)) {
                 self.found.push(bind(&below, &meta));
             } else if let Ok(inner) =
                 open_beneath(dir.as_fd(), name.as_slice(), OFlags::RDONLY | OFlags::DIRECTORY, false)

@@ -273,7 +273,7 @@ impl<V: Visitor> Filter<'_, V> {
         if is_dir || policy.rules().is_empty() {
             return true;
         }
-        let shown = self.walk.session.jail.shown(path);
+        let shown = self.walk.session.jail.display(path);
         [Op::Search, Op::Read].iter().all(|op| policy.judge(*op, &shown, &shown).decision != Decision::Deny)
     }
 }
