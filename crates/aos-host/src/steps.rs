@@ -23,12 +23,12 @@ pub(crate) struct Plan {
     pub(crate) ending: Ending,
 }
 
-/// How a plan ends, well or not.
+/// How a plan ends, whether it succeeds or not.
 pub(crate) struct Ending {
     pub(crate) warnings: Vec<Warning>,
-    /// Makes the receipt's fields from what stands at each step's place afterwards.
+    /// Makes the receipt's fields from what is at each step's target afterwards.
     pub(crate) finish: Finish,
-    /// What this effect answers when somebody else got in between; not every effect has a `conflict`.
+    /// The code of this effect when another writer interfered; not every effect has a `conflict`.
     pub(crate) raced: Code,
     /// What else the journal is to remember.
     pub(crate) facts: Vec<Fact>,
@@ -38,10 +38,10 @@ pub(crate) struct Ending {
 
 type Finish = Box<dyn FnOnce(&Outcome<'_>) -> Body + Send>;
 
-/// How it ended well.
+/// The result of a plan that succeeded.
 #[derive(Debug)]
 pub(crate) struct Outcome<'a> {
-    /// What stands at each step's place afterwards.
+    /// What is at each step's target afterwards.
     pub(crate) after: &'a [Option<Meta>],
     pub(crate) snapshot_id: &'a str,
 }
@@ -55,12 +55,12 @@ impl std::fmt::Debug for Ending {
     }
 }
 
-/// One change at one place.
+/// One change of one path.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A file or a link, new or in place of something else.
     Put(Put),
-    /// A file, a link or a whole folder, gone. `bytes` is all that goes with it.
+    /// Removes a file, a link or a whole folder. `bytes` is the size of everything in it.
     Remove { at: StepTarget, before: Meta, bytes: u64 },
     MakeDir {
         at: StepTarget,
@@ -70,7 +70,7 @@ pub(crate) enum Step {
     },
     /// A folder with another mode and, where given, other attributes: those of before and those it gets.
     SetMode { at: StepTarget, before: Meta, mode: u32, xattrs: Option<(Attributes, Attributes)> },
-    /// Something under another name. What stood there is displaced.
+    /// Moves something to another name. What was there is displaced.
     Rename { from: StepTarget, before: Meta, to: StepTarget, replaced: Option<Meta> },
 }
 
@@ -102,11 +102,11 @@ pub(crate) enum Content {
     Blob(Blob),
     /// A link that leads there.
     Link(Vec<u8>),
-    /// A file that is finished elsewhere, with all that it wears and its time of change. It is moved where it can be.
+    /// A file that is finished elsewhere, with its metadata and its time of change. It is moved where possible.
     Moved(Moved),
 }
 
-/// Bytes that were made for this change. They are hashed once, when somebody first asks.
+/// Bytes that were made for this change. They are hashed once, on first use.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) bytes: Vec<u8>,
@@ -127,7 +127,7 @@ pub(crate) struct Blob {
 }
 
 impl Blob {
-    /// One that is there, and is what its name says; `None` when there is none.
+    /// A blob that exists and whose content matches its name; `None` when there is none.
     pub(crate) fn checked(blobs: &Arc<Blobs>, hash: &str, size: u64) -> Result<Option<Blob>, Fault> {
         let found = blobs.open_checked(hash)?;
         Ok(found.map(|_| Blob { blobs: blobs.clone(), size, hash: hash.to_owned() }))
@@ -212,7 +212,7 @@ impl StepTarget {
     }
 }
 
-/// The folders that a plan makes on the way, each once.
+/// The missing folders that a plan makes, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Parents {
     /// The step that makes each, by its path.
@@ -231,7 +231,7 @@ impl Parents {
         let (base, missing) = match found {
             Found::Resolved(place) => return StepTarget::of(place),
             Found::ParentMissing { base, missing, .. } => (base, missing),
-            Found::Unresolvable { .. } => unreachable!("BUG: the operation asks whether it can be made"),
+            Found::Unresolvable { .. } => unreachable!("BUG: the operation checks whether it can be made"),
         };
         let mut dir = DirAt::Pinned(base.dir.clone());
         let mut absolute = base.absolute.clone();
@@ -270,7 +270,7 @@ impl Moved {
         Ok((disk::hold_dir_beneath(self.from.as_fd(), parent)?, name))
     }
 
-    /// The file opened for reading, where it lies now.
+    /// Opens the file for reading, where it is now.
     pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
         let (dir, name) = self.place()?;
         disk::open_file(dir, name)
@@ -278,7 +278,7 @@ impl Moved {
 }
 
 impl Put {
-    /// A finished file in place of whatever stands there, opened here as `file`. It keeps all that it wears.
+    /// A finished file in place of whatever is there, opened here as `file`. It keeps its metadata.
     pub(crate) fn moved(
         at: StepTarget,
         moved: Moved,

@@ -1,4 +1,4 @@
-//! Everything below a folder that is to go or to move: visited path by path before the folder is touched.
+//! Everything below a folder that is to be removed or moved: visited path by path before the folder is touched.
 
 use std::os::fd::AsFd;
 
@@ -12,7 +12,7 @@ use crate::policy::check_path;
 use crate::session::OpenSession;
 use crate::target::{check_depth, protect};
 
-/// Visits everything below a folder, within bounds. A path that is outside the roots refuses the whole.
+/// Visits everything below a folder, up to a limit. One path outside of the roots refuses the whole.
 pub(crate) struct Subtree<'a> {
     session: &'a OpenSession,
     mount: u64,

@@ -3,9 +3,9 @@
 //! ```text
 //! in the upper folder                              in the plan
 //! character device 0:0                             remove
-//! folder that says it is opaque, or over no folder remove what was there, make it, go on inside
-//! folder over a folder                             set its mode and attributes if they differ, go on inside
-//! file or link                                     put, unless it is what was there
+//! folder that says it is opaque, or over no folder remove what was there, make it, continue inside
+//! folder over a folder                             set its mode and attributes if they differ, continue inside
+//! file or link                                     put, unless it is unchanged
 //! ```
 //!
 //! Nothing writes there any more: all processes of the command have ended.
@@ -73,7 +73,7 @@ pub(super) fn read(
     Ok(reader.out)
 }
 
-/// A folder of the overlay, and what is to become of it.
+/// A folder of the overlay, and the folder that it is merged into.
 struct Site<'a> {
     upper_root: &'a Arc<OwnedFd>,
     upper: BorrowedFd<'a>,
@@ -81,7 +81,7 @@ struct Site<'a> {
     below: Vec<u8>,
     lower: Lower,
     absolute: Vec<u8>,
-    /// InSession of a repository that the command itself made.
+    /// Inside a repository that the command itself made.
     in_new_git: bool,
 }
 
@@ -95,10 +95,10 @@ struct Reader<'a> {
     session: &'a Arc<OpenSession>,
     started_at_ns: i64,
     out: Read,
-    /// What somebody else changed while the command ran.
+    /// What another process changed while the command ran.
     concurrent: Vec<String>,
     special: Vec<String>,
-    /// The root's mount: what lies on another is outside.
+    /// The root's mount: what is on another is outside.
     mount: u64,
 }
 
@@ -109,7 +109,7 @@ struct Entry<'s> {
     absolute: Vec<u8>,
     shown: String,
     upper: Meta,
-    /// What stands in the root.
+    /// What is in the root.
     lower: Option<Meta>,
 }
 
@@ -142,7 +142,7 @@ impl Entry<'_> {
     }
 
     fn fail(&self, why: Errno) -> Refusal {
-        fault::refusal(&format!("cannot read what became of {}", self.shown), why)
+        fault::refusal(&format!("cannot read the new state of {}", self.shown), why)
     }
 }
 
@@ -213,7 +213,7 @@ impl Reader<'_> {
         if self.out.paths.len() > CHANGED_PATHS_MAX { Err(too_many_paths()) } else { Ok(()) }
     }
 
-    /// Something goes, with all below it.
+    /// Proposes to remove an entry, with everything below it.
     fn remove(&mut self, entry: &Entry<'_>, lower: Meta) -> Result<(), Refusal> {
         self.propose(entry, Op::Remove, 0)?;
         let mut bytes = lower.size;
@@ -354,7 +354,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Proposes a put. A folder or a special file at its path goes first; anything else there is replaced.
+    /// Proposes a put. A folder or a special file at its path is removed first; anything else there is replaced.
     fn replace(&mut self, entry: &Entry<'_>, bytes: u64) -> Result<Option<Meta>, Refusal> {
         let before = match entry.lower {
             Some(lower) if matches!(lower.kind, Kind::Dir | Kind::Other) => {
@@ -385,7 +385,7 @@ impl Reader<'_> {
         };
         if !self.concurrent.is_empty() {
             let message = format!(
-                "changed by somebody else while the command ran, and overwritten: {}",
+                "changed by another process while the command ran, and overwritten: {}",
                 named(&self.concurrent)
             );
             self.out.notes.push(Warning::new("concurrent_change", message));
@@ -400,7 +400,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a file is what stands in the root already: its bytes and all that it wears.
+/// Whether a file is the same as the one in the root: its bytes and its metadata.
 fn is_same(
     file: &OwnedFd,
     upper: &Meta,
@@ -422,8 +422,8 @@ fn is_same(
     Ok(read_xattrs(file)? == read_xattrs(&old)? && hash_of(dir, name, Kind::File)? == hash)
 }
 
-/// What the command closed even to itself is opened up: it is ours now, and what its mode was is known.
-fn open_up(entry: &Entry<'_>, needed: u32) -> Result<(), Errno> {
+/// Grants the owner a permission that the command took away: the entry is ours now, and its mode is known.
+fn grant_owner(entry: &Entry<'_>, needed: u32) -> Result<(), Errno> {
     if entry.upper.mode & needed == needed || rustix::process::geteuid().is_root() {
         return Ok(());
     }
@@ -432,11 +432,11 @@ fn open_up(entry: &Entry<'_>, needed: u32) -> Result<(), Errno> {
 
 /// Files are moved out of it, so it is opened for that too.
 fn open_own_dir(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
-    open_up(entry, 0o700)?;
+    grant_owner(entry, 0o700)?;
     open_dir(entry.site.upper, entry.name)
 }
 
 fn open_own_file(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
-    open_up(entry, 0o400)?;
+    grant_owner(entry, 0o400)?;
     disk::open_file(entry.site.upper, entry.name)
 }

@@ -112,7 +112,7 @@ impl Wait<'_> {
     }
 
     fn is_over(&self, known: &mut Known) -> bool {
-        // Without init there is nobody to wait for.
+        // Without init there is no process to wait for.
         if known.line_closed && self.running.init.get().is_none() {
             known.gone = true;
         }
@@ -217,7 +217,7 @@ impl Wait<'_> {
         let offset = stream.spool.total_bytes();
         stream.spool.write(self.blobs, &buffer[..count]);
         if let Some(pump) = &mut self.pump {
-            pump.hand(stream.name, offset, &buffer[..count]);
+            pump.send(stream.name, offset, &buffer[..count]);
         }
         if count >= BUSY_BYTES && !stream.enlarged {
             stream.enlarged = true;

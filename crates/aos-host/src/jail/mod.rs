@@ -1,8 +1,8 @@
 //! The jail: turns a path as a request spelled it into a pinned folder and one plain name inside a root.
 //!
-//! Containment is a descriptor, never a string (I3). A path is first made link-free as text, which a neighbour may
-//! falsify at any moment; then its folder is opened beneath the pinned root with links forbidden, and from there on
-//! only that descriptor is used. What was judged is what is opened, or nothing is.
+//! Containment is a descriptor, never a string (I3). A path is first made link-free as text, which another process may
+//! change at any moment; then its folder is opened beneath the pinned root with links forbidden, and from there on
+//! only that descriptor is used. Only what policy checked is ever opened.
 
 mod layered;
 mod place;

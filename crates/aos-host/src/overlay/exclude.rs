@@ -7,8 +7,7 @@ use aos_model::receipt::Kind;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::OFlags;
 
-use crate::disk::names_in;
-use crate::disk::{Meta, open_beneath};
+use crate::disk::{Meta, names_in, open_beneath};
 use crate::session::OpenSession;
 use crate::target::is_too_deep;
 use aos_model::path::is_below;
@@ -48,7 +47,7 @@ fn folder_of(glob: &str) -> &str {
 fn compile(patterns: &[&str]) -> Option<GlobSet> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
-        // One that is no glob names nothing, so all is captured.
+        // An invalid glob matches nothing, so everything is captured.
         if let Ok(glob) = GlobBuilder::new(pattern).literal_separator(true).build() {
             set.add(glob);
         }
@@ -80,7 +79,7 @@ fn bind(absolute: &[u8], meta: &Meta) -> BindMount {
 struct Walk<'a> {
     session: &'a OpenSession,
     patterns: GlobSet,
-    /// How many more folders are looked into.
+    /// How many more folders are read.
     left: usize,
     found: &'a mut Vec<BindMount>,
 }

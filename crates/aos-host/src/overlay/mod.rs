@@ -20,7 +20,7 @@ use aos_model::path::is_below;
 pub(crate) struct Overlay {
     change_id: String,
     pub(crate) parts: Vec<Part>,
-    /// Folders that are not captured, to be seen as they are.
+    /// Folders that are not captured and shown as they are.
     excluded: Vec<BindMount>,
     sweeper: Arc<Sweeper>,
 }
@@ -28,15 +28,15 @@ pub(crate) struct Overlay {
 /// The overlay over one root.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// The root's place in the session's list.
+    /// The root's index in the session's list.
     pub(crate) root: usize,
     pub(crate) upper: Arc<OwnedFd>,
     order: OverlayDirs,
 }
 
 impl Overlay {
-    /// Whether the session's roots are such that overlays can lie over them. What cannot change needs none; `/` holds
-    /// everything else; what is mounted below a root is no part of an overlay.
+    /// Whether overlays can be mounted over the session's roots. A read-only root needs none; `/` holds everything
+    /// else; what is mounted below a root is not part of an overlay.
     pub(crate) fn fits(session: &OpenSession) -> bool {
         let jail = &session.jail;
         session.capability.allowed_fs_ops.contains(&FsOp::Write)
@@ -63,14 +63,14 @@ impl Overlay {
         Ok(overlay)
     }
 
-    /// The roots in which something changed, by the cheapest of looks.
+    /// The roots in which something changed: those whose upper folder is not empty.
     pub(crate) fn changed_roots<'l>(&'l self, session: &'l OpenSession) -> impl Iterator<Item = &'l [u8]> {
         let is_changed = |part: &&Part| !names_in(&part.upper).is_ok_and(|names| names.is_empty());
         self.parts.iter().filter(is_changed).map(|part| session.jail.roots[part.root].path.as_slice())
     }
 
     /// The session's roots as the command is to see them.
-    pub(crate) fn lay(&self, roots: impl Iterator<Item = BindMount>) -> Vec<BindMount> {
+    pub(crate) fn mount_over(&self, roots: impl Iterator<Item = BindMount>) -> Vec<BindMount> {
         let over = |(index, root): (usize, BindMount)| {
             let part = self.parts.iter().find(|part| part.root == index)?;
             Some(BindMount { overlay: Some(part.order.clone()), ..root })
@@ -92,7 +92,7 @@ fn outermost(session: &OpenSession) -> Vec<usize> {
         let inner = &roots[index];
         roots.iter().enumerate().any(|(other, outer)| {
             let around = is_below(&inner.path, &outer.path) && inner.meta.mount == outer.meta.mount;
-            // Of two that are the same, the first one stands for both.
+            // Of two equal roots, the first one is used for both.
             around && other != index && (outer.path != inner.path || other < index)
         })
     };
@@ -107,7 +107,7 @@ impl Part {
         disk::make_dir(&own, b"work")?;
         disk::make_dir(&own, b"upper")?;
         let upper = open_dir(&own, b"upper")?;
-        // The upper folder is what the root itself looks like.
+        // The upper folder gets the metadata of the root: the merged folder shows the upper one's.
         let meta = Meta::of(session.jail.roots[root].fd.as_fd())?;
         if (meta.uid, meta.gid) != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         {

@@ -71,7 +71,7 @@ fn content(dir: impl std::os::fd::AsFd, name: &[u8], kind: Kind) -> Option<Vec<u
     }
 }
 
-/// What lies below a folder that goes, too.
+/// The diff of a removed entry, with everything below it.
 fn removed(dir: impl std::os::fd::AsFd, name: &[u8], kind: Kind, path: &str, shown: &mut String) {
     if kind != Kind::Dir {
         shown.push_str(&text::diff(path, content(dir, name, kind).as_deref(), None));
