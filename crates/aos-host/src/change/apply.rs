@@ -23,16 +23,16 @@ use crate::outcome::Done;
 use crate::steps::{Content, Outcome, Put, Step, StepTarget};
 use aos_model::path::is_below;
 
-/// What the owner of a folder needs to fill it.
+/// The permissions that the owner of a folder needs to fill it.
 const OPEN_TO_US: u32 = 0o700;
 
-/// How often a neighbour may get in between while our file is taken out again.
+/// How often another process may interfere while our file is taken out again.
 const GIVE_BACK_TRIES: usize = 64;
 
 /// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
 pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
     let ending =
-        armed.ending.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
+        armed.ending.lock().expect("BUG: lock poisoned").take().expect("BUG: a plan is applied once");
     let mut work = Work {
         armed,
         preimages: armed.session.preimages.dir()?,
@@ -48,7 +48,7 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
             if matches!(refusal.code, Code::StaleBase | Code::FileExists) {
                 refusal.code = ending.raced;
             }
-            // A step that did not get to touch anything has nothing to take back: what is there is somebody else's.
+            // A step that did not touch anything has nothing to take back: what is there is not ours.
             let count = index + usize::from(work.begun);
             refusal.detail.not_rolled_back = take_back_first(host, armed, count);
             return Err(refusal);
@@ -93,7 +93,7 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     fn dir(&self, target: &'a StepTarget) -> BorrowedFd<'a> {
-        self.armed.dir(target).expect("BUG: folders are made before what lies in them")
+        self.armed.dir(target).expect("BUG: folders are made before their content")
     }
 
     fn step(&mut self, index: usize, step: &'a Step, intent: &StepIntent) -> Result<(), Refusal> {
@@ -237,13 +237,13 @@ impl<'a> Work<'a> {
         self.give_back(put, temporary, new)
             .map_err(|why| fault::refusal(&format!("cannot put {} back", put.at.shown), why))?;
         Err(match displaced {
-            Ok(_) => changed_meanwhile(&put.at, "somebody else wrote it"),
+            Ok(_) => changed_meanwhile(&put.at, "another process wrote it"),
             Err(why) => fault::refusal(&format!("cannot look at the old {}", put.at.shown), why),
         })
     }
 
-    /// Takes our file out again, so that everything is as if it had never been there. A neighbour who renames all the
-    /// while may have moved it on; then what we hold belongs where our file is now.
+    /// Takes our file out again, so that everything is as if it had never been there. Another process that renames
+    /// meanwhile may have moved it; then what we hold belongs where our file is now.
     fn give_back(
         &self,
         put: &'a Put,
@@ -266,7 +266,7 @@ impl<'a> Work<'a> {
                 if holds_ours()? {
                     return Ok(());
                 }
-                // That was somebody's: it goes back to where it just was.
+                // That file is not ours: it goes back to where it was.
                 swap(there, name)?;
             }
         }
@@ -332,11 +332,11 @@ impl<'a> Work<'a> {
         let (meta, kept) = apply_metadata(made, &at.shown, mode | OPEN_TO_US, worn).map_err(fail)?;
         self.warnings.extend(kept);
         self.touch(at)?;
-        // As it will be left, not as it is while it is being filled.
+        // The final mode, not the one it has while it is being filled.
         Ok(Meta { mode: meta.mode & (mode | !OPEN_TO_US), ..meta })
     }
 
-    /// A folder that is closed to its owner is closed once everything is in it.
+    /// Sets the final mode of folders that are not fully open to their owner, once everything is in them.
     fn close_folders(&self) -> Result<(), Errno> {
         for (step, made) in self.armed.steps.iter().zip(&self.armed.made).rev() {
             if let (Step::MakeDir { mode, .. }, Some(made)) = (step, made.get())
@@ -381,7 +381,7 @@ impl<'a> Work<'a> {
             Errno::XDEV => Refusal::new(
                 Code::IoError,
                 format!(
-                    "cannot move {} to {}: they lie on different file systems; copy and remove instead",
+                    "cannot move {} to {}: they are on different file systems; copy and remove instead",
                     from.shown, to.shown
                 ),
             ),

@@ -50,7 +50,7 @@ impl Armed<'_> {
     }
 }
 
-/// Throws away what a change displaced that is not to be taken back.
+/// Removes the pre-images of a change whose session keeps none.
 pub(crate) fn forget_displaced(armed: &Armed<'_>) {
     let Ok(preimages) = armed.session.preimages.dir() else { return };
     if armed.snapshot_id.is_none() {
@@ -99,7 +99,7 @@ fn prepare<'a>(
     (kind, params): (&str, &str),
     instead_of: Option<u64>,
 ) -> Result<Armed<'a>, Refusal> {
-    // What was changed can be taken back, however many calls it took.
+    // A rollback may take back any number of calls, so it has no limit.
     if plan.steps.len() > CHANGED_PATHS_MAX && !plan.ending.own_snapshot {
         return Err(crate::steps::too_many_paths());
     }

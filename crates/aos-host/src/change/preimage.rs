@@ -33,7 +33,7 @@ pub(super) fn store_preimage(
     }
     disk::copy(dir, name, &meta, preimages, preimage_name.as_bytes(), sync)?;
     if sync {
-        // The two may be on different disks: the copy's name must last before the object goes.
+        // The two may be on different disks: the copy's name must be synced before the object is removed.
         disk::sync(preimages)?;
     }
     // Under another name first: half a folder under the temporary name would be taken for the whole.

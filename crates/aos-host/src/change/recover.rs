@@ -75,7 +75,7 @@ fn check(host: &Host, intent: &Intent) -> Result<(), String> {
     };
     for step in &intent.steps {
         if let Some(at) = step.places().find(|at| !inside(at) || at.dir.split('/').any(|name| name == "..")) {
-            return Err(format!("{} lies outside of the session's roots", aos_model::text::escape(&at.dir)));
+            return Err(format!("{} is outside of the session's roots", aos_model::text::escape(&at.dir)));
         }
         if !step.names_are_ours(&intent.change_id) {
             return Err("it names temporary files that are not ours".to_owned());

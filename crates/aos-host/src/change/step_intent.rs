@@ -1,4 +1,4 @@
-//! Step intents: what the journal keeps of each step before it begins, enough to take it back without the process that made it.
+//! Step intents: what the journal keeps of each step before it begins, enough for another process to take it back.
 
 use aos_model::receipt::Kind;
 use aos_model::state::Attributes;

@@ -1,4 +1,4 @@
-//! Taking steps back: by what the step intents say and what the disk shows, whoever made them.
+//! Taking steps back: by what the step intents say and what the disk shows. Used after a failed step and by recovery.
 //!
 //! A path is put back only while it is as our step left it. Otherwise it stays, and its name is returned.
 
@@ -25,13 +25,13 @@ pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
 pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> Vec<String> {
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
     let Ok(preimages) = armed.session.preimages.dir() else {
-        return what_stayed((0..count).map(|index| (armed.step_intent(index), Ok(false))));
+        return not_taken_back((0..count).map(|index| (armed.step_intent(index), Ok(false))));
     };
     let undone = (0..count).rev().map(|index| {
         let site = |target: &StepTarget, at: &At| -> Result<Option<Site>, Errno> {
             let Some(dir) = armed.dir(target) else { return Ok(None) };
             if disk::is_unlinked(dir)? {
-                // A folder that was copied to another disk and is back by now is another one.
+                // A folder that was copied to another disk and back is a new folder.
                 return Site::find(at);
             }
             Ok(Some(Site { dir: disk::open_dir(dir, b".")?, name: target.name.clone() }))
@@ -52,7 +52,7 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
         let undone = sites.and_then(|sites| take_back_step(&intent, sites, preimages, sync));
         (intent, undone)
     });
-    what_stayed(undone)
+    not_taken_back(undone)
 }
 
 /// The same from the intents alone, as recovery has them: the folders are found again by their paths.
@@ -69,11 +69,11 @@ pub(super) fn take_back_intents(intents: &[StepIntent], preimages: &OwnedFd, syn
         };
         (intent, sites.and_then(|sites| take_back_step(intent, sites, preimages, sync)))
     });
-    what_stayed(undone)
+    not_taken_back(undone)
 }
 
 /// The steps that may have been begun. They were carried out in order: where one's object is still in its place, none
-/// after it was, and what stands in the places of those is not theirs.
+/// after it was, and what is at the targets of those is not theirs.
 fn begun(intents: &[StepIntent]) -> &[StepIntent] {
     let in_place = |intent: &StepIntent| {
         let (at, before) = match intent {
@@ -84,14 +84,16 @@ fn begun(intents: &[StepIntent]) -> &[StepIntent] {
             | StepIntent::MakeDir { .. }
             | StepIntent::SetMode { .. } => return false,
         };
-        let here = Site::find(at).ok().flatten().and_then(|site| site.here().ok().flatten());
+        let here = Site::find(at).ok().flatten().and_then(|site| site.now().ok().flatten());
         here.is_some_and(|here| before.is_untouched(&here))
     };
     let last = intents.iter().position(in_place);
     &intents[..last.map_or(intents.len(), |last| last + 1)]
 }
 
-fn what_stayed(undone: impl Iterator<Item = (impl Borrow<StepIntent>, Result<bool, Errno>)>) -> Vec<String> {
+fn not_taken_back(
+    undone: impl Iterator<Item = (impl Borrow<StepIntent>, Result<bool, Errno>)>,
+) -> Vec<String> {
     let mut stayed: Vec<String> = undone
         .filter(|(_, undone)| *undone != Ok(true))
         .map(|(intent, _)| intent.borrow().display().to_owned())
@@ -114,7 +116,7 @@ impl StepIntent {
     }
 }
 
-/// `true` when the path is as it was before the step; `false` when somebody changed it since.
+/// `true` when the path is as it was before the step; `false` when another process changed it since.
 fn take_back_step(
     intent: &StepIntent,
     (at, to): (Option<Site>, Option<Site>),
@@ -127,29 +129,29 @@ fn take_back_step(
         StepIntent::Put { temporary, preimage: kept, before, after, .. } => {
             let Some(site) = at else { return not_begun(kept) };
             let undone = match before {
-                None => site.unput(temporary, after),
-                Some(before) => site.unreplace(temporary, preimages, kept, before, after, sync),
+                None => site.remove_new(temporary, after),
+                Some(before) => site.put_back(temporary, preimages, kept, before, after, sync),
             };
             site.finalize(temporary, before.as_ref(), undone, sync)
         }
         StepIntent::Remove { temporary, preimage: kept, before, .. } => {
             let Some(site) = at else { return not_begun(kept) };
-            let undone = site.unremove(temporary, preimages, kept, before, sync);
+            let undone = site.bring_back(temporary, preimages, kept, before, sync);
             site.finalize(temporary, Some(before), undone, sync)
         }
         StepIntent::MakeDir { .. } => {
             let Some(site) = at else { return Ok(true) };
             match disk::remove_dir(&site.dir, &site.name) {
-                // Gone already may mean: by an earlier attempt, which did not get to make that last.
-                Ok(()) | Err(Errno::NOENT) => lasting(&site.dir, sync),
-                // Somebody put something in it, or made it a file: theirs now.
+                // Already removed may mean: by an earlier attempt that ended before the folder was synced.
+                Ok(()) | Err(Errno::NOENT) => synced(&site.dir, sync),
+                // Another process put something in it, or replaced it by a file: it stays.
                 Err(Errno::NOTEMPTY | Errno::NOTDIR) => Ok(false),
                 Err(why) => Err(why),
             }
         }
         StepIntent::SetMode { before, after, xattrs, .. } => {
             let Some(site) = at else { return Ok(true) };
-            let Some(now) = site.here()? else { return Ok(true) };
+            let Some(now) = site.now()? else { return Ok(true) };
             if now.kind != Kind::Dir || (now.mode != *before && now.mode != *after) {
                 return Ok(false);
             }
@@ -158,20 +160,20 @@ fn take_back_step(
                 apply_attrs(&dir, before)?;
             }
             disk::set_mode(&dir, *before)?;
-            lasting(&dir, sync)
+            synced(&dir, sync)
         }
         StepIntent::Rename { temporary, preimage: kept, before, replaced, .. } => {
             let Some(from) = at else { return Ok(false) };
-            let Some(to) = to else { return from.unrenamed(before) };
-            let undone = from.unrename(&to, temporary, preimages, kept, before, replaced.as_ref(), sync);
-            lasting(&to.dir, sync)?;
+            let Some(to) = to else { return from.was_not_moved(before) };
+            let undone = from.move_back(&to, temporary, preimages, kept, before, replaced.as_ref(), sync);
+            synced(&to.dir, sync)?;
             from.finalize(temporary, replaced.as_ref(), undone, sync)
         }
     }
 }
 
-/// What was taken back stays so: the receipt that says so may outlive a power cut on another disk than this one.
-fn lasting(folder: &OwnedFd, sync: bool) -> Result<bool, Errno> {
+/// Syncs the folder: the receipt that reports the rollback may survive a power cut on another disk than this one.
+fn synced(folder: &OwnedFd, sync: bool) -> Result<bool, Errno> {
     if sync {
         disk::sync(folder)?;
     }
@@ -201,26 +203,26 @@ impl Site {
         }
     }
 
-    fn here(&self) -> Result<Option<Meta>, Errno> {
+    fn now(&self) -> Result<Option<Meta>, Errno> {
         Meta::at(&self.dir, &self.name)
     }
 
-    /// The file at the place, when it is the one that the step put.
-    fn ours(&self, after: &Content) -> Result<Option<Meta>, Errno> {
-        let Some(meta) = self.here()? else { return Ok(None) };
+    /// The file at the target, when it is the one that the step put.
+    fn our_file(&self, after: &Content) -> Result<Option<Meta>, Errno> {
+        let Some(meta) = self.now()? else { return Ok(None) };
         let is_ours = meta.kind == after.kind
             && meta.size == after.size
             && hash_of(&self.dir, &self.name, meta.kind)? == after.hash;
         Ok(is_ours.then_some(meta))
     }
 
-    /// A new file: taken away again. It goes to the temporary name first, where nobody else looks: what came there
-    /// is looked at once more before it is thrown away.
-    fn unput(&self, temporary: &str, after: &Content) -> Result<bool, Errno> {
-        if Meta::at(&self.dir, temporary.as_bytes())?.is_some() || self.here()?.is_none() {
+    /// Removes a new file. It is renamed to the temporary name first, which no other process uses, and checked there
+    /// once more before it is removed.
+    fn remove_new(&self, temporary: &str, after: &Content) -> Result<bool, Errno> {
+        if Meta::at(&self.dir, temporary.as_bytes())?.is_some() || self.now()?.is_none() {
             return Ok(true); // it never got to its place, or is gone already
         }
-        let Some(ours) = self.ours(after)? else { return Ok(false) };
+        let Some(ours) = self.our_file(after)? else { return Ok(false) };
         disk::rename_noreplace(&self.dir, &self.name, &self.dir, temporary.as_bytes())?;
         if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
             return Ok(true);
@@ -231,7 +233,7 @@ impl Site {
 
     /// A replaced file: what was displaced comes back from where it is now. It may be another file than the one that
     /// was planned on: an overwrite takes what it finds.
-    fn unreplace(
+    fn put_back(
         &self,
         temporary: &str,
         preimages: &OwnedFd,
@@ -241,11 +243,11 @@ impl Site {
         sync: bool,
     ) -> Result<bool, Errno> {
         // A file that a command left may have the old one's size and time of change: only its identity is proof.
-        if self.here()?.is_some_and(|here| before.is(&here)) {
+        if self.now()?.is_some_and(|here| before.is(&here)) {
             return Ok(true);
         }
         let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
-        if let Some(ours) = self.ours(after)? {
+        if let Some(ours) = self.our_file(after)? {
             if waiting.is_none() && !self.fetch(temporary, preimages, kept, before, sync)? {
                 return Ok(false);
             }
@@ -254,12 +256,12 @@ impl Site {
             if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
                 return Ok(true);
             }
-            // Somebody wrote the path in that moment: it goes back to them, and the old content to the pre-images.
+            // Another process wrote the path in that moment: its file goes back, and the old content to the pre-images.
             swap()?;
             store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
             return Ok(false);
         }
-        if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
+        if self.now()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
             return Ok(true);
         }
         match waiting {
@@ -270,12 +272,12 @@ impl Site {
             }
             // What waits is our own: it never got to its place, or was taken out again.
             Some(_) => Ok(true),
-            // Nothing was begun, or somebody wrote the path after us.
+            // Nothing was begun, or another process wrote the path after us.
             None => Ok(Meta::at(preimages, kept.as_bytes())?.is_none()),
         }
     }
 
-    fn unremove(
+    fn bring_back(
         &self,
         temporary: &str,
         preimages: &OwnedFd,
@@ -283,7 +285,7 @@ impl Site {
         before: &Seen,
         sync: bool,
     ) -> Result<bool, Errno> {
-        if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
+        if self.now()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
             return self.close(before);
         }
         if !self.fetch(temporary, preimages, kept, before, sync)? {
@@ -299,11 +301,11 @@ impl Site {
         }
     }
 
-    /// A folder that is back and was open for the moment of a move is closed again.
+    /// Takes write permission back from a folder that got it for the moment of a move.
     fn close(&self, before: &Seen) -> Result<bool, Errno> {
         let opened = |here: &Meta| before.is(here) && here.mode == before.mode | disk::OWNER_WRITES;
         if before.kind == Kind::Dir
-            && self.here()?.is_some_and(|here| here.mode != before.mode && opened(&here))
+            && self.now()?.is_some_and(|here| here.mode != before.mode && opened(&here))
         {
             let held = disk::hold_dir(&self.dir, &self.name)?;
             disk::set_mode_of_held(&held, before.mode)?;
@@ -312,7 +314,7 @@ impl Site {
     }
 
     #[expect(clippy::too_many_arguments, reason = "an intent's fields, taken apart once")]
-    fn unrename(
+    fn move_back(
         &self,
         to: &Site,
         temporary: &str,
@@ -322,11 +324,11 @@ impl Site {
         replaced: Option<&Seen>,
         sync: bool,
     ) -> Result<bool, Errno> {
-        if self.here()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
+        if self.now()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
             return self.close(before);
         }
-        if !to.here()?.is_some_and(|there| before.is_or_was_copied_to(&there)) {
-            return self.unrenamed(before);
+        if !to.now()?.is_some_and(|there| before.is_or_was_copied_to(&there)) {
+            return self.was_not_moved(before);
         }
         let Some(replaced) = replaced else {
             return match disk::move_noreplace(&to.dir, &to.name, &self.dir, &self.name) {
@@ -337,7 +339,7 @@ impl Site {
         };
         // Straight after the exchange the displaced object is at the old name; later it is brought there as one that
         // was removed from it.
-        if !self.unremove(temporary, preimages, kept, replaced, sync)? {
+        if !self.bring_back(temporary, preimages, kept, replaced, sync)? {
             return Ok(false);
         }
         disk::exchange(&self.dir, &self.name, &to.dir, &to.name)?;
@@ -345,15 +347,15 @@ impl Site {
     }
 
     /// Whether what was to be moved never was: it is here, or, where it would have waited aside, has not come yet.
-    fn unrenamed(&self, before: &Seen) -> Result<bool, Errno> {
-        Ok(match self.here()? {
+    fn was_not_moved(&self, before: &Seen) -> Result<bool, Errno> {
+        Ok(match self.now()? {
             Some(here) => before.is_or_was_copied_to(&here),
             None => self.name.starts_with(TEMPORARY_PREFIX),
         })
     }
 
     /// Brings the displaced object to the temporary name, from the pre-images when it got that far. A new file that was
-    /// still waiting there is thrown away.
+    /// still there is removed.
     fn fetch(
         &self,
         temporary: &str,
@@ -385,7 +387,7 @@ impl Site {
     }
 
     /// Leaves no temporary name behind, and at `power` makes the folder's state last. What may be the old object is
-    /// not thrown away when it could not be put back.
+    /// not removed when it could not be put back.
     fn finalize(
         &self,
         temporary: &str,
@@ -401,7 +403,7 @@ impl Site {
             disk::remove(&self.dir, temporary.as_bytes(), &waiting)?;
         }
         disk::remove_any(&self.dir, format!("{temporary}.part").as_bytes())?;
-        lasting(&self.dir, sync)?;
+        synced(&self.dir, sync)?;
         Ok(undone)
     }
 }

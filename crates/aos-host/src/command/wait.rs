@@ -98,7 +98,7 @@ impl Wait<'_> {
         }
         // What was written before the end is still in the pipes.
         for index in 0..2 {
-            // No more than a pipe can hold: somebody out of reach could write for ever.
+            // No more than a pipe can hold: a process out of reach could write for ever.
             for _ in 0..2 * PIPE_BYTES / BUSY_BYTES {
                 if !self.drain(index, &mut known.buffer) {
                     break;
@@ -120,7 +120,7 @@ impl Wait<'_> {
             return true;
         }
         let late = known.killed_at.is_some_and(|at| at.elapsed() > LAST_CHANCE);
-        // Init goes on ending them by itself.
+        // Init continues to end them by itself.
         known.end.unsure |= late;
         late
     }

@@ -45,7 +45,7 @@ pub(crate) fn set_mode_of_held(held: &OwnedFd, mode: u32) -> Result<(), Errno> {
     rustix::fs::chmod(proc_path(held), Mode::from_raw_mode(mode))
 }
 
-/// Sets the mode of an entry. Follows a symbolic link: only for folders that nobody else can write.
+/// Sets the mode of an entry. Follows a symbolic link: only for folders that no other user can write.
 pub(crate) fn set_mode_at(dir: impl AsFd, name: &[u8], mode: u32) -> Result<(), Errno> {
     rustix::fs::chmodat(dir, name, Mode::from_raw_mode(mode), AtFlags::empty())
 }

@@ -105,7 +105,7 @@ pub(crate) fn is_whiteout(dir: impl AsFd, name: &[u8]) -> Result<bool, Errno> {
     Ok(FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == 0)
 }
 
-/// Whether an absolute path leads to a file that somebody may execute.
+/// Whether an absolute path leads to a file with an execute permission.
 pub(crate) fn is_executable(path: &[u8]) -> bool {
     rustix::fs::stat(path)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_mode & 0o111 != 0)

@@ -94,7 +94,7 @@ impl ExecConfig {
         let name = account.as_ref().map_or_else(|| uid.to_string(), |account| account.name.clone());
         let home = match (self.home, account) {
             (Home::Private, _) if !mounted => aos_model::path::show(&self.private_path(state, "home")),
-            // The toolchains on PATH are found from here, whoever uses them.
+            // The toolchains on PATH are found from here, for every user.
             (Home::Private, _) | (_, None) => here.home.clone(),
             (Home::ReadOnly | Home::Host, Some(_)) if uid == own => here.home.clone(),
             (Home::ReadOnly | Home::Host, Some(account)) => account.home,
