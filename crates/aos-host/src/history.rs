@@ -253,7 +253,7 @@ impl Host {
             return None;
         }
         let here = || {
-            let Found::Here(place) = found else { return None };
+            let Found::Resolved(place) = found else { return None };
             let (file, meta) = place.open_file().ok()?;
             let bytes = crate::payload::read_whole(place, &file, meta.size).ok()?;
             (aos_model::request::content_hash(&bytes) == hash).then_some(bytes)

@@ -100,7 +100,7 @@ impl Range<'_> {
                     self.left -= n as u64;
                 }
                 Err(Errno::INTR) => {}
-                Err(why) => return Err(self.place.fault("read", why)),
+                Err(why) => return Err(self.place.refusal("read", why)),
             }
         }
         buffer.truncate(filled);

@@ -156,7 +156,7 @@ pub(crate) fn check_path(
     // An absolute spelling may go through the link by which the workdir was opened: its clean form is what is meant.
     // In a virtual tree the slash at the start is a way of spelling, nothing else.
     let spelled = match text {
-        _ if session.is_virtual() => session.jail.shown(literal),
+        _ if session.is_virtual() => session.jail.display(literal),
         text if text.starts_with('/') => absolute_shown(literal),
         text => text.to_owned(),
     };
@@ -176,7 +176,7 @@ pub(crate) fn check_path(
                     format!(
                         "cannot {} {}: {} (the policy denies `{}`). See `aos policy path`",
                         op.as_str(),
-                        session.jail.shown(resolved),
+                        session.jail.display(resolved),
                         risk.message,
                         risk.code
                     ),
@@ -184,7 +184,7 @@ pub(crate) fn check_path(
             }
         }
     }
-    let (literal, shown) = (session.jail.shown(literal), session.jail.shown(resolved));
+    let (literal, shown) = (session.jail.display(literal), session.jail.display(resolved));
     weigh(session.policy.judge(op, &literal, &shown), op, &shown, warnings)
 }
 

@@ -71,7 +71,7 @@ impl Drop for OpenSession {
     fn drop(&mut self) {
         if self.ended.load(Ordering::Acquire) {
             self.preimages.drop_all();
-            self.exec_config.drop_rooms();
+            self.exec_config.remove_private_dirs();
         }
     }
 }

@@ -11,13 +11,10 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::content_hash;
 use aos_model::state::Attributes;
 use aos_store::{Blobs, Fault};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::disk::{FileAttrs, Meta, read_xattrs};
+use crate::disk::{self, FileAttrs, Meta, read_xattrs};
 use crate::jail::{Dir, Found, Place};
-
-const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// What is to be done, computed in full before anything moves.
 #[derive(Debug)]
@@ -26,12 +23,12 @@ pub(crate) struct Plan {
     pub(crate) ending: Ending,
 }
 
-/// How a plan ends, well or not.
+/// How a plan ends, whether it succeeds or not.
 pub(crate) struct Ending {
     pub(crate) warnings: Vec<Warning>,
-    /// Makes the receipt's fields from what stands at each step's place afterwards.
+    /// Makes the receipt's fields from what is at each step's target afterwards.
     pub(crate) finish: Finish,
-    /// What this effect answers when somebody else got in between; not every effect has a `conflict`.
+    /// The code of this effect when another writer interfered; not every effect has a `conflict`.
     pub(crate) raced: Code,
     /// What else the journal is to remember.
     pub(crate) facts: Vec<Fact>,
@@ -41,10 +38,10 @@ pub(crate) struct Ending {
 
 type Finish = Box<dyn FnOnce(&Outcome<'_>) -> Body + Send>;
 
-/// How it ended well.
+/// The result of a plan that succeeded.
 #[derive(Debug)]
 pub(crate) struct Outcome<'a> {
-    /// What stands at each step's place afterwards.
+    /// What is at each step's target afterwards.
     pub(crate) after: &'a [Option<Meta>],
     pub(crate) snapshot_id: &'a str,
 }
@@ -58,12 +55,12 @@ impl std::fmt::Debug for Ending {
     }
 }
 
-/// One change at one place.
+/// One change of one path.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A file or a link, new or in place of something else.
     Put(Put),
-    /// A file, a link or a whole folder, gone. `bytes` is all that goes with it.
+    /// Removes a file, a link or a whole folder. `bytes` is the size of everything in it.
     Remove { at: StepTarget, before: Meta, bytes: u64 },
     MakeDir {
         at: StepTarget,
@@ -73,12 +70,12 @@ pub(crate) enum Step {
     },
     /// A folder with another mode and, where given, other attributes: those of before and those it gets.
     SetMode { at: StepTarget, before: Meta, mode: u32, xattrs: Option<(Attributes, Attributes)> },
-    /// Something under another name. What stood there is displaced.
+    /// Moves something to another name. What was there is displaced.
     Rename { from: StepTarget, before: Meta, to: StepTarget, replaced: Option<Meta> },
 }
 
 impl Step {
-    /// Whether something goes to the bank by it, or may.
+    /// Whether it displaces something, or may: that goes to the pre-images.
     pub(crate) fn displaces(&self) -> bool {
         matches!(self, Step::Put(_) | Step::Remove { .. } | Step::Rename { .. })
     }
@@ -105,11 +102,11 @@ pub(crate) enum Content {
     Blob(Blob),
     /// A link that leads there.
     Link(Vec<u8>),
-    /// A file that is finished elsewhere, with all that it wears and its time of change. It is moved where it can be.
+    /// A file that is finished elsewhere, with its metadata and its time of change. It is moved where possible.
     Moved(Moved),
 }
 
-/// Bytes that were made for this change. They are hashed once, when somebody first asks.
+/// Bytes that were made for this change. They are hashed once, on first use.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) bytes: Vec<u8>,
@@ -130,7 +127,7 @@ pub(crate) struct Blob {
 }
 
 impl Blob {
-    /// One that is there, and is what its name says; `None` when there is none.
+    /// A blob that exists and whose content matches its name; `None` when there is none.
     pub(crate) fn checked(blobs: &Arc<Blobs>, hash: &str, size: u64) -> Result<Option<Blob>, Fault> {
         let found = blobs.open_checked(hash)?;
         Ok(found.map(|_| Blob { blobs: blobs.clone(), size, hash: hash.to_owned() }))
@@ -215,7 +212,7 @@ impl StepTarget {
     }
 }
 
-/// The folders that a plan makes on the way, each once.
+/// The missing folders that a plan makes, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Parents {
     /// The step that makes each, by its path.
@@ -223,8 +220,8 @@ pub(crate) struct Parents {
 }
 
 impl Parents {
-    /// The spot of `found`; folders that are missing become steps first.
-    pub(crate) fn spot(
+    /// The target of `found`; missing folders become steps first.
+    pub(crate) fn target(
         &mut self,
         found: &Found,
         steps: &mut Vec<Step>,
@@ -232,9 +229,9 @@ impl Parents {
         jail: &crate::jail::Jail,
     ) -> StepTarget {
         let (base, missing) = match found {
-            Found::Here(place) => return StepTarget::of(place),
-            Found::Below { base, missing, .. } => (base, missing),
-            Found::Nowhere { .. } => unreachable!("BUG: the operation asks whether it can be made"),
+            Found::Resolved(place) => return StepTarget::of(place),
+            Found::ParentMissing { base, missing, .. } => (base, missing),
+            Found::Unresolvable { .. } => unreachable!("BUG: the operation checks whether it can be made"),
         };
         let mut dir = DirAt::Pinned(base.dir.clone());
         let mut absolute = base.absolute.clone();
@@ -245,7 +242,7 @@ impl Parents {
                 let at = StepTarget {
                     dir: dir.clone(),
                     name: name.clone(),
-                    shown: jail.shown(&absolute),
+                    shown: jail.display(&absolute),
                     absolute: absolute.clone(),
                 };
                 steps.push(Step::MakeDir { at, mode, attrs: None });
@@ -257,7 +254,7 @@ impl Parents {
             dir,
             name: last.clone(),
             absolute: found.absolute().to_vec(),
-            shown: found.shown().to_owned(),
+            shown: found.display().to_owned(),
         }
     }
 }
@@ -270,21 +267,18 @@ impl Moved {
             Some(slash) => (&self.path[..slash], &self.path[slash + 1..]),
             None => (b".".as_slice(), self.path.as_slice()),
         };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat2(self.from.as_fd(), parent, flags, Mode::empty(), resolve)?;
-        Ok((dir, name))
+        Ok((disk::hold_dir_beneath(self.from.as_fd(), parent)?, name))
     }
 
-    /// The file opened for reading, where it lies now.
+    /// Opens the file for reading, where it is now.
     pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
         let (dir, name) = self.place()?;
-        rustix::fs::openat(dir, name, READ, Mode::empty())
+        disk::open_file(dir, name)
     }
 }
 
 impl Put {
-    /// A finished file in place of whatever stands there, opened here as `file`. It keeps all that it wears.
+    /// A finished file in place of whatever is there, opened here as `file`. It keeps its metadata.
     pub(crate) fn moved(
         at: StepTarget,
         moved: Moved,

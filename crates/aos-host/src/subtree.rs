@@ -1,4 +1,4 @@
-//! Everything below a folder that is to go or to move: visited path by path before the folder is touched.
+//! Everything below a folder that is to be removed or moved: visited path by path before the folder is touched.
 
 use std::os::fd::AsFd;
 
@@ -12,7 +12,7 @@ use crate::policy::check_path;
 use crate::session::OpenSession;
 use crate::target::{check_depth, protect};
 
-/// Visits everything below a folder, within bounds. A path that is outside the roots refuses the whole.
+/// Visits everything below a folder, up to a limit. One path outside of the roots refuses the whole.
 pub(crate) struct Subtree<'a> {
     session: &'a OpenSession,
     mount: u64,
@@ -48,7 +48,7 @@ impl<'a> Subtree<'a> {
     }
 
     pub(crate) fn folder(&mut self, parent: impl AsFd, name: &[u8], absolute: &[u8]) -> Result<(), Refusal> {
-        let shown = self.session.jail.shown(absolute);
+        let shown = self.session.jail.display(absolute);
         let fail = |why| crate::fault::refusal(&format!("cannot look into {shown}"), why);
         let dir = open_dir(parent, name).map_err(fail)?;
         let mut names = names_in(&dir).map_err(fail)?;
@@ -67,7 +67,7 @@ impl<'a> Subtree<'a> {
     }
 
     fn visit(&mut self, absolute: &[u8], meta: &Meta, folder: &str) -> Result<(), Refusal> {
-        let shown = self.session.jail.shown(absolute);
+        let shown = self.session.jail.display(absolute);
         if self.session.jail.is_hidden(absolute) || meta.mount != self.mount {
             return Err(Refusal::new(
                 Code::PathOutsideRoots,
@@ -101,6 +101,6 @@ pub(crate) fn check_name(
     warnings: &mut Vec<Warning>,
 ) -> Result<(), Refusal> {
     protect(session, absolute, warnings)?;
-    let shown = session.jail.shown(absolute);
+    let shown = session.jail.display(absolute);
     check_path(session, op, &shown, absolute, absolute, warnings).map(drop)
 }

@@ -8,7 +8,7 @@ use aos_model::policy::Op;
 use aos_model::receipt::Warning;
 use aos_model::refusal::{Code, Refusal};
 
-use crate::jail::{Jail, Last, Resolved, resolve};
+use crate::jail::{Jail, Last, ResolvedPath, resolve};
 use crate::session::OpenSession;
 use crate::view;
 
@@ -43,7 +43,7 @@ impl Target {
         self.text.as_deref().unwrap_or(".")
     }
 
-    pub(crate) fn resolve(&self, session: &Arc<OpenSession>) -> Result<Resolved, Refusal> {
+    pub(crate) fn resolve(&self, session: &Arc<OpenSession>) -> Result<ResolvedPath, Refusal> {
         match session.view().filter(|_| !self.on_disk) {
             Some(view) => view::resolve(&view, self.text.as_deref(), self.last),
             None => resolve(&session.jail, self.text(), self.last),
@@ -75,7 +75,7 @@ pub(crate) fn protect(
     let Some(pattern) = protected_name(below_roots(&session.jail, absolute)) else { return Ok(()) };
     let message = format!(
         "{} is protected (`{pattern}`): it can run code or steer agents",
-        session.jail.shown(absolute)
+        session.jail.display(absolute)
     );
     if session.capability.protected_paths == ProtectedPaths::Deny {
         return Err(Refusal::new(
@@ -93,7 +93,7 @@ pub(crate) fn protect(
 /// A tree that is nested too deep is not taken as a whole: somebody can make one that walking would not come to the
 /// end of.
 pub(crate) fn check_depth(session: &OpenSession, absolute: &[u8]) -> Result<(), Refusal> {
-    if is_too_deep(absolute) { Err(too_deep(&session.jail.shown(absolute))) } else { Ok(()) }
+    if is_too_deep(absolute) { Err(too_deep(&session.jail.display(absolute))) } else { Ok(()) }
 }
 
 pub(crate) fn too_deep(shown: &str) -> Refusal {

@@ -177,6 +177,88 @@ fn is_head(before: &str) -> bool {
         .all(|word| matches!(word, "pub" | "const" | "unsafe" | "async") || word.starts_with("pub("))
 }
 
+/// Where functions of `rustix::fs` may be called. Everything else goes through these.
+const FILE_MODULES: &[&str] = &[
+    "crates/aos-host/src/disk/",
+    "crates/aos-host/src/jail/",
+    "crates/aos-sandbox/",
+    "crates/aos-store/",
+    "crates/aos-testkit/",
+    "xtask/",
+];
+
+/// Files outside of [`FILE_MODULES`] that call `rustix::fs`. The list may only shrink.
+const FILE_CALLERS: &[&str] = &[
+    "crates/aos-wire/src/socket.rs",
+    "crates/aos/src/commands/blob.rs",
+    "crates/aos/src/commands/setup.rs",
+    "crates/aos/src/connect.rs",
+    "crates/aos/src/detach.rs",
+];
+
+#[test]
+fn only_fenced_modules_call_rustix_fs() {
+    let is_fenced = |path: &str| {
+        FILE_MODULES.iter().any(|module| path.starts_with(module))
+            || path.split('/').any(|part| part == "tests")
+    };
+    let callers: Vec<String> = sources()
+        .iter()
+        .filter(|path| calls_rustix_fs(&read(path)))
+        .map(|path| path.display().to_string())
+        .filter(|path| !is_fenced(path))
+        .collect();
+    let unlisted: Vec<&String> =
+        callers.iter().filter(|path| !FILE_CALLERS.contains(&path.as_str())).collect();
+    assert!(unlisted.is_empty(), "call `crate::disk` instead of `rustix::fs`: {unlisted:#?}");
+    let gone: Vec<&&str> = FILE_CALLERS.iter().filter(|path| !callers.iter().any(|c| c == *path)).collect();
+    assert!(gone.is_empty(), "no longer call `rustix::fs`, remove them from the list: {gone:?}");
+}
+
+/// Whether a source names a function of `rustix::fs`, or imports so that calls could hide. Types may be named.
+fn calls_rustix_fs(text: &str) -> bool {
+    let is_function = |item: &str| {
+        let item = item.trim_start();
+        item.starts_with(|c: char| c.is_ascii_lowercase() || c == '*')
+            || item.starts_with("Dir")
+            || item.starts_with("RawDir")
+    };
+    let group =
+        |rest: &str| rest.strip_prefix('{').and_then(|rest| rest.split('}').next()).map(str::to_owned);
+    let direct = text.split("rustix::fs").skip(1).any(|rest| match rest.strip_prefix("::") {
+        Some(rest) => {
+            group(rest).map_or_else(|| is_function(rest), |items| items.split(',').any(is_function))
+        }
+        None => rest.starts_with(';') || rest.starts_with(" as "),
+    });
+    let renamed = text.split("use rustix::{").skip(1).any(|rest| {
+        let items = rest.split(';').next().unwrap_or_default();
+        items.split([',', '{', '}']).any(|item| item.trim().split("::").next() == Some("fs"))
+    });
+    direct || renamed
+}
+
+#[test]
+fn calls_of_rustix_fs_are_recognized() {
+    for call in [
+        "rustix::fs::fsync(file)",
+        "use rustix::fs::{Mode, openat};",
+        "use rustix::fs::*;",
+        "use rustix::fs;",
+        "use rustix::fs as files;",
+        "use rustix::{fs, io};",
+        "use rustix::{fs::openat, io};",
+        "rustix::fs::Dir::read_from(dir)",
+    ] {
+        assert!(calls_rustix_fs(call), "{call}");
+    }
+    for harmless in
+        ["use rustix::fs::{Mode, OFlags};", "rustix::fs::Mode::empty()", "use rustix::{io, process};"]
+    {
+        assert!(!calls_rustix_fs(harmless), "{harmless}");
+    }
+}
+
 /// A file belongs to one crate; what two need is a crate of its own (`aos-testkit`).
 #[test]
 fn no_module_is_included_by_path() {

@@ -204,8 +204,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a change that the daemon's death cut short stays half done",
         edits: &[Edit {
             file: "crates/aos-host/src/change/recover.rs",
-            old: "let stayed = undo::take_back_marks(&intent.marks, &bank, sync);",
-            new: "let stayed = undo::take_back_marks(&[], &bank, sync);",
+            old: "let stayed = take_back_intents(&intent.steps, &preimages, sync);",
+            new: "let stayed = take_back_intents(&[], &preimages, sync);",
         }],
         caught_by: &[attack("PATCH-08")],
     },
@@ -227,7 +227,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "the folders of changed files do not reach the disk before the receipt",
         edits: &[Edit {
             file: "crates/aos-host/src/change/apply.rs",
-            old: "        for dir in self.touched.values() {\n            rustix::fs::fsync(dir)?;\n        }\n",
+            old: "        for dir in self.touched.values() {\n            disk::sync(dir)?;\n        }\n",
             new: "",
         }],
         caught_by: &[attack("OWN-POWER-TWO-DISKS")],
@@ -283,8 +283,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a write continues although its pre-image could not be kept",
         edits: &[Edit {
             file: "crates/aos-host/src/change/apply.rs",
-            old: "                bank::store_preimage(object, self.bank, bank_name, self.sync)\n                    .map_err(|why| not_kept(&put.at, why))?;",
-            new: "                let _ = bank::store_preimage(object, self.bank, bank_name, self.sync);",
+            old: "                store_preimage(object, self.preimages, preimage_name, self.sync)\n                    .map_err(|why| not_kept(&put.at, why))?;",
+            new: "                let _ = store_preimage(object, self.preimages, preimage_name, self.sync);",
         }],
         caught_by: &[attack("WRITE-09")],
     },

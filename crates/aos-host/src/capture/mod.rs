@@ -1,12 +1,12 @@
-//! Capture: what a command changes goes to an overlay, and lands in the roots as one change when it has ended.
+//! Capture: what a command changes goes to an overlay, and is applied to the roots as one change when it has ended.
 //!
 //! ```text
-//! announce ──▶ run over an overlay ──▶ read what is in it ──judge──▶ arm ──▶ apply ──▶ receipt
-//!     │                                                        └─ one denial: nothing lands
-//!     └─ no overlay can be had: run, and compare the roots before and after (scan)
+//! announce ──▶ run over an overlay ──▶ read what is in it ──check──▶ arm ──▶ apply ──▶ receipt
+//!     │                                                        └─ one denial: nothing is applied
+//!     └─ no overlay can be mounted: run, and compare the roots before and after (scan)
 //! ```
 //!
-//! The intent says which of the two it was, so that after a crash nobody claims more than is true.
+//! The intent says which of the two it was, so that after a crash no receipt claims more than is true.
 
 mod scan;
 mod upper;
@@ -28,7 +28,7 @@ use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
 use scan::Scan;
 
-/// A command that has ended, and what there is to tell what it changed.
+/// A command that has ended, and what shows what it changed.
 #[derive(Debug)]
 pub(crate) struct Captured {
     ran: Ran,
@@ -43,7 +43,7 @@ enum Capture {
     None,
 }
 
-/// Whether the command is to run over an overlay, as far as the session and the machine go.
+/// Whether the command is to run over an overlay, as far as the session and the machine allow it.
 pub(crate) fn is_wanted(session: &OpenSession, command: &Command) -> Result<bool, Refusal> {
     let possible = command.captured && command.applied.namespaces && Overlay::fits(session);
     if command.dry_run && !possible {
@@ -55,11 +55,11 @@ pub(crate) fn is_wanted(session: &OpenSession, command: &Command) -> Result<bool
 fn no_dry_run(why: &str) -> Refusal {
     Refusal::new(
         Code::Unsupported,
-        format!("`dry_run` needs an overlay over the roots, and none can be had: {why}; nothing was run"),
+        format!("`dry_run` needs an overlay over the roots, and none can be mounted: {why}; nothing was run"),
     )
 }
 
-/// Runs the command over an overlay where one can be had, else with its roots compared before and after.
+/// Runs the command over an overlay where one can be mounted, else with its roots compared before and after.
 pub(crate) fn run(
     host: &Host,
     session: &OpenSession,
@@ -69,7 +69,7 @@ pub(crate) fn run(
     watcher: Option<Arc<dyn Watcher>>,
 ) -> Result<Captured, Refusal> {
     let tool_call = announced.ids.tool_call.clone().unwrap_or_default();
-    let mut obstacle = None;
+    let mut no_overlay = None;
     if !announced.change_id.is_empty() {
         let overlay = Overlay::make(host, session, &announced.change_id);
         let ran = overlay.map_err(NotRun::NoOverlay).and_then(|overlay| {
@@ -80,16 +80,16 @@ pub(crate) fn run(
             Ok((ran, capture)) => return Ok(Captured { ran, capture, dry_run: command.dry_run }),
             Err(NotRun::Refused(refusal)) => return Err(refusal),
             Err(NotRun::NoOverlay(why)) if command.dry_run => return Err(no_dry_run(&why)),
-            Err(NotRun::NoOverlay(why)) => obstacle = Some(why),
+            Err(NotRun::NoOverlay(why)) => no_overlay = Some(why),
         }
-        announced.lose_net(host, params)?;
+        announced.drop_overlay(host, params)?;
     }
     let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
     let is_watched = command.captured && may_write && session.exec_config.isolation != Isolation::None;
     let scan = if is_watched { Scan::before(session) } else { None };
     match command::run(host, session, command, None, &tool_call, watcher) {
         Ok(mut ran) => {
-            ran.warnings.extend(obstacle.map(|why| Warning::new("no_overlay", why)));
+            ran.warnings.extend(no_overlay.map(|why| Warning::new("no_overlay", why)));
             Ok(Captured { ran, capture: scan.map_or(Capture::None, Capture::Scan), dry_run: false })
         }
         Err(NotRun::Refused(refusal)) => Err(refusal),
@@ -97,15 +97,15 @@ pub(crate) fn run(
     }
 }
 
-/// What there is to land of a command that has ended.
+/// What a command that has ended proposes to change.
 pub(crate) enum Proposed<'a> {
     /// Nothing: the receipt is complete.
     Nothing(Done),
-    /// Its changes, or why they cannot be read. Whatever becomes of them, the receipt keeps the command's output.
+    /// Its changes, or why they cannot be read. In each case the receipt keeps the command's output.
     Changes(Ran, Result<Box<ProposedChanges<'a>>, Refusal>),
 }
 
-/// Reads what the command changed. Judges nothing and moves nothing.
+/// Reads what the command changed. Checks nothing and moves nothing.
 pub(crate) fn propose<'a>(
     host: &'a Host,
     session: &Arc<OpenSession>,
@@ -125,7 +125,7 @@ pub(crate) fn propose<'a>(
         ran.warnings.push(Warning::new("discarded", why));
         return Proposed::Nothing(done(ran));
     }
-    // Every other change below these roots waits until this one has landed.
+    // Every other change below these roots waits until this one is applied.
     let locks = host.locks.hold(overlay.changed_roots(session));
     let changes = upper::read(session, &overlay, ran.executed.started_at_ns).map(|read| {
         Box::new(ProposedChanges {
@@ -145,9 +145,9 @@ pub(crate) fn propose<'a>(
     Proposed::Changes(ran, changes)
 }
 
-/// The end of a command whose changes landed or were refused.
-pub(crate) fn finish(host: &Host, ran: Ran, landed: Result<Done, Refusal>) -> Done {
-    let mut done = match landed {
+/// The result of a command whose changes were applied or refused.
+pub(crate) fn finish(host: &Host, ran: Ran, applied: Result<Done, Refusal>) -> Done {
+    let mut done = match applied {
         Ok(done) => done,
         Err(refusal) => return refused(ran, refusal),
     };
@@ -162,7 +162,7 @@ pub(crate) fn finish(host: &Host, ran: Ran, landed: Result<Done, Refusal>) -> Do
     done
 }
 
-/// The end of a command of which nothing lands.
+/// The result of a command of which nothing is applied.
 fn done(ran: Ran) -> Done {
     let status = ran.fault.as_ref().map_or(Status::Ok, |(code, _)| code.status());
     Done { fault: ran.fault, ..Done::new(status, Body::Executed(Box::new(ran.executed)), ran.warnings) }

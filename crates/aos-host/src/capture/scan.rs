@@ -1,7 +1,7 @@
 //! Scanning: without an overlay, the roots are compared before and after the command.
 //!
-//! What was made can be taken back; what was changed or deleted cannot, and is listed. Above a ceiling of paths nobody
-//! looks, and the receipt says so.
+//! What was made can be taken back; what was changed or deleted cannot, and is listed. Above a limit of paths nothing is
+//! compared, and the receipt says so.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -15,8 +15,7 @@ use aos_model::state::{Identity, Image, PathRecord, SnapshotRecord};
 use rustix::fs::OFlags;
 
 use crate::command::Ran;
-use crate::disk::{Meta, open_beneath};
-use crate::disk::{names_in, open_dir};
+use crate::disk::{Meta, names_in, open_beneath, open_dir};
 use crate::host::Host;
 use crate::outcome::{Done, Ids};
 use crate::session::OpenSession;
@@ -29,7 +28,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// `None` where there is more than anybody should look at.
+    /// `None` where there are more paths than the limit.
     pub(super) fn before(session: &OpenSession) -> Option<Scan> {
         let mut scan = Scan { paths: BTreeMap::new() };
         for root in &session.jail.roots {
@@ -62,11 +61,11 @@ impl Scan {
         Some(())
     }
 
-    /// Compares, and tells what was found.
+    /// Compares, and reports the differences.
     pub(super) fn finish(self, host: &Host, session: &Arc<OpenSession>, mut ran: Ran, ids: &Ids) -> Done {
         let Some(after) = Scan::before(session) else { return super::done(ran) };
         ran.executed.coverage = Coverage::Scan;
-        let shown = |path: &[u8]| session.jail.shown(path);
+        let shown = |path: &[u8]| session.jail.display(path);
         let (mut made, mut lost) = (Vec::new(), Vec::new());
         for (path, now) in &after.paths {
             match self.paths.get(path) {
@@ -111,7 +110,7 @@ impl Scan {
     }
 }
 
-/// Folders change when something in them does, which is told by itself.
+/// A folder changes when an entry in it does; that entry is reported itself.
 fn is_same(was: &Meta, now: &Meta) -> bool {
     let looks = |meta: &Meta| (meta.kind, meta.mode, meta.uid, meta.gid);
     looks(was) == looks(now) && (was.kind == Kind::Dir || was.same_version(now))

@@ -3,9 +3,9 @@
 //! ```text
 //! in the upper folder                              in the plan
 //! character device 0:0                             remove
-//! folder that says it is opaque, or over no folder remove what was there, make it, go on inside
-//! folder over a folder                             set its mode and attributes if they differ, go on inside
-//! file or link                                     put, unless it is what was there
+//! folder that says it is opaque, or over no folder remove what was there, make it, continue inside
+//! folder over a folder                             set its mode and attributes if they differ, continue inside
+//! file or link                                     put, unless it is unchanged
 //! ```
 //!
 //! Nothing writes there any more: all processes of the command have ended.
@@ -18,11 +18,10 @@ use aos_model::path::show;
 use aos_model::policy::Op;
 use aos_model::receipt::{Kind, Warning};
 use aos_model::refusal::{Code, Refusal};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::disk::{FileAttrs, hash_of, names_in, open_dir, read_xattrs};
-use crate::disk::{Meta, open_beneath};
+use crate::disk::{self, FileAttrs, Meta, hash_of, names_in, open_beneath, open_dir, read_xattrs};
 use crate::fault;
 use crate::jail::Dir;
 use crate::overlay::Overlay;
@@ -74,7 +73,7 @@ pub(super) fn read(
     Ok(reader.out)
 }
 
-/// A folder of the overlay, and what is to become of it.
+/// A folder of the overlay, and the folder that it is merged into.
 struct Site<'a> {
     upper_root: &'a Arc<OwnedFd>,
     upper: BorrowedFd<'a>,
@@ -82,7 +81,7 @@ struct Site<'a> {
     below: Vec<u8>,
     lower: Lower,
     absolute: Vec<u8>,
-    /// InSession of a repository that the command itself made.
+    /// Inside a repository that the command itself made.
     in_new_git: bool,
 }
 
@@ -96,10 +95,10 @@ struct Reader<'a> {
     session: &'a Arc<OpenSession>,
     started_at_ns: i64,
     out: Read,
-    /// What somebody else changed while the command ran.
+    /// What another process changed while the command ran.
     concurrent: Vec<String>,
     special: Vec<String>,
-    /// The root's mount: what lies on another is outside.
+    /// The root's mount: what is on another is outside.
     mount: u64,
 }
 
@@ -110,12 +109,12 @@ struct Entry<'s> {
     absolute: Vec<u8>,
     shown: String,
     upper: Meta,
-    /// What stands in the root.
+    /// What is in the root.
     lower: Option<Meta>,
 }
 
 impl Entry<'_> {
-    fn spot(&self) -> StepTarget {
+    fn target(&self) -> StepTarget {
         StepTarget {
             dir: match &self.site.lower {
                 Lower::There(dir) => DirAt::Pinned(dir.clone()),
@@ -143,14 +142,14 @@ impl Entry<'_> {
     }
 
     fn fail(&self, why: Errno) -> Refusal {
-        fault::refusal(&format!("cannot read what became of {}", self.shown), why)
+        fault::refusal(&format!("cannot read the new state of {}", self.shown), why)
     }
 }
 
 impl Reader<'_> {
     fn folder(&mut self, site: &Site<'_>) -> Result<(), Refusal> {
         let fail = |why| {
-            let shown = self.session.jail.shown(&site.absolute);
+            let shown = self.session.jail.display(&site.absolute);
             fault::refusal(&format!("cannot read what changed in {shown}"), why)
         };
         let mut names = names_in(&open_dir(site.upper, b".").map_err(fail)?).map_err(fail)?;
@@ -166,7 +165,7 @@ impl Reader<'_> {
                 Lower::There(dir) => Meta::at(dir, name).map_err(fail)?,
                 Lower::Made(_) => None,
             };
-            let shown = self.session.jail.shown(&absolute);
+            let shown = self.session.jail.display(&absolute);
             self.entry(&Entry { site, name, absolute, shown, upper, lower })?;
         }
         Ok(())
@@ -184,11 +183,9 @@ impl Reader<'_> {
             Kind::File => self.file(entry),
             Kind::Symlink => self.link(entry),
             Kind::Other => {
-                let stat = rustix::fs::statat(entry.site.upper, entry.name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_err(|why| entry.fail(why))?;
-                let is_gone =
-                    rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == 0;
-                if !is_gone {
+                let is_whiteout =
+                    disk::is_whiteout(entry.site.upper, entry.name).map_err(|why| entry.fail(why))?;
+                if !is_whiteout {
                     self.special.push(entry.shown.clone());
                 }
                 entry.lower.map_or(Ok(()), |lower| self.remove(entry, lower))
@@ -216,7 +213,7 @@ impl Reader<'_> {
         if self.out.paths.len() > CHANGED_PATHS_MAX { Err(too_many_paths()) } else { Ok(()) }
     }
 
-    /// Something goes, with all below it.
+    /// Proposes to remove an entry, with everything below it.
     fn remove(&mut self, entry: &Entry<'_>, lower: Meta) -> Result<(), Refusal> {
         self.propose(entry, Op::Remove, 0)?;
         let mut bytes = lower.size;
@@ -242,7 +239,7 @@ impl Reader<'_> {
         } else {
             self.out.files += 1;
         }
-        self.out.steps.push(Step::Remove { at: entry.spot(), before: lower, bytes });
+        self.out.steps.push(Step::Remove { at: entry.target(), before: lower, bytes });
         Ok(())
     }
 
@@ -251,7 +248,9 @@ impl Reader<'_> {
         let upper = open_own_dir(entry).map_err(fail)?;
         let worn = read_xattrs(&upper).map_err(fail)?;
         let merged = match (entry.lower, entry.lower_dir()) {
-            (Some(lower), Some(dir)) if lower.kind == Kind::Dir && !is_opaque(&upper).map_err(fail)? => {
+            (Some(lower), Some(dir))
+                if lower.kind == Kind::Dir && !disk::is_opaque(&upper).map_err(fail)? =>
+            {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let below = open_beneath(dir, entry.name, flags, false).map_err(fail)?;
                 let was = match open_dir(&below, b".").and_then(|folder| read_xattrs(&folder)) {
@@ -275,7 +274,7 @@ impl Reader<'_> {
                 }
                 self.propose(entry, Op::Write, 0)?;
                 let attrs = Some(FileAttrs { owner: Some((entry.upper.uid, entry.upper.gid)), xattrs: worn });
-                self.out.steps.push(Step::MakeDir { at: entry.spot(), mode: entry.upper.mode, attrs });
+                self.out.steps.push(Step::MakeDir { at: entry.target(), mode: entry.upper.mode, attrs });
                 (Lower::Made(self.out.steps.len() - 1), None)
             }
         };
@@ -283,7 +282,7 @@ impl Reader<'_> {
             self.propose(entry, Op::Write, 0)?;
         }
         let mode = entry.upper.mode;
-        let step = changed.map(|(before, xattrs)| Step::SetMode { at: entry.spot(), before, mode, xattrs });
+        let step = changed.map(|(before, xattrs)| Step::SetMode { at: entry.target(), before, mode, xattrs });
         // A folder that is opened is opened before something is put into it; one that is closed, after.
         let opens = entry.upper.mode & 0o300 == 0o300;
         let (first, last) = if opens { (step, None) } else { (None, step) };
@@ -325,15 +324,13 @@ impl Reader<'_> {
             hash,
             mtime_ns: entry.upper.mtime_ns,
         };
-        let put = Put::moved(entry.spot(), moved, &file, &entry.upper, before).map_err(fail)?;
+        let put = Put::moved(entry.target(), moved, &file, &entry.upper, before).map_err(fail)?;
         self.out.steps.push(Step::Put(put));
         Ok(())
     }
 
     fn link(&mut self, entry: &Entry<'_>) -> Result<(), Refusal> {
-        let target = |dir: BorrowedFd<'_>| {
-            rustix::fs::readlinkat(dir, entry.name, Vec::new()).map_err(|why| entry.fail(why))
-        };
+        let target = |dir: BorrowedFd<'_>| disk::read_link(dir, entry.name).map_err(|why| entry.fail(why));
         let to = target(entry.site.upper)?;
         if let (Some(lower), Some(dir)) = (entry.lower, entry.lower_dir())
             && lower.kind == Kind::Symlink
@@ -343,8 +340,8 @@ impl Reader<'_> {
         }
         let before = self.replace(entry, 0)?;
         let put = Put {
-            at: entry.spot(),
-            content: Content::Link(to.into_bytes()),
+            at: entry.target(),
+            content: Content::Link(to),
             mode: entry.upper.mode,
             before,
             attrs: Some(FileAttrs {
@@ -357,7 +354,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Proposes a put. A folder or a special file at its path goes first; anything else there is replaced.
+    /// Proposes a put. A folder or a special file at its path is removed first; anything else there is replaced.
     fn replace(&mut self, entry: &Entry<'_>, bytes: u64) -> Result<Option<Meta>, Refusal> {
         let before = match entry.lower {
             Some(lower) if matches!(lower.kind, Kind::Dir | Kind::Other) => {
@@ -388,7 +385,7 @@ impl Reader<'_> {
         };
         if !self.concurrent.is_empty() {
             let message = format!(
-                "changed by somebody else while the command ran, and overwritten: {}",
+                "changed by another process while the command ran, and overwritten: {}",
                 named(&self.concurrent)
             );
             self.out.notes.push(Warning::new("concurrent_change", message));
@@ -403,20 +400,7 @@ impl Reader<'_> {
     }
 }
 
-/// A folder over another that shows nothing of it.
-fn is_opaque(upper: &OwnedFd) -> Result<bool, Errno> {
-    for name in ["trusted.overlay.opaque", "user.overlay.opaque"] {
-        let mut value = [0_u8; 4];
-        match rustix::fs::fgetxattr(upper, name, value.as_mut_slice()) {
-            Ok(length) if value[..length] == *b"y" => return Ok(true),
-            Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
-            Err(why) => return Err(why),
-        }
-    }
-    Ok(false)
-}
-
-/// Whether a file is what stands in the root already: its bytes and all that it wears.
+/// Whether a file is the same as the one in the root: its bytes and its metadata.
 fn is_same(
     file: &OwnedFd,
     upper: &Meta,
@@ -438,23 +422,21 @@ fn is_same(
     Ok(read_xattrs(file)? == read_xattrs(&old)? && hash_of(dir, name, Kind::File)? == hash)
 }
 
-/// What the command closed even to itself is opened up: it is ours now, and what its mode was is known.
-fn open_up(entry: &Entry<'_>, needed: u32) -> Result<(), Errno> {
+/// Grants the owner a permission that the command took away: the entry is ours now, and its mode is known.
+fn grant_owner(entry: &Entry<'_>, needed: u32) -> Result<(), Errno> {
     if entry.upper.mode & needed == needed || rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let mode = Mode::from_raw_mode(entry.upper.mode | needed);
-    rustix::fs::chmodat(entry.site.upper, entry.name, mode, AtFlags::empty())
+    disk::set_mode_at(entry.site.upper, entry.name, entry.upper.mode | needed)
 }
 
 /// Files are moved out of it, so it is opened for that too.
 fn open_own_dir(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
-    open_up(entry, 0o700)?;
+    grant_owner(entry, 0o700)?;
     open_dir(entry.site.upper, entry.name)
 }
 
 fn open_own_file(entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
-    open_up(entry, 0o400)?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::openat(entry.site.upper, entry.name, flags, Mode::empty())
+    grant_owner(entry, 0o400)?;
+    disk::open_file(entry.site.upper, entry.name)
 }

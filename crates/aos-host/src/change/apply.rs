@@ -8,37 +8,34 @@ use aos_model::entry::Fact;
 use aos_model::receipt::{Coverage, Durability, Kind, Trace, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::state::{Attributes, SnapshotRecord};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::arm::Armed;
-use super::bank::{self, Object};
-use super::mark::{Seen, StepIntent};
+use super::preimage::{Object, store_preimage};
 use super::record::record;
+use super::step_intent::{Seen, StepIntent};
 use super::take::take;
-use super::undo;
-use crate::disk::FileAttrs;
-use crate::disk::Meta;
-use crate::disk::{AttrsFrom, apply_attrs, apply_metadata, write_all};
+use super::take_back::take_back_first;
+use crate::disk::{self, AttrsFrom, FileAttrs, Meta, apply_attrs, apply_metadata, write_all};
 use crate::fault;
 use crate::host::Host;
 use crate::outcome::Done;
 use crate::steps::{Content, Outcome, Put, Step, StepTarget};
 use aos_model::path::is_below;
 
-/// What the owner of a folder needs to fill it.
+/// The permissions that the owner of a folder needs to fill it.
 const OPEN_TO_US: u32 = 0o700;
 
-/// How often a neighbour may get in between while our file is taken out again.
+/// How often another process may interfere while our file is taken out again.
 const GIVE_BACK_TRIES: usize = 64;
 
 /// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
 pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
     let ending =
-        armed.ending.lock().expect("BUG: applied once, by one").take().expect("BUG: a plan is applied once");
+        armed.ending.lock().expect("BUG: lock poisoned").take().expect("BUG: a plan is applied once");
     let mut work = Work {
         armed,
-        bank: armed.session.preimages.dir()?,
+        preimages: armed.session.preimages.dir()?,
         sync: host.machine.durability == Durability::Power,
         begun: false,
         touched: BTreeMap::new(),
@@ -47,19 +44,19 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
     };
     for (index, step) in armed.steps.iter().enumerate() {
         work.begun = false;
-        if let Err(mut refusal) = work.step(index, step, &armed.mark(index)) {
+        if let Err(mut refusal) = work.step(index, step, &armed.step_intent(index)) {
             if matches!(refusal.code, Code::StaleBase | Code::FileExists) {
                 refusal.code = ending.raced;
             }
-            // A step that did not get to touch anything has nothing to take back: what is there is somebody else's.
+            // A step that did not touch anything has nothing to take back: what is there is not ours.
             let count = index + usize::from(work.begun);
-            refusal.detail.not_rolled_back = undo::take_back_first(host, armed, count);
+            refusal.detail.not_rolled_back = take_back_first(host, armed, count);
             return Err(refusal);
         }
     }
     if let Err(why) = work.close_folders().and_then(|()| work.sync_folders()) {
         let mut refusal = fault::refusal("cannot finish the changed folders", why);
-        refusal.detail.not_rolled_back = undo::take_back_first(host, armed, armed.steps.len());
+        refusal.detail.not_rolled_back = take_back_first(host, armed, armed.steps.len());
         return Err(refusal);
     }
     let outcome =
@@ -84,7 +81,7 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
 
 struct Work<'a> {
     armed: &'a Armed<'a>,
-    bank: &'a OwnedFd,
+    preimages: &'a OwnedFd,
     sync: bool,
     /// Whether the step under way has touched the disk.
     begun: bool,
@@ -95,17 +92,17 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn dir(&self, spot: &'a StepTarget) -> BorrowedFd<'a> {
-        self.armed.dir(spot).expect("BUG: folders are made before what lies in them")
+    fn dir(&self, target: &'a StepTarget) -> BorrowedFd<'a> {
+        self.armed.dir(target).expect("BUG: folders are made before their content")
     }
 
-    fn step(&mut self, index: usize, step: &'a Step, mark: &StepIntent) -> Result<(), Refusal> {
-        let after = match (step, mark) {
-            (Step::Put(put), StepIntent::Put { temporary, bank, .. }) => {
-                Some(self.put(put, temporary.as_bytes(), bank)?)
+    fn step(&mut self, index: usize, step: &'a Step, intent: &StepIntent) -> Result<(), Refusal> {
+        let after = match (step, intent) {
+            (Step::Put(put), StepIntent::Put { temporary, preimage, .. }) => {
+                Some(self.put(put, temporary.as_bytes(), preimage)?)
             }
-            (Step::Remove { at, before, .. }, StepIntent::Remove { temporary, bank, .. }) => {
-                self.remove(at, before, temporary.as_bytes(), bank)?;
+            (Step::Remove { at, before, .. }, StepIntent::Remove { temporary, preimage, .. }) => {
+                self.remove(at, before, temporary.as_bytes(), preimage)?;
                 None
             }
             (Step::MakeDir { at, mode, attrs }, StepIntent::MakeDir { .. }) => {
@@ -114,16 +111,16 @@ impl<'a> Work<'a> {
             (Step::SetMode { at, before, mode, xattrs }, StepIntent::SetMode { .. }) => {
                 Some(self.set_mode(at, before, *mode, xattrs.as_ref().map(|(_, after)| after))?)
             }
-            (Step::Rename { from, before, to, replaced }, StepIntent::Rename { temporary, bank, .. }) => {
-                Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), bank)?)
+            (Step::Rename { from, before, to, replaced }, StepIntent::Rename { temporary, preimage, .. }) => {
+                Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), preimage)?)
             }
-            _ => unreachable!("BUG: marks are made from the steps, in order"),
+            _ => unreachable!("BUG: intents are made from the steps, in order"),
         };
         self.after.push(after);
         Ok(())
     }
 
-    fn put(&mut self, put: &'a Put, temporary: &[u8], bank_name: &str) -> Result<Meta, Refusal> {
+    fn put(&mut self, put: &'a Put, temporary: &[u8], preimage_name: &str) -> Result<Meta, Refusal> {
         let fail = |why| match why {
             Errno::NOENT => Refusal::new(
                 Code::ParentNotFound,
@@ -137,19 +134,13 @@ impl<'a> Work<'a> {
         let (file, meta, kept) = self.make(put, temporary, old.as_ref()).map_err(fail)?;
         match put.before {
             None => {
-                rustix::fs::renameat_with(
-                    dir,
-                    temporary,
-                    dir,
-                    put.at.name.as_slice(),
-                    RenameFlags::NOREPLACE,
-                )
-                .map_err(|why| appeared(put, why))?;
+                disk::rename_noreplace(dir, temporary, dir, &put.at.name)
+                    .map_err(|why| appeared(put, why))?;
             }
             Some(before) => {
                 let displaced = self.exchange(put, &before, temporary, (file.as_ref(), &meta))?;
                 let object = Object { dir, name: temporary, meta: displaced, open: old };
-                bank::store_preimage(object, self.bank, bank_name, self.sync)
+                store_preimage(object, self.preimages, preimage_name, self.sync)
                     .map_err(|why| not_kept(&put.at, why))?;
             }
         }
@@ -171,12 +162,11 @@ impl<'a> Work<'a> {
     ) -> Result<(Option<OwnedFd>, Meta, Option<Warning>), Errno> {
         let dir = self.dir(&put.at);
         if let Content::Link(target) = &put.content {
-            rustix::fs::symlinkat(target.as_slice(), dir, temporary)?;
+            disk::make_link(target, dir, temporary)?;
             self.begun = true;
             if let Some(FileAttrs { owner: Some((uid, gid)), .. }) = put.attrs {
-                let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
                 // Who owns a link hardly matters, and only root can give it away.
-                let _ = rustix::fs::chownat(dir, temporary, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
+                let _ = disk::set_owner_at(dir, temporary, uid, gid);
             }
             let meta = Meta::at(dir, temporary)?.ok_or(Errno::NOENT)?;
             return Ok((None, meta, None));
@@ -184,16 +174,15 @@ impl<'a> Work<'a> {
         if let Content::Moved(moved) = &put.content {
             let (file, meta, lost) = take(moved, put, dir, temporary, &mut self.begun)?;
             if self.sync {
-                rustix::fs::fsync(&file)?;
+                disk::sync(&file)?;
             }
             return Ok((Some(file), meta, lost));
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o600))?;
+        let file = disk::create_new(dir, temporary)?;
         self.begun = true;
         match &put.content {
             Content::Bytes(fresh) => write_all(&file, &fresh.bytes)?,
-            Content::Blob(blob) => crate::disk::copy_content(&blob.open()?, &file)?,
+            Content::Blob(blob) => disk::copy_content(&blob.open()?, &file)?,
             Content::Link(_) | Content::Moved(_) => unreachable!("BUG: made above"),
         }
         let worn = match (&put.attrs, &put.before) {
@@ -203,15 +192,14 @@ impl<'a> Work<'a> {
         };
         let (meta, kept) = apply_metadata(&file, &put.at.shown, put.mode, worn)?;
         if self.sync {
-            rustix::fs::fsync(&file)?;
+            disk::sync(&file)?;
         }
         Ok((Some(file), meta, kept))
     }
 
     /// The file to be replaced, opened to copy its attributes. `None` inside when it cannot be read.
     fn open_old(&self, at: &'a StepTarget) -> Result<Option<OwnedFd>, Refusal> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match rustix::fs::openat(self.dir(at), at.name.as_slice(), flags, Mode::empty()) {
+        match disk::open_file(self.dir(at), &at.name) {
             Ok(file) => Ok(Some(file)),
             Err(Errno::ACCESS | Errno::PERM) => Ok(None),
             Err(why @ (Errno::NOENT | Errno::LOOP | Errno::NXIO)) => {
@@ -230,12 +218,10 @@ impl<'a> Work<'a> {
         new: (Option<&OwnedFd>, &Meta),
     ) -> Result<Meta, Refusal> {
         let (dir, name) = (self.dir(&put.at), put.at.name.as_slice());
-        rustix::fs::renameat_with(dir, temporary, dir, name, RenameFlags::EXCHANGE).map_err(
-            |why| match why {
-                Errno::NOENT => changed_meanwhile(&put.at, "it was removed"),
-                why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
-            },
-        )?;
+        disk::exchange(dir, temporary, dir, name).map_err(|why| match why {
+            Errno::NOENT => changed_meanwhile(&put.at, "it was removed"),
+            why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
+        })?;
         let displaced = Meta::at(dir, temporary);
         // What was taken out of a folder before changed the folder, too.
         let is_same = |now: &Meta| match before.kind {
@@ -251,13 +237,13 @@ impl<'a> Work<'a> {
         self.give_back(put, temporary, new)
             .map_err(|why| fault::refusal(&format!("cannot put {} back", put.at.shown), why))?;
         Err(match displaced {
-            Ok(_) => changed_meanwhile(&put.at, "somebody else wrote it"),
+            Ok(_) => changed_meanwhile(&put.at, "another process wrote it"),
             Err(why) => fault::refusal(&format!("cannot look at the old {}", put.at.shown), why),
         })
     }
 
-    /// Takes our file out again, so that everything is as if it had never been there. A neighbour who renames all the
-    /// while may have moved it on; then what we hold belongs where our file is now.
+    /// Takes our file out again, so that everything is as if it had never been there. Another process that renames
+    /// meanwhile may have moved it; then what we hold belongs where our file is now.
     fn give_back(
         &self,
         put: &'a Put,
@@ -265,9 +251,7 @@ impl<'a> Work<'a> {
         (file, new): (Option<&OwnedFd>, &Meta),
     ) -> Result<(), Errno> {
         let dir = self.dir(&put.at);
-        let swap = |there: BorrowedFd<'_>, name: &[u8]| {
-            rustix::fs::renameat_with(dir, temporary, there, name, RenameFlags::EXCHANGE)
-        };
+        let swap = |there: BorrowedFd<'_>, name: &[u8]| disk::exchange(dir, temporary, there, name);
         let holds_ours = || {
             Meta::at(dir, temporary)
                 .map(|held| held.is_some_and(|held| (held.dev, held.ino) == (new.dev, new.ino)))
@@ -282,7 +266,7 @@ impl<'a> Work<'a> {
                 if holds_ours()? {
                     return Ok(());
                 }
-                // That was somebody's: it goes back to where it just was.
+                // That file is not ours: it goes back to where it was.
                 swap(there, name)?;
             }
         }
@@ -291,17 +275,12 @@ impl<'a> Work<'a> {
 
     /// Where our file is now, as the kernel knows it, if that is inside the roots.
     fn locate(&self, file: &OwnedFd) -> Option<(OwnedFd, Vec<u8>)> {
-        use std::os::fd::AsRawFd as _;
-        let path = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())
-            .ok()?
-            .into_bytes();
+        let path = disk::path_of(file).ok()?;
         let slash = path.iter().rposition(|b| *b == b'/')?;
         let (parent, name) = (&path[..slash], &path[slash + 1..]);
         self.armed.session.jail.roots.iter().find(|root| is_below(parent, &root.path))?;
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent: &[u8] = if parent.is_empty() { b"/" } else { parent };
-        let dir = rustix::fs::openat2(rustix::fs::CWD, parent, flags, Mode::empty(), resolve).ok()?;
+        let dir = disk::hold_dir_at_path(parent).ok()?;
         Some((dir, name.to_vec()))
     }
 
@@ -310,10 +289,10 @@ impl<'a> Work<'a> {
         at: &'a StepTarget,
         before: &Meta,
         temporary: &[u8],
-        bank_name: &str,
+        preimage_name: &str,
     ) -> Result<(), Refusal> {
         let dir = self.dir(at);
-        rustix::fs::renameat_with(dir, at.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
+        disk::rename_noreplace(dir, &at.name, dir, temporary)
             .map_err(|why| fault::refusal(&format!("cannot remove {}", at.shown), why))?;
         self.begun = true;
         let displaced = Meta::at(dir, temporary)
@@ -322,7 +301,7 @@ impl<'a> Work<'a> {
             return Err(changed_meanwhile(at, "it was replaced"));
         };
         let object = Object { dir, name: temporary, meta, open: None };
-        bank::store_preimage(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(at, why))?;
+        store_preimage(object, self.preimages, preimage_name, self.sync).map_err(|why| not_kept(at, why))?;
         self.touch(at)
     }
 
@@ -335,7 +314,7 @@ impl<'a> Work<'a> {
     ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot make the folder {}", at.shown), why);
         let dir = self.dir(at);
-        match rustix::fs::mkdirat(dir, at.name.as_slice(), Mode::from_raw_mode(0o700)) {
+        match disk::make_dir(dir, &at.name) {
             Ok(()) => {}
             Err(Errno::EXIST) => {
                 return Err(Refusal::new(
@@ -346,24 +325,24 @@ impl<'a> Work<'a> {
             Err(why) => return Err(fail(why)),
         }
         self.begun = true;
-        let made = crate::disk::open_dir(dir, &at.name).map_err(fail)?;
+        let made = disk::open_dir(dir, &at.name).map_err(fail)?;
         let made = self.armed.made[index].get_or_init(|| made);
         // The daemon's own umask is strict; the folder gets what the user's would have given.
         let worn = worn.map_or(AttrsFrom::New, AttrsFrom::Given);
         let (meta, kept) = apply_metadata(made, &at.shown, mode | OPEN_TO_US, worn).map_err(fail)?;
         self.warnings.extend(kept);
         self.touch(at)?;
-        // As it will be left, not as it is while it is being filled.
+        // The final mode, not the one it has while it is being filled.
         Ok(Meta { mode: meta.mode & (mode | !OPEN_TO_US), ..meta })
     }
 
-    /// A folder that is closed to its owner is closed once everything is in it.
+    /// Sets the final mode of folders that are not fully open to their owner, once everything is in them.
     fn close_folders(&self) -> Result<(), Errno> {
         for (step, made) in self.armed.steps.iter().zip(&self.armed.made).rev() {
             if let (Step::MakeDir { mode, .. }, Some(made)) = (step, made.get())
                 && mode & OPEN_TO_US != OPEN_TO_US
             {
-                rustix::fs::fchmod(made, Mode::from_raw_mode(*mode))?;
+                disk::set_mode(made, *mode)?;
             }
         }
         Ok(())
@@ -377,14 +356,14 @@ impl<'a> Work<'a> {
         xattrs: Option<&Attributes>,
     ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot set the mode of {}", at.shown), why);
-        let dir = crate::disk::open_dir(self.dir(at), &at.name).map_err(fail)?;
+        let dir = disk::open_dir(self.dir(at), &at.name).map_err(fail)?;
         let now = Meta::of(&dir).map_err(fail)?;
         if !Seen::from(*before).is(&now) || now.mode != before.mode {
             return Err(changed_meanwhile(at, "it was replaced"));
         }
         self.begun = true;
         xattrs.map_or(Ok(()), |xattrs| apply_attrs(&dir, xattrs)).map_err(fail)?;
-        rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(fail)?;
+        disk::set_mode(&dir, mode).map_err(fail)?;
         self.touch(at)?;
         Meta::of(&dir).map_err(fail)
     }
@@ -396,13 +375,13 @@ impl<'a> Work<'a> {
         to: &'a StepTarget,
         replaced: Option<Meta>,
         temporary: &[u8],
-        bank_name: &str,
+        preimage_name: &str,
     ) -> Result<Meta, Refusal> {
         let fail = |why| match why {
             Errno::XDEV => Refusal::new(
                 Code::IoError,
                 format!(
-                    "cannot move {} to {}: they lie on different file systems; copy and remove instead",
+                    "cannot move {} to {}: they are on different file systems; copy and remove instead",
                     from.shown, to.shown
                 ),
             ),
@@ -413,8 +392,11 @@ impl<'a> Work<'a> {
             why => fault::refusal(&format!("cannot move {} to {}", from.shown, to.shown), why),
         };
         let (dir, to_dir) = (self.dir(from), self.dir(to));
-        let flags = if replaced.is_some() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
-        crate::disk::rename(dir, &from.name, to_dir, &to.name, flags).map_err(|why| match why {
+        let renamed = match replaced {
+            Some(_) => disk::move_exchange(dir, &from.name, to_dir, &to.name),
+            None => disk::move_noreplace(dir, &from.name, to_dir, &to.name),
+        };
+        renamed.map_err(|why| match why {
             Errno::EXIST => {
                 Refusal::new(Code::FileExists, format!("{}: something appeared there meanwhile", to.shown))
             }
@@ -426,10 +408,10 @@ impl<'a> Work<'a> {
             return Err(changed_meanwhile(from, "it was replaced"));
         };
         if let Some(meta) = replaced {
-            rustix::fs::renameat_with(dir, from.name.as_slice(), dir, temporary, RenameFlags::NOREPLACE)
-                .map_err(fail)?;
+            disk::rename_noreplace(dir, &from.name, dir, temporary).map_err(fail)?;
             let object = Object { dir, name: temporary, meta, open: None };
-            bank::store_preimage(object, self.bank, bank_name, self.sync).map_err(|why| not_kept(to, why))?;
+            store_preimage(object, self.preimages, preimage_name, self.sync)
+                .map_err(|why| not_kept(to, why))?;
         }
         self.touch(from)?;
         self.touch(to)?;
@@ -440,9 +422,8 @@ impl<'a> Work<'a> {
         if self.sync {
             let fail = |why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why);
             let dir = self.dir(at);
-            let stat = rustix::fs::fstat(dir).map_err(fail)?;
-            if let Entry::Vacant(unknown) = self.touched.entry((stat.st_dev, stat.st_ino)) {
-                unknown.insert(crate::disk::open_dir(dir, b".").map_err(fail)?);
+            if let Entry::Vacant(unknown) = self.touched.entry(disk::id_of(dir).map_err(fail)?) {
+                unknown.insert(disk::open_dir(dir, b".").map_err(fail)?);
             }
         }
         Ok(())
@@ -453,9 +434,9 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         for dir in self.touched.values() {
-            rustix::fs::fsync(dir)?;
+            disk::sync(dir)?;
         }
-        rustix::fs::fsync(self.bank)
+        disk::sync(self.preimages)
     }
 }
 

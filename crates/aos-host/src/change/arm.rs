@@ -8,7 +8,7 @@ use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
 use aos_model::refusal::Refusal;
 
-use super::mark::{At, Content, Intent, StepIntent};
+use super::step_intent::{At, Content, Intent, StepIntent};
 use crate::host::Host;
 use crate::lock::Locked;
 use crate::outcome::Ids;
@@ -21,7 +21,7 @@ use crate::steps::{DirAt, Ending, Plan, Step, StepTarget};
 #[derive(Debug)]
 pub(crate) struct Armed<'a> {
     pub(crate) intent: u64,
-    /// What temporary names and names in the bank are made from; a command's overlay has it as its name.
+    /// What temporary names and names of pre-images are made from; a command's overlay is named by it.
     pub(crate) change_id: String,
     pub(crate) ids: Ids,
     /// `None` where the session keeps no pre-images beyond the change itself.
@@ -37,25 +37,25 @@ pub(crate) struct Armed<'a> {
 
 impl Armed<'_> {
     /// What the intent says of a step. Made anew for each use: a plan may have very many.
-    pub(super) fn mark(&self, index: usize) -> StepIntent {
-        mark(&self.steps[index], index, &self.change_id)
+    pub(super) fn step_intent(&self, index: usize) -> StepIntent {
+        intent_of(&self.steps[index], index, &self.change_id)
     }
 
-    /// The folder of a spot; `None` while the step that makes it has not been carried out.
-    pub(super) fn dir<'s>(&'s self, spot: &'s StepTarget) -> Option<BorrowedFd<'s>> {
-        match &spot.dir {
+    /// The folder of a target; `None` while the step that makes it has not been carried out.
+    pub(super) fn dir<'s>(&'s self, target: &'s StepTarget) -> Option<BorrowedFd<'s>> {
+        match &target.dir {
             DirAt::Pinned(dir) => Some(dir.as_fd()),
             DirAt::Made(index) => self.made[*index].get().map(AsFd::as_fd),
         }
     }
 }
 
-/// Throws away what a change displaced that is not to be taken back.
+/// Removes the pre-images of a change whose session keeps none.
 pub(crate) fn forget_displaced(armed: &Armed<'_>) {
-    let Ok(bank) = armed.session.preimages.dir() else { return };
+    let Ok(preimages) = armed.session.preimages.dir() else { return };
     if armed.snapshot_id.is_none() {
         for (index, _) in armed.steps.iter().enumerate().filter(|(_, step)| step.displaces()) {
-            let _ = crate::disk::remove_any(bank, bank_name(&armed.change_id, index).as_bytes());
+            let _ = crate::disk::remove_any(preimages, preimage_name(&armed.change_id, index).as_bytes());
         }
     }
 }
@@ -99,12 +99,12 @@ fn prepare<'a>(
     (kind, params): (&str, &str),
     instead_of: Option<u64>,
 ) -> Result<Armed<'a>, Refusal> {
-    // What was changed can be taken back, however many calls it took.
+    // A rollback may take back any number of calls, so it has no limit.
     if plan.steps.len() > CHANGED_PATHS_MAX && !plan.ending.own_snapshot {
         return Err(crate::steps::too_many_paths());
     }
     host.memory.needed_for(plan.steps.len());
-    // Opened now: when the bank cannot be had, nothing has moved yet.
+    // Opened now: when the pre-images cannot be opened, nothing has moved yet.
     session.preimages.dir()?;
     let scope = ids.tool_call.as_deref().expect("BUG: completed above");
     let scope = (!plan.ending.own_snapshot).then_some(scope);
@@ -121,7 +121,7 @@ fn prepare<'a>(
         turn_id: ids.turn.clone().expect("BUG: completed above"),
         change_id: change_id.clone(),
         params: params.to_owned(),
-        marks: IntentsOf { steps: &plan.steps, change_id: &change_id },
+        steps: IntentsOf { steps: &plan.steps, change_id: &change_id },
     };
     let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
     let number = match instead_of {
@@ -142,17 +142,17 @@ fn prepare<'a>(
     })
 }
 
-/// Says on disk that a command is about to run, with a net below it or without. There is nothing to take back yet.
+/// Says on disk that a command is about to run, over an overlay or without one. There is nothing to take back yet.
 pub(crate) fn announce(
     host: &Host,
     session: &Arc<OpenSession>,
     ids: &mut Ids,
-    has_net: bool,
+    has_overlay: bool,
     params: &str,
 ) -> Result<Armed<'static>, Refusal> {
     let (at_ns, random) = ((host.machine.now_ns)(), (host.machine.random)());
     ids.complete(at_ns, random);
-    let change_id = if has_net { id::make(id::SNAPSHOT, at_ns, random) } else { String::new() };
+    let change_id = if has_overlay { id::make(id::SNAPSHOT, at_ns, random) } else { String::new() };
     let mut announced = Armed {
         intent: 0,
         change_id,
@@ -170,8 +170,8 @@ pub(crate) fn announce(
 }
 
 impl Armed<'_> {
-    /// The net could not be spread: the intent must not say any more that what the command did is taken back.
-    pub(crate) fn lose_net(&mut self, host: &Host, params: &str) -> Result<(), Refusal> {
+    /// The overlay could not be made: the intent must no longer say that what the command did is taken back.
+    pub(crate) fn drop_overlay(&mut self, host: &Host, params: &str) -> Result<(), Refusal> {
         self.change_id.clear();
         Ok(host.journal.intend_instead(self.intent, self.announcement((host.machine.now_ns)(), params))?)
     }
@@ -185,13 +185,13 @@ impl Armed<'_> {
             turn_id: self.ids.turn.clone().expect("BUG: completed before"),
             change_id: self.change_id.clone(),
             params: params.to_owned(),
-            marks: Vec::<StepIntent>::new(),
+            steps: Vec::<StepIntent>::new(),
         };
         serde_json::to_vec(&intent).expect("BUG: an intent is plain data")
     }
 }
 
-/// The paths from which something goes to the bank, and how many bytes.
+/// The paths from which something goes to the pre-images, and how many bytes.
 fn displaced(steps: &[Step]) -> Vec<(&str, u64)> {
     let mut displaced = Vec::new();
     for step in steps {
@@ -205,7 +205,7 @@ fn displaced(steps: &[Step]) -> Vec<(&str, u64)> {
     displaced
 }
 
-/// The marks of a plan, one after the other.
+/// The step intents of a plan, in order.
 struct IntentsOf<'a> {
     steps: &'a [Step],
     change_id: &'a str,
@@ -213,23 +213,25 @@ struct IntentsOf<'a> {
 
 impl serde::Serialize for IntentsOf<'_> {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.steps.iter().enumerate().map(|(index, step)| mark(step, index, self.change_id)))
+        to.collect_seq(
+            self.steps.iter().enumerate().map(|(index, step)| intent_of(step, index, self.change_id)),
+        )
     }
 }
 
-/// Under which name the bank keeps what a step displaces.
-pub(super) fn bank_name(change_id: &str, index: usize) -> String {
+/// The name of the pre-image that a step displaces.
+pub(super) fn preimage_name(change_id: &str, index: usize) -> String {
     format!("{change_id}.{index}")
 }
 
-fn mark(step: &Step, index: usize, change_id: &str) -> StepIntent {
+fn intent_of(step: &Step, index: usize, change_id: &str) -> StepIntent {
     let temporary = format!(".aos-tmp-{}-{index}", &change_id[id::SNAPSHOT.len()..]);
-    let bank = bank_name(change_id, index);
+    let preimage = preimage_name(change_id, index);
     match step {
         Step::Put(put) => StepIntent::Put {
             at: at(&put.at),
             temporary,
-            bank,
+            preimage,
             before: put.before.map(Into::into),
             after: Content {
                 hash: put.content.hash(),
@@ -238,29 +240,29 @@ fn mark(step: &Step, index: usize, change_id: &str) -> StepIntent {
                 kind: put.content.kind(),
             },
         },
-        Step::Remove { at: spot, before, .. } => {
-            StepIntent::Remove { at: at(spot), temporary, bank, before: (*before).into() }
+        Step::Remove { at: target, before, .. } => {
+            StepIntent::Remove { at: at(target), temporary, preimage, before: (*before).into() }
         }
-        Step::MakeDir { at: spot, .. } => StepIntent::MakeDir { at: at(spot) },
-        Step::SetMode { at: spot, before, mode, xattrs } => {
-            StepIntent::SetMode { at: at(spot), before: before.mode, after: *mode, xattrs: xattrs.clone() }
+        Step::MakeDir { at: target, .. } => StepIntent::MakeDir { at: at(target) },
+        Step::SetMode { at: target, before, mode, xattrs } => {
+            StepIntent::SetMode { at: at(target), before: before.mode, after: *mode, xattrs: xattrs.clone() }
         }
         Step::Rename { from, before, to, replaced } => StepIntent::Rename {
             from: at(from),
             to: at(to),
             temporary,
-            bank,
+            preimage,
             before: (*before).into(),
             replaced: replaced.map(Into::into),
         },
     }
 }
 
-fn at(spot: &StepTarget) -> At {
-    let dir = spot.parent_absolute();
+fn at(target: &StepTarget) -> At {
+    let dir = target.parent_absolute();
     At {
         dir: if dir.is_empty() { "/".to_owned() } else { show(dir) },
-        name: show(&spot.name),
-        shown: spot.shown.clone(),
+        name: show(&target.name),
+        shown: target.shown.clone(),
     }
 }

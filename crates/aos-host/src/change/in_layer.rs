@@ -139,7 +139,7 @@ impl<'a> Work<'a> {
         self.make(&put.at, what, put.mode)
     }
 
-    /// A node in the place of whatever stood there.
+    /// Makes a node in place of whatever was there.
     fn make(&mut self, at: &StepTarget, what: What, mode: u32) -> Result<Meta, Refusal> {
         let key = self.view.key(&at.absolute);
         let prior = self.tree.get(&key).filter(|prior| prior.body().is_some());
@@ -163,14 +163,14 @@ impl<'a> Work<'a> {
     }
 
     fn remove(&mut self, at: &StepTarget) -> Result<(), Refusal> {
-        // What lies in a folder first: behind a folder that is gone, nothing of the host's can be looked at.
+        // The content of a folder first: below a removed folder, the host's files cannot be looked up.
         for (place, _) in self.all_from(at)?.iter().rev() {
             self.hide(place)?;
         }
         Ok(())
     }
 
-    /// A path and everything below it, as it stands by now.
+    /// A path and everything below it, as it is now.
     fn all_from(&self, at: &StepTarget) -> Result<Vec<(Place, Meta)>, Refusal> {
         let view = self.view.with(self.tree.clone());
         let found = crate::view::resolve(&view, Some(&at.shown), Last::NoLinks)?.found;
@@ -209,7 +209,7 @@ impl<'a> Work<'a> {
         for (place, meta) in &all {
             let absolute = [to.absolute.as_slice(), &place.absolute[from.absolute.len()..]].concat();
             if self.is_virtual() {
-                VfsPath::parse(&self.session.jail.shown(&absolute))?;
+                VfsPath::parse(&self.session.jail.display(&absolute))?;
             }
             moved.push((absolute, self.node_of(place, meta)?));
         }
@@ -226,7 +226,7 @@ impl<'a> Work<'a> {
         Ok(first.expect("BUG: something was moved"))
     }
 
-    /// What stands at a place, as a node: what is the host's is copied.
+    /// What is at a place, as a node: a file of the host is copied.
     fn node_of(&self, place: &Place, meta: &Meta) -> Result<Node, Refusal> {
         if let Some(node) = place.leaf.as_ref().and_then(|leaf| leaf.node.as_ref()) {
             return Ok(Node::clone(node));

@@ -11,16 +11,16 @@
 
 mod apply;
 mod arm;
-mod bank;
 mod in_layer;
-mod mark;
+mod preimage;
 mod record;
 mod recover;
+mod step_intent;
 mod take;
-mod undo;
+mod take_back;
 
 pub(crate) use apply::apply;
 pub(crate) use arm::{Armed, announce, arm, arm_announced, forget_displaced};
 pub(crate) use in_layer::apply_in_layer;
 pub(crate) use recover::recover;
-pub(crate) use undo::take_back;
+pub(crate) use take_back::take_back;

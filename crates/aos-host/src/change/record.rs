@@ -2,7 +2,7 @@
 
 use aos_model::state::{Identity, Image, PathRecord};
 
-use super::arm::{Armed, bank_name};
+use super::arm::{Armed, preimage_name};
 use crate::disk::Meta;
 use crate::steps::Step;
 
@@ -10,7 +10,7 @@ use crate::steps::Step;
 pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecord> {
     let mut paths = Vec::with_capacity(armed.steps.len());
     for (index, (step, after)) in armed.steps.iter().zip(after).enumerate() {
-        let in_bank = |meta: &Meta| image(meta).in_bank(bank_name(&armed.change_id, index));
+        let in_bank = |meta: &Meta| image(meta).in_bank(preimage_name(&armed.change_id, index));
         match step {
             Step::Put(put) => paths.push(PathRecord {
                 path: put.at.shown.clone(),

@@ -7,8 +7,8 @@ use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::state::{Effects, decode_session, session_key};
 use aos_store::{Append, Fault, OpenIntent};
 
-use super::mark::{At, Intent};
-use super::undo;
+use super::step_intent::{At, Intent};
+use super::take_back::take_back_intents;
 use crate::host::Host;
 use aos_model::path::is_below;
 
@@ -28,19 +28,19 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
     })?;
     check(host, &intent)
         .map_err(|why| Fault::Refused(format!("the journal is damaged: intent {}: {why}", open.id)))?;
-    let bank = host.bank.session(&intent.session_id)?;
+    let preimages = host.bank.session(&intent.session_id)?;
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
-    let stayed = undo::take_back_marks(&intent.marks, &bank, sync);
-    // A command that ran without a net has nothing to be taken back.
-    let without_net = intent.change_id.is_empty();
-    let message = if without_net {
+    let stayed = take_back_intents(&intent.steps, &preimages, sync);
+    // There is nothing to take back of a command that ran without an overlay.
+    let without_overlay = intent.change_id.is_empty();
+    let message = if without_overlay {
         "the daemon ended while the command ran; all its processes were ended with it, what it had done by then stays done".to_owned()
     } else if stayed.is_empty() {
         "the daemon ended before this was finished; everything it had begun was taken back. Repeat it if it is still wanted".to_owned()
     } else {
         "the daemon ended before this was finished; what had not been changed by others since was taken back, the rest is listed".to_owned()
     };
-    let code = if without_net { Code::Interrupted } else { Code::InterruptedRolledBack };
+    let code = if without_overlay { Code::Interrupted } else { Code::InterruptedRolledBack };
     let detail = Detail { not_rolled_back: stayed, ..Detail::default() };
     let mut receipt = Receipt::refusal(Refusal::new(code, message).with(detail));
     receipt.tool_call_id = Some(intent.tool_call_id.clone());
@@ -73,11 +73,11 @@ fn check(host: &Host, intent: &Intent) -> Result<(), String> {
                 .iter()
                 .any(|root| root.path == "/" || is_below(at.dir.as_bytes(), root.path.as_bytes()))
     };
-    for mark in &intent.marks {
-        if let Some(at) = mark.places().find(|at| !inside(at) || at.dir.split('/').any(|name| name == "..")) {
-            return Err(format!("{} lies outside of the session's roots", aos_model::text::escape(&at.dir)));
+    for step in &intent.steps {
+        if let Some(at) = step.places().find(|at| !inside(at) || at.dir.split('/').any(|name| name == "..")) {
+            return Err(format!("{} is outside of the session's roots", aos_model::text::escape(&at.dir)));
         }
-        if !mark.names_are_ours(&intent.change_id) {
+        if !step.names_are_ours(&intent.change_id) {
             return Err("it names temporary files that are not ours".to_owned());
         }
     }

@@ -16,7 +16,6 @@ use aos_sandbox::{
     socket_pair,
 };
 use aos_store::Spool;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
@@ -29,7 +28,7 @@ use crate::session::OpenSession;
 use wait::{End, Stream, Wait};
 use watch::Pump;
 
-/// A command that may run: judged, its folder pinned, its words complete.
+/// A command that may run: checked, its folder pinned, its arguments complete.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) argv: Vec<String>,
@@ -46,14 +45,14 @@ pub(crate) struct Command {
     pub(crate) warnings: Vec<Warning>,
 }
 
-/// A command that ran to its end, before anybody knows what it changed.
+/// A command that has ended, before its changes are read.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) executed: Executed,
     pub(crate) warnings: Vec<Warning>,
-    /// Why it is no success, if it is none.
+    /// Why it did not succeed, if it did not.
     pub(crate) fault: Option<(Code, String)>,
-    /// It was ended, by its time or by a signal.
+    /// It was ended by its timeout or by a signal.
     pub(crate) was_ended: bool,
 }
 
@@ -61,7 +60,7 @@ pub(crate) struct Ran {
 #[derive(Debug)]
 pub(crate) enum NotRun {
     Refused(Refusal),
-    /// No overlay can be had over its roots: it may run without one.
+    /// No overlay can be mounted over its roots: it may run without one.
     NoOverlay(String),
 }
 
@@ -92,7 +91,7 @@ pub(crate) fn run(
     let (line, their_line) = socket_pair().map_err(not_started)?;
     let running = Running::new(line, order.sandbox.namespaces.is_some()).map_err(not_started)?;
     let running = Arc::new(running);
-    // Listed before it starts: who closes the session or interrupts its commands reaches it from its first moment.
+    // Listed before it starts, so that closing the session or interrupting its commands reaches it from the start.
     let Some(_listed) = session.exec_config.running.register(tool_call_id, &running) else {
         return Err(session.closed().into());
     };
@@ -118,13 +117,13 @@ pub(crate) fn run(
         Some(trouble) => return Err(refused(trouble, &order).into()),
         None => {}
     }
-    let told = Told {
+    let report = Report {
         form: &command.form,
         started_at_ns,
         timeout_ns: command.timeout_ns,
         warnings: command.warnings.clone(),
     };
-    Ok(told.ran(host, &end, streams, command.applied.receipt_text()))
+    Ok(report.ran(host, &end, streams, command.applied.receipt_text()))
 }
 
 fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Cgroups) -> LaunchSpec {
@@ -152,7 +151,7 @@ fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Cgrou
     }
 }
 
-/// What the command will see, from the session and from this moment.
+/// What the command will see, computed from the session now.
 fn view_of(
     host: &Host,
     session: &OpenSession,
@@ -161,8 +160,8 @@ fn view_of(
 ) -> Result<View, Refusal> {
     let exec_config = &session.exec_config;
     let state = &host.hidden[0];
-    let (_, home) = exec_config.person(&host.executor.surroundings, state, true);
-    let (home_mount, tmp) = exec_config.rooms(&home, state)?;
+    let (_, home) = exec_config.user_and_home(&host.executor.surroundings, state, true);
+    let (home_mount, tmp) = exec_config.private_dirs(&home, state)?;
     let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
     let root = |root: &Arc<crate::jail::Root>| BindMount {
         at: root.path.clone(),
@@ -180,7 +179,7 @@ fn view_of(
         home_mount,
         tmp: Some(tmp),
         mounts: exec_config.mounts(may_write),
-        roots: overlay.map_or_else(|| roots.clone().collect(), |overlay| overlay.lay(roots.clone())),
+        roots: overlay.map_or_else(|| roots.clone().collect(), |overlay| overlay.mount_over(roots.clone())),
         state,
         other_session_roots: host.sessions.roots_of_others(&session.id, |root| {
             overlaps_default_view(&host.executor.surroundings.path, root)
@@ -206,7 +205,7 @@ fn launch(
     let stdin = match stdin {
         Some(stdin) => stdin,
         None => {
-            nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            nothing = crate::disk::open_null()?;
             &nothing
         }
     };
@@ -220,7 +219,7 @@ fn launch(
         cgroups: groups.procs().map(|procs| procs.as_fd()).collect(),
     };
     host.executor.spawner.launch(order, &handed)?;
-    // Only the other side holds it from here on: when all there are gone, the line closes.
+    // Only the command's processes hold it from here on: when all have ended, the line closes.
     drop(line);
     Ok([stdout, stderr])
 }
@@ -228,7 +227,7 @@ fn launch(
 /// A pipe whose reading end never makes us wait.
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    rustix::fs::fcntl_setfl(&read, OFlags::NONBLOCK)?;
+    crate::disk::set_nonblocking(&read)?;
     Ok((read, write))
 }
 
@@ -255,13 +254,13 @@ fn refused(trouble: &LaunchError, order: &LaunchSpec) -> Refusal {
         LaunchStage::Program => {
             let hint = match why {
                 Errno::NOENT if order.argv.first().is_some_and(|program| program.contains('/')) => {
-                    "; it, or the interpreter that it names, is not to be seen from the session"
+                    "; it, or the interpreter that it names, is not visible from the session"
                 }
                 Errno::NOENT => "; no folder on the command's PATH has it",
                 Errno::TOOBIG => {
                     "; the arguments and the environment are too long for the system, pass them by a file"
                 }
-                Errno::ACCESS => "; it is no executable file",
+                Errno::ACCESS => "; it is not an executable file",
                 _ => "",
             };
             Refusal::new(Code::SpawnFailed, format!("cannot run {subject}: {why}{hint}; nothing was run"))
@@ -269,15 +268,15 @@ fn refused(trouble: &LaunchError, order: &LaunchSpec) -> Refusal {
     }
 }
 
-/// What a receipt tells of a command.
-struct Told<'a> {
+/// What the receipt of a command is made from.
+struct Report<'a> {
     form: &'a Form,
     started_at_ns: u64,
     timeout_ns: Option<u64>,
     warnings: Vec<Warning>,
 }
 
-impl Told<'_> {
+impl Report<'_> {
     fn ran(mut self, host: &Host, end: &End, streams: [Stream; 2], isolation_applied: String) -> Ran {
         let [out, err] = streams.map(|stream| stream.spool);
         let (stdout_bytes, stderr_bytes) = (out.total_bytes(), err.total_bytes());
@@ -352,7 +351,7 @@ fn payload(host: &Host, form: &Form, spool: Spool) -> Result<Payload, (Payload, 
     Ok(Payload::Blob { blob_ref, size_bytes, preview_bytes: form.preview(&preview) })
 }
 
-/// Exit code or signal, of a wait status. Who died with its init was killed.
+/// Exit code or signal, of a wait status. A command that ended with its init was killed.
 fn how_it_ended(status: Option<i32>) -> (Option<i32>, Option<String>) {
     let Some(status) = status else { return (None, Some("SIGKILL".to_owned())) };
     if libc::WIFEXITED(status) {

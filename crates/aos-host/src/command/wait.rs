@@ -98,7 +98,7 @@ impl Wait<'_> {
         }
         // What was written before the end is still in the pipes.
         for index in 0..2 {
-            // No more than a pipe can hold: somebody out of reach could write for ever.
+            // No more than a pipe can hold: a process out of reach could write for ever.
             for _ in 0..2 * PIPE_BYTES / BUSY_BYTES {
                 if !self.drain(index, &mut known.buffer) {
                     break;
@@ -112,7 +112,7 @@ impl Wait<'_> {
     }
 
     fn is_over(&self, known: &mut Known) -> bool {
-        // Without init there is nobody to wait for.
+        // Without init there is no process to wait for.
         if known.line_closed && self.running.init.get().is_none() {
             known.gone = true;
         }
@@ -120,7 +120,7 @@ impl Wait<'_> {
             return true;
         }
         let late = known.killed_at.is_some_and(|at| at.elapsed() > LAST_CHANCE);
-        // Init goes on ending them by itself.
+        // Init continues to end them by itself.
         known.end.unsure |= late;
         late
     }
@@ -134,7 +134,7 @@ impl Wait<'_> {
         let streams = [0, 1].map(|index| self.streams[index].pipe.as_ref().map(|pipe| push(&mut set, pipe)));
         let timeout = self.next_event(known).map(|at| {
             let left = at.saturating_duration_since(Instant::now());
-            rustix::fs::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+            rustix::event::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
         });
         if rustix::event::poll(&mut set, timeout.as_ref()).is_err() {
             return Ready::default();
@@ -217,7 +217,7 @@ impl Wait<'_> {
         let offset = stream.spool.total_bytes();
         stream.spool.write(self.blobs, &buffer[..count]);
         if let Some(pump) = &mut self.pump {
-            pump.hand(stream.name, offset, &buffer[..count]);
+            pump.send(stream.name, offset, &buffer[..count]);
         }
         if count >= BUSY_BYTES && !stream.enlarged {
             stream.enlarged = true;

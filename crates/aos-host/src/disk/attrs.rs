@@ -1,6 +1,6 @@
 //! The metadata of new files and folders: mode, owner, ACL and extended attributes.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use aos_model::receipt::{Kind, Warning};
 use aos_model::request::Base64;
@@ -131,4 +131,28 @@ fn set_xattrs(file: &OwnedFd, attributes: &Attributes) -> Result<(), Errno> {
 
 pub(crate) fn copy_xattrs(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
     set_xattrs(to, &read_xattrs(from)?)
+}
+
+/// Copies the ACL of a folder, and the one that new files in it inherit. Most folders have none.
+pub(crate) fn copy_acl(from: BorrowedFd<'_>, to: &OwnedFd) {
+    let from = format!("/proc/self/fd/{}", from.as_raw_fd());
+    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+        let mut acl = vec![0_u8; 4096];
+        if let Ok(length) = rustix::fs::getxattr(from.as_str(), name, acl.as_mut_slice()) {
+            let _ = rustix::fs::fsetxattr(to, name, &acl[..length], XattrFlags::empty());
+        }
+    }
+}
+
+/// Whether a folder in an overlay's upper layer hides everything that the folder below it holds.
+pub(crate) fn is_opaque(upper: &OwnedFd) -> Result<bool, Errno> {
+    for name in ["trusted.overlay.opaque", "user.overlay.opaque"] {
+        let mut value = [0_u8; 4];
+        match rustix::fs::fgetxattr(upper, name, value.as_mut_slice()) {
+            Ok(length) if value[..length] == *b"y" => return Ok(true),
+            Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(false)
 }

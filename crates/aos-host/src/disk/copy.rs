@@ -3,11 +3,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::receipt::Kind;
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::attrs::copy_xattrs;
-use super::{Meta, names_in, open_dir, write_all};
+use super::{
+    Meta, create_new, make_dir, make_link, names_in, open_dir, open_file, read_link, rename_noreplace,
+    set_mode, set_mtime, set_mtime_at, write_all,
+};
 
 /// Copies a file, a link or a tree, with modes and times of files. The copy appears whole or not at all.
 pub(crate) fn copy(
@@ -20,9 +23,8 @@ pub(crate) fn copy(
 ) -> Result<(), Errno> {
     let partial = [to_name, b".part"].concat();
     let _ = remove_any(to, &partial);
-    let copied = copy_any(&dir, name, meta, to, &partial, sync).and_then(|()| {
-        rustix::fs::renameat_with(to, partial.as_slice(), to, to_name, RenameFlags::NOREPLACE)
-    });
+    let copied = copy_any(&dir, name, meta, to, &partial, sync)
+        .and_then(|()| rename_noreplace(to, &partial, to, to_name));
     if copied.is_err() {
         let _ = remove_any(to, &partial);
     }
@@ -40,9 +42,9 @@ fn copy_any(
     match meta.kind {
         Kind::File => copy_file(dir, name, meta, to, to_name, sync),
         Kind::Symlink => {
-            let target = rustix::fs::readlinkat(&dir, name, Vec::new())?;
-            rustix::fs::symlinkat(target, to, to_name)?;
-            rustix::fs::utimensat(to, to_name, &times(meta), AtFlags::SYMLINK_NOFOLLOW)
+            let target = read_link(&dir, name)?;
+            make_link(&target, to, to_name)?;
+            set_mtime_at(to, to_name, meta.mtime_ns)
         }
         Kind::Dir => copy_dir(dir, name, meta, to, to_name, sync),
         // A FIFO, a socket or a device has no content to keep.
@@ -58,15 +60,14 @@ fn copy_file(
     to_name: &[u8],
     sync: bool,
 ) -> Result<(), Errno> {
-    let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let from = rustix::fs::openat(dir, name, read, Mode::empty())?;
-    let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let copy = rustix::fs::openat(to, to_name, write, Mode::from_raw_mode(0o600))?;
+    let from = open_file(dir, name)?;
+    let copy = create_new(to, to_name)?;
     copy_content(&from, &copy)?;
     copy_xattrs(&from, &copy).ok();
-    rustix::fs::fchmod(&copy, Mode::from_raw_mode(meta.mode))?;
-    set_mtime(&copy, meta)?;
-    if sync { rustix::fs::fsync(&copy) } else { Ok(()) }
+    set_mode(&copy, meta.mode)?;
+    // A copy keeps the time of change: by that it is known again.
+    set_mtime(&copy, meta.mtime_ns)?;
+    if sync { super::sync(&copy) } else { Ok(()) }
 }
 
 /// Shares the blocks where the file system can, else copies them.
@@ -104,32 +105,16 @@ fn copy_dir(
     sync: bool,
 ) -> Result<(), Errno> {
     let from = open_dir(&dir, name)?;
-    rustix::fs::mkdirat(to, to_name, Mode::from_raw_mode(0o700))?;
+    make_dir(to, to_name)?;
     let copy = open_dir(to, to_name)?;
     for inner in names_in(&from)? {
         let Some(inner_meta) = Meta::at(&from, &inner)? else { continue };
         copy_any(&from, &inner, &inner_meta, &copy, &inner, sync)?;
     }
     copy_xattrs(&from, &copy).ok();
-    rustix::fs::fchmod(&copy, Mode::from_raw_mode(meta.mode))?;
-    set_mtime(&copy, meta)
-}
-
-fn set_mtime(file: &OwnedFd, meta: &Meta) -> Result<(), Errno> {
-    rustix::fs::futimens(file, &times(meta))
-}
-
-/// A copy keeps the time of change: by that it is known again.
-fn times(meta: &Meta) -> rustix::fs::Timestamps {
-    times_of(meta.mtime_ns)
-}
-
-pub(crate) fn times_of(mtime_ns: i64) -> rustix::fs::Timestamps {
-    let time = rustix::fs::Timespec {
-        tv_sec: mtime_ns.div_euclid(1_000_000_000),
-        tv_nsec: mtime_ns.rem_euclid(1_000_000_000),
-    };
-    rustix::fs::Timestamps { last_access: time, last_modification: time }
+    set_mode(&copy, meta.mode)?;
+    // A copy keeps the time of change: by that it is known again.
+    set_mtime(&copy, meta.mtime_ns)
 }
 
 pub(crate) fn remove(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<(), Errno> {

@@ -4,17 +4,17 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::receipt::Kind;
 use aos_model::request::{content_hash, hash_name};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
+
+use super::{open_file, read_link};
 
 /// The hash of a file's bytes, or of a link's target.
 pub(crate) fn hash_of(dir: impl AsFd, name: &[u8], kind: Kind) -> Result<String, Errno> {
     if kind == Kind::Symlink {
-        return Ok(content_hash(rustix::fs::readlinkat(dir, name, Vec::new())?.as_bytes()));
+        return Ok(content_hash(&read_link(dir, name)?));
     }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    hash_open(&rustix::fs::openat(dir, name, flags, Mode::empty())?)
+    hash_open(&open_file(dir, name)?)
 }
 
 /// The hash of an open file's bytes, from its current offset.

@@ -1,9 +1,10 @@
 //! What is at a path, from one `statx`.
 
-use std::os::fd::AsFd;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::receipt::Kind;
-use rustix::fs::{AtFlags, FileType, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,21 +39,11 @@ impl Meta {
     fn statx(dir: impl AsFd, name: &[u8], flags: AtFlags) -> Result<Meta, Errno> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let stat = rustix::fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted)?;
-        let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Dir,
-            FileType::Symlink => Kind::Symlink,
-            _ => Kind::Other,
-        };
         Ok(Meta {
-            kind,
+            kind: kind_of(&stat),
             mode: u32::from(stat.stx_mode) & 0o7777,
             size: stat.stx_size,
-            mtime_ns: stat
-                .stx_mtime
-                .tv_sec
-                .saturating_mul(1_000_000_000)
-                .saturating_add(i64::from(stat.stx_mtime.tv_nsec)),
+            mtime_ns: mtime_of(&stat),
             dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             ino: stat.stx_ino,
             nlink: stat.stx_nlink,
@@ -67,4 +58,65 @@ impl Meta {
         (self.dev, self.ino, self.size, self.mtime_ns, self.kind)
             == (other.dev, other.ino, other.size, other.mtime_ns, other.kind)
     }
+}
+
+fn kind_of(stat: &Statx) -> Kind {
+    match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Dir,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::Other,
+    }
+}
+
+fn mtime_of(stat: &Statx) -> i64 {
+    let seconds = stat.stx_mtime.tv_sec.saturating_mul(1_000_000_000);
+    seconds.saturating_add(i64::from(stat.stx_mtime.tv_nsec))
+}
+
+/// Device and inode of an open folder.
+pub(crate) fn id_of(dir: impl AsFd) -> Result<(u64, u64), Errno> {
+    let stat = rustix::fs::fstat(dir)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Whether an open folder was removed.
+pub(crate) fn is_unlinked(dir: impl AsFd) -> Result<bool, Errno> {
+    Ok(rustix::fs::fstat(dir)?.st_nlink == 0)
+}
+
+/// The size of an open file; `None` when it is not a regular file.
+pub(crate) fn file_size(file: &OwnedFd) -> Result<Option<u64>, Errno> {
+    let stat = rustix::fs::fstat(file)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    Ok(is_file.then_some(stat.st_size as u64))
+}
+
+/// Kind and time of change of a listed name, and nothing else: a search asks this of every file that it finds.
+pub(crate) fn kind_and_mtime(dir: &OwnedFd, name: &CStr) -> Result<(Kind, i64), Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(dir, name, flags, StatxFlags::TYPE | StatxFlags::MTIME)?;
+    Ok((kind_of(&stat), mtime_of(&stat)))
+}
+
+/// Whether an entry of an overlay's upper folder marks a removed file: a character device with the number 0.
+pub(crate) fn is_whiteout(dir: impl AsFd, name: &[u8]) -> Result<bool, Errno> {
+    let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == 0)
+}
+
+/// Whether an absolute path leads to a file with an execute permission.
+pub(crate) fn is_executable(path: &[u8]) -> bool {
+    rustix::fs::stat(path)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_mode & 0o111 != 0)
+}
+
+/// Whether an absolute path leads to something; links are followed.
+pub(crate) fn leads_somewhere(path: &[u8]) -> bool {
+    rustix::fs::stat(path).is_ok()
+}
+
+/// Whether something is at an absolute path, a link that leads nowhere included.
+pub(crate) fn exists(path: &[u8]) -> bool {
+    rustix::fs::lstat(path).is_ok()
 }

@@ -1,8 +1,9 @@
-//! The primitives on files and folders, all by descriptor. Beside `jail`, the only room of this crate that may call
-//! `rustix::fs`. Knows neither sessions nor policy.
+//! The primitives on files and folders, all by descriptor. Beside `jail`, the only module of this crate that calls
+//! functions of `rustix::fs` (checked by the tidy test). It knows neither sessions nor policy.
 
 mod attrs;
 mod copy;
+mod entry;
 mod hash;
 mod lease;
 mod meta;
@@ -14,14 +15,24 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 pub(crate) use attrs::{
-    AttrsFrom, FileAttrs, apply_attrs, apply_metadata, read_xattrs, remove_overlay_xattrs,
+    AttrsFrom, FileAttrs, apply_attrs, apply_metadata, copy_acl, is_opaque, read_xattrs,
+    remove_overlay_xattrs,
 };
-pub(crate) use copy::{copy, copy_content, remove, remove_any, times_of};
+pub(crate) use copy::{copy, copy_content, remove, remove_any};
+pub(crate) use entry::{
+    make_dir, make_link, make_link_at_path, path_of, read_link, remove_dir, set_mode, set_mode_at,
+    set_mode_of_held, set_mtime, set_mtime_at, set_nonblocking, set_owner_at, sync,
+};
 pub(crate) use hash::{hash_of, hash_open};
 pub(crate) use lease::has_no_writer;
-pub(crate) use meta::Meta;
-pub(crate) use open::{RACE_TRIES, open_beneath, open_dir, open_listed};
-pub(crate) use rename::{OWNER_WRITES, rename, set_mode};
+pub(crate) use meta::{
+    Meta, exists, file_size, id_of, is_executable, is_unlinked, is_whiteout, kind_and_mtime, leads_somewhere,
+};
+pub(crate) use open::{
+    RACE_TRIES, create_new, create_new_readable, hold_dir, hold_dir_at_path, hold_dir_beneath, hold_path,
+    open_beneath, open_dir, open_dir_at_path, open_file, open_listed, open_null, read_dir, read_dir_raw,
+};
+pub(crate) use rename::{OWNER_WRITES, exchange, move_exchange, move_noreplace, rename_noreplace};
 
 /// How the names begin under which something is written before it gets its own.
 pub(crate) const TEMPORARY_PREFIX: &[u8] = b".aos-tmp-";

@@ -1,9 +1,10 @@
-//! Opening beneath a folder, with links forbidden.
+//! Opening files and folders, by descriptor wherever one is at hand.
 
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Dir, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
 /// How often a lookup is tried again while another process renames or swaps links.
@@ -53,4 +54,71 @@ fn open_as(
 pub(crate) fn open_dir(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// A folder by `O_PATH`, which needs no permission on the folder itself.
+pub(crate) fn hold_dir(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// A file or a folder for reading. `O_NONBLOCK`: a FIFO in its place does not make us wait.
+pub(crate) fn open_file(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// Makes a file that only its owner may read, and opens it for writing. Fails where something has the name.
+pub(crate) fn create_new(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    create(dir, name, OFlags::WRONLY)
+}
+
+/// As [`create_new`], for writing and reading.
+pub(crate) fn create_new_readable(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    create(dir, name, OFlags::RDWR)
+}
+
+fn create(dir: impl AsFd, name: &[u8], access: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = access | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))
+}
+
+const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
+
+/// A folder by its absolute path, with links forbidden.
+pub(crate) fn open_dir_at_path(path: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), NO_LINKS)
+}
+
+/// As [`open_dir_at_path`], by `O_PATH`.
+pub(crate) fn hold_dir_at_path(path: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), NO_LINKS)
+}
+
+/// A folder below `dir` by `O_PATH`, with links forbidden. It may be on another mount.
+pub(crate) fn hold_dir_beneath(dir: impl AsFd, rel: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat2(dir, rel, flags, Mode::empty(), NO_LINKS | ResolveFlags::BENEATH)
+}
+
+/// Whatever an absolute path leads to, by `O_PATH`; links are followed.
+pub(crate) fn hold_path(path: &[u8]) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// `/dev/null` for reading.
+pub(crate) fn open_null() -> Result<OwnedFd, Errno> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The entries of an open folder, with their types as far as the file system tells.
+pub(crate) fn read_dir(dir: &OwnedFd) -> Result<Dir, Errno> {
+    Dir::read_from(dir)
+}
+
+/// The same without allocation: the kernel's records as they come, in the caller's buffer.
+pub(crate) fn read_dir_raw<Fd: AsFd>(dir: Fd, buffer: &mut [MaybeUninit<u8>]) -> RawDir<'_, Fd> {
+    RawDir::new(dir, buffer)
 }

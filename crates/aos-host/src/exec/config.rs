@@ -1,8 +1,6 @@
 //! What a session gives its commands, computed when it is opened and again after a restart.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use aos_model::limits::MOUNTS_MAX;
@@ -12,11 +10,10 @@ use aos_model::request::{Home, Isolation, LocalTarget, Mount, MountMode, Network
 use aos_model::strict::UniqueMap;
 use aos_sandbox::{BindMount, HomeMount, RunningSet, SYSTEM_DIRS, User, View};
 use aos_store::Bank;
-use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::environment::{self, Surroundings};
-use crate::disk::Meta;
+use crate::disk::{self, Meta};
 use crate::jail::Root;
 use aos_model::path::is_below;
 
@@ -31,7 +28,7 @@ pub(crate) struct ExecConfig {
     mounts: Vec<Pin>,
     session_id: String,
     rooms: Arc<Bank>,
-    room_making: Mutex<()>,
+    making_dirs: Mutex<()>,
 }
 
 /// A mount of the session, held open so that it stays what it was.
@@ -69,7 +66,7 @@ impl ExecConfig {
             mounts: mounts.iter().map(|mount| pin(mount, hidden)).collect::<Result<_, _>>()?,
             session_id: session_id.to_owned(),
             rooms: rooms.clone(),
-            room_making: Mutex::new(()),
+            making_dirs: Mutex::new(()),
         })
     }
 
@@ -85,19 +82,19 @@ impl ExecConfig {
             mounts: Vec::new(),
             session_id: session_id.to_owned(),
             rooms: rooms.clone(),
-            room_making: Mutex::new(()),
+            making_dirs: Mutex::new(()),
         }
     }
 
-    /// The name and the home of whom commands run as. Where nothing can be mounted, a private home is where it lies.
-    pub(crate) fn person(&self, here: &Surroundings, state: &[u8], mounted: bool) -> (String, String) {
+    /// The name and the home of the user that commands run as. Without mounts, a private home has its real path.
+    pub(crate) fn user_and_home(&self, here: &Surroundings, state: &[u8], mounted: bool) -> (String, String) {
         let own = rustix::process::geteuid().as_raw();
         let uid = self.user.map_or(own, |user| user.uid);
         let account = environment::account(uid);
         let name = account.as_ref().map_or_else(|| uid.to_string(), |account| account.name.clone());
         let home = match (self.home, account) {
-            (Home::Private, _) if !mounted => aos_model::path::show(&self.room(state, "home")),
-            // The toolchains on PATH are found from here, whoever uses them.
+            (Home::Private, _) if !mounted => aos_model::path::show(&self.private_path(state, "home")),
+            // The toolchains on PATH are found from here, for every user.
             (Home::Private, _) | (_, None) => here.home.clone(),
             (Home::ReadOnly | Home::Host, Some(_)) if uid == own => here.home.clone(),
             (Home::ReadOnly | Home::Host, Some(account)) => account.home,
@@ -116,28 +113,26 @@ impl ExecConfig {
     }
 
     /// How HOME is shown, and the private `/tmp`. The folders are made when the first command needs them.
-    pub(crate) fn rooms(&self, home: &str, state: &[u8]) -> Result<(HomeMount, BindMount), Refusal> {
-        let _one_at_a_time = self.room_making.lock().expect("BUG: nobody panics making rooms");
-        let room = self.rooms.session(&self.session_id)?;
+    pub(crate) fn private_dirs(&self, home: &str, state: &[u8]) -> Result<(HomeMount, BindMount), Refusal> {
+        let _guard = self.making_dirs.lock().expect("BUG: lock poisoned");
+        let own = self.rooms.session(&self.session_id)?;
         let make = |name: &str, mode: u32| -> Result<Meta, Errno> {
-            match rustix::fs::mkdirat(&room, name, Mode::from_raw_mode(0o700)) {
+            match disk::make_dir(&own, name.as_bytes()) {
                 Ok(()) => {
-                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    let dir = rustix::fs::openat(&room, name, flags, Mode::empty())?;
+                    let dir = disk::open_dir(&own, name.as_bytes())?;
                     if let Some(User { uid, gid }) = self.user {
-                        let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
-                        rustix::fs::chownat(&room, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                        disk::set_owner_at(&own, name.as_bytes(), uid, gid)?;
                     }
-                    rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
+                    disk::set_mode(&dir, mode)?;
                 }
                 Err(Errno::EXIST) => {}
                 Err(why) => return Err(why),
             }
-            Meta::at(&room, name.as_bytes())?.ok_or(Errno::NOENT)
+            Meta::at(&own, name.as_bytes())?.ok_or(Errno::NOENT)
         };
         let bind = |at: &[u8], name: &str, meta: Meta| BindMount {
             at: at.to_vec(),
-            from: self.room(state, name),
+            from: self.private_path(state, name),
             pin: Some((meta.dev, meta.ino)),
             writable: true,
             submounts: false,
@@ -156,17 +151,17 @@ impl ExecConfig {
         Ok((shown, tmp))
     }
 
-    /// Where nothing can be mounted but files are fenced in, the private `/tmp` has another name.
-    pub(crate) fn tmp_apart(&self, state: &[u8]) -> String {
-        aos_model::path::show(&self.room(state, "tmp"))
+    /// The real path of the private `/tmp`, used where nothing can be mounted but Landlock restricts files.
+    pub(crate) fn tmp_path(&self, state: &[u8]) -> String {
+        aos_model::path::show(&self.private_path(state, "tmp"))
     }
 
-    /// Where a private folder lies on the machine.
-    fn room(&self, state: &[u8], name: &str) -> Vec<u8> {
+    /// The real path of a private folder.
+    fn private_path(&self, state: &[u8], name: &str) -> Vec<u8> {
         [state, b"/state/rooms/", self.session_id.as_bytes(), b"/", name.as_bytes()].concat()
     }
 
-    /// Where nothing can be mounted, links lead from a private home to the toolchains of the real one.
+    /// Where nothing can be mounted, a private home gets links to the toolchains of the real one.
     pub(crate) fn link_toolchains(&self, view: &View, home: &str, state: &[u8]) {
         if self.home != Home::Private {
             return;
@@ -174,19 +169,19 @@ impl ExecConfig {
         for bind in view.binds.iter().filter(|bind| !bind.required) {
             let name = bind.at.strip_prefix(home.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
             if let Some(name) = name.filter(|name| !name.contains(&b'/')) {
-                let link = [self.room(state, "home").as_slice(), b"/", name].concat();
-                let _ = rustix::fs::symlink(bind.from.as_slice(), link);
+                let link = [self.private_path(state, "home").as_slice(), b"/", name].concat();
+                let _ = disk::make_link_at_path(&bind.from, &link);
             }
         }
     }
 
-    /// Forgets the private folders.
-    pub(crate) fn drop_rooms(&self) {
+    /// Removes the private folders.
+    pub(crate) fn remove_private_dirs(&self) {
         let _ = self.rooms.drop_session(&self.session_id);
     }
 }
 
-/// Places that are made for the command and cannot be mounted over.
+/// Folders that are made for the command and cannot be mounted over.
 const MADE: [&str; 2] = ["/proc", "/dev"];
 
 fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
@@ -199,7 +194,7 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
     let absolute = |text: &str, what: &str| -> Result<Vec<u8>, Refusal> {
         let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
         if !spelled.is_absolute() || spelled.names().any(|name| name == b"..") {
-            return Err(bad(&format!("{what} is absolute and holds no `..`")));
+            return Err(bad(&format!("{what} must be absolute and without `..`")));
         }
         Ok(spelled.names().flat_map(|name| [b"/", name].concat()).collect())
     };
@@ -207,21 +202,18 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
     let at = absolute(mount.mount_path.as_deref().unwrap_or(&mount.host_path), "a mount path")?;
     let in_system = |path: &[u8]| SYSTEM_DIRS.iter().any(|own| is_below(path, own.as_bytes()));
     let at = if in_system(&at) { crate::jail::follow_text(&at).unwrap_or(at) } else { at };
-    if in_system(&at) && rustix::fs::lstat(at.as_slice()).is_err() {
-        return Err(bad(
-            "its mount path lies in a folder of the system and does not exist there; choose another",
-        ));
+    if in_system(&at) && !disk::exists(&at) {
+        return Err(bad("its mount path is in a system folder and does not exist there; choose another"));
     }
     if at.is_empty() || MADE.iter().any(|made| is_below(&at, made.as_bytes())) {
-        return Err(bad("a mount path is not `/` and lies outside of /proc and /dev"));
+        return Err(bad("a mount path must not be `/` nor below /proc or /dev"));
     }
-    let path = Path::new(std::ffi::OsStr::from_bytes(if from.is_empty() { b"/" } else { &from }));
-    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|why| bad(&why.to_string()))?;
+    let path = if from.is_empty() { b"/" } else { from.as_slice() };
+    let fd = disk::hold_path(path).map_err(|why| bad(&why.to_string()))?;
     let meta = Meta::of(&fd).map_err(|why| bad(&why.to_string()))?;
     let real = crate::jail::follow_text(&from).ok_or_else(|| bad("it cannot be followed"))?;
     if hidden.iter().any(|hidden| is_below(&real, hidden)) {
-        return Err(bad("our own state is nobody's to mount"));
+        return Err(bad("the daemon's own state cannot be mounted"));
     }
     let bind = BindMount {
         at,

@@ -1,16 +1,18 @@
-//! The environment of commands: what is taken from the daemon's own, which is little, whom they run as, and where
-//! programs are found.
+//! The environment of commands: the few variables that they inherit, the user that they run as, and where programs are
+//! found.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use aos_sandbox::{PATH_DEFAULT, User};
 
-/// The little that commands inherit, read once.
+use crate::disk::is_executable;
+
+/// The few variables that commands inherit, read once.
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
     pub(crate) path: String,
-    /// Absolute; the folder need not be there.
+    /// Absolute; the folder need not exist.
     pub(crate) home: String,
     lang: String,
     term: String,
@@ -75,24 +77,24 @@ pub(crate) struct Account {
 /// and exec, and each user is asked for once.
 pub(crate) fn account(uid: u32) -> Option<Account> {
     static KNOWN: Mutex<BTreeMap<u32, Account>> = Mutex::new(BTreeMap::new());
-    if let Some(account) = KNOWN.lock().expect("BUG: nobody panics looking up").get(&uid) {
+    if let Some(account) = KNOWN.lock().expect("BUG: lock poisoned").get(&uid) {
         return Some(account.clone());
     }
     // A user who is not found may be added later, so only found ones are kept.
     let user = nix::unistd::User::from_uid(uid.into()).ok().flatten()?;
     let home = user.dir.to_string_lossy().into_owned();
     let account = Account { name: user.name, gid: user.gid.as_raw(), home };
-    KNOWN.lock().expect("BUG: nobody panics looking up").insert(uid, account.clone());
+    KNOWN.lock().expect("BUG: lock poisoned").insert(uid, account.clone());
     Some(account)
 }
 
-/// Whom commands run as: the daemon's own user, or, for root, the owner of the workdir.
+/// The user that commands run as: the daemon's own, or, for root, the owner of the workdir.
 pub(crate) fn user_for(workdir: &crate::disk::Meta) -> Option<User> {
     let owner = || User { uid: workdir.uid, gid: account(workdir.uid).map_or(workdir.gid, |own| own.gid) };
     rustix::process::geteuid().is_root().then(owner)
 }
 
-/// Where a program lies on the machine: links on the way to its folder followed, the last name as it is.
+/// The path of a program: links on the way to its folder are followed, the last name is kept.
 pub(crate) fn locate(program: &str, path: &str, cwd: &[u8]) -> Option<Vec<u8>> {
     let absolute = |folder: &[u8], name: &str| -> Vec<u8> {
         let folder = if folder.starts_with(b"/") { folder.to_vec() } else { [cwd, b"/", folder].concat() };
@@ -101,30 +103,24 @@ pub(crate) fn locate(program: &str, path: &str, cwd: &[u8]) -> Option<Vec<u8>> {
     if program.contains('/') {
         let whole = absolute(b"", program);
         let whole = if program.starts_with('/') { program.as_bytes().to_vec() } else { whole };
-        return is_program(&whole).then(|| finalized(&whole)).flatten();
+        return is_executable(&whole).then(|| with_real_folder(&whole)).flatten();
     }
     let found = path
         .split(':')
         .map(|folder| absolute(if folder.is_empty() { b"." } else { folder.as_bytes() }, program))
-        .find(|path| is_program(path))?;
-    finalized(&found)
+        .find(|path| is_executable(path))?;
+    with_real_folder(&found)
 }
 
-/// Where links lead altogether.
+/// The path of a program with all links followed.
 pub(crate) fn resolved(program: &[u8]) -> Option<Vec<u8>> {
     crate::jail::follow_text(program)
 }
 
-fn finalized(path: &[u8]) -> Option<Vec<u8>> {
+fn with_real_folder(path: &[u8]) -> Option<Vec<u8>> {
     let slash = path.iter().rposition(|b| *b == b'/')?;
     let folder = crate::jail::follow_text(&path[..=slash])?;
     Some([folder.as_slice(), &path[slash..]].concat())
-}
-
-fn is_program(path: &[u8]) -> bool {
-    rustix::fs::stat(path).is_ok_and(|stat| {
-        rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_mode & 0o111 != 0
-    })
 }
 
 #[cfg(test)]

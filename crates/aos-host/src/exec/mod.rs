@@ -46,7 +46,7 @@ impl Executor {
         self.spawner.retire();
     }
 
-    /// Found out once.
+    /// Probed once.
     pub(crate) fn abilities(&self) -> &Abilities {
         self.abilities.get_or_init(|| probe(&self.spawner))
     }

@@ -1,15 +1,15 @@
-//! The folders of overlays: handed out per command, and removed beside the work.
+//! The folders of overlays: made per command, and removed on a background thread.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use aos_store::{Bank, Fault};
 
-/// Makes the folders of overlays, and throws them away beside the commands' work: nobody waits for that.
+/// Makes the folders of overlays, and removes them on a background thread: no command waits for that.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     pub(crate) bank: Arc<Bank>,
-    /// What is to go; the thread that does it is started when first needed and ends with the sweeper.
+    /// What is to be removed; the thread is started when first needed and ends with the sweeper.
     due: Mutex<Option<Sender<String>>>,
 }
 
@@ -18,8 +18,8 @@ impl Sweeper {
         Sweeper { bank: Arc::new(bank), due: Mutex::new(None) }
     }
 
-    /// Throws away what commands of an earlier daemon had changed and nobody committed. It may be a million files, and
-    /// no start waits for that. What cannot go now (a process that is just dying holds it, say) goes at the next start.
+    /// Removes the uncommitted changes of an earlier daemon's commands. That may be a million files, so the start does
+    /// not wait for it. What cannot be removed now (a dying process may still hold it) is removed at the next start.
     pub(crate) fn sweep_all(&self) -> Result<(), Fault> {
         self.bank.sessions()?.iter().for_each(|change_id| self.sweep(change_id));
         Ok(())

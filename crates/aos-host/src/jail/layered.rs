@@ -1,6 +1,6 @@
 //! What a path can lead to besides the disk: a node of the tree that a virtual or staged session keeps its changes in.
 //!
-//! Data and lookups only. Resolving paths in a view, changing it and undoing changes are the room `layer`.
+//! Data and lookups only. Resolving paths in a view, changing it and undoing changes are the module `layer`.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, RwLock};
@@ -14,16 +14,16 @@ use super::Jail;
 use crate::content::{Contents, Source};
 use aos_model::path::is_below;
 
-/// The tree of a live session.
+/// The layer of an open session.
 #[derive(Debug)]
 pub(crate) struct Layer {
     tree: RwLock<Tree>,
     pub(crate) contents: Arc<Contents>,
-    /// A folder of the host lies below.
+    /// It is over a folder of the host.
     pub(crate) is_staged: bool,
     /// The folders of a virtual tree that its session may work in, absolute.
     pub(crate) roots: Vec<Vec<u8>>,
-    /// In the place of a folder where there is none: whoever takes it for one is told so by the kernel.
+    /// Used where there is no folder: the kernel answers `ENOTDIR` to whoever uses it as one.
     pub(crate) no_folder: Arc<OwnedFd>,
 }
 
@@ -47,14 +47,14 @@ impl Layer {
 
     /// The newest version.
     pub(crate) fn now(&self) -> Tree {
-        self.tree.read().expect("BUG: nobody panics with the tree").clone()
+        self.tree.read().expect("BUG: lock poisoned").clone()
     }
 
     /// What the journal took becomes what everybody sees.
     pub(crate) fn publish(&self, facts: &[Fact]) {
         for fact in facts {
             if let Fact::Tree(change) = fact {
-                self.tree.write().expect("BUG: nobody panics with the tree").apply(change);
+                self.tree.write().expect("BUG: lock poisoned").apply(change);
             }
         }
     }
@@ -113,7 +113,7 @@ impl View {
 
     /// How the tree calls a path; the workdir is the empty one.
     pub(crate) fn key(&self, absolute: &[u8]) -> String {
-        let shown = self.jail.shown(absolute);
+        let shown = self.jail.display(absolute);
         if shown == "." { String::new() } else { shown }
     }
 

@@ -1,8 +1,8 @@
 //! The jail: turns a path as a request spelled it into a pinned folder and one plain name inside a root.
 //!
-//! Containment is a descriptor, never a string (I3). A path is first made link-free as text, which a neighbour may
-//! falsify at any moment; then its folder is opened beneath the pinned root with links forbidden, and from there on
-//! only that descriptor is used. What was judged is what is opened, or nothing is.
+//! Containment is a descriptor, never a string (I3). A path is first made link-free as text, which another process may
+//! change at any moment; then its folder is opened beneath the pinned root with links forbidden, and from there on
+//! only that descriptor is used. Only what policy checked is ever opened.
 
 mod layered;
 mod place;
@@ -23,7 +23,7 @@ use crate::disk::Meta;
 
 pub(crate) use layered::{Layer, Leaf, View};
 pub(crate) use place::{Dir, Folders, Found, Place};
-pub(crate) use resolve::{Last, Resolved, follow_text, link_refused, outside, resolve};
+pub(crate) use resolve::{Last, ResolvedPath, follow_text, link_refused, outside, resolve};
 
 /// A folder that a session may work in, held open for the session's life.
 #[derive(Debug)]
@@ -57,10 +57,10 @@ impl Root {
     }
 
     pub(crate) fn record(&self) -> RootRecord {
-        RootRecord { path: self.shown(), dev: self.meta.dev, ino: self.meta.ino }
+        RootRecord { path: self.display(), dev: self.meta.dev, ino: self.meta.ino }
     }
 
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display(&self) -> String {
         if self.path.is_empty() { "/".to_owned() } else { aos_model::path::show(&self.path) }
     }
 }
@@ -86,7 +86,7 @@ pub(crate) struct Jail {
 
 impl Jail {
     /// The path as receipts show it: relative to the workdir when under it, else absolute.
-    pub(crate) fn shown(&self, absolute: &[u8]) -> String {
+    pub(crate) fn display(&self, absolute: &[u8]) -> String {
         aos_model::path::show(self.relative(absolute))
     }
 

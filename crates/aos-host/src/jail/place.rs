@@ -1,4 +1,4 @@
-//! A place: a pinned folder and one plain name in it. All that touches files does it through one of these.
+//! A place: a pinned folder and one plain name in it. All file access goes through one of these.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,85 +36,85 @@ pub(crate) struct Place {
     pub(crate) dir: Dir,
     /// Plain: no slash, not `.` or `..`. Empty when the place is the root folder itself.
     pub(crate) name: Vec<u8>,
-    /// Link-free and absolute: what policy judges and what the record calls it.
+    /// Link-free and absolute: what policy checks and what the record names.
     pub(crate) absolute: Vec<u8>,
     /// As receipts show it.
     pub(crate) shown: String,
-    /// What stood there when it was looked up.
+    /// What was there when it was looked up.
     pub(crate) meta: Option<Meta>,
     pub(crate) cross_mounts: bool,
-    /// In a session with a tree of its own: what it is there.
+    /// In a session with a layer: what it is there.
     pub(crate) leaf: Option<Leaf>,
 }
 
 /// The outcome of a look-up.
 #[derive(Debug, Clone)]
 pub(crate) enum Found {
-    /// The folder is there; the name in it may be or not.
-    Here(Place),
-    /// Folders are missing on the way: the deepest one there is, and the names below it, the last one included.
-    Below { base: Place, missing: Vec<Vec<u8>>, absolute: Vec<u8>, shown: String },
-    /// A missing name is followed by `..`: nothing can be there, and nothing can be made there.
-    Nowhere { absolute: Vec<u8>, shown: String },
+    /// The folder exists; the name in it may or may not.
+    Resolved(Place),
+    /// Folders are missing on the way: the deepest one that exists, and the names below it, the last one included.
+    ParentMissing { base: Place, missing: Vec<Vec<u8>>, absolute: Vec<u8>, shown: String },
+    /// A missing name is followed by `..`: nothing can exist there or be made there.
+    Unresolvable { absolute: Vec<u8>, shown: String },
 }
 
 impl Found {
     pub(crate) fn absolute(&self) -> &[u8] {
         match self {
-            Found::Here(place) => &place.absolute,
-            Found::Below { absolute, .. } | Found::Nowhere { absolute, .. } => absolute,
+            Found::Resolved(place) => &place.absolute,
+            Found::ParentMissing { absolute, .. } | Found::Unresolvable { absolute, .. } => absolute,
         }
     }
 
-    pub(crate) fn shown(&self) -> &str {
+    pub(crate) fn display(&self) -> &str {
         match self {
-            Found::Here(place) => &place.shown,
-            Found::Below { shown, .. } | Found::Nowhere { shown, .. } => shown,
+            Found::Resolved(place) => &place.shown,
+            Found::ParentMissing { shown, .. } | Found::Unresolvable { shown, .. } => shown,
         }
     }
 
-    /// The place and what stands there, or `path_not_found`.
+    /// The place and what is there, or `path_not_found`.
     pub(crate) fn existing(&self) -> Result<(&Place, Meta), Refusal> {
         match self {
-            Found::Here(place) => match place.meta {
+            Found::Resolved(place) => match place.meta {
                 Some(meta) => Ok((place, meta)),
                 None => Err(self.missing()),
             },
-            Found::Below { .. } | Found::Nowhere { .. } => Err(self.missing()),
+            Found::ParentMissing { .. } | Found::Unresolvable { .. } => Err(self.missing()),
         }
     }
 
     pub(crate) fn missing(&self) -> Refusal {
         Refusal::new(
             Code::PathNotFound,
-            format!("{}: nothing is there; check the spelling or list the folder", self.shown()),
+            format!("{}: nothing is there; check the spelling or list the folder", self.display()),
         )
     }
 
-    /// The place whose folder is there, or `parent_not_found`.
+    /// The place whose folder exists, or `parent_not_found`.
     pub(crate) fn with_parent(&self) -> Result<&Place, Refusal> {
         let why = match self {
-            Found::Here(place) => return Ok(place),
-            Found::Below { shown, missing, base, .. } => {
+            Found::Resolved(place) => return Ok(place),
+            Found::ParentMissing { shown, missing, base, .. } => {
                 format!(
                     "{shown}: `{}` is not a folder in {}; make it first or ask for the parents to be made",
                     aos_model::path::show(&missing[0]),
                     base.shown
                 )
             }
-            Found::Nowhere { shown, .. } => {
+            Found::Unresolvable { shown, .. } => {
                 format!("{shown}: a `..` follows a name that does not exist; leave both out")
             }
         };
         Err(Refusal::new(Code::ParentNotFound, why))
     }
 
-    /// Where something can be made, its parents too. A file in the way of a folder is no parent.
+    /// Whether something can be made there, its parents included. A file cannot be a parent.
     pub(crate) fn makeable(&self) -> Result<(), Refusal> {
         match self {
-            Found::Here(_) => Ok(()),
-            Found::Below { base, .. } if base.meta.is_none() => Ok(()),
-            Found::Below { .. } | Found::Nowhere { .. } => self.with_parent().map(drop),
+            Found::Resolved(_) => Ok(()),
+            Found::ParentMissing { base, .. } if base.meta.is_none() => Ok(()),
+            Found::ParentMissing { .. } | Found::Unresolvable { .. } => self.with_parent().map(drop),
         }
     }
 }
@@ -127,18 +127,20 @@ pub(crate) struct Folders {
     opened: HashMap<(u64, u64, u64), Dir>,
 }
 
-/// So many paths may hold a folder each; that is cheaper than finding out whether it is the same.
+/// This many paths may each hold a folder; that is cheaper than checking whether they share one.
 const FOLDERS_UNSHARED_MAX: usize = 16;
 
 impl Folders {
-    /// Lets go of the folder of what was found for one that is open already, if that is the same.
+    /// Replaces the folder of what was found by one that is already open, if both are the same folder.
     pub(crate) fn share(&mut self, found: &mut Found) -> Result<(), Refusal> {
         self.looked_up += 1;
-        let (Found::Here(place) | Found::Below { base: place, .. }) = found else { return Ok(()) };
+        let (Found::Resolved(place) | Found::ParentMissing { base: place, .. }) = found else {
+            return Ok(());
+        };
         if self.looked_up > FOLDERS_UNSHARED_MAX
             && let Dir::Opened(dir) = &place.dir
         {
-            let meta = Meta::of(dir).map_err(|why| place.fault("look at the folder of", why))?;
+            let meta = Meta::of(dir).map_err(|why| place.refusal("look at the folder of", why))?;
             let known = self.opened.entry((meta.dev, meta.ino, meta.mount));
             place.dir = known.or_insert_with(|| place.dir.clone()).clone();
         }
@@ -147,7 +149,7 @@ impl Folders {
 }
 
 impl Place {
-    /// Opens the file for reading. Only a regular one: a FIFO or a device is looked at and refused, never opened.
+    /// Opens the file for reading. Only a regular one: a FIFO or a device is refused and never opened.
     pub(crate) fn open_file(&self) -> Result<(Source, Meta), Refusal> {
         let here = self.meta.ok_or_else(|| self.gone())?;
         self.must_be_file(&here)?;
@@ -156,9 +158,9 @@ impl Place {
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
         let fd = open_beneath(&self.dir, &self.name, flags, self.cross_mounts)
-            .map_err(|why| self.fault("open", why))?;
-        let meta = Meta::of(&fd).map_err(|why| self.fault("look at", why))?;
-        // It may have been swapped since; what was opened counts.
+            .map_err(|why| self.refusal("open", why))?;
+        let meta = Meta::of(&fd).map_err(|why| self.refusal("look at", why))?;
+        // It may have been exchanged since; what was opened counts.
         self.must_be_file(&meta)?;
         Ok((Source::disk(fd), meta))
     }
@@ -181,7 +183,7 @@ impl Place {
             }
             Kind::Symlink | Kind::Other => Err(Refusal::new(
                 Code::NotRegularFile,
-                format!("{} is no regular file; only regular files are read and written", self.shown),
+                format!("{} is not a regular file; only regular files are read and written", self.shown),
             )),
         }
     }
@@ -194,17 +196,17 @@ impl Place {
         Refusal::new(Code::PathNotFound, format!("{}: nothing is there", self.shown))
     }
 
-    pub(crate) fn fault(&self, verb: &str, why: Errno) -> Refusal {
+    pub(crate) fn refusal(&self, verb: &str, why: Errno) -> Refusal {
         match why {
             Errno::NOENT => self.gone(),
-            // A neighbour put a link or a mount there after we looked.
+            // Another process put a link or a mount there after we looked.
             Errno::LOOP => Refusal::new(
                 Code::SymlinkNotAllowed,
                 format!("{}: a link appeared there while it was opened", self.shown),
             ),
             Errno::XDEV => Refusal::new(
                 Code::PathOutsideRoots,
-                format!("{} lies on another mount, which is outside the roots", self.shown),
+                format!("{} is on another mount, which is outside the roots", self.shown),
             ),
             why => fault::refusal(&format!("cannot {verb} {}", self.shown), why),
         }

@@ -31,22 +31,22 @@ pub(crate) struct Clean {
     pub(crate) absolute: Vec<u8>,
 }
 
-/// Why a try at opening did not end the matter.
+/// Why an attempt to open did not settle the result.
 enum Again {
     Refused(Refusal),
     /// A link is on the way: the text must be made link-free first.
     Link,
 }
 
-/// The literal spelling and where it leads; policy judges both.
+/// The literal spelling and where it leads; policy checks both.
 #[derive(Debug, Clone)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedPath {
     pub(crate) literal: Vec<u8>,
     pub(crate) found: Found,
 }
 
 /// Resolves a path as a request spelled it.
-pub(crate) fn resolve(jail: &Jail, text: &str, last: Last) -> Result<Resolved, Refusal> {
+pub(crate) fn resolve(jail: &Jail, text: &str, last: Last) -> Result<ResolvedPath, Refusal> {
     let spelled = Spelled::parse(text)
         .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shorten(text))))?;
     let clean = jail.clean(&spelled)?;
@@ -54,21 +54,24 @@ pub(crate) fn resolve(jail: &Jail, text: &str, last: Last) -> Result<Resolved, R
     let plain = !spelled.names().any(|name| name == b"..");
     let mut next = if plain { Some(clean) } else { None };
     for _ in 0..RACE_TRIES {
-        // The quick way: no `..`, and the kernel finds no link either.
+        // The fast path: no `..`, and the kernel finds no link either.
         let clean = match next.take() {
             Some(clean) => clean,
-            None => match jail.unlink(&spelled, last)? {
+            None => match jail.follow_links(&spelled, last)? {
                 Some(clean) => clean,
                 None => {
-                    return Ok(Resolved {
-                        found: Found::Nowhere { shown: jail.shown(&literal), absolute: literal.clone() },
+                    return Ok(ResolvedPath {
+                        found: Found::Unresolvable {
+                            shown: jail.display(&literal),
+                            absolute: literal.clone(),
+                        },
                         literal,
                     });
                 }
             },
         };
         match open(jail, &clean, last) {
-            Ok(found) => return Ok(Resolved { literal, found }),
+            Ok(found) => return Ok(ResolvedPath { literal, found }),
             Err(Again::Refused(refusal)) => return Err(refusal),
             Err(Again::Link) => {}
         }
@@ -137,8 +140,8 @@ impl Jail {
     }
 
     /// Follows the links on the way, as text, under the session's rule. What comes out is opened with links
-    /// forbidden, so that a lie told meanwhile is found out. `None`: a missing name is followed by `..`.
-    fn unlink(&self, spelled: &Spelled, last: Last) -> Result<Option<Clean>, Refusal> {
+    /// forbidden, so that a change made meanwhile is detected. `None`: a missing name is followed by `..`.
+    fn follow_links(&self, spelled: &Spelled, last: Last) -> Result<Option<Clean>, Refusal> {
         self.clean(spelled)?;
         let subject = || aos_model::path::show(spelled.as_bytes());
         let start = self.start(spelled);
@@ -176,7 +179,7 @@ impl Jail {
     }
 }
 
-/// Not a root: the link rule is `allow` and the target lies elsewhere.
+/// Not a root: the link rule is `allow` and the target is elsewhere.
 const OUTSIDE: usize = usize::MAX;
 
 enum Followed {
@@ -197,8 +200,8 @@ impl Walk<'_> {
     /// Walks `rest` from `base` (link-free). Returns the link-free path, and whether there were links. Names that are
     /// missing stay as they are, so that a file can be made there.
     ///
-    /// Each link must lead to a place inside, even where the path would come back in later; and what is outside
-    /// answers the same whether it is there or not.
+    /// Each link must lead to a place inside, even where the path would come back in later; and a path
+    /// outside gives the same answer whether it exists or not.
     fn follow(&self, base: &[u8], rest: &[u8], last: Last) -> Result<(Vec<u8>, bool), Followed> {
         let mut path = base.to_vec();
         let mut todo = names_of(rest);
@@ -207,7 +210,7 @@ impl Walk<'_> {
         let mut behind: Vec<usize> = Vec::new();
         while let Some(name) = todo.pop_front() {
             if name == b".." && (missing || !is_folder(&path)) {
-                return Err(self.blame(&path, Followed::Missing));
+                return Err(self.hide_outside(&path, Followed::Missing));
             } else if name == b".." {
                 let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
                 path.truncate(cut);
@@ -223,7 +226,7 @@ impl Walk<'_> {
                 if let Some(target) = target {
                     links += 1;
                     if links > LINKS_MAX {
-                        return Err(self.blame(&path, Followed::Loop));
+                        return Err(self.hide_outside(&path, Followed::Loop));
                     }
                     let link_is_ours = (self.inside)(&path);
                     path.truncate(if target.starts_with(b"/") { 0 } else { path.len() - name.len() - 1 });
@@ -253,12 +256,12 @@ impl Walk<'_> {
                 *missing = true;
                 Ok(None)
             }
-            Err(why) => Err(self.blame(path, Followed::Failed(why))),
+            Err(why) => Err(self.hide_outside(path, Followed::Failed(why))),
         }
     }
 
-    /// Outside, the only thing to be learnt is that it is outside.
-    fn blame(&self, path: &[u8], why: Followed) -> Followed {
+    /// A path outside of the roots reveals only that it is outside.
+    fn hide_outside(&self, path: &[u8], why: Followed) -> Followed {
         if self.everywhere || (self.inside)(path) { why } else { Followed::Outside }
     }
 }
@@ -282,7 +285,7 @@ pub(crate) fn follow_text(absolute: &[u8]) -> Option<Vec<u8>> {
 
 /// Opens the folder of a clean path beneath its root and looks at the name in it.
 fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
-    let shown = jail.shown(&clean.absolute);
+    let shown = jail.display(&clean.absolute);
     let (base, rest): (Dir, &[u8]) = if clean.root == OUTSIDE {
         (Dir::Opened(Arc::new(open_slash()?)), &clean.absolute)
     } else {
@@ -294,14 +297,14 @@ fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
         dir,
         name: name.to_vec(),
         absolute: absolute.to_vec(),
-        shown: jail.shown(absolute),
+        shown: jail.display(absolute),
         meta,
         cross_mounts,
         leaf: None,
     };
     if rest.is_empty() {
         let meta = Meta::of(&base).map_err(|why| Again::Refused(fault::refusal(&shown, why)))?;
-        return Ok(Found::Here(place(base, b"", &clean.absolute, Some(meta))));
+        return Ok(Found::Resolved(place(base, b"", &clean.absolute, Some(meta))));
     }
     let (parent, name) = match rest.iter().rposition(|b| *b == b'/') {
         Some(slash) => (&rest[..slash], &rest[slash + 1..]),
@@ -312,24 +315,24 @@ fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
         Ok(None) => base,
         Err(Errno::LOOP) if last == Last::NoLinks => return deepest(jail, base, rest, clean, last),
         Err(Errno::NOENT | Errno::NOTDIR) => return deepest(jail, base, rest, clean, last),
-        Err(why) => return Err(sort_out(why, &shown)),
+        Err(why) => return Err(lookup_error(why, &shown)),
     };
     let meta = match Meta::at(&dir, name) {
-        // A folder without the right to search it: the open said yes, the look says no.
+        // A folder without search permission opens by O_PATH; the look-up in it fails.
         Ok(meta) => meta,
-        Err(why) => return Err(sort_out(why, &shown)),
+        Err(why) => return Err(lookup_error(why, &shown)),
     };
     if meta.is_some_and(|meta| meta.kind == Kind::Symlink) && last == Last::Follow {
         return Err(Again::Link);
     }
     let found = place(dir, name, &clean.absolute, meta);
-    // A mount point below a root is outside: the name is on our side, what it shows is not.
+    // A mount point below a root is outside: the name is inside, the mounted file system is not.
     let elsewhere =
         |meta: Meta| meta.kind != Kind::Symlink && meta.mount != jail.roots[clean.root].meta.mount;
     if !cross_mounts && meta.is_some_and(elsewhere) {
-        return Err(Again::Refused(found.fault("open", Errno::XDEV)));
+        return Err(Again::Refused(found.refusal("open", Errno::XDEV)));
     }
-    Ok(Found::Here(found))
+    Ok(Found::Resolved(found))
 }
 
 fn open_slash() -> Result<std::os::fd::OwnedFd, Again> {
@@ -347,7 +350,7 @@ fn open_parent(base: &Dir, parent: &[u8], cross_mounts: bool) -> Result<Option<s
 /// Finds how far the folders of a path exist.
 fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Result<Found, Again> {
     let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
-    let shown = jail.shown(&clean.absolute);
+    let shown = jail.display(&clean.absolute);
     let names: Vec<&[u8]> = rest.split(|b| *b == b'/').collect();
     let mut dir = base;
     let mut depth = 0;
@@ -356,20 +359,20 @@ fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Re
             Ok(next) => dir = Dir::Opened(Arc::new(next)),
             Err(Errno::NOENT | Errno::NOTDIR) => break,
             Err(Errno::LOOP) if last == Last::NoLinks => break,
-            Err(why) => return Err(sort_out(why, &shown)),
+            Err(why) => return Err(lookup_error(why, &shown)),
         }
         depth += 1;
     }
     let missing: Vec<Vec<u8>> = names[depth..].iter().map(|n| n.to_vec()).collect();
     let tail: usize = missing.iter().map(|name| name.len() + 1).sum();
     let base_absolute = clean.absolute[..clean.absolute.len() - tail].to_vec();
-    // A dangling link among the missing names would be followed by whoever makes them: look at it first.
-    let first = Meta::at(&dir, &missing[0]).map_err(|why| sort_out(why, &shown))?;
+    // A dangling link among the missing names would be followed when they are made: check it first.
+    let first = Meta::at(&dir, &missing[0]).map_err(|why| lookup_error(why, &shown))?;
     if first.is_some_and(|meta| meta.kind == Kind::Symlink) && last != Last::NoLinks {
         return Err(Again::Link);
     }
     let base = Place {
-        shown: jail.shown(&base_absolute),
+        shown: jail.display(&base_absolute),
         dir,
         name: Vec::new(),
         absolute: base_absolute,
@@ -377,22 +380,22 @@ fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Re
         cross_mounts,
         leaf: None,
     };
-    Ok(Found::Below { base, missing, absolute: clean.absolute.clone(), shown })
+    Ok(Found::ParentMissing { base, missing, absolute: clean.absolute.clone(), shown })
 }
 
-fn sort_out(why: Errno, shown: &str) -> Again {
+fn lookup_error(why: Errno, shown: &str) -> Again {
     match why {
         Errno::LOOP => Again::Link,
         Errno::XDEV => Again::Refused(Refusal::new(
             Code::PathOutsideRoots,
-            format!("{shown} lies on another mount, which is outside the roots"),
+            format!("{shown} is on another mount, which is outside the roots"),
         )),
         why => Again::Refused(fault::refusal(&format!("cannot open the folder of {shown}"), why)),
     }
 }
 
 pub(crate) fn outside(shown: &str, jail: &Jail) -> Refusal {
-    let roots: Vec<String> = jail.roots.iter().map(|root| root.shown()).collect();
+    let roots: Vec<String> = jail.roots.iter().map(|root| root.display()).collect();
     let inside = if roots.is_empty() {
         "this session has no roots".to_owned()
     } else {

@@ -91,13 +91,12 @@ pub(crate) fn absolute(session: &OpenSession, key: &str) -> Vec<u8> {
 
 /// What stands at a place of the host's folder, copied into a node.
 pub(crate) fn copied(host: &Host, place: &Place, meta: &Meta, now_ns: u64) -> Result<Node, Refusal> {
-    let fail = |why| place.fault("read", why);
+    let fail = |why| place.refusal("read", why);
     let what = match meta.kind {
         Kind::Dir => What::Dir,
         Kind::Symlink => {
-            let target =
-                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
-            What::Link { target: show(target.as_bytes()) }
+            let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
+            What::Link { target: show(&target) }
         }
         Kind::File => {
             let (source, meta) = place.open_file()?;

@@ -40,7 +40,7 @@ pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> R
         if !touched {
             return Err(Refusal::new(
                 Code::PathNotFound,
-                format!("{}: nothing is staged there; `host.staged.diff` shows what is", found.shown()),
+                format!("{}: nothing is staged there; `host.staged.diff` shows what is", found.display()),
             ));
         }
         roots.push(key);
@@ -180,7 +180,7 @@ impl Commit<'_> {
         let mut changed = Vec::new();
         for (path, node) in &self.chosen.nodes {
             let found = self.found[path.as_str()];
-            let same_path = found.shown() == path;
+            let same_path = found.display() == path;
             if !same_path || Some(base_at(found)?) != node.base.clone().or(Some(Base::Absent)) {
                 changed.push(path.clone());
             } else if node.base == Some(Base::Dir) && !node.is_dir() {
@@ -208,8 +208,8 @@ impl Commit<'_> {
 
     /// What a folder that goes holds, and nobody staged the removal of.
     fn strangers_in(&self, found: &Found) -> Result<Vec<String>, Refusal> {
-        let Found::Here(place) = found else { return Ok(Vec::new()) };
-        let fail = |why| place.fault("look into", why);
+        let Found::Resolved(place) = found else { return Ok(Vec::new()) };
+        let fail = |why| place.refusal("look into", why);
         let dir = place.open_dir().map_err(fail)?;
         let mut strangers = Vec::new();
         for name in crate::disk::names_in(&dir).map_err(fail)? {
@@ -267,7 +267,7 @@ impl Commit<'_> {
                 What::Gone => {}
                 What::Dir if node.base == Some(Base::Dir) || self.is_above_another(path) => {}
                 What::Dir => {
-                    let at = parents.spot(found, steps, folder_mode, &self.session.jail);
+                    let at = parents.target(found, steps, folder_mode, &self.session.jail);
                     steps.push(Step::MakeDir { at, mode: node.mode, attrs: None });
                 }
                 What::File(_) | What::Link { .. } => {
@@ -313,10 +313,10 @@ impl Commit<'_> {
             What::Dir | What::Gone => unreachable!("BUG: neither is put"),
         };
         let before = match found {
-            Found::Here(place) if !self.goes(node) => place.meta,
-            Found::Here(_) | Found::Below { .. } | Found::Nowhere { .. } => None,
+            Found::Resolved(place) if !self.goes(node) => place.meta,
+            Found::Resolved(_) | Found::ParentMissing { .. } | Found::Unresolvable { .. } => None,
         };
-        let at = parents.spot(found, steps, 0o777 & !self.host.machine.umask, &self.session.jail);
+        let at = parents.target(found, steps, 0o777 & !self.host.machine.umask, &self.session.jail);
         Ok(Put { at, content, mode: node.mode, before, attrs: None, built_on_before: true })
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn capture(
         let node = match place.leaf.as_ref().and_then(|leaf| leaf.node.as_ref()) {
             Some(node) => Node::clone(node),
             None => Node {
-                base: Some(base_at(&Found::Here(place.clone()))?),
+                base: Some(base_at(&Found::Resolved(place.clone()))?),
                 ..super::copied(host, place, &meta, now_ns)?
             },
         };
@@ -66,7 +66,7 @@ pub(crate) fn capture(
                     view.each_below(place, &mut keep)?;
                 }
             }
-            Err(_) => absent.push(Kept { path: session.jail.shown(found.absolute()), node: None }),
+            Err(_) => absent.push(Kept { path: session.jail.display(found.absolute()), node: None }),
         }
     }
     kept.append(&mut absent);
@@ -88,16 +88,15 @@ pub(crate) fn base_now(session: &Arc<OpenSession>, key: &str) -> Result<(Base, F
 }
 
 pub(crate) fn base_at(found: &Found) -> Result<Base, Refusal> {
-    let Found::Here(place) = found else { return Ok(Base::Absent) };
+    let Found::Resolved(place) = found else { return Ok(Base::Absent) };
     let Some(meta) = place.meta else { return Ok(Base::Absent) };
-    let fail = |why| place.fault("read", why);
+    let fail = |why| place.refusal("read", why);
     Ok(match meta.kind {
         Kind::Dir => Base::Dir,
         Kind::Other => Base::Other,
         Kind::Symlink => {
-            let target =
-                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
-            Base::Link { target: aos_model::path::show(target.as_bytes()) }
+            let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
+            Base::Link { target: aos_model::path::show(&target) }
         }
         Kind::File => {
             let hash = crate::disk::hash_of(&place.dir, &place.name, Kind::File).map_err(fail)?;

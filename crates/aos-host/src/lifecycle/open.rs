@@ -113,7 +113,7 @@ fn describe(
         (_, Some(workdir)) => {
             let workdir = pin_workdir(workdir)?;
             let roots = pin_roots(capability.fs_roots.as_deref(), &workdir)?;
-            capability.fs_roots = Some(roots.iter().map(Root::shown).collect());
+            capability.fs_roots = Some(roots.iter().map(Root::display).collect());
             (workdir.record(), roots.iter().map(Root::record).collect())
         }
         (TargetSpec::Vfs(target), None) => {
@@ -178,7 +178,7 @@ fn pin_workdir(text: &str) -> Result<Root, Refusal> {
     }
     let root = Root::pin(as_path(&spelled))
         .map_err(|why| bad(&format!("{why}; it must be an existing directory")))?;
-    if root.path.ends_with(b" (deleted)") && rustix::fs::stat(root.path.as_slice()).is_err() {
+    if root.path.ends_with(b" (deleted)") && !crate::disk::leads_somewhere(&root.path) {
         return Err(bad("it was deleted"));
     }
     Ok(root)
@@ -202,7 +202,7 @@ fn pin_roots(given: Option<&[String]>, workdir: &Root) -> Result<Vec<Root>, Refu
         Root::pin(path).map_err(|why| bad(&format!("{why}; a root is an existing directory")))
     };
     match given {
-        None => Ok(vec![pin(&workdir.shown())?]),
+        None => Ok(vec![pin(&workdir.display())?]),
         Some(texts) if texts.len() > ROOTS_MAX => Err(Refusal::new(
             Code::InvalidCapability,
             format!("capability: field `fs_roots`: at most {ROOTS_MAX} roots"),
@@ -258,7 +258,7 @@ pub(super) fn open_recorded(
     let jail = Jail { hidden: if is_virtual { Vec::new() } else { jail.hidden }, ..jail };
     let fs_roots = record.capability.fs_roots.as_deref().unwrap_or_default();
     let workspaces =
-        if is_virtual { fs_roots.to_vec() } else { jail.roots.iter().map(|root| root.shown()).collect() };
+        if is_virtual { fs_roots.to_vec() } else { jail.roots.iter().map(|root| root.display()).collect() };
     let pinned = || Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why));
     let exec_config = match &target {
         TargetSpec::Local(local) => {

@@ -54,13 +54,13 @@ impl Operation for Exec {
         let here = &host.executor.surroundings;
         let (applied, warning) =
             host.executor.abilities().apply(session.exec_config.isolation, session.exec_config.network)?;
-        let (name, home) = session.exec_config.person(here, &host.hidden[0], applied.namespaces);
+        let (name, home) = session.exec_config.user_and_home(here, &host.hidden[0], applied.namespaces);
         let patch = self.env_patch.iter().flat_map(|patch| &patch.0);
         let mut session_env = session.exec_config.env.0.clone();
         if applied.landlock && !applied.namespaces {
             session_env
                 .entry("TMPDIR".to_owned())
-                .or_insert_with(|| session.exec_config.tmp_apart(&host.hidden[0]));
+                .or_insert_with(|| session.exec_config.tmp_path(&host.hidden[0]));
         }
         let env = here.environment(&home, &name, session_env.iter(), patch);
         let program = allowed_program(&session.capability.exec, &self.argv[0], &env, &here.path, &cwd.path)?;
@@ -88,7 +88,7 @@ impl Operation for Exec {
 /// The folder to run in, as it was judged.
 fn folder(found: &Found) -> Result<PinnedPath, Refusal> {
     let missing =
-        |why: &str| Refusal::new(Code::CwdNotFound, format!("{}: {why}; nothing was run", found.shown()));
+        |why: &str| Refusal::new(Code::CwdNotFound, format!("{}: {why}; nothing was run", found.display()));
     let Ok((place, meta)) = found.existing() else {
         return Err(missing("the folder to run in is not there"));
     };

@@ -51,7 +51,7 @@ impl Operation for Compiled {
         let form = scene.form(self.request.output_mode)?;
         let (mut text, mut shown, mut truncated) = (String::new(), 0, found.truncated);
         for path in &found.paths {
-            let line = session.jail.shown(path);
+            let line = session.jail.display(path);
             if text.len() + line.len() >= SEARCH_OUTPUT_BYTES_MAX {
                 truncated = true;
                 break;

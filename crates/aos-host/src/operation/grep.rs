@@ -94,7 +94,7 @@ impl Compiled {
             return;
         }
         for (path, _) in &found.files {
-            let shown = session.jail.shown(path);
+            let shown = session.jail.display(path);
             for op in [Op::Search, Op::Read] {
                 let verdict = session.policy.judge(op, &shown, &shown);
                 scene.blob_only |= verdict.blob_only;

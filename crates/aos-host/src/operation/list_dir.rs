@@ -29,7 +29,7 @@ impl Operation for ListDir {
             ));
         }
         let form = scene.form(self.output_mode)?;
-        let (mut names, cut) = list(&scene, place).map_err(|why| place.fault("list", why))?;
+        let (mut names, cut) = list(&scene, place).map_err(|why| place.refusal("list", why))?;
         names.sort_unstable();
         let wanted = self.max_results.unwrap_or(LIST_RESULTS_DEFAULT);
         let truncated = cut || names.len() as u64 > wanted;
@@ -61,7 +61,7 @@ fn list(scene: &Scene<'_>, place: &Place) -> Result<(Names, bool), Errno> {
     }
     let dir = place.open_dir()?;
     let mut names = Names::new();
-    for entry in rustix::fs::Dir::read_from(&dir)? {
+    for entry in crate::disk::read_dir(&dir)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         let absolute = [place.absolute.as_slice(), b"/", name].concat();

@@ -19,7 +19,7 @@ impl Operation for MakeDir {
     fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
         let found = &scene.found[0];
         let parents = self.parents == Some(true);
-        if let Found::Here(place) = found
+        if let Found::Resolved(place) = found
             && let Some(meta) = place.meta
         {
             // As `mkdir -p`: a folder that is there already is what was wanted.
@@ -36,7 +36,7 @@ impl Operation for MakeDir {
         }
         let mode = 0o777 & !scene.host.machine.umask;
         let mut steps = Vec::new();
-        let at = Parents::default().spot(found, &mut steps, mode, &scene.session.jail);
+        let at = Parents::default().target(found, &mut steps, mode, &scene.session.jail);
         steps.push(Step::MakeDir { at, mode, attrs: None });
         Ok(Proposal::Change(Plan {
             steps,

@@ -181,13 +181,13 @@ impl Tree {
         let mut next = || found.next().expect("BUG: a place for each target, in order");
         let renamed: Result<Patch, std::convert::Infallible> = patch.map_paths(|_, role| {
             let place = next();
-            let name = place.shown().to_owned();
+            let name = place.display().to_owned();
             self.places.entry(name.clone()).or_insert(place);
             match role {
                 Role::Update => source.clone_from(&name),
                 Role::MoveTo => {
                     let itself = next();
-                    if itself.shown() != source {
+                    if itself.display() != source {
                         self.links.insert(source.clone(), itself);
                     }
                 }
@@ -204,7 +204,7 @@ impl Tree {
 
     /// The paths that really change: of a moved link, the link.
     fn named(&self, paths: Vec<String>) -> Vec<String> {
-        let name = |path: String| self.links.get(&path).map_or(path, |link| link.shown().to_owned());
+        let name = |path: String| self.links.get(&path).map_or(path, |link| link.display().to_owned());
         let mut named: Vec<String> = paths.into_iter().map(name).collect();
         named.sort();
         named.truncate(RECEIPT_PATHS_MAX);
@@ -213,8 +213,8 @@ impl Tree {
 
     fn meta(&self, path: &str) -> Option<Meta> {
         match self.places.get(path) {
-            Some(Found::Here(place)) => place.meta,
-            Some(Found::Below { .. } | Found::Nowhere { .. }) | None => None,
+            Some(Found::Resolved(place)) => place.meta,
+            Some(Found::ParentMissing { .. } | Found::Unresolvable { .. }) | None => None,
         }
     }
 
@@ -233,10 +233,10 @@ impl Tree {
         for change in puts {
             self.places[&change.path].makeable()?;
             let at =
-                parents.spot(&self.places[&change.path], &mut steps, 0o777 & !umask, &scene.session.jail);
+                parents.target(&self.places[&change.path], &mut steps, 0o777 & !umask, &scene.session.jail);
             // A link that the patch deleted first is replaced as a whole, by removal and a new file.
             let before = self.meta(&change.path).filter(|meta| meta.kind != Kind::Symlink);
-            if let Found::Here(place) = &self.places[&change.path]
+            if let Found::Resolved(place) = &self.places[&change.path]
                 && let Some(link) = place.meta.filter(|meta| meta.kind == Kind::Symlink)
             {
                 steps.push(Step::Remove { at: StepTarget::of(place), before: link, bytes: link.size });
@@ -273,7 +273,7 @@ impl patch::Before for Tree {
     type Error = Refusal;
 
     fn read(&mut self, path: &str) -> Result<Option<Vec<u8>>, Refusal> {
-        let Some(Found::Here(place)) = self.places.get(path) else { return Ok(None) };
+        let Some(Found::Resolved(place)) = self.places.get(path) else { return Ok(None) };
         let Some(meta) = place.meta else { return Ok(None) };
         if place.is_root() {
             return Err(Refusal::new(

@@ -158,7 +158,7 @@ impl Range<'_> {
             return Ok(self.at < size);
         }
         let mut one = [0];
-        self.file.read_at(&mut one, self.at).map(|n| n > 0).map_err(|why| self.place.fault("read", why))
+        self.file.read_at(&mut one, self.at).map(|n| n > 0).map_err(|why| self.place.refusal("read", why))
     }
 
     fn not_text(&self) -> Refusal {

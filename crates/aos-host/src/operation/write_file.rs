@@ -30,11 +30,11 @@ impl Operation for WriteFile {
         let mut bytes = content(scene.host, scene.session, &self.content, limit.unwrap_or(READ_BYTES_MAX))?;
         let written_bytes = bytes.len() as u64;
         let found = &scene.found[0];
-        within(limit, "max_write_bytes", written_bytes, found.shown())?;
+        within(limit, "max_write_bytes", written_bytes, found.display())?;
         if scene.session.is_virtual() {
-            vfs::check_content(found.shown(), &bytes)?;
+            vfs::check_content(found.display(), &bytes)?;
         }
-        if let Some(Found::Here(itself)) = scene.found.get(1)
+        if let Some(Found::Resolved(itself)) = scene.found.get(1)
             && itself.meta.is_some()
             && !itself.is_root()
         {
@@ -45,11 +45,11 @@ impl Operation for WriteFile {
             && let Some((_, Some(old))) = &old
         {
             bytes = [old.as_slice(), &bytes].concat();
-            within(limit, "max_write_bytes", bytes.len() as u64, found.shown())?;
+            within(limit, "max_write_bytes", bytes.len() as u64, found.display())?;
         }
         let diff = (self.with_diff == Some(true)).then(|| {
             aos_model::text::diff(
-                found.shown(),
+                found.display(),
                 old.as_ref().and_then(|(_, old)| old.as_deref()),
                 Some(&bytes),
             )
@@ -62,7 +62,7 @@ impl Operation for WriteFile {
             found.with_parent()?;
         }
         let umask = scene.host.machine.umask;
-        let at = Parents::default().spot(found, &mut steps, 0o777 & !umask, &scene.session.jail);
+        let at = Parents::default().target(found, &mut steps, 0o777 & !umask, &scene.session.jail);
         let before = old.as_ref().map(|(meta, _)| *meta);
         let built_on_before = reads_old(self);
         steps.push(Step::Put(Put {
@@ -106,10 +106,10 @@ fn old_file(request: &WriteFile, found: &Found) -> Result<Option<OldFile>, Refus
     let stale = |what: &str| {
         Refusal::new(
             Code::StaleBase,
-            format!("{}: {what}; nothing was changed. Read it again and repeat", found.shown()),
+            format!("{}: {what}; nothing was changed. Read it again and repeat", found.display()),
         )
     };
-    let Found::Here(place) = found else {
+    let Found::Resolved(place) = found else {
         return if request.expected_hash.is_some() { Err(stale("it does not exist")) } else { Ok(None) };
     };
     let Some(meta) = place.meta else {

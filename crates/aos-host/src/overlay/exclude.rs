@@ -7,8 +7,7 @@ use aos_model::receipt::Kind;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::OFlags;
 
-use crate::disk::names_in;
-use crate::disk::{Meta, open_beneath};
+use crate::disk::{Meta, names_in, open_beneath};
 use crate::session::OpenSession;
 use crate::target::is_too_deep;
 use aos_model::path::is_below;
@@ -27,7 +26,7 @@ pub(super) fn find(session: &OpenSession) -> Vec<BindMount> {
             Some(_) => name.as_bytes().to_vec(),
             None => [session.jail.workdir.as_slice(), b"/", name.as_bytes()].concat(),
         };
-        found.extend(shown(session, &absolute));
+        found.extend(bind_of(session, &absolute));
     }
     if let Some(patterns) = compile(&patterns) {
         let mut walk = Walk { session, patterns, left: EXCLUDE_FOLDERS_MAX, found: &mut found };
@@ -48,7 +47,7 @@ fn folder_of(glob: &str) -> &str {
 fn compile(patterns: &[&str]) -> Option<GlobSet> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
-        // One that is no glob names nothing, so all is captured.
+        // An invalid glob matches nothing, so everything is captured.
         if let Ok(glob) = GlobBuilder::new(pattern).literal_separator(true).build() {
             set.add(glob);
         }
@@ -57,7 +56,7 @@ fn compile(patterns: &[&str]) -> Option<GlobSet> {
 }
 
 /// The folder at a path below a root, when it is one and no link leads there.
-fn shown(session: &OpenSession, absolute: &[u8]) -> Option<BindMount> {
+fn bind_of(session: &OpenSession, absolute: &[u8]) -> Option<BindMount> {
     let root =
         session.jail.roots.iter().find(|root| is_below(absolute, &root.path) && absolute != root.path)?;
     let below = &absolute[root.path.len() + 1..];
@@ -80,7 +79,7 @@ fn bind(absolute: &[u8], meta: &Meta) -> BindMount {
 struct Walk<'a> {
     session: &'a OpenSession,
     patterns: GlobSet,
-    /// How many more folders are looked into.
+    /// How many more folders are read.
     left: usize,
     found: &'a mut Vec<BindMount>,
 }
@@ -100,7 +99,7 @@ impl Walk<'_> {
                 continue;
             }
             self.left -= 1;
-            if self.patterns.is_match(self.session.jail.shown(&below)) {
+            if self.patterns.is_match(self.session.jail.display(&below)) {
                 self.found.push(bind(&below, &meta));
             } else if let Ok(inner) =
                 open_beneath(dir.as_fd(), name.as_slice(), OFlags::RDONLY | OFlags::DIRECTORY, false)

@@ -2,16 +2,14 @@
 
 mod exclude;
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use aos_model::capability::FsOp;
 use aos_sandbox::{BindMount, Overlay as OverlayDirs};
-use rustix::fs::{AtFlags, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use crate::disk::Meta;
-use crate::disk::{names_in, open_dir};
+use crate::disk::{self, Meta, names_in, open_dir};
 use crate::exec::Sweeper;
 use crate::host::Host;
 use crate::session::OpenSession;
@@ -22,7 +20,7 @@ use aos_model::path::is_below;
 pub(crate) struct Overlay {
     change_id: String,
     pub(crate) parts: Vec<Part>,
-    /// Folders that are not captured, to be seen as they are.
+    /// Folders that are not captured and shown as they are.
     excluded: Vec<BindMount>,
     sweeper: Arc<Sweeper>,
 }
@@ -30,15 +28,15 @@ pub(crate) struct Overlay {
 /// The overlay over one root.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// The root's place in the session's list.
+    /// The root's index in the session's list.
     pub(crate) root: usize,
     pub(crate) upper: Arc<OwnedFd>,
     order: OverlayDirs,
 }
 
 impl Overlay {
-    /// Whether the session's roots are such that overlays can lie over them. What cannot change needs none; `/` holds
-    /// everything else; what is mounted below a root is no part of an overlay.
+    /// Whether overlays can be mounted over the session's roots. A read-only root needs none; `/` holds everything
+    /// else; what is mounted below a root is not part of an overlay.
     pub(crate) fn fits(session: &OpenSession) -> bool {
         let jail = &session.jail;
         session.capability.allowed_fs_ops.contains(&FsOp::Write)
@@ -65,14 +63,14 @@ impl Overlay {
         Ok(overlay)
     }
 
-    /// The roots in which something changed, by the cheapest of looks.
+    /// The roots in which something changed: those whose upper folder is not empty.
     pub(crate) fn changed_roots<'l>(&'l self, session: &'l OpenSession) -> impl Iterator<Item = &'l [u8]> {
         let is_changed = |part: &&Part| !names_in(&part.upper).is_ok_and(|names| names.is_empty());
         self.parts.iter().filter(is_changed).map(|part| session.jail.roots[part.root].path.as_slice())
     }
 
     /// The session's roots as the command is to see them.
-    pub(crate) fn lay(&self, roots: impl Iterator<Item = BindMount>) -> Vec<BindMount> {
+    pub(crate) fn mount_over(&self, roots: impl Iterator<Item = BindMount>) -> Vec<BindMount> {
         let over = |(index, root): (usize, BindMount)| {
             let part = self.parts.iter().find(|part| part.root == index)?;
             Some(BindMount { overlay: Some(part.order.clone()), ..root })
@@ -94,7 +92,7 @@ fn outermost(session: &OpenSession) -> Vec<usize> {
         let inner = &roots[index];
         roots.iter().enumerate().any(|(other, outer)| {
             let around = is_below(&inner.path, &outer.path) && inner.meta.mount == outer.meta.mount;
-            // Of two that are the same, the first one stands for both.
+            // Of two equal roots, the first one is used for both.
             around && other != index && (outer.path != inner.path || other < index)
         })
     };
@@ -104,34 +102,21 @@ fn outermost(session: &OpenSession) -> Vec<usize> {
 impl Part {
     fn make(session: &OpenSession, root: usize, dir: &OwnedFd, home: &[u8]) -> Result<Part, Errno> {
         let number = root.to_string();
-        let private = Mode::from_raw_mode(0o700);
-        rustix::fs::mkdirat(dir, number.as_str(), private)?;
+        disk::make_dir(dir, number.as_bytes())?;
         let own = open_dir(dir, number.as_bytes())?;
-        rustix::fs::mkdirat(&own, "work", private)?;
-        rustix::fs::mkdirat(&own, "upper", private)?;
+        disk::make_dir(&own, b"work")?;
+        disk::make_dir(&own, b"upper")?;
         let upper = open_dir(&own, b"upper")?;
-        // The upper folder is what the root itself looks like.
+        // The upper folder gets the metadata of the root: the merged folder shows the upper one's.
         let meta = Meta::of(session.jail.roots[root].fd.as_fd())?;
         if (meta.uid, meta.gid) != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         {
-            let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-            rustix::fs::chownat(&own, "upper", Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            disk::set_owner_at(&own, b"upper", meta.uid, meta.gid)?;
         }
-        rustix::fs::fchmod(&upper, Mode::from_raw_mode(meta.mode))?;
-        copy_acl(session.jail.roots[root].fd.as_fd(), &upper);
+        disk::set_mode(&upper, meta.mode)?;
+        disk::copy_acl(session.jail.roots[root].fd.as_fd(), &upper);
         let path = |name: &str| [home, b"/", number.as_bytes(), b"/", name.as_bytes()].concat();
         let order = OverlayDirs { upper: path("upper"), work: path("work") };
         Ok(Part { root, upper: Arc::new(upper), order })
-    }
-}
-
-/// Who else may do what in the root, and what new files in it inherit. Most have none.
-fn copy_acl(root: BorrowedFd<'_>, upper: &OwnedFd) {
-    let root = format!("/proc/self/fd/{}", root.as_raw_fd());
-    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
-        let mut acl = vec![0_u8; 4096];
-        if let Ok(length) = rustix::fs::getxattr(root.as_str(), name, acl.as_mut_slice()) {
-            let _ = rustix::fs::fsetxattr(upper, name, &acl[..length], XattrFlags::empty());
-        }
     }
 }

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Executed, Warning};
 use aos_model::refusal::Code;
-use rustix::fs::AtFlags;
 
-use crate::disk::times_of;
 use crate::jail::Dir;
 use crate::lock::Locked;
 use crate::overlay::Overlay;
@@ -20,16 +18,16 @@ use crate::steps::{Ending, Outcome, Plan, Step};
 #[derive(Debug)]
 pub(crate) struct ProposedChanges<'a> {
     pub(crate) session: Arc<OpenSession>,
-    /// Every path that changes, with everything below a folder that goes.
+    /// Every path that changes, with everything below a folder that is removed.
     pub(crate) paths: Vec<ProposedPath>,
     pub(crate) steps: Vec<Step>,
     /// How many files change.
     pub(crate) files: u64,
     /// Files of which only the modification time differs.
     pub(crate) touched: Vec<Touched>,
-    /// What reading the overlay has to say.
+    /// Warnings from reading the overlay.
     pub(crate) notes: Vec<Warning>,
-    /// What running the command has to say.
+    /// Warnings from running the command.
     pub(crate) warnings: Vec<Warning>,
     pub(crate) executed: Executed,
     pub(crate) dry_run: bool,
@@ -62,18 +60,16 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// `make` goes by it. It is not recorded and not undone: a file that is restored gets a new time anyway.
+    /// `make` depends on it. It is not recorded and not undone: a file that is restored gets a new time anyway.
     pub(crate) fn set(&self) {
-        let times = times_of(self.mtime_ns);
-        let _ =
-            rustix::fs::utimensat(self.dir.as_fd(), self.name.as_slice(), &times, AtFlags::SYMLINK_NOFOLLOW);
+        let _ = crate::disk::set_mtime_at(self.dir.as_fd(), &self.name, self.mtime_ns);
     }
 }
 
 /// What is to be done about proposed changes that passed every check.
 #[derive(Debug)]
 pub(crate) enum Landing<'a> {
-    /// Nothing lands: it was a dry run, or nothing but times differs.
+    /// Nothing is applied: it was a dry run, or only times differ.
     Nothing(Body, Vec<Warning>),
     Change(Plan, Locked<'a>),
 }

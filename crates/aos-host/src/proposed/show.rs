@@ -5,11 +5,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use aos_model::limits::{DIFF_BYTES_MAX, DIFF_FILE_BYTES_MAX};
 use aos_model::receipt::Kind;
 use aos_model::text;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::Meta;
-use crate::disk::{names_in, open_dir};
+use crate::disk::{self, Meta, names_in, open_dir};
 use crate::steps::{Content, DirAt, Put, Step, StepTarget};
 use crate::target::is_too_deep;
 
@@ -65,18 +63,15 @@ fn old(at: &StepTarget, meta: &Meta) -> Option<Vec<u8>> {
 fn content(dir: impl std::os::fd::AsFd, name: &[u8], kind: Kind) -> Option<Vec<u8>> {
     match kind {
         Kind::Symlink => {
-            let target = rustix::fs::readlinkat(dir, name, Vec::new()).ok()?;
-            Some([b"-> ".as_slice(), target.as_bytes(), b"\n"].concat())
+            let target = disk::read_link(dir, name).ok()?;
+            Some([b"-> ".as_slice(), &target, b"\n"].concat())
         }
-        Kind::File => {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            read(&rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?).ok()
-        }
+        Kind::File => read(&disk::open_file(dir, name).ok()?).ok(),
         Kind::Dir | Kind::Other => None,
     }
 }
 
-/// What lies below a folder that goes, too.
+/// The diff of a removed entry, with everything below it.
 fn removed(dir: impl std::os::fd::AsFd, name: &[u8], kind: Kind, path: &str, shown: &mut String) {
     if kind != Kind::Dir {
         shown.push_str(&text::diff(path, content(dir, name, kind).as_deref(), None));

@@ -81,19 +81,19 @@ impl<'a> Builder<'a> {
         tasks.sort_by(|a, b| a.goal.path.cmp(&b.goal.path));
         let mut going: Vec<(&str, Going<'_, '_>)> = Vec::new();
         for (path, found) in gone {
-            if let (Some(now), Found::Here(place)) = (standing(found, path), found) {
+            if let (Some(now), Found::Resolved(place)) = (standing(found, path), found) {
                 going.push((path, Going::Away(place, now)));
             }
         }
         for task in &tasks {
-            if let (Some(now), Found::Here(place)) = (task.now(), task.here)
+            if let (Some(now), Found::Resolved(place)) = (task.now(), task.here)
                 && self.must_make_room(task, &now)
             {
                 going.push((&task.goal.now_at, Going::Room(place, now)));
             }
         }
         for task in &tasks {
-            if let (Aim::From { path: from, .. }, Found::Here(place)) = (&task.goal.aim, task.other)
+            if let (Aim::From { path: from, .. }, Found::Resolved(place)) = (&task.goal.aim, task.other)
                 && self.sets.leaving.contains(from)
                 && let Some(meta) = place.meta
             {
@@ -190,7 +190,9 @@ impl<'a> Builder<'a> {
         self.brought.insert(to.absolute.clone(), Brought::Moved);
         self.out.steps.push(Step::Rename { from, before, to: to.clone(), replaced: None });
         match (&task.goal.aim, task.other) {
-            (Aim::From { look: Some(look), .. }, Found::Here(place)) => self.look(place, to, before, look),
+            (Aim::From { look: Some(look), .. }, Found::Resolved(place)) => {
+                self.look(place, to, before, look)
+            }
             _ => Ok(()),
         }
     }
@@ -198,7 +200,7 @@ impl<'a> Builder<'a> {
     /// The place that something can go to at once: free, in a folder that stays where it is.
     fn straight(&self, task: &Task<'_>) -> Option<StepTarget> {
         let goal = &task.goal;
-        let Found::Here(place) = task.here else { return None };
+        let Found::Resolved(place) = task.here else { return None };
         let stays = !ancestors(&goal.path).any(|above| self.pending.contains(above));
         let free = place.meta.is_none() && place.shown == goal.path;
         (free && stays && goal.now_at == goal.path).then(|| StepTarget::of(place))
@@ -214,13 +216,13 @@ impl<'a> Builder<'a> {
         let dir = if folder.is_root() {
             folder.dir.clone()
         } else {
-            let opened = folder.open_dir().map_err(|why| folder.fault("open", why))?;
+            let opened = folder.open_dir().map_err(|why| folder.refusal("open", why))?;
             Dir::Opened(Arc::new(opened))
         };
         let random = (self.host.machine.random)();
         let name = [TEMPORARY_PREFIX, format!("aside-{random:x}").as_bytes()].concat();
         let absolute = [folder.absolute.as_slice(), b"/", &name].concat();
-        let shown = self.session.jail.shown(&absolute);
+        let shown = self.session.jail.display(&absolute);
         Ok(StepTarget { dir: DirAt::Pinned(dir), name, shown, absolute })
     }
 
@@ -250,7 +252,9 @@ impl<'a> Builder<'a> {
     }
 
     fn set_look(&mut self, task: &Task<'_>, look: &Look) -> Result<(), Refusal> {
-        let (Some(before), Found::Here(place)) = (self.left_standing(task), task.here) else { return Ok(()) };
+        let (Some(before), Found::Resolved(place)) = (self.left_standing(task), task.here) else {
+            return Ok(());
+        };
         let at = self.spot(task)?;
         self.look(place, at, before, look)
     }
@@ -298,7 +302,7 @@ impl<'a> Builder<'a> {
         let nearest = slashes.iter().rev().find_map(|at| Some((*at, *self.brought.get(&absolute[..*at])?)));
         let (mut dir, start) = match (nearest, task.here) {
             (Some((at, Brought::Made(step))), _) => (DirAt::Made(step), at),
-            (_, found) if found.shown() != task.goal.now_at => {
+            (_, found) if found.display() != task.goal.now_at => {
                 return Err(Refusal::new(
                     Code::SymlinkNotAllowed,
                     format!(
@@ -307,8 +311,8 @@ impl<'a> Builder<'a> {
                     ),
                 ));
             }
-            (_, Found::Here(place)) => (DirAt::Pinned(place.dir.clone()), slashes[slashes.len() - 1]),
-            (_, Found::Below { base, missing, .. }) => {
+            (_, Found::Resolved(place)) => (DirAt::Pinned(place.dir.clone()), slashes[slashes.len() - 1]),
+            (_, Found::ParentMissing { base, missing, .. }) => {
                 let first = slashes[slashes.len() - missing.len()];
                 if let Some(blocker) = task.blocker().filter(|path| !self.has_gone(path)) {
                     return Err(Refusal::new(
@@ -318,7 +322,7 @@ impl<'a> Builder<'a> {
                 }
                 (DirAt::Pinned(base.dir.clone()), first)
             }
-            (_, Found::Nowhere { .. }) => return Err(task.here.missing()),
+            (_, Found::Unresolvable { .. }) => return Err(task.here.missing()),
         };
         let mut from = start + 1;
         for end in slashes.into_iter().filter(|at| *at > start) {
@@ -326,7 +330,7 @@ impl<'a> Builder<'a> {
             let at = StepTarget {
                 dir,
                 name: path[from..].to_vec(),
-                shown: self.session.jail.shown(&path),
+                shown: self.session.jail.display(&path),
                 absolute: path.clone(),
             };
             let step = self.out.steps.len();

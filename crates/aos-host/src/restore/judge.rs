@@ -43,7 +43,7 @@ impl Sets {
 
     /// Whether a folder holds anything that neither goes nor leaves.
     pub(super) fn holds_others(&self, place: &Place, path: &str) -> Result<bool, Refusal> {
-        let fail = |why| place.fault("look into", why);
+        let fail = |why| place.refusal("look into", why);
         let dir = place.open_dir().map_err(fail)?;
         self.holds(&dir, path).map_err(fail)
     }
@@ -99,7 +99,7 @@ impl<'a> Judge<'a> {
                     && looks(task.here, now, look.as_ref())?
             }
             Aim::Kept(kept) => match (task.here, now) {
-                (Found::Here(place), Some(now)) => is_kept(place, &now, kept)?,
+                (Found::Resolved(place), Some(now)) => is_kept(place, &now, kept)?,
                 _ => false,
             },
         })
@@ -179,7 +179,9 @@ impl<'a> Judge<'a> {
         };
         let is_folder = task.now().is_some_and(|now| now.kind == Kind::Dir);
         match task.here {
-            Found::Here(place) if replaces && is_folder && !self.sets.leaving.contains(&task.goal.now_at) => {
+            Found::Resolved(place)
+                if replaces && is_folder && !self.sets.leaving.contains(&task.goal.now_at) =>
+            {
                 self.sets.holds_others(place, &task.goal.now_at)
             }
             _ => Ok(false),
@@ -199,7 +201,7 @@ impl<'a> Judge<'a> {
         if now.mode != image.mode && now.kind == Kind::File {
             return Ok(false);
         }
-        let Found::Here(place) = found else { return Ok(false) };
+        let Found::Resolved(place) = found else { return Ok(false) };
         if now.size != image.size_bytes {
             return Ok(false);
         }
@@ -247,20 +249,19 @@ fn hash_at(place: &Place, kind: Kind) -> Result<Option<String>, Refusal> {
     match hash_of(&place.dir, &place.name, kind) {
         Ok(hash) => Ok(Some(hash)),
         Err(Errno::ACCESS | Errno::PERM) => Ok(None),
-        Err(why) => Err(place.fault("read", why)),
+        Err(why) => Err(place.refusal("read", why)),
     }
 }
 
 /// Content, kind, mode and attributes, all as the manifest keeps them.
 fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
-    let fail = |why| place.fault("look at", why);
+    let fail = |why| place.refusal("look at", why);
     let same_mode = kept.mode.is_none_or(|mode| mode == now.mode);
     Ok(match (kept.kind, now.kind) {
         (KeptKind::Dir, Kind::Dir) => same_mode && wears(place, now, &kept.xattrs)?,
         (KeptKind::Symlink, Kind::Symlink) => {
-            let target =
-                rustix::fs::readlinkat(&place.dir, place.name.as_slice(), Vec::new()).map_err(fail)?;
-            kept.target.as_deref() == Some(aos_model::path::show(target.as_bytes()).as_str())
+            let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
+            kept.target.as_deref() == Some(aos_model::path::show(&target).as_str())
         }
         (KeptKind::File, Kind::File) => {
             if !same_mode || kept.size_bytes != Some(now.size) {
@@ -275,7 +276,7 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
 
 /// Whether a folder looks as it shall. What is not there does not look at all.
 fn looks(found: &Found, now: Option<Meta>, look: Option<&Look>) -> Result<bool, Refusal> {
-    let (Found::Here(place), Some(now), Some(look)) = (found, now, look) else { return Ok(true) };
+    let (Found::Resolved(place), Some(now), Some(look)) = (found, now, look) else { return Ok(true) };
     let worn = look.xattrs.as_ref();
     Ok(now.mode == look.mode && worn.map_or(Ok(true), |worn| wears(place, &now, worn))?)
 }
@@ -286,7 +287,7 @@ fn wears(place: &Place, now: &Meta, kept: &Attributes) -> Result<bool, Refusal> 
 }
 
 pub(super) fn worn(place: &Place, kind: Kind) -> Result<Attributes, Refusal> {
-    let fail = |why| place.fault("look at", why);
+    let fail = |why| place.refusal("look at", why);
     if kind == Kind::Dir {
         return read_xattrs(&place.open_dir().map_err(fail)?).map_err(fail);
     }

@@ -216,7 +216,7 @@ impl Task<'_> {
 
     /// The path of what is no folder, where a folder above the goal should be.
     pub(super) fn blocker(&self) -> Option<&str> {
-        let Found::Below { base, missing, .. } = self.here else { return None };
+        let Found::ParentMissing { base, missing, .. } = self.here else { return None };
         base.meta.filter(|_| !self.goal.is_new)?;
         let slashes = self.goal.now_at.rmatch_indices('/').map(|(slash, _)| slash);
         slashes.take(missing.len() - 1).last().map(|slash| &self.goal.now_at[..slash])
@@ -234,8 +234,8 @@ impl Task<'_> {
 /// What stands at a path itself. A place that was reached through a link is another path.
 pub(super) fn standing(found: &Found, path: &str) -> Option<Meta> {
     match found {
-        Found::Here(place) if place.shown == path => place.meta,
-        Found::Here(_) | Found::Below { .. } | Found::Nowhere { .. } => None,
+        Found::Resolved(place) if place.shown == path => place.meta,
+        Found::Resolved(_) | Found::ParentMissing { .. } | Found::Unresolvable { .. } => None,
     }
 }
 
@@ -293,7 +293,7 @@ fn stays(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str, from: &str) -> b
 /// A path of the request as receipts show it.
 fn shown(session: &Arc<OpenSession>, path: &str) -> Result<String, Refusal> {
     let literal = crate::jail::resolve(&session.jail, path, Last::NoLinks)?.literal;
-    Ok(session.jail.shown(&literal))
+    Ok(session.jail.display(&literal))
 }
 
 pub(crate) fn is_or_below(path: &str, root: &str) -> bool {

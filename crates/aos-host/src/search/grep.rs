@@ -111,7 +111,7 @@ impl GrepQuery {
             true
         } else {
             let (go, outcome) = grep.search(&mut grep.hand(), &task, &mut lines);
-            outcome.map_err(|why| place.fault("read", why))?;
+            outcome.map_err(|why| place.refusal("read", why))?;
             go == Go::Cut
         };
         grep.keep(place.absolute.clone(), lines);
@@ -212,7 +212,7 @@ impl Visitor for Grep<'_> {
                 return Go::On;
             }
         };
-        let shown = || self.jail.shown(&item.path());
+        let shown = || self.jail.display(&item.path());
         let mut lines = Lines::new(self.style(), &shown);
         let task = Task { file: &file, size, named: false };
         let (go, outcome) = self.search(hand, &task, &mut lines);

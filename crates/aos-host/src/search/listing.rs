@@ -10,14 +10,13 @@ use aos_model::policy::{Decision, Op};
 use aos_model::receipt::Kind;
 use aos_model::vfs::Node;
 use ignore::Match;
-use rustix::fs::{FileType, RawDir};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::merged::{MergedDir, kind_of, spelled};
 use super::rules::{Marks, Rules};
 use super::walk::{Visitor, Walk};
-use crate::disk::Meta;
-use crate::disk::TEMPORARY_PREFIX;
+use crate::disk::{self, Meta, TEMPORARY_PREFIX};
 
 /// A folder held open.
 #[derive(Debug)]
@@ -188,7 +187,7 @@ fn read_disk(
     scratch: &mut Scratch,
 ) -> Result<(), Errno> {
     let Some(fd) = &folder.merged.fd else { return Ok(()) };
-    let mut dirents = RawDir::new(fd, scratch.dirents.spare_capacity_mut());
+    let mut dirents = disk::read_dir_raw(fd, scratch.dirents.spare_capacity_mut());
     while let Some(dirent) = dirents.next() {
         let dirent = match dirent {
             Ok(dirent) => dirent,
@@ -274,7 +273,7 @@ impl<V: Visitor> Filter<'_, V> {
         if is_dir || policy.rules().is_empty() {
             return true;
         }
-        let shown = self.walk.session.jail.shown(path);
+        let shown = self.walk.session.jail.display(path);
         [Op::Search, Op::Read].iter().all(|op| policy.judge(*op, &shown, &shown).decision != Decision::Deny)
     }
 }

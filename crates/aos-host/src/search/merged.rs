@@ -9,11 +9,11 @@ use aos_model::limits::IGNORE_FILE_BYTES_MAX;
 use aos_model::path::Spelled;
 use aos_model::receipt::Kind;
 use aos_model::vfs::{Node, What};
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::content::Source;
-use crate::disk::{Meta, open_beneath, open_listed};
+use crate::disk::{self, Meta, open_beneath, open_listed};
 use crate::jail::View;
 use crate::jail::{Jail, Place};
 use aos_model::path::is_below;
@@ -102,9 +102,7 @@ impl MergedDir {
         }
         let Some(fd) = &self.fd else { return Ok(None) };
         let file = open_listed(fd, name, READ_FILE, self.cross_mounts)?;
-        let stat = rustix::fs::fstat(&file)?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        Ok(is_file.then(|| (Source::disk(file), stat.st_size as u64)))
+        Ok(disk::file_size(&file)?.map(|size| (Source::disk(file), size)))
     }
 
     /// When a file or a link was last changed; `None` when it became something else meanwhile.
@@ -118,15 +116,9 @@ impl MergedDir {
             return Ok(i64::try_from(node.updated_at_ns).ok());
         }
         let Some(fd) = &self.fd else { return Ok(None) };
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let stat = rustix::fs::statx(fd, name, flags, StatxFlags::TYPE | StatxFlags::MTIME)?;
-        let found = FileType::from_raw_mode(stat.stx_mode.into());
-        let is_listed = match kind {
-            Kind::Symlink => found.is_symlink(),
-            _ => found.is_file(),
-        };
-        let seconds = stat.stx_mtime.tv_sec.saturating_mul(1_000_000_000);
-        Ok(is_listed.then(|| seconds.saturating_add(i64::from(stat.stx_mtime.tv_nsec))))
+        let (found, mtime_ns) = disk::kind_and_mtime(fd, name)?;
+        let listed = if kind == Kind::Symlink { Kind::Symlink } else { Kind::File };
+        Ok((found == listed).then_some(mtime_ns))
     }
 
     /// What kind of thing a name is, without listing the folder.

@@ -51,7 +51,7 @@ impl Troubles {
             .into_iter()
             .map(|(path, why)| {
                 let path = path.strip_suffix(b"/").unwrap_or(&path);
-                Warning::new("unreadable", format!("{} was skipped: {why}", jail.shown(path)))
+                Warning::new("unreadable", format!("{} was skipped: {why}", jail.display(path)))
             })
             .collect();
         if more > 0 {

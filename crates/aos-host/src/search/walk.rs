@@ -102,13 +102,13 @@ impl<'a> Walk<'a> {
 
     /// Shows the visitor what is below a folder. True when a limit cut the walk short.
     pub(super) fn run<V: Visitor>(&self, visitor: &V, place: &Place) -> Result<bool, Refusal> {
-        let merged = MergedDir::of(place).map_err(|why| place.fault("search", why))?;
+        let merged = MergedDir::of(place).map_err(|why| place.refusal("search", why))?;
         let path = [&place.absolute, b"/".as_slice()].concat();
         let rules = if self.options.ignored_too { None } else { Rules::above(&self.session.jail, place) };
         let base = Folder { merged, path, rules };
         let mut scratch = Scratch::new();
         let listing =
-            Listing::read(self, visitor, base, &mut scratch).map_err(|why| place.fault("search", why))?;
+            Listing::read(self, visitor, base, &mut scratch).map_err(|why| place.refusal("search", why))?;
         let mut tasks = Vec::new();
         push_tasks(&Arc::new(listing), &mut tasks);
         let crew = Crew {

@@ -25,18 +25,18 @@ pub(crate) fn capture(
     let mut taken = Taken { host, session, snapshot_id, records: Vec::new(), paths: 0, bytes: 0 };
     for found in found {
         match found {
-            Found::Here(place) if place.is_root() => {
-                let fail = |why| place.fault("look into", why);
+            Found::Resolved(place) if place.is_root() => {
+                let fail = |why| place.refusal("look into", why);
                 let dir = place.open_dir().map_err(fail)?;
                 for name in names_in(&dir).map_err(fail)? {
                     let absolute = [place.absolute.as_slice(), b"/", &name].concat();
                     if !session.jail.is_hidden(&absolute) {
-                        taken.take(&dir, &name, &session.jail.shown(&absolute))?;
+                        taken.take(&dir, &name, &session.jail.display(&absolute))?;
                     }
                 }
             }
-            Found::Here(place) => taken.take(&place.dir, &place.name, &place.shown)?,
-            Found::Below { shown, .. } | Found::Nowhere { shown, .. } => taken.absent(shown),
+            Found::Resolved(place) => taken.take(&place.dir, &place.name, &place.shown)?,
+            Found::ParentMissing { shown, .. } | Found::Unresolvable { shown, .. } => taken.absent(shown),
         }
     }
     Ok((taken.records, taken.paths))

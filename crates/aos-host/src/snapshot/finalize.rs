@@ -12,12 +12,10 @@ use aos_model::receipt::Kind;
 use aos_model::state::PathRecord;
 use aos_model::undo::Touch;
 use aos_store::{Fault, Kept, KeptKind, Manifest};
-use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{book, look, touches};
-use crate::disk::Meta;
-use crate::disk::{hash_open, names_in, open_dir, read_xattrs, remove_any};
+use crate::disk::{self, Meta, hash_open, names_in, open_dir, read_xattrs, remove_any};
 use crate::finalizer::Finalizer;
 use crate::host::Host;
 use crate::ledger::{Book, Snapshot};
@@ -254,8 +252,8 @@ fn examine(
     let owner = Kept { mode: Some(meta.mode), uid: Some(meta.uid), gid: Some(meta.gid), ..Kept::absent() };
     let kept = match meta.kind {
         Kind::Symlink => {
-            let target = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(failed)?;
-            Kept { kind: KeptKind::Symlink, target: Some(show(target.as_bytes())), mode: None, ..owner }
+            let target = disk::read_link(dir, name).map_err(failed)?;
+            Kept { kind: KeptKind::Symlink, target: Some(show(&target)), mode: None, ..owner }
         }
         Kind::Dir => {
             let folder = Own::open(dir, name, &meta).map_err(failed)?;
@@ -297,20 +295,18 @@ struct Own {
 
 impl Own {
     fn open(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<Own, Errno> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(&dir, name, flags, Mode::empty());
         let is_closed = is_closed(meta, if meta.kind == Kind::Dir { 0o500 } else { 0o400 });
         if is_closed {
-            rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(meta.mode | 0o500), AtFlags::empty())?;
+            disk::set_mode_at(&dir, name, meta.mode | 0o500)?;
         }
-        Ok(Own { file: open()?, closes_to: is_closed.then_some(meta.mode) })
+        Ok(Own { file: disk::open_file(&dir, name)?, closes_to: is_closed.then_some(meta.mode) })
     }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
         if let Some(mode) = self.closes_to {
-            let _ = rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode));
+            let _ = disk::set_mode(&self.file, mode);
         }
     }
 }
@@ -334,7 +330,7 @@ fn adopt(
     if meta.kind == Kind::Dir {
         // Its mode is listed by now.
         if is_closed(&meta, 0o700) {
-            rustix::fs::chmodat(dir, name, Mode::from_raw_mode(0o700), AtFlags::empty()).map_err(failed)?;
+            disk::set_mode_at(dir, name, 0o700).map_err(failed)?;
         }
         let inner = open_dir(dir, name).map_err(failed)?;
         for name in names_in(&inner).map_err(failed)? {
@@ -343,7 +339,7 @@ fn adopt(
     }
     match piece.get(suffix).and_then(|kept| kept.body_hash.as_deref()) {
         Some(hash) if meta.kind == Kind::File && !has_other_names(&meta) => {
-            rustix::fs::chmodat(dir, name, Mode::from_raw_mode(0o600), AtFlags::empty()).map_err(failed)?;
+            disk::set_mode_at(dir, name, 0o600).map_err(failed)?;
             host.blobs.adopt(dir, name, hash)
         }
         _ => remove_any(dir, name).map_err(failed),

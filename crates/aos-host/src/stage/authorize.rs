@@ -8,7 +8,7 @@ use aos_model::refusal::Refusal;
 
 use super::InSession;
 use crate::host::Host;
-use crate::jail::{Folders, Resolved};
+use crate::jail::{Folders, ResolvedPath};
 use crate::operation::{self, Operation};
 use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
@@ -25,7 +25,7 @@ pub(crate) struct Authorized<T> {
 #[derive(Debug)]
 pub(crate) struct Requested {
     pub(super) operation: Box<dyn Operation>,
-    pub(super) targets: Vec<(Target, Resolved)>,
+    pub(super) targets: Vec<(Target, ResolvedPath)>,
 }
 
 pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized<Requested>, Refusal> {

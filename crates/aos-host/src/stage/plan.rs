@@ -104,12 +104,12 @@ pub(crate) fn plan_landing(checked: PolicyChecked<ProposedChanges<'_>>) -> Plann
 
 /// Before the locks were held, another session may have changed what is there.
 fn look_again(found: &mut Found) -> Result<(), Refusal> {
-    if let Found::Here(place) = found
+    if let Found::Resolved(place) = found
         && !place.is_root()
         // Only its own session changes a layer, one request at a time.
         && place.leaf.is_none()
     {
-        place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.fault("look at", why))?;
+        place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.refusal("look at", why))?;
     }
     Ok(())
 }

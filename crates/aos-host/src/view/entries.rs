@@ -23,7 +23,7 @@ impl View {
         Place {
             dir: Dir::Opened(self.layer.no_folder.clone()),
             name: absolute[name..].to_vec(),
-            shown: self.jail.shown(&absolute),
+            shown: self.jail.display(&absolute),
             meta: node.as_ref().and_then(|node| self.meta(&absolute, node)),
             cross_mounts: false,
             leaf: Some(Leaf { view: self.clone(), node }),
@@ -47,7 +47,7 @@ impl View {
                 places.push(Place {
                     meta: Meta::at(&dir, &name)?,
                     dir: Dir::Opened(dir.clone()),
-                    shown: self.jail.shown(&absolute),
+                    shown: self.jail.display(&absolute),
                     absolute,
                     name,
                     cross_mounts: folder.cross_mounts,
@@ -71,7 +71,7 @@ impl View {
         folder: &Place,
         each: &mut dyn FnMut(&Place, Meta) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let mut inside = self.inside(folder).map_err(|why| folder.fault("look into", why))?;
+        let mut inside = self.inside(folder).map_err(|why| folder.refusal("look into", why))?;
         inside.sort_by(|a, b| a.name.cmp(&b.name));
         for place in inside {
             let Some(meta) = place.meta else { continue };

@@ -17,10 +17,10 @@ use rustix::fs::OFlags;
 use crate::jail::{Leaf, View};
 
 use crate::disk::{Meta, open_beneath};
-use crate::jail::{Dir, Found, Last, Place, Resolved, link_refused, outside};
+use crate::jail::{Dir, Found, Last, Place, ResolvedPath, link_refused, outside};
 
 /// Resolves `text` in a view. Without a text the workdir is meant.
-pub(crate) fn resolve(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolved, Refusal> {
+pub(crate) fn resolve(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<ResolvedPath, Refusal> {
     if view.layer.is_staged {
         in_staged(view, text.unwrap_or("."), last)
     } else {
@@ -28,7 +28,7 @@ pub(crate) fn resolve(view: &Arc<View>, text: Option<&str>, last: Last) -> Resul
     }
 }
 
-fn in_virtual(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolved, Refusal> {
+fn in_virtual(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<ResolvedPath, Refusal> {
     let path = VfsPath::parse(text.unwrap_or("/"))?;
     let names: VecDeque<Vec<u8>> = path
         .as_str()
@@ -42,10 +42,10 @@ fn in_virtual(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolv
     }
     let start = Frame { absolute: Vec::new(), folder: None };
     let found = Walk { view, last, links: 0, rest: names, root: None, frames: vec![start] }.run()?;
-    Ok(Resolved { literal, found })
+    Ok(ResolvedPath { literal, found })
 }
 
-fn in_staged(view: &Arc<View>, text: &str, last: Last) -> Result<Resolved, Refusal> {
+fn in_staged(view: &Arc<View>, text: &str, last: Last) -> Result<ResolvedPath, Refusal> {
     let jail = &view.jail;
     let shown = || aos_model::text::escape(&text.chars().take(200).collect::<String>());
     let spelled = Spelled::parse(text)
@@ -56,7 +56,7 @@ fn in_staged(view: &Arc<View>, text: &str, last: Last) -> Result<Resolved, Refus
     let rest = names_of(&start[jail.roots[root].path.len()..]);
     let mut walk = Walk { view, last, links: 0, rest, root: None, frames: Vec::new() };
     walk.begin_at(root);
-    Ok(Resolved { literal, found: walk.run()? })
+    Ok(ResolvedPath { literal, found: walk.run()? })
 }
 
 fn names_of(text: &[u8]) -> VecDeque<Vec<u8>> {
@@ -101,7 +101,7 @@ impl Walk<'_> {
 
     fn run(mut self) -> Result<Found, Refusal> {
         loop {
-            let Some(name) = self.rest.pop_front() else { return Ok(Found::Here(self.folder_itself()?)) };
+            let Some(name) = self.rest.pop_front() else { return Ok(Found::Resolved(self.folder_itself()?)) };
             if name == b".." {
                 self.frames.pop();
                 if self.frames.is_empty() {
@@ -114,7 +114,7 @@ impl Walk<'_> {
             }
             let absolute = [self.at().absolute.as_slice(), b"/", &name].concat();
             if self.view.jail.is_hidden(&absolute) {
-                return Err(outside(&self.view.jail.shown(&absolute), &self.view.jail));
+                return Err(outside(&self.view.jail.display(&absolute), &self.view.jail));
             }
             let standing = self.look(&absolute, &name)?;
             let is_last = self.rest.is_empty();
@@ -124,7 +124,7 @@ impl Walk<'_> {
                 {
                     self.follow(&absolute, &name, &standing)?;
                 }
-                _ if is_last => return Ok(Found::Here(self.place(absolute, &name, standing))),
+                _ if is_last => return Ok(Found::Resolved(self.place(absolute, &name, standing))),
                 Standing::Own(_, meta) | Standing::Base(meta) if meta.kind == Kind::Dir => {
                     self.enter(absolute, &name, &standing)?;
                 }
@@ -147,7 +147,7 @@ impl Walk<'_> {
             return Ok(meta.map_or(Standing::Nothing, |meta| Standing::Own(node.clone(), meta)));
         }
         let Some(folder) = &self.at().folder else { return Ok(Standing::Nothing) };
-        let shown = || self.view.jail.shown(absolute);
+        let shown = || self.view.jail.display(absolute);
         let fail = |why| crate::fault::refusal(&format!("cannot look at {}", shown()), why);
         let Some(meta) = Meta::at(folder, name).map_err(fail)? else { return Ok(Standing::Nothing) };
         let jail = &self.view.jail;
@@ -167,7 +167,7 @@ impl Walk<'_> {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let jail = &self.view.jail;
                 let opened = open_beneath(folder, name, flags, jail.cross_mounts).map_err(|why| {
-                    crate::fault::refusal(&format!("cannot open {}", jail.shown(&absolute)), why)
+                    crate::fault::refusal(&format!("cannot open {}", jail.display(&absolute)), why)
                 })?;
                 Some(Dir::Opened(Arc::new(opened)))
             }
@@ -180,7 +180,7 @@ impl Walk<'_> {
     /// Puts what a link says in the place of its name.
     fn follow(&mut self, absolute: &[u8], name: &[u8], standing: &Standing) -> Result<(), Refusal> {
         let jail = &self.view.jail;
-        let shown = jail.shown(absolute);
+        let shown = jail.display(absolute);
         self.links += 1;
         if self.links > LINKS_MAX {
             let why = format!("{shown}: more than {LINKS_MAX} links on the way, or a link loop");
@@ -197,9 +197,8 @@ impl Walk<'_> {
                     .to_vec(),
                 What::File(_) | What::Dir | What::Gone => Vec::new(),
             },
-            (_, Some(folder)) => rustix::fs::readlinkat(folder, name, Vec::new())
-                .map_err(|why| crate::fault::refusal(&format!("cannot resolve {shown}"), why))?
-                .into_bytes(),
+            (_, Some(folder)) => crate::disk::read_link(folder, name)
+                .map_err(|why| crate::fault::refusal(&format!("cannot resolve {shown}"), why))?,
             (_, None) => Vec::new(),
         };
         let mut names = names_of(&target);
@@ -226,7 +225,7 @@ impl Walk<'_> {
         Place {
             dir: self.at().folder.clone().filter(|_| node.is_none()).unwrap_or_else(no_folder),
             name: name.to_vec(),
-            shown: self.view.jail.shown(&absolute),
+            shown: self.view.jail.display(&absolute),
             absolute,
             meta,
             cross_mounts: self.view.jail.cross_mounts,
@@ -257,7 +256,7 @@ impl Walk<'_> {
         Place {
             dir: folder.unwrap_or_else(|| Dir::Opened(self.view.layer.no_folder.clone())),
             name,
-            shown: self.view.jail.shown(&absolute),
+            shown: self.view.jail.display(&absolute),
             absolute,
             meta: None,
             cross_mounts: self.view.jail.cross_mounts,
@@ -272,9 +271,9 @@ impl Walk<'_> {
         for next in &self.rest {
             absolute = [absolute.as_slice(), b"/", next].concat();
         }
-        let shown = jail.shown(&absolute);
+        let shown = jail.display(&absolute);
         if self.rest.iter().any(|name| name == b"..") {
-            return Found::Nowhere { absolute, shown };
+            return Found::Unresolvable { absolute, shown };
         }
         let frame = self.frames.pop().expect("BUG: a walk is somewhere");
         let base = self.place_in(frame.folder, frame.absolute, Vec::new());
@@ -284,7 +283,7 @@ impl Walk<'_> {
         };
         let mut missing = vec![name.to_vec()];
         missing.extend(self.rest);
-        Found::Below { base: Place { meta, ..base }, missing, absolute, shown }
+        Found::ParentMissing { base: Place { meta, ..base }, missing, absolute, shown }
     }
 }
 

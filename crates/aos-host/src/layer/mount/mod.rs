@@ -232,7 +232,7 @@ fn read_share(host: &Host, allowed: &Allowed<'_>, files: Vec<File>) -> Result<Co
         let from = blob.len();
         read_file(&mut folder, allowed, file, &mut blob)?;
         if std::str::from_utf8(&blob[from..]).is_err() {
-            return Err(invalid(format!("{}: Mounted file must be valid UTF-8.", file.shown())));
+            return Err(invalid(format!("{}: Mounted file must be valid UTF-8.", file.display())));
         }
     }
     let blob_ref = host.blobs.put(&blob)?;
@@ -279,7 +279,7 @@ fn read_file(
     blob: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
     let failed = |why: &dyn std::fmt::Display| {
-        invalid(format!("Failed to read mounted file {}. ({why})", file.shown()))
+        invalid(format!("Failed to read mounted file {}. ({why})", file.display()))
     };
     let opened = folder.open(allowed, file).map_err(|why| failed(&why))?;
     let start = blob.len();
@@ -305,7 +305,7 @@ fn read_file(
 }
 
 impl File {
-    fn shown(&self) -> String {
+    fn display(&self) -> String {
         show(&self.named)
     }
 }

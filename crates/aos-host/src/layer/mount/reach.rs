@@ -85,6 +85,5 @@ fn look(allowed: &Allowed<'_>, root: usize, at: &[Vec<u8>], name: &[u8]) -> Opti
 }
 
 fn target(allowed: &Allowed<'_>, root: usize, at: &[Vec<u8>], name: &[u8]) -> Option<Vec<u8>> {
-    let target = rustix::fs::readlinkat(folder(allowed, root, at)?, name, Vec::new()).ok()?;
-    Some(target.into_bytes())
+    crate::disk::read_link(folder(allowed, root, at)?, name).ok()
 }

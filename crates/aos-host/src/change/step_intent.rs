@@ -1,4 +1,4 @@
-//! Marks: what the intent says of each step, enough to find and undo it without the process that made it.
+//! Step intents: what the journal keeps of each step before it begins, enough for another process to take it back.
 
 use aos_model::receipt::Kind;
 use aos_model::state::Attributes;
@@ -13,14 +13,18 @@ pub(crate) enum StepIntent {
     Put {
         at: At,
         temporary: String,
-        bank: String,
+        /// Its name among the pre-images.
+        #[serde(rename = "bank")]
+        preimage: String,
         before: Option<Seen>,
         after: Content,
     },
     Remove {
         at: At,
         temporary: String,
-        bank: String,
+        /// Its name among the pre-images.
+        #[serde(rename = "bank")]
+        preimage: String,
         before: Seen,
     },
     MakeDir {
@@ -38,7 +42,9 @@ pub(crate) enum StepIntent {
         from: At,
         to: At,
         temporary: String,
-        bank: String,
+        /// Its name among the pre-images.
+        #[serde(rename = "bank")]
+        preimage: String,
         before: Seen,
         replaced: Option<Seen>,
     },
@@ -120,12 +126,12 @@ impl StepIntent {
         std::iter::once(first).chain(second)
     }
 
-    /// Whether the temporary name and the name in the bank are such as a change of this id gives.
+    /// Whether the temporary name and the name of the pre-image are such as a change of this id gives.
     pub(crate) fn names_are_ours(&self, change_id: &str) -> bool {
-        let (temporary, bank) = match self {
-            StepIntent::Put { temporary, bank, .. }
-            | StepIntent::Remove { temporary, bank, .. }
-            | StepIntent::Rename { temporary, bank, .. } => (temporary, bank),
+        let (temporary, preimage) = match self {
+            StepIntent::Put { temporary, preimage, .. }
+            | StepIntent::Remove { temporary, preimage, .. }
+            | StepIntent::Rename { temporary, preimage, .. } => (temporary, preimage),
             StepIntent::MakeDir { .. } | StepIntent::SetMode { .. } => return true,
         };
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -133,22 +139,23 @@ impl StepIntent {
             .strip_prefix(aos_model::id::SNAPSHOT)
             .filter(|id| id.bytes().all(|b| b.is_ascii_hexdigit()));
         id.is_some_and(|id| temporary.strip_prefix(&format!(".aos-tmp-{id}-")).is_some_and(is_number))
-            && bank.strip_prefix(&format!("{change_id}.")).is_some_and(is_number)
+            && preimage.strip_prefix(&format!("{change_id}.")).is_some_and(is_number)
     }
 }
 
-/// What the intent row holds: the request, and the marks in order.
+/// What the intent row holds: the request, and the steps in order.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Intent<Marks = Vec<StepIntent>> {
+pub(crate) struct Intent<Steps = Vec<StepIntent>> {
     pub(crate) at_ns: u64,
     pub(crate) kind: String,
     pub(crate) session_id: String,
     pub(crate) tool_call_id: String,
     pub(crate) turn_id: String,
-    /// What temporary names and names in the bank are made from. Empty for a command without a net, which
+    /// What temporary names and names of pre-images are made from. Empty for a command without an overlay, which
     /// displaces nothing that we know of.
     pub(crate) change_id: String,
     /// As the record will keep it: JSON, here inside a string.
     pub(crate) params: String,
-    pub(crate) marks: Marks,
+    #[serde(rename = "marks")]
+    pub(crate) steps: Steps,
 }

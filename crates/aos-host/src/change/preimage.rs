@@ -1,9 +1,8 @@
-//! Banking: moves what was displaced into the session's folder of pre-images, or copies it when it must.
+//! Storing pre-images: moves what was displaced into the session's folder of pre-images, or copies it when it must.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use aos_model::receipt::Kind;
-use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::disk::{self, Meta};
@@ -13,58 +12,57 @@ pub(super) struct Object<'a> {
     pub(super) dir: BorrowedFd<'a>,
     pub(super) name: &'a [u8],
     pub(super) meta: Meta,
-    /// The same file opened for reading, where somebody has it open already.
+    /// The same file opened for reading, where it is open already.
     pub(super) open: Option<OwnedFd>,
 }
 
-/// Takes an object into the bank: itself where nobody else can change it, else a copy.
+/// Stores an object as a pre-image: itself where no other process can change it, else a copy.
 pub(super) fn store_preimage(
     object: Object<'_>,
-    bank: &OwnedFd,
-    bank_name: &str,
+    preimages: &OwnedFd,
+    preimage_name: &str,
     sync: bool,
 ) -> Result<(), Errno> {
     let Object { dir, name, meta, open } = object;
     if is_ours_alone(dir, name, &meta, open) {
-        match disk::rename(dir, name, bank, bank_name.as_bytes(), RenameFlags::NOREPLACE) {
+        match disk::move_noreplace(dir, name, preimages, preimage_name.as_bytes()) {
             Ok(()) => return Ok(()),
             Err(Errno::XDEV) => {}
             Err(why) => return Err(why),
         }
     }
-    disk::copy(dir, name, &meta, bank, bank_name.as_bytes(), sync)?;
+    disk::copy(dir, name, &meta, preimages, preimage_name.as_bytes(), sync)?;
     if sync {
-        // The two may be on different disks: the copy's name must last before the object goes.
-        rustix::fs::fsync(bank)?;
+        // The two may be on different disks: the copy's name must be synced before the object is removed.
+        disk::sync(preimages)?;
     }
     // Under another name first: half a folder under the temporary name would be taken for the whole.
     let leaving = [name, b".part"].concat();
-    rustix::fs::renameat_with(dir, name, dir, leaving.as_slice(), RenameFlags::NOREPLACE)?;
+    disk::rename_noreplace(dir, name, dir, &leaving)?;
     disk::remove(dir, &leaving, &meta)
 }
 
-/// As [`store_preimage`], for whatever stands at the name.
+/// As [`store_preimage`], for whatever is at the name.
 pub(super) fn store_preimage_at(
     dir: BorrowedFd<'_>,
     name: &[u8],
-    bank: &OwnedFd,
-    bank_name: &str,
+    preimages: &OwnedFd,
+    preimage_name: &str,
     sync: bool,
 ) -> Result<(), Errno> {
     let meta = Meta::at(dir, name)?.ok_or(Errno::NOENT)?;
-    store_preimage(Object { dir, name, meta, open: None }, bank, bank_name, sync)
+    store_preimage(Object { dir, name, meta, open: None }, preimages, preimage_name, sync)
 }
 
-/// A file with another name, or open for writing somewhere, would change in the bank.
+/// A file with another name, or open for writing somewhere, would change among the pre-images.
 fn is_ours_alone(dir: BorrowedFd<'_>, name: &[u8], meta: &Meta, open: Option<OwnedFd>) -> bool {
     match meta.kind {
         Kind::File if meta.nlink > 1 => false,
         Kind::File => {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             // What was opened before the exchange is only proof if it is the file that came out.
             let same = open
                 .filter(|file| Meta::of(file).is_ok_and(|now| (now.dev, now.ino) == (meta.dev, meta.ino)));
-            match same.map_or_else(|| rustix::fs::openat(dir, name, flags, Mode::empty()), Ok) {
+            match same.map_or_else(|| disk::open_file(dir, name), Ok) {
                 Ok(file) => disk::has_no_writer(&file),
                 // Unreadable to us: it cannot be copied, so it is moved.
                 Err(_) => true,

@@ -1,0 +1,409 @@
+//! Taking steps back: by what the step intents say and what the disk shows. Used after a failed step and by recovery.
+//!
+//! A path is put back only while it is as our step left it. Otherwise it stays, and its name is returned.
+
+use std::borrow::Borrow;
+use std::os::fd::{AsFd, OwnedFd};
+
+use aos_model::path::Spelled;
+use aos_model::receipt::Kind;
+use rustix::io::Errno;
+
+use super::arm::Armed;
+use super::preimage::store_preimage_at;
+use super::step_intent::{At, Content, Seen, StepIntent};
+use crate::disk::{self, Meta, TEMPORARY_PREFIX, apply_attrs, hash_of};
+use crate::host::Host;
+use crate::steps::{Put, Step, StepTarget};
+
+/// Takes back all steps of an armed plan. Returns the paths that had to stay as they are.
+pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
+    take_back_first(host, armed, armed.steps.len())
+}
+
+/// Takes back the first `count` steps, the last of them first, in the folders that are still open.
+pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> Vec<String> {
+    let sync = host.machine.durability == aos_model::receipt::Durability::Power;
+    let Ok(preimages) = armed.session.preimages.dir() else {
+        return not_taken_back((0..count).map(|index| (armed.step_intent(index), Ok(false))));
+    };
+    let undone = (0..count).rev().map(|index| {
+        let site = |target: &StepTarget, at: &At| -> Result<Option<Site>, Errno> {
+            let Some(dir) = armed.dir(target) else { return Ok(None) };
+            if disk::is_unlinked(dir)? {
+                // A folder that was copied to another disk and back is a new folder.
+                return Site::find(at);
+            }
+            Ok(Some(Site { dir: disk::open_dir(dir, b".")?, name: target.name.clone() }))
+        };
+        let intent = armed.step_intent(index);
+        let sites = match (&armed.steps[index], &intent) {
+            (Step::Put(Put { at: target, .. }), StepIntent::Put { at, .. })
+            | (Step::Remove { at: target, .. }, StepIntent::Remove { at, .. })
+            | (Step::MakeDir { at: target, .. }, StepIntent::MakeDir { at })
+            | (Step::SetMode { at: target, .. }, StepIntent::SetMode { at, .. }) => {
+                site(target, at).map(|site| (site, None))
+            }
+            (Step::Rename { from, to, .. }, StepIntent::Rename { from: from_at, to: to_at, .. }) => {
+                site(from, from_at).and_then(|from| Ok((from, site(to, to_at)?)))
+            }
+            _ => unreachable!("BUG: intents are made from the steps, in order"),
+        };
+        let undone = sites.and_then(|sites| take_back_step(&intent, sites, preimages, sync));
+        (intent, undone)
+    });
+    not_taken_back(undone)
+}
+
+/// The same from the intents alone, as recovery has them: the folders are found again by their paths.
+pub(super) fn take_back_intents(intents: &[StepIntent], preimages: &OwnedFd, sync: bool) -> Vec<String> {
+    let undone = begun(intents).iter().rev().map(|intent| {
+        let sites = match intent {
+            StepIntent::Put { at, .. }
+            | StepIntent::Remove { at, .. }
+            | StepIntent::MakeDir { at }
+            | StepIntent::SetMode { at, .. } => Site::find(at).map(|at| (at, None)),
+            StepIntent::Rename { from, to, .. } => {
+                Site::find(from).and_then(|from| Ok((from, Site::find(to)?)))
+            }
+        };
+        (intent, sites.and_then(|sites| take_back_step(intent, sites, preimages, sync)))
+    });
+    not_taken_back(undone)
+}
+
+/// The steps that may have been begun. They were carried out in order: where one's object is still in its place, none
+/// after it was, and what is at the targets of those is not theirs.
+fn begun(intents: &[StepIntent]) -> &[StepIntent] {
+    let in_place = |intent: &StepIntent| {
+        let (at, before) = match intent {
+            StepIntent::Put { at, before: Some(before), .. }
+            | StepIntent::Remove { at, before, .. }
+            | StepIntent::Rename { from: at, before, .. } => (at, before),
+            StepIntent::Put { before: None, .. }
+            | StepIntent::MakeDir { .. }
+            | StepIntent::SetMode { .. } => return false,
+        };
+        let here = Site::find(at).ok().flatten().and_then(|site| site.now().ok().flatten());
+        here.is_some_and(|here| before.is_untouched(&here))
+    };
+    let last = intents.iter().position(in_place);
+    &intents[..last.map_or(intents.len(), |last| last + 1)]
+}
+
+fn not_taken_back(
+    undone: impl Iterator<Item = (impl Borrow<StepIntent>, Result<bool, Errno>)>,
+) -> Vec<String> {
+    let mut stayed: Vec<String> = undone
+        .filter(|(_, undone)| *undone != Ok(true))
+        .map(|(intent, _)| intent.borrow().display().to_owned())
+        .collect();
+    stayed.sort();
+    stayed.dedup();
+    stayed.truncate(aos_model::limits::RECEIPT_PATHS_MAX);
+    stayed
+}
+
+impl StepIntent {
+    fn display(&self) -> &str {
+        match self {
+            StepIntent::Put { at, .. }
+            | StepIntent::Remove { at, .. }
+            | StepIntent::MakeDir { at }
+            | StepIntent::SetMode { at, .. }
+            | StepIntent::Rename { from: at, .. } => &at.shown,
+        }
+    }
+}
+
+/// `true` when the path is as it was before the step; `false` when another process changed it since.
+fn take_back_step(
+    intent: &StepIntent,
+    (at, to): (Option<Site>, Option<Site>),
+    preimages: &OwnedFd,
+    sync: bool,
+) -> Result<bool, Errno> {
+    // Where its folder is not there, a step was not begun: an earlier one, which was not either, brings the folder.
+    let not_begun = |kept: &str| Ok(Meta::at(preimages, kept.as_bytes())?.is_none());
+    match intent {
+        StepIntent::Put { temporary, preimage: kept, before, after, .. } => {
+            let Some(site) = at else { return not_begun(kept) };
+            let undone = match before {
+                None => site.remove_new(temporary, after),
+                Some(before) => site.put_back(temporary, preimages, kept, before, after, sync),
+            };
+            site.finalize(temporary, before.as_ref(), undone, sync)
+        }
+        StepIntent::Remove { temporary, preimage: kept, before, .. } => {
+            let Some(site) = at else { return not_begun(kept) };
+            let undone = site.bring_back(temporary, preimages, kept, before, sync);
+            site.finalize(temporary, Some(before), undone, sync)
+        }
+        StepIntent::MakeDir { .. } => {
+            let Some(site) = at else { return Ok(true) };
+            match disk::remove_dir(&site.dir, &site.name) {
+                // Already removed may mean: by an earlier attempt that ended before the folder was synced.
+                Ok(()) | Err(Errno::NOENT) => synced(&site.dir, sync),
+                // Another process put something in it, or replaced it by a file: it stays.
+                Err(Errno::NOTEMPTY | Errno::NOTDIR) => Ok(false),
+                Err(why) => Err(why),
+            }
+        }
+        StepIntent::SetMode { before, after, xattrs, .. } => {
+            let Some(site) = at else { return Ok(true) };
+            let Some(now) = site.now()? else { return Ok(true) };
+            if now.kind != Kind::Dir || (now.mode != *before && now.mode != *after) {
+                return Ok(false);
+            }
+            let dir = disk::open_dir(&site.dir, &site.name)?;
+            if let Some((before, _)) = xattrs {
+                apply_attrs(&dir, before)?;
+            }
+            disk::set_mode(&dir, *before)?;
+            synced(&dir, sync)
+        }
+        StepIntent::Rename { temporary, preimage: kept, before, replaced, .. } => {
+            let Some(from) = at else { return Ok(false) };
+            let Some(to) = to else { return from.was_not_moved(before) };
+            let undone = from.move_back(&to, temporary, preimages, kept, before, replaced.as_ref(), sync);
+            synced(&to.dir, sync)?;
+            from.finalize(temporary, replaced.as_ref(), undone, sync)
+        }
+    }
+}
+
+/// Syncs the folder: the receipt that reports the rollback may survive a power cut on another disk than this one.
+fn synced(folder: &OwnedFd, sync: bool) -> Result<bool, Errno> {
+    if sync {
+        disk::sync(folder)?;
+    }
+    Ok(true)
+}
+
+/// A folder opened again without links, and the name in it.
+struct Site {
+    dir: OwnedFd,
+    name: Vec<u8>,
+}
+
+impl Site {
+    /// By its path; `None` when the folder is gone.
+    fn find(at: &At) -> Result<Option<Site>, Errno> {
+        let bytes = |text: &str| {
+            Spelled::parse(text).map(|spelled| spelled.as_bytes().to_vec()).map_err(|_| Errno::INVAL)
+        };
+        let (path, name) = (bytes(&at.dir)?, bytes(&at.name)?);
+        if name.contains(&b'/') || name == b".." || name == b"." {
+            return Err(Errno::INVAL);
+        }
+        match disk::open_dir_at_path(&path) {
+            Ok(dir) => Ok(Some(Site { dir, name })),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+
+    fn now(&self) -> Result<Option<Meta>, Errno> {
+        Meta::at(&self.dir, &self.name)
+    }
+
+    /// The file at the target, when it is the one that the step put.
+    fn our_file(&self, after: &Content) -> Result<Option<Meta>, Errno> {
+        let Some(meta) = self.now()? else { return Ok(None) };
+        let is_ours = meta.kind == after.kind
+            && meta.size == after.size
+            && hash_of(&self.dir, &self.name, meta.kind)? == after.hash;
+        Ok(is_ours.then_some(meta))
+    }
+
+    /// Removes a new file. It is renamed to the temporary name first, which no other process uses, and checked there
+    /// once more before it is removed.
+    fn remove_new(&self, temporary: &str, after: &Content) -> Result<bool, Errno> {
+        if Meta::at(&self.dir, temporary.as_bytes())?.is_some() || self.now()?.is_none() {
+            return Ok(true); // it never got to its place, or is gone already
+        }
+        let Some(ours) = self.our_file(after)? else { return Ok(false) };
+        disk::rename_noreplace(&self.dir, &self.name, &self.dir, temporary.as_bytes())?;
+        if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
+            return Ok(true);
+        }
+        disk::rename_noreplace(&self.dir, temporary.as_bytes(), &self.dir, &self.name)?;
+        Ok(false)
+    }
+
+    /// A replaced file: what was displaced comes back from where it is now. It may be another file than the one that
+    /// was planned on: an overwrite takes what it finds.
+    fn put_back(
+        &self,
+        temporary: &str,
+        preimages: &OwnedFd,
+        kept: &str,
+        before: &Seen,
+        after: &Content,
+        sync: bool,
+    ) -> Result<bool, Errno> {
+        // A file that a command left may have the old one's size and time of change: only its identity is proof.
+        if self.now()?.is_some_and(|here| before.is(&here)) {
+            return Ok(true);
+        }
+        let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
+        if let Some(ours) = self.our_file(after)? {
+            if waiting.is_none() && !self.fetch(temporary, preimages, kept, before, sync)? {
+                return Ok(false);
+            }
+            let swap = || disk::exchange(&self.dir, temporary.as_bytes(), &self.dir, &self.name);
+            swap()?;
+            if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
+                return Ok(true);
+            }
+            // Another process wrote the path in that moment: its file goes back, and the old content to the pre-images.
+            swap()?;
+            store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
+            return Ok(false);
+        }
+        if self.now()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
+            return Ok(true);
+        }
+        match waiting {
+            // The old content goes to the pre-images; the path belongs to the last writer.
+            Some(meta) if before.is_or_was_copied_to(&meta) => {
+                store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
+                Ok(false)
+            }
+            // What waits is our own: it never got to its place, or was taken out again.
+            Some(_) => Ok(true),
+            // Nothing was begun, or another process wrote the path after us.
+            None => Ok(Meta::at(preimages, kept.as_bytes())?.is_none()),
+        }
+    }
+
+    fn bring_back(
+        &self,
+        temporary: &str,
+        preimages: &OwnedFd,
+        kept: &str,
+        before: &Seen,
+        sync: bool,
+    ) -> Result<bool, Errno> {
+        if self.now()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
+            return self.close(before);
+        }
+        if !self.fetch(temporary, preimages, kept, before, sync)? {
+            return Ok(false);
+        }
+        match disk::rename_noreplace(&self.dir, temporary.as_bytes(), &self.dir, &self.name) {
+            Ok(()) => self.close(before),
+            Err(Errno::EXIST) => {
+                store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
+                Ok(false)
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Takes write permission back from a folder that got it for the moment of a move.
+    fn close(&self, before: &Seen) -> Result<bool, Errno> {
+        let opened = |here: &Meta| before.is(here) && here.mode == before.mode | disk::OWNER_WRITES;
+        if before.kind == Kind::Dir
+            && self.now()?.is_some_and(|here| here.mode != before.mode && opened(&here))
+        {
+            let held = disk::hold_dir(&self.dir, &self.name)?;
+            disk::set_mode_of_held(&held, before.mode)?;
+        }
+        Ok(true)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an intent's fields, taken apart once")]
+    fn move_back(
+        &self,
+        to: &Site,
+        temporary: &str,
+        preimages: &OwnedFd,
+        kept: &str,
+        before: &Seen,
+        replaced: Option<&Seen>,
+        sync: bool,
+    ) -> Result<bool, Errno> {
+        if self.now()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
+            return self.close(before);
+        }
+        if !to.now()?.is_some_and(|there| before.is_or_was_copied_to(&there)) {
+            return self.was_not_moved(before);
+        }
+        let Some(replaced) = replaced else {
+            return match disk::move_noreplace(&to.dir, &to.name, &self.dir, &self.name) {
+                Ok(()) => self.close(before),
+                Err(Errno::EXIST) => Ok(false),
+                Err(why) => Err(why),
+            };
+        };
+        // Straight after the exchange the displaced object is at the old name; later it is brought there as one that
+        // was removed from it.
+        if !self.bring_back(temporary, preimages, kept, replaced, sync)? {
+            return Ok(false);
+        }
+        disk::exchange(&self.dir, &self.name, &to.dir, &to.name)?;
+        Ok(true)
+    }
+
+    /// Whether what was to be moved never was: it is here, or, where it would have waited aside, has not come yet.
+    fn was_not_moved(&self, before: &Seen) -> Result<bool, Errno> {
+        Ok(match self.now()? {
+            Some(here) => before.is_or_was_copied_to(&here),
+            None => self.name.starts_with(TEMPORARY_PREFIX),
+        })
+    }
+
+    /// Brings the displaced object to the temporary name, from the pre-images when it got that far. A new file that was
+    /// still there is removed.
+    fn fetch(
+        &self,
+        temporary: &str,
+        preimages: &OwnedFd,
+        kept: &str,
+        before: &Seen,
+        sync: bool,
+    ) -> Result<bool, Errno> {
+        if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|meta| before.is_or_was_copied_to(&meta)) {
+            // A copy that was being made of it is not needed any more.
+            let _ = disk::remove_any(preimages, kept.as_bytes());
+            return Ok(true);
+        }
+        let _ = disk::remove_any(preimages, format!("{kept}.part").as_bytes());
+        let Some(meta) = Meta::at(preimages, kept.as_bytes())? else { return Ok(false) };
+        disk::remove_any(&self.dir, temporary.as_bytes())?;
+        match disk::move_noreplace(preimages, kept.as_bytes(), &self.dir, temporary.as_bytes()) {
+            Ok(()) => Ok(true),
+            Err(Errno::XDEV) => {
+                disk::copy(preimages, kept.as_bytes(), &meta, &self.dir, temporary.as_bytes(), sync)?;
+                if sync {
+                    disk::sync(&self.dir)?;
+                }
+                disk::remove_any(preimages, kept.as_bytes())?;
+                Ok(true)
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Leaves no temporary name behind, and at `power` makes the folder's state last. What may be the old object is
+    /// not removed when it could not be put back.
+    fn finalize(
+        &self,
+        temporary: &str,
+        old: Option<&Seen>,
+        undone: Result<bool, Errno>,
+        sync: bool,
+    ) -> Result<bool, Errno> {
+        let undone = undone?;
+        let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
+        if let Some(waiting) = waiting
+            && (undone || !old.is_some_and(|old| old.is_or_was_copied_to(&waiting)))
+        {
+            disk::remove(&self.dir, temporary.as_bytes(), &waiting)?;
+        }
+        disk::remove_any(&self.dir, format!("{temporary}.part").as_bytes())?;
+        synced(&self.dir, sync)?;
+        Ok(undone)
+    }
+}
