@@ -9,7 +9,7 @@ pub(crate) fn may_speak(host: &Host, stream: &UnixStream) -> bool {
     let Ok(peer) = rustix::net::sockopt::socket_peercred(stream) else { return false };
     let is_owner = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
     let pid = peer.pid.as_raw_nonzero().get();
-    is_owner && !is_in_another_pid_namespace(pid) && !host.is_of_a_command(pid)
+    is_owner && !is_in_another_pid_namespace(pid) && !host.is_command_process(pid)
 }
 
 /// Commands live in pid namespaces of their own, below ours: /proc then tells more than one number for a process. The

@@ -88,7 +88,7 @@ fn expire(host: &Host, session_id: &str) {
 }
 
 pub(crate) fn expire_all(host: &Host) {
-    for session_id in host.sessions.past_their_time((host.machine.now_ns)()) {
+    for session_id in host.sessions.expired((host.machine.now_ns)()) {
         expire(host, &session_id);
     }
 }

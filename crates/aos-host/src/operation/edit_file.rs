@@ -11,7 +11,7 @@ use aos_model::text;
 use aos_model::vfs;
 
 use super::write_file::new_mode;
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::jail::Last;
 use crate::steps::{Content, Ending, Plan, Put, Step, StepTarget};
 use crate::target::Target;
@@ -56,9 +56,9 @@ impl Operation for Checked {
         vec![Target::new(&self.request.path, Op::Edit, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (place, _) = scene.found[0].existing()?;
-        if scene.session.is_virtual() {
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (place, _) = input.found[0].existing()?;
+        if input.session.is_virtual() {
             for edit in &self.edits {
                 for text in [&edit.old_string, &edit.new_string] {
                     vfs::check_text(text, "Replacement strings must be 48,000 characters or fewer.")?;
@@ -86,7 +86,7 @@ impl Operation for Checked {
         })?;
         let edits: Vec<Edit<'_>> = self.edits.iter().map(item).collect();
         let edited = edit::edit(old_text, &edits).map_err(|error| refuse(&place.shown, &error))?;
-        let capability = &scene.session.capability;
+        let capability = &input.session.capability;
         within(capability.max_edit_replacements, "max_edit_replacements", edited.replacements, &place.shown)?;
         within(capability.max_write_bytes, "max_write_bytes", edited.text.len() as u64, &place.shown)?;
         let changed = edited.text != old_text;
@@ -104,12 +104,12 @@ impl Operation for Checked {
             diff,
         });
         if !changed {
-            return scene.answer(body);
+            return input.answer(body);
         }
         let put = Put {
             at: StepTarget::of(place),
             content: Content::Bytes(edited.text.into_bytes().into()),
-            mode: new_mode(Some(meta), None, scene.host.machine.umask),
+            mode: new_mode(Some(meta), None, input.host.machine.umask),
             before: Some(meta),
             attrs: None,
             built_on_before: true,
@@ -117,7 +117,7 @@ impl Operation for Checked {
         Ok(Proposal::Change(Plan {
             steps: vec![Step::Put(put)],
             ending: Ending {
-                warnings: scene.warnings,
+                warnings: input.warnings,
                 finish: Box::new(|_| body),
                 raced: Code::StaleBase,
                 facts: Vec::new(),

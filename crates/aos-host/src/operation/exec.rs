@@ -9,7 +9,7 @@ use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Exec;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use aos_sandbox::Pinned;
 
 use crate::command::Command;
@@ -47,10 +47,10 @@ impl Operation for Exec {
         Some(&self.argv)
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (host, session) = (scene.host, scene.session);
-        let form = scene.form(self.output_mode)?;
-        let cwd = folder(&scene.found[0])?;
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (host, session) = (input.host, input.session);
+        let form = input.form(self.output_mode)?;
+        let cwd = folder(&input.found[0])?;
         let here = &host.executor.surroundings;
         let (applied, warning) =
             host.executor.abilities().apply(session.exec_config.isolation, session.exec_config.network)?;
@@ -66,7 +66,7 @@ impl Operation for Exec {
         let program = allowed_program(&session.capability.exec, &self.argv[0], &env, &here.path, &cwd.path)?;
         let stdin = self.stdin_ref.as_deref().map(|stdin| stdin_of(host, session, stdin)).transpose()?;
         let limits = &session.capability.exec;
-        let mut warnings = scene.warnings;
+        let mut warnings = input.warnings;
         warnings.extend(warning);
         Ok(Proposal::Command(Box::new(Command {
             argv: self.argv.clone(),

@@ -44,12 +44,12 @@ pub(crate) trait Operation: Debug + Send {
     }
 
     /// Reads and computes; changes nothing. What it found stands in the order of its targets.
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal>;
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal>;
 }
 
 /// Where a tool works: the session, and the places it asked for.
 #[derive(Debug)]
-pub(crate) struct Scene<'a> {
+pub(crate) struct PlanInput<'a> {
     pub(crate) host: &'a Host,
     pub(crate) session: &'a Arc<OpenSession>,
     pub(crate) found: Vec<Found>,
@@ -136,7 +136,7 @@ pub(crate) fn of(
     })
 }
 
-impl Scene<'_> {
+impl PlanInput<'_> {
     pub(crate) fn form(&self, mode: Option<aos_model::request::OutputMode>) -> Result<Form, Refusal> {
         Form::new(&self.session.capability, mode, self.blob_only)
     }

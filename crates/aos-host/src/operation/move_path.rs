@@ -8,7 +8,7 @@ use aos_model::request::Move;
 
 use super::remove::root_stays;
 use super::write_file::exists;
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::jail::{Last, Place};
 use crate::steps::{Ending, Plan, Step, StepTarget};
@@ -21,10 +21,10 @@ impl Operation for Move {
         vec![Target::new(&self.from, Op::Write, Last::Itself), Target::new(&self.to, Op::Write, Last::Itself)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let mut warnings = std::mem::take(&mut scene.warnings);
-        let (from, before) = scene.found[0].existing()?;
-        let to = scene.found[1].with_parent()?;
+    fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let mut warnings = std::mem::take(&mut input.warnings);
+        let (from, before) = input.found[0].existing()?;
+        let to = input.found[1].with_parent()?;
         for place in [from, to] {
             if place.is_root() {
                 return Err(root_stays(place));
@@ -47,11 +47,11 @@ impl Operation for Move {
         if before.kind == Kind::Dir {
             // The names that everything below gets are checked too.
             let mut check = |below: Below<'_>| {
-                check_name(scene.session, Op::Write, below.absolute, &mut warnings)?;
+                check_name(input.session, Op::Write, below.absolute, &mut warnings)?;
                 let moved = [to.absolute.as_slice(), &below.absolute[from.absolute.len()..]].concat();
-                check_name(scene.session, Op::Write, &moved, &mut warnings)
+                check_name(input.session, Op::Write, &moved, &mut warnings)
             };
-            let mut walk = Subtree::new(scene.session, before.mount, MOVED_PATHS_MAX, &mut check);
+            let mut walk = Subtree::new(input.session, before.mount, MOVED_PATHS_MAX, &mut check);
             walk.below(from)?;
         }
         let steps =

@@ -15,7 +15,7 @@ use aos_model::request::ApplyPatch;
 use aos_model::text;
 
 use super::write_file::new_mode;
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::host::Host;
 use crate::jail::{Found, Last};
@@ -98,14 +98,14 @@ impl Operation for Parsed {
         targets
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        if scene.session.is_virtual() {
+    fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        if input.session.is_virtual() {
             self.patch.files.iter().try_for_each(check_length)?;
         }
         let mut tree = Tree::default();
-        let patch = tree.name_places(self.patch.clone(), std::mem::take(&mut scene.found));
+        let patch = tree.name_places(self.patch.clone(), std::mem::take(&mut input.found));
         let plan = patch::plan(&patch, &mut tree).map_err(refuse)?;
-        let capability = &scene.session.capability;
+        let capability = &input.session.capability;
         within(capability.max_changed_files, "max_changed_files", plan.changed_files as u64, "patch")?;
         for change in &plan.changes {
             let size = change.after.as_ref().map_or(0, |bytes| bytes.len() as u64);
@@ -126,15 +126,15 @@ impl Operation for Parsed {
             summary_text: summary(&counts, plan.changed_files as u64, self.request.dry_run == Some(true)),
             diff,
         }));
-        scene.warnings.extend(plan.warnings.into_iter().map(|w| Warning::new(w.code, w.message)));
-        let steps = tree.steps(plan.changes, &scene)?;
+        input.warnings.extend(plan.warnings.into_iter().map(|w| Warning::new(w.code, w.message)));
+        let steps = tree.steps(plan.changes, &input)?;
         if steps.is_empty() || self.request.dry_run == Some(true) {
-            return scene.answer(body);
+            return input.answer(body);
         }
         Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
-                warnings: scene.warnings,
+                warnings: input.warnings,
                 finish: Box::new(|_| body),
                 raced: Code::PatchContextNotFound,
                 facts: Vec::new(),
@@ -219,7 +219,7 @@ impl Tree {
     }
 
     /// Removals first: what goes makes room for what comes.
-    fn steps(&self, changes: Vec<patch::Change>, scene: &Scene<'_>) -> Result<Vec<Step>, Refusal> {
+    fn steps(&self, changes: Vec<patch::Change>, input: &PlanInput<'_>) -> Result<Vec<Step>, Refusal> {
         let (puts, removals): (Vec<_>, Vec<_>) =
             changes.into_iter().partition(|change| change.after.is_some());
         let mut steps = Vec::new();
@@ -228,12 +228,12 @@ impl Tree {
             let (place, before) = found.existing()?;
             steps.push(Step::Remove { at: StepTarget::of(place), before, bytes: before.size });
         }
-        let umask = scene.host.machine.umask;
+        let umask = input.host.machine.umask;
         let mut parents = Parents::default();
         for change in puts {
             self.places[&change.path].makeable()?;
             let at =
-                parents.spot(&self.places[&change.path], &mut steps, 0o777 & !umask, &scene.session.jail);
+                parents.spot(&self.places[&change.path], &mut steps, 0o777 & !umask, &input.session.jail);
             // A link that the patch deleted first is replaced as a whole, by removal and a new file.
             let before = self.meta(&change.path).filter(|meta| meta.kind != Kind::Symlink);
             if let Found::Here(place) = &self.places[&change.path]

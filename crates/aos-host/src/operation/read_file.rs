@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Base64, Encoding, ReadFile, hash_name};
 use sha2::{Digest as _, Sha256};
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::content::Source;
 use crate::jail::{Last, Place};
 use crate::output::Form;
@@ -22,20 +22,20 @@ impl Operation for ReadFile {
         vec![Target::new(&self.path, Op::Read, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (place, _) = scene.found[0].existing()?;
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (place, _) = input.found[0].existing()?;
         let (file, meta) = place.open_file().map_err(as_read)?;
         let offset = self.offset_bytes.unwrap_or(0);
-        let limit = smaller(self.max_bytes, scene.session.capability.max_read_bytes)
+        let limit = smaller(self.max_bytes, input.session.capability.max_read_bytes)
             .unwrap_or(u64::MAX)
             .min(READ_BYTES_MAX);
-        let form = scene.form(self.output_mode)?;
+        let form = input.form(self.output_mode)?;
         // Files of /proc have no size; what can be read tells.
         let expected = if meta.size == 0 { None } else { Some(meta.size.saturating_sub(offset).min(limit)) };
         form.refuse_large(expected.unwrap_or(0), &place.shown)?;
         let mut reader = Range { place, file: &file, at: offset, left: limit, sized: meta.size > 0 };
         let text = self.encoding != Some(Encoding::Bytes);
-        let taken = reader.take(&scene, &form, expected, text)?;
+        let taken = reader.take(&input, &form, expected, text)?;
         let more = reader.more(meta.size)?;
         let hash =
             if self.with_hash == Some(true) { Some(whole_hash(place, &file, meta.size)?) } else { None };
@@ -48,7 +48,7 @@ impl Operation for ReadFile {
             mtime_ns: meta.mtime_ns,
             hash,
         };
-        scene.answer(Body::Read(Box::new(body)))
+        input.answer(Body::Read(Box::new(body)))
     }
 }
 
@@ -74,7 +74,7 @@ struct Taken {
 impl Range<'_> {
     fn take(
         &mut self,
-        scene: &Scene<'_>,
+        input: &PlanInput<'_>,
         form: &Form,
         expected: Option<u64>,
         text: bool,
@@ -92,7 +92,7 @@ impl Range<'_> {
             return self.inline(bytes, text);
         }
         form.refuse_large(bytes.len() as u64 + u64::from(!whole), &self.place.shown)?;
-        self.stream(scene, form, bytes, text)
+        self.stream(input, form, bytes, text)
     }
 
     fn inline(&self, mut bytes: Vec<u8>, text: bool) -> Result<Taken, Refusal> {
@@ -118,12 +118,12 @@ impl Range<'_> {
     /// Large content goes piece by piece into a blob: memory stays bounded.
     fn stream(
         &mut self,
-        scene: &Scene<'_>,
+        input: &PlanInput<'_>,
         form: &Form,
         mut bytes: Vec<u8>,
         text: bool,
     ) -> Result<Taken, Refusal> {
-        let mut blob = scene.host.blobs.writer()?;
+        let mut blob = input.host.blobs.writer()?;
         let head = bytes[..bytes.len().min(PREVIEW_BYTES_MAX)].to_vec();
         let (mut check, mut held, mut size) = (Utf8::default(), Vec::new(), 0);
         while !bytes.is_empty() {

@@ -10,7 +10,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{StagedCommit, StagedDiff, StagedDiscard, VfsLatest};
 use aos_model::vfs::{Node, timestamp};
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::jail::Last;
 use crate::layer::{self, Chosen};
 use crate::policy::check_path;
@@ -23,16 +23,16 @@ impl Operation for VfsLatest {
         vec![Target::or_workdir(None, Op::List, Last::Follow)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        if !scene.session.is_virtual() {
+    fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        if !input.session.is_virtual() {
             return Err(Refusal::new(
                 Code::UnsupportedTarget,
                 "`host.vfs.latest` is for `vfs` sessions; `host.staged.diff` shows what a staged one holds",
             ));
         }
-        let layer = scene.session.layer.as_ref().ok_or_else(layer::no_tree)?;
+        let layer = input.session.layer.as_ref().ok_or_else(layer::no_tree)?;
         let wanted = self.tree_version.unwrap_or_else(|| layer.now().version());
-        let Some(found) = layer::at_version(scene.host, scene.session, wanted)? else {
+        let Some(found) = layer::at_version(input.host, input.session, wanted)? else {
             return Err(Refusal::new(
                 Code::PathNotFound,
                 format!("there is no version {wanted} of this tree; the newest is {}", layer.now().version()),
@@ -40,13 +40,13 @@ impl Operation for VfsLatest {
         };
         let (mut files, mut bytes, mut hidden) = (Vec::new(), 0, 0);
         for (path, node) in found.iter().filter(|(_, node)| node.body().is_some()) {
-            match file(scene.session, path, node, &mut bytes)? {
+            match file(input.session, path, node, &mut bytes)? {
                 Some(file) => files.push(file),
                 None => hidden += 1,
             }
         }
-        scene.warnings.extend(not_shown(hidden));
-        scene.answer(Body::Latest { tree_version: wanted, files })
+        input.warnings.extend(not_shown(hidden));
+        input.answer(Body::Latest { tree_version: wanted, files })
     }
 }
 
@@ -97,13 +97,13 @@ impl Operation for StagedDiff {
         Vec::new()
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let chosen = layer::changes(scene.session, self.paths.as_deref())?;
-        let (diff, mut files, hidden) = layer::diff(scene.session, &chosen);
-        scene.warnings.extend(not_shown(hidden));
+    fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let chosen = layer::changes(input.session, self.paths.as_deref())?;
+        let (diff, mut files, hidden) = layer::diff(input.session, &chosen);
+        input.warnings.extend(not_shown(hidden));
         let files_count = files.len() as u64;
         files.truncate(RECEIPT_PATHS_MAX);
-        scene.answer(Body::StagedDiff { diff, files, files_count })
+        input.answer(Body::StagedDiff { diff, files, files_count })
     }
 }
 
@@ -120,19 +120,19 @@ impl Operation for Commit {
         self.0.targets()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
         let paths = self.0.paths();
         let committed_paths_count = paths.len() as u64;
         let committed_paths = paths.into_iter().take(RECEIPT_PATHS_MAX).collect();
         let body = Body::Committed { committed_paths, committed_paths_count };
         if committed_paths_count == 0 {
-            return scene.answer(body);
+            return input.answer(body);
         }
-        let (steps, change) = layer::commit(scene.host, scene.session, &self.0, &scene.found)?;
+        let (steps, change) = layer::commit(input.host, input.session, &self.0, &input.found)?;
         Ok(Proposal::OnDisk(Plan {
             steps,
             ending: Ending {
-                warnings: scene.warnings,
+                warnings: input.warnings,
                 finish: Box::new(|_| body),
                 raced: Code::StaleBase,
                 facts: vec![Fact::Tree(change)],
@@ -155,22 +155,22 @@ impl Operation for Discard {
         self.0.paths().iter().map(|path| Target::new(path, Op::Write, Last::NoLinks)).collect()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
         let chosen = &self.0;
         let paths = chosen.paths();
         let discarded_paths_count = paths.len() as u64;
         let discarded_paths = paths.into_iter().take(RECEIPT_PATHS_MAX).collect();
         let body = Body::Discarded { discarded_paths, discarded_paths_count };
         if discarded_paths_count == 0 {
-            return scene.answer(body);
+            return input.answer(body);
         }
         let ending = Ending {
-            warnings: scene.warnings,
+            warnings: input.warnings,
             finish: Box::new(|_| body),
             raced: Code::StaleBase,
             facts: Vec::new(),
             own_snapshot: false,
         };
-        Ok(Proposal::InTree(chosen.cleared(scene.session, false), ending))
+        Ok(Proposal::InTree(chosen.cleared(input.session, false), ending))
     }
 }

@@ -12,7 +12,7 @@ use aos_model::request::{DropSnapshot, ListSnapshots, Redo, Restore, Rollback, S
 use aos_model::state::{SnapshotRecord, StepRecord, Turns, lost_key, step_key, turns_key};
 use aos_model::undo::Touch;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::host::Host;
 use crate::jail::Last;
 use crate::layer::{self, TreeRestoration};
@@ -78,12 +78,12 @@ impl Operation for Restoration {
         targets
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
         let (goals, unwound) =
             self.goals.lock().expect("BUG: planned once").take().expect("BUG: planned once");
         let DiskRestoration { steps, mut restored, mut deleted, mut conflicts } =
-            goals.plan(scene.host, scene.session, &scene.found[..self.on_disk], self.force)?;
-        let mut staged = unwound.plan(scene.host, scene.session, self.force)?;
+            goals.plan(input.host, input.session, &input.found[..self.on_disk], self.force)?;
+        let mut staged = unwound.plan(input.host, input.session, self.force)?;
         conflicts.append(&mut staged.conflicts);
         join(&mut restored, staged.restored);
         join(&mut deleted, staged.deleted);
@@ -119,27 +119,27 @@ impl Operation for Restoration {
             facts.push(Fact::Rolled { steps: rolled.steps.clone(), again: rolled.again });
         }
         if self.dry_run {
-            return scene.answer(Body::Restored(Box::new(body)));
+            return input.answer(Body::Restored(Box::new(body)));
         }
         let finish = move |outcome: &Outcome<'_>| {
             body.redo_snapshot_id = Some(outcome.snapshot_id.to_owned());
             Body::Restored(Box::new(body))
         };
         let mut ending = Ending {
-            warnings: scene.warnings,
+            warnings: input.warnings,
             finish: Box::new(finish),
             raced: Code::ChangedSince,
             facts,
             own_snapshot: true,
         };
-        if scene.session.layer.is_none() {
+        if input.session.layer.is_none() {
             return Ok(Proposal::Change(Plan { steps, ending }));
         }
         if steps.is_empty() {
             return Ok(Proposal::InTree(staged.deltas, ending));
         }
         // Of a commit: files go back on the disk, and what they were made from into the tree.
-        ending.facts.extend(layer::change_of(scene.session, staged.deltas));
+        ending.facts.extend(layer::change_of(input.session, staged.deltas));
         Ok(Proposal::OnDisk(Plan { steps, ending }))
     }
 }
@@ -287,10 +287,10 @@ impl Operation for ListSnapshots {
         Vec::new()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
         let mut snapshots = Vec::new();
-        for known in snapshot::all(scene.host, scene.session)? {
-            let touches = snapshot::touches(scene.host, known.seqs.iter().copied())?;
+        for known in snapshot::all(input.host, input.session)? {
+            let touches = snapshot::touches(input.host, known.seqs.iter().copied())?;
             let mut paths: Vec<String> =
                 touches.into_iter().flat_map(|touch| touch.paths).map(|record| record.path).collect();
             paths.sort();
@@ -308,7 +308,7 @@ impl Operation for ListSnapshots {
                 coverage: known.coverage,
             });
         }
-        scene.answer(Body::Snapshots { snapshots })
+        input.answer(Body::Snapshots { snapshots })
     }
 }
 
@@ -317,11 +317,11 @@ impl Operation for DropSnapshot {
         Vec::new()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        if !snapshot::is_kept(scene.host, scene.session, &self.snapshot_id)? {
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        if !snapshot::is_kept(input.host, input.session, &self.snapshot_id)? {
             return Err(not_found(&self.snapshot_id));
         }
-        let mut done = Done::new(Status::Ok, Body::Dropped {}, scene.warnings);
+        let mut done = Done::new(Status::Ok, Body::Dropped {}, input.warnings);
         done.facts.push(Fact::SnapshotDropped { snapshot_id: self.snapshot_id.clone() });
         Ok(Proposal::Answer(done))
     }
@@ -333,21 +333,21 @@ impl Operation for Snapshot {
         self.paths.iter().flatten().map(|path| Target::new(path, Op::Read, Last::Itself)).collect()
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
         check_id("scope_id", Some(&self.scope_id))?;
-        let (now_ns, random) = ((scene.host.machine.now_ns)(), (scene.host.machine.random)());
+        let (now_ns, random) = ((input.host.machine.now_ns)(), (input.host.machine.random)());
         let snapshot_id = id::make(id::SNAPSHOT, now_ns, random);
-        let in_tree = scene.session.layer.is_some();
+        let in_tree = input.session.layer.is_some();
         let (paths, captured, kept) = if in_tree {
-            layer::capture(scene.host, scene.session, &scene.found, now_ns)?
+            layer::capture(input.host, input.session, &input.found, now_ns)?
         } else {
-            let (paths, captured) = snapshot::capture(scene.host, scene.session, &snapshot_id, &scene.found)?;
+            let (paths, captured) = snapshot::capture(input.host, input.session, &snapshot_id, &input.found)?;
             (paths, captured, Vec::new())
         };
         let explicit = self.paths.is_some();
         let mode = if explicit { "explicit" } else { "open" };
         let body = Snapshotted { snapshot_id: snapshot_id.clone(), mode, captured };
-        let mut done = Done::new(Status::Ok, Body::Snapshotted(body), scene.warnings);
+        let mut done = Done::new(Status::Ok, Body::Snapshotted(body), input.warnings);
         let scope_id = Some(self.scope_id.clone());
         done.facts.extend((!kept.is_empty()).then_some(Fact::TreeKept(kept)));
         done.facts.push(Fact::Captured(Box::new(SnapshotRecord {

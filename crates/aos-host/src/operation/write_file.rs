@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{WriteFile, WriteMode, content_hash};
 use aos_model::vfs;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::jail::{Found, Last, Place};
 use crate::payload::content;
@@ -25,16 +25,16 @@ impl Operation for WriteFile {
         targets
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let limit = scene.session.capability.max_write_bytes;
-        let mut bytes = content(scene.host, scene.session, &self.content, limit.unwrap_or(READ_BYTES_MAX))?;
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let limit = input.session.capability.max_write_bytes;
+        let mut bytes = content(input.host, input.session, &self.content, limit.unwrap_or(READ_BYTES_MAX))?;
         let written_bytes = bytes.len() as u64;
-        let found = &scene.found[0];
+        let found = &input.found[0];
         within(limit, "max_write_bytes", written_bytes, found.shown())?;
-        if scene.session.is_virtual() {
+        if input.session.is_virtual() {
             vfs::check_content(found.shown(), &bytes)?;
         }
-        if let Some(Found::Here(itself)) = scene.found.get(1)
+        if let Some(Found::Here(itself)) = input.found.get(1)
             && itself.meta.is_some()
             && !itself.is_root()
         {
@@ -56,13 +56,13 @@ impl Operation for WriteFile {
         });
         let mut steps = Vec::new();
         // The folders of a virtual tree come with their files.
-        if self.create_parents == Some(true) || scene.session.is_virtual() {
+        if self.create_parents == Some(true) || input.session.is_virtual() {
             found.makeable()?;
         } else {
             found.with_parent()?;
         }
-        let umask = scene.host.machine.umask;
-        let at = Parents::default().spot(found, &mut steps, 0o777 & !umask, &scene.session.jail);
+        let umask = input.host.machine.umask;
+        let at = Parents::default().spot(found, &mut steps, 0o777 & !umask, &input.session.jail);
         let before = old.as_ref().map(|(meta, _)| *meta);
         let built_on_before = reads_old(self);
         steps.push(Step::Put(Put {
@@ -81,7 +81,7 @@ impl Operation for WriteFile {
         Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
-                warnings: scene.warnings,
+                warnings: input.warnings,
                 finish: Box::new(finish),
                 raced: Code::StaleBase,
                 facts: Vec::new(),

@@ -127,7 +127,7 @@ impl Goals {
     /// The paths of what goes and of each goal, for the jail and the policy.
     pub(crate) fn targets(&self) -> impl Iterator<Item = Target> {
         let named = |text: &str, op| match Target::new(text, op, Last::NoLinks) {
-            target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.of_its_own(),
+            target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.unprotected(),
             target => target,
         };
         let gone = self.gone.iter().map(move |gone| named(&gone.path, Op::Remove));

@@ -15,12 +15,12 @@ use aos_store::{Fault, Kept, KeptKind, Manifest};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{book, look, touches};
+use super::{index, look, touches};
 use crate::disk::Meta;
 use crate::disk::{hash_open, names_in, open_dir, read_xattrs, remove_any};
 use crate::finalizer::Finalizer;
 use crate::host::Host;
-use crate::ledger::{Book, Snapshot};
+use crate::ledger::{Snapshot, SnapshotIndex};
 use crate::session::OpenSession;
 use crate::target::is_too_deep;
 
@@ -32,7 +32,7 @@ pub(crate) fn run(finalizer: &Finalizer, host: &Weak<Host>) {
             // A failure (a full disk) is tried again, and reported, when the content is needed.
             let _ = finalize(&host, &session, &Which::All);
         }
-        host.memory.give_back();
+        host.memory.trim_if_large();
     }
 }
 
@@ -46,12 +46,12 @@ pub(crate) enum Which<'a> {
 
 impl Which<'_> {
     /// The next one of a session that waits.
-    fn next(&self, book: &Book, failed: &BTreeMap<Arc<str>, Fault>) -> Option<Snapshot> {
+    fn next(&self, index: &SnapshotIndex, failed: &BTreeMap<Arc<str>, Fault>) -> Option<Snapshot> {
         let found = match self {
-            Which::All => book.unfinalized().find(|one| !failed.contains_key(&one.id)),
+            Which::All => index.unfinalized().find(|one| !failed.contains_key(&one.id)),
             Which::Of(seqs) => {
-                let mut of_entries = seqs.iter().filter_map(|seq| book.of_entry(*seq));
-                of_entries.find(|one| book.is_unfinalized(&one.id) && !failed.contains_key(&one.id))
+                let mut of_entries = seqs.iter().filter_map(|seq| index.of_entry(*seq));
+                of_entries.find(|one| index.is_unfinalized(&one.id) && !failed.contains_key(&one.id))
             }
         };
         found.cloned()
@@ -69,16 +69,16 @@ pub(crate) fn finalize(
     loop {
         // One at a time, and between two anybody who needs one of them now.
         let _alone = session.ledger.finalizing.lock().expect("BUG: nobody panics finalizing");
-        let Some(snapshot) = look(host, session, |book| which.next(book, &failed))? else {
+        let Some(snapshot) = look(host, session, |index| which.next(index, &failed))? else {
             return Ok(failed);
         };
         let finalized = settle_one(host, session, &snapshot);
-        let mut book = book(host, session)?;
-        let book = book.as_mut().expect("BUG: read above");
-        match book.get(&snapshot.id) {
+        let mut index = index(host, session)?;
+        let index = index.as_mut().expect("BUG: read above");
+        match index.get(&snapshot.id) {
             // A change that came meanwhile leaves it unfinalized.
             Some(now) if finalized.is_ok() && now.seqs.len() == snapshot.seqs.len() => {
-                book.finalized(&snapshot.id);
+                index.mark_finalized(&snapshot.id);
             }
             Some(_) => {}
             // It was dropped meanwhile.
@@ -92,9 +92,9 @@ pub(crate) fn finalize(
 
 /// After a start: the manifests that a crash left of snapshots that were dropped go. What else the bank holds stays
 /// until the session ends: it may be the last copy of what a recovery could not put back.
-pub(super) fn tidy(host: &Host, session: &OpenSession, book: &Book) -> Result<(), Fault> {
+pub(super) fn tidy(host: &Host, session: &OpenSession, index: &SnapshotIndex) -> Result<(), Fault> {
     for id in host.manifests.snapshots(&session.id)? {
-        if book.get(&id).is_none() {
+        if index.get(&id).is_none() {
             host.manifests.drop_snapshot(&session.id, &id)?;
         }
     }
@@ -161,7 +161,7 @@ fn superseded<'t>(
     for touch in touches {
         let goes_on = match last {
             Some(last) if last.turn_id == touch.turn_id && !last.explicit => {
-                !look(host, session, |book| book.is_between(last.seq, touch.seq))?
+                !look(host, session, |index| index.is_between(last.seq, touch.seq))?
             }
             _ => false,
         };

@@ -18,27 +18,27 @@ use aos_store::Fault;
 use crate::host::Host;
 use crate::session::OpenSession;
 
-use crate::ledger::{Book, EntryRef, Snapshot};
+use crate::ledger::{EntryRef, Snapshot, SnapshotIndex};
 pub(crate) use capture::capture;
 pub(crate) use finalize::{Which, finalize, run as run_finalizer};
 
-/// The ledger's book, read from the journal when this is the first look.
-fn book<'l>(host: &Host, session: &'l OpenSession) -> Result<MutexGuard<'l, Option<Book>>, Fault> {
-    let mut book = session.ledger.book.lock().expect("BUG: nobody panics with the book");
-    if book.is_none() {
-        *book = Some(read_book(host, session)?);
+/// The ledger's index, read from the journal when this is the first look.
+fn index<'l>(host: &Host, session: &'l OpenSession) -> Result<MutexGuard<'l, Option<SnapshotIndex>>, Fault> {
+    let mut index = session.ledger.index.lock().expect("BUG: nobody panics with the index");
+    if index.is_none() {
+        *index = Some(read_index(host, session)?);
     }
-    Ok(book)
+    Ok(index)
 }
 
-fn read_book(host: &Host, session: &OpenSession) -> Result<Book, Fault> {
+fn read_index(host: &Host, session: &OpenSession) -> Result<SnapshotIndex, Fault> {
     let mut seqs = Vec::new();
     host.journal.state_below(&snapshot_prefix(&session.id), &mut |key, _| {
         seqs.extend(decode_snapshot_key(key).map(|(_, seq)| seq));
     })?;
     seqs.sort_unstable();
     seqs.dedup();
-    let mut book = Book::default();
+    let mut index = SnapshotIndex::default();
     for seq in seqs {
         with_entry(host, seq, |entry| {
             let made = EntryRef {
@@ -47,11 +47,11 @@ fn read_book(host: &Host, session: &OpenSession) -> Result<Book, Fault> {
                 tool_call: entry.tool_call_id.as_deref(),
                 turn: entry.turn_id.as_deref(),
             };
-            book.note(&made, &entry.facts);
+            index.note(&made, &entry.facts);
         })?;
     }
-    finalize::tidy(host, session, &book)?;
-    Ok(book)
+    finalize::tidy(host, session, &index)?;
+    Ok(index)
 }
 
 pub(crate) fn with_entry<T>(host: &Host, seq: u64, use_it: impl FnOnce(Entry<'_>) -> T) -> Result<T, Fault> {
@@ -70,8 +70,8 @@ pub(crate) fn choose(
     fresh: &str,
     displaced: &[(&str, u64)],
 ) -> Result<Option<String>, Refusal> {
-    let book = book(host, session)?;
-    let known = scope.and_then(|scope| book.as_ref().expect("BUG: read above").open_of(scope));
+    let index = index(host, session)?;
+    let known = scope.and_then(|scope| index.as_ref().expect("BUG: read above").open_of(scope));
     let held = known.map_or(0, |known| known.bytes);
     let is_new = |path: &str| known.is_none_or(|known| !known.paths.contains(path));
     let bytes: u64 = displaced.iter().filter(|(path, _)| is_new(path)).map(|(_, bytes)| bytes).sum();
@@ -97,24 +97,24 @@ pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<
         return;
     }
     // A journal that cannot be read back is the next one's fault to tell: this answer is already written.
-    let Ok(mut book) = book(host, session) else { return };
-    let book = book.as_mut().expect("BUG: read above");
+    let Ok(mut index) = index(host, session) else { return };
+    let index = index.as_mut().expect("BUG: read above");
     let mut written = Vec::new();
     for fact in facts {
         match fact {
             Fact::SnapshotDropped { snapshot_id } => {
-                let_go(host, session, snapshot_id, book.get(snapshot_id));
+                let_go(host, session, snapshot_id, index.get(snapshot_id));
             }
             Fact::Captured(record) => written.push(record.snapshot_id.as_str()),
             _ => {}
         }
     }
-    book.note(made, facts);
-    while book.bytes() > session.snapshot_bytes_max {
+    index.note(made, facts);
+    while index.bytes() > session.snapshot_bytes_max {
         // The one that was just written stays, however old it is.
-        let evictable = book.all().find(|one| !written.contains(&&*one.id));
+        let evictable = index.all().find(|one| !written.contains(&&*one.id));
         let Some(oldest) = evictable.map(|oldest| oldest.id.clone()) else { break };
-        let_go(host, session, &oldest, book.forget(&oldest).as_ref());
+        let_go(host, session, &oldest, index.forget(&oldest).as_ref());
         let fact = Fact::SnapshotDropped { snapshot_id: oldest.to_string() };
         host.note(
             "host.fs.snapshot_evicted",
@@ -127,7 +127,7 @@ pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<
 }
 
 /// The manifest of a snapshot goes, and what still waits for it. If it is being finalized at this moment, the finalizer
-/// finds it gone from the book and does the same.
+/// finds it gone from the index and does the same.
 fn let_go(host: &Host, session: &OpenSession, snapshot_id: &str, known: Option<&Snapshot>) {
     let _ = host.manifests.drop_snapshot(&session.id, snapshot_id);
     if let Some(snapshot) = known {
@@ -136,17 +136,17 @@ fn let_go(host: &Host, session: &OpenSession, snapshot_id: &str, known: Option<&
 }
 
 /// Looks something up in the ledger.
-fn look<T>(host: &Host, session: &OpenSession, up: impl FnOnce(&Book) -> T) -> Result<T, Fault> {
-    Ok(up(book(host, session)?.as_ref().expect("BUG: read above")))
+fn look<T>(host: &Host, session: &OpenSession, up: impl FnOnce(&SnapshotIndex) -> T) -> Result<T, Fault> {
+    Ok(up(index(host, session)?.as_ref().expect("BUG: read above")))
 }
 
 /// All snapshots of a session, oldest first.
 pub(crate) fn all(host: &Host, session: &OpenSession) -> Result<Vec<Snapshot>, Fault> {
-    look(host, session, |book| book.all().cloned().collect())
+    look(host, session, |index| index.all().cloned().collect())
 }
 
 pub(crate) fn is_kept(host: &Host, session: &OpenSession, snapshot_id: &str) -> Result<bool, Fault> {
-    look(host, session, |book| book.get(snapshot_id).is_some())
+    look(host, session, |index| index.get(snapshot_id).is_some())
 }
 
 /// The entries that a snapshot was captured by.
@@ -155,13 +155,13 @@ pub(crate) fn seqs_of_snapshot(
     session: &OpenSession,
     snapshot_id: &str,
 ) -> Result<Vec<u64>, Fault> {
-    look(host, session, |book| book.get(snapshot_id).map(|known| known.seqs.clone()).unwrap_or_default())
+    look(host, session, |index| index.get(snapshot_id).map(|known| known.seqs.clone()).unwrap_or_default())
 }
 
 /// The entries of all snapshots of one tool call, in order.
 pub(crate) fn seqs_of_scope(host: &Host, session: &OpenSession, scope: &str) -> Result<Vec<u64>, Fault> {
-    let mut seqs: Vec<u64> = look(host, session, |book| {
-        book.of_scope(scope).flat_map(|known| known.seqs.iter().copied()).collect()
+    let mut seqs: Vec<u64> = look(host, session, |index| {
+        index.of_scope(scope).flat_map(|known| known.seqs.iter().copied()).collect()
     })?;
     seqs.sort_unstable();
     Ok(seqs)
@@ -169,7 +169,7 @@ pub(crate) fn seqs_of_scope(host: &Host, session: &OpenSession, scope: &str) -> 
 
 /// The entries by which anything was captured, from this one on, in order.
 pub(crate) fn seqs_from(host: &Host, session: &OpenSession, first: u64) -> Result<Vec<u64>, Fault> {
-    look(host, session, |book| book.seqs_from(first).collect())
+    look(host, session, |index| index.seqs_from(first).collect())
 }
 
 /// What the entries of these numbers changed, in order.

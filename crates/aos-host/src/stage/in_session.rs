@@ -22,7 +22,7 @@ pub(crate) struct InSession {
 pub(crate) fn enter(host: &Host, request: SessionRequest, is_preview: bool) -> Result<InSession, Refusal> {
     let session = find_session(host, request.session_id())?;
     let is_ordered = operation::is_ordered(&request) && !is_preview;
-    let ticket = is_ordered.then(|| session.lane.draw());
+    let ticket = is_ordered.then(|| session.lane.enqueue());
     Ok(InSession { request, session, ticket })
 }
 

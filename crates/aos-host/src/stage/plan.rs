@@ -12,7 +12,7 @@ use crate::disk::Meta;
 use crate::host::Host;
 use crate::jail::Found;
 use crate::lock::Locked;
-use crate::operation::{Proposal, Scene};
+use crate::operation::{PlanInput, Proposal};
 use crate::outcome::Done;
 use crate::proposed::{Landing, ProposedChanges};
 use crate::session::OpenSession;
@@ -66,7 +66,7 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
     if changes {
         found.iter_mut().try_for_each(look_again)?;
     }
-    let proposal = operation.plan(Scene { host, session: &session, found, warnings, blob_only })?;
+    let proposal = operation.plan(PlanInput { host, session: &session, found, warnings, blob_only })?;
     let _made_by_plan = ();
     Ok(match proposal {
         Proposal::Answer(done) => Planned::Answer(done),
