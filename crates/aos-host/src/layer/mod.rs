@@ -2,12 +2,12 @@
 //!
 //! A [`Layer`] is what a live session holds: the newest version of its tree. A [`View`] is one version of it as a request
 //! sees it, with the host's folder shining through where there is one. `resolve` finds paths in a view, `land` makes
-//! deltas of a plan's steps, `unwind` takes deltas back, `mount` fills a new tree from the host, `staged` shows, commits
+//! deltas of a plan's steps, `restoration` takes deltas back, `mount` fills a new tree from the host, `staged` shows, commits
 //! and discards what waits. No other room knows whether a place is on the disk or in a tree, except where it opens it.
 
 mod mount;
+mod restoration;
 mod staged;
-mod unwind;
 mod version;
 
 use aos_model::entry::Fact;
@@ -24,8 +24,8 @@ use crate::jail::Place;
 use crate::session::OpenSession;
 
 pub(crate) use mount::mount;
+pub(crate) use restoration::{LayerRestoration, contents_of};
 pub(crate) use staged::{Chosen, changes, commit, diff};
-pub(crate) use unwind::{TreeRestoration, contents_of};
 pub(crate) use version::{base_at, base_now, capture, change_of, next_version, record_of};
 
 /// The tree of a session as the journal's state has it.

@@ -11,7 +11,7 @@ use aos_model::text;
 use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
 
 use super::no_tree;
-use super::unwind::{contents_of, is_there, uncover};
+use super::restoration::{contents_of, exists, unhide};
 use super::{base_at, next_version};
 use crate::host::Host;
 use crate::jail::{Found, Last, Place};
@@ -85,16 +85,16 @@ impl Chosen {
     /// need not be.
     pub(crate) fn cleared(&self, session: &Arc<OpenSession>, committed: bool) -> Vec<Delta> {
         let view = session.view().expect("BUG: chosen from a tree");
-        let (mut tree, mut net) = (view.tree.clone(), BTreeMap::new());
+        let (mut tree, mut deltas) = (view.tree.clone(), BTreeMap::new());
         for (path, node) in &self.nodes {
-            let shows = if committed { !node.is_gone() } else { is_there(node.base.as_ref()) };
+            let shows = if committed { !node.is_gone() } else { exists(node.base.as_ref()) };
             if shows {
-                uncover(&mut tree, &mut net, &view, path);
+                unhide(&mut tree, &mut deltas, &view, path);
             }
             let before = Some(Box::new(Node::clone(node)));
-            net.insert(path.clone(), Delta { path: path.clone(), before, after: None });
+            deltas.insert(path.clone(), Delta { path: path.clone(), before, after: None });
         }
-        net.into_values().collect()
+        deltas.into_values().collect()
     }
 }
 

@@ -43,7 +43,7 @@ impl Operation for Exec {
         vec![Target::new(self.cwd.as_deref().unwrap_or("."), Op::Exec, Last::Follow)]
     }
 
-    fn words(&self) -> Option<&[String]> {
+    fn argv(&self) -> Option<&[String]> {
         Some(&self.argv)
     }
 

@@ -15,7 +15,7 @@ use aos_store::{Fault, Kept, KeptKind, Manifest};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{index, look, touches};
+use super::{lock_index, touches, with_index};
 use crate::disk::Meta;
 use crate::disk::{hash_open, names_in, open_dir, read_xattrs, remove_any};
 use crate::finalizer::Finalizer;
@@ -69,11 +69,11 @@ pub(crate) fn finalize(
     loop {
         // One at a time, and between two anybody who needs one of them now.
         let _alone = session.ledger.finalizing.lock().expect("BUG: nobody panics finalizing");
-        let Some(snapshot) = look(host, session, |index| which.next(index, &failed))? else {
+        let Some(snapshot) = with_index(host, session, |index| which.next(index, &failed))? else {
             return Ok(failed);
         };
         let finalized = settle_one(host, session, &snapshot);
-        let mut index = index(host, session)?;
+        let mut index = lock_index(host, session)?;
         let index = index.as_mut().expect("BUG: read above");
         match index.get(&snapshot.id) {
             // A change that came meanwhile leaves it unfinalized.
@@ -161,7 +161,7 @@ fn superseded<'t>(
     for touch in touches {
         let goes_on = match last {
             Some(last) if last.turn_id == touch.turn_id && !last.explicit => {
-                !look(host, session, |index| index.is_between(last.seq, touch.seq))?
+                !with_index(host, session, |index| index.is_between(last.seq, touch.seq))?
             }
             _ => false,
         };

@@ -23,7 +23,10 @@ pub(crate) use capture::capture;
 pub(crate) use finalize::{Which, finalize, run as run_finalizer};
 
 /// The ledger's index, read from the journal when this is the first look.
-fn index<'l>(host: &Host, session: &'l OpenSession) -> Result<MutexGuard<'l, Option<SnapshotIndex>>, Fault> {
+fn lock_index<'l>(
+    host: &Host,
+    session: &'l OpenSession,
+) -> Result<MutexGuard<'l, Option<SnapshotIndex>>, Fault> {
     let mut index = session.ledger.index.lock().expect("BUG: nobody panics with the index");
     if index.is_none() {
         *index = Some(read_index(host, session)?);
@@ -70,7 +73,7 @@ pub(crate) fn choose(
     fresh: &str,
     displaced: &[(&str, u64)],
 ) -> Result<Option<String>, Refusal> {
-    let index = index(host, session)?;
+    let index = lock_index(host, session)?;
     let known = scope.and_then(|scope| index.as_ref().expect("BUG: read above").open_of(scope));
     let held = known.map_or(0, |known| known.bytes);
     let is_new = |path: &str| known.is_none_or(|known| !known.paths.contains(path));
@@ -97,7 +100,7 @@ pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<
         return;
     }
     // A journal that cannot be read back is the next one's fault to tell: this answer is already written.
-    let Ok(mut index) = index(host, session) else { return };
+    let Ok(mut index) = lock_index(host, session) else { return };
     let index = index.as_mut().expect("BUG: read above");
     let mut written = Vec::new();
     for fact in facts {
@@ -136,17 +139,21 @@ fn let_go(host: &Host, session: &OpenSession, snapshot_id: &str, known: Option<&
 }
 
 /// Looks something up in the ledger.
-fn look<T>(host: &Host, session: &OpenSession, up: impl FnOnce(&SnapshotIndex) -> T) -> Result<T, Fault> {
-    Ok(up(index(host, session)?.as_ref().expect("BUG: read above")))
+fn with_index<T>(
+    host: &Host,
+    session: &OpenSession,
+    read: impl FnOnce(&SnapshotIndex) -> T,
+) -> Result<T, Fault> {
+    Ok(read(lock_index(host, session)?.as_ref().expect("BUG: read above")))
 }
 
 /// All snapshots of a session, oldest first.
 pub(crate) fn all(host: &Host, session: &OpenSession) -> Result<Vec<Snapshot>, Fault> {
-    look(host, session, |index| index.all().cloned().collect())
+    with_index(host, session, |index| index.all().cloned().collect())
 }
 
 pub(crate) fn is_kept(host: &Host, session: &OpenSession, snapshot_id: &str) -> Result<bool, Fault> {
-    look(host, session, |index| index.get(snapshot_id).is_some())
+    with_index(host, session, |index| index.get(snapshot_id).is_some())
 }
 
 /// The entries that a snapshot was captured by.
@@ -155,12 +162,14 @@ pub(crate) fn seqs_of_snapshot(
     session: &OpenSession,
     snapshot_id: &str,
 ) -> Result<Vec<u64>, Fault> {
-    look(host, session, |index| index.get(snapshot_id).map(|known| known.seqs.clone()).unwrap_or_default())
+    with_index(host, session, |index| {
+        index.get(snapshot_id).map(|known| known.seqs.clone()).unwrap_or_default()
+    })
 }
 
 /// The entries of all snapshots of one tool call, in order.
 pub(crate) fn seqs_of_scope(host: &Host, session: &OpenSession, scope: &str) -> Result<Vec<u64>, Fault> {
-    let mut seqs: Vec<u64> = look(host, session, |index| {
+    let mut seqs: Vec<u64> = with_index(host, session, |index| {
         index.of_scope(scope).flat_map(|known| known.seqs.iter().copied()).collect()
     })?;
     seqs.sort_unstable();
@@ -169,7 +178,7 @@ pub(crate) fn seqs_of_scope(host: &Host, session: &OpenSession, scope: &str) -> 
 
 /// The entries by which anything was captured, from this one on, in order.
 pub(crate) fn seqs_from(host: &Host, session: &OpenSession, first: u64) -> Result<Vec<u64>, Fault> {
-    look(host, session, |index| index.seqs_from(first).collect())
+    with_index(host, session, |index| index.seqs_from(first).collect())
 }
 
 /// What the entries of these numbers changed, in order.
