@@ -239,7 +239,7 @@ fn apply_verdict(
             warnings,
             Warning::new(
                 "policy_rule",
-                format!("rule \"{name}\" asks for care with {} of {shown}{reason}", op.as_str()),
+                format!("rule \"{name}\" warns about {} of {shown}{reason}", op.as_str()),
             ),
         ),
         Decision::Deny => {

@@ -1,4 +1,4 @@
-//! What waits in a staged tree: shown as a diff, committed to the host's folder as one plan, or discarded.
+//! The changes of a staged session: shown as a diff, committed to the host folder as one plan, or discarded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::session::OpenSession;
 use crate::steps::{Blob, Content, Parents, Put, Step, StepTarget};
 use crate::target::{Target, protect};
 
-/// The nodes of a staged tree that were chosen, in path order.
+/// The selected nodes of a staged layer, in path order.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     nodes: BTreeMap<String, Arc<Node>>,
 }
 
-/// What of a staged tree a request means: all, or some paths and what is below them.
+/// Selects nodes: all, or those at and below some paths.
 pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> Result<Chosen, Refusal> {
     let view = session.view().filter(|view| view.layer.is_staged).ok_or_else(no_tree)?;
     let mut roots = Vec::new();
@@ -56,7 +56,7 @@ impl Chosen {
         self.nodes.keys().cloned().collect()
     }
 
-    /// A commit by path brings the new folders above it along.
+    /// A commit by path includes the new folders above it.
     pub(crate) fn with_folders_above(mut self, session: &Arc<OpenSession>) -> Chosen {
         let Some(view) = session.view() else { return self };
         let visible = self.nodes.iter().filter(|(_, node)| !node.is_gone());
@@ -73,7 +73,7 @@ impl Chosen {
         self
     }
 
-    /// For the jail and the policy, on the disk.
+    /// The targets on the disk, for the jail and the policy.
     pub(crate) fn targets(&self) -> Vec<Target> {
         let op = |node: &Node| if node.is_gone() { Op::Remove } else { Op::Write };
         let target =
@@ -81,10 +81,10 @@ impl Chosen {
         self.nodes.iter().map(target).collect()
     }
 
-    /// Taking the chosen nodes out of the tree: what the host's folder holds is seen again. What was committed as removed
-    /// need not be.
+    /// The deltas that remove the selected nodes, so that the host folder is visible again. After a commit, removed paths
+    /// need no node.
     pub(crate) fn cleared(&self, session: &Arc<OpenSession>, committed: bool) -> Vec<Delta> {
-        let view = session.view().expect("BUG: chosen from a tree");
+        let view = session.view().expect("BUG: selected from a layer");
         let (mut tree, mut deltas) = (view.tree.clone(), BTreeMap::new());
         for (path, node) in &self.nodes {
             let shows = if committed { !node.is_gone() } else { exists(node.base.as_ref()) };
@@ -98,7 +98,8 @@ impl Chosen {
     }
 }
 
-/// The diff of what waits against the host's folder as it is now, and the paths. What may not be read is not shown.
+/// The diff of the selected nodes against the current host folder, and their paths. Files that policy denies are left
+/// out.
 pub(crate) fn diff(session: &Arc<OpenSession>, chosen: &Chosen) -> (String, Vec<StagedFile>, u64) {
     let (mut shown, mut files, mut hidden) = (String::new(), Vec::new(), 0);
     for (path, node) in &chosen.nodes {
@@ -120,7 +121,7 @@ pub(crate) fn diff(session: &Arc<OpenSession>, chosen: &Chosen) -> (String, Vec<
     (shown, files, hidden)
 }
 
-/// How a path differs from the host's folder, as it was when it was first touched.
+/// How a node differs from the state of the host folder when the path was first changed.
 fn change(node: &Node) -> Option<&'static str> {
     match (&node.what, &node.base) {
         (What::Gone, Some(Base::Dir)) | (What::Dir, Some(Base::Dir)) => None,
@@ -151,8 +152,8 @@ fn file_diff(session: &Arc<OpenSession>, path: &str, node: &Node) -> String {
     }
 }
 
-/// The plan of a commit: steps on the disk, and the change of the tree that goes with them. `found` is in the order of
-/// the chosen nodes.
+/// The plan of a commit: the steps on the disk and the layer change that belongs to them. `found` is in the order of
+/// the selected nodes.
 pub(crate) fn commit(
     host: &Host,
     session: &Arc<OpenSession>,
@@ -175,7 +176,7 @@ struct Commit<'a> {
 }
 
 impl Commit<'_> {
-    /// What stands there now must be what was there when the path was first touched.
+    /// Each path on the disk must still have the state it had when it was first changed.
     fn check_bases(&self) -> Result<(), Refusal> {
         let mut changed = Vec::new();
         for (path, node) in &self.chosen.nodes {
@@ -184,7 +185,7 @@ impl Commit<'_> {
             if !same_path || Some(base_at(found)?) != node.base.clone().or(Some(Base::Absent)) {
                 changed.push(path.clone());
             } else if node.base == Some(Base::Dir) && !node.is_dir() {
-                changed.extend(self.strangers_in(found)?);
+                changed.extend(self.unstaged_entries(found)?);
             }
         }
         if changed.is_empty() {
@@ -193,7 +194,7 @@ impl Commit<'_> {
         let named: Vec<&str> = changed.iter().take(3).map(String::as_str).collect();
         let more = if changed.len() > 3 { ", …" } else { "" };
         let message = format!(
-            "changed on the disk since it was staged: {}{more}; nothing was committed. Discard those paths, or take the change over and stage it again",
+            "changed on the disk since it was staged: {}{more}; nothing was committed. Discard those paths, or merge the change and stage it again",
             named.join(", ")
         );
         let conflicts_count = Some(changed.len() as u64);
@@ -206,8 +207,8 @@ impl Commit<'_> {
         }))
     }
 
-    /// What a folder that goes holds, and nobody staged the removal of.
-    fn strangers_in(&self, found: &Found) -> Result<Vec<String>, Refusal> {
+    /// The entries of a folder to be removed whose removal is not staged.
+    fn unstaged_entries(&self, found: &Found) -> Result<Vec<String>, Refusal> {
         let Found::Here(place) = found else { return Ok(Vec::new()) };
         let fail = |why| place.fault("look into", why);
         let dir = place.open_dir().map_err(fail)?;
@@ -221,7 +222,7 @@ impl Commit<'_> {
         Ok(strangers)
     }
 
-    /// Whether what stands on the disk has to go before what is staged can come, or for good.
+    /// Whether the object on the disk has to be removed, before a put or for good.
     fn goes(&self, node: &Node) -> bool {
         match (&node.what, &node.base) {
             (_, Some(Base::Absent) | None) => false,
@@ -231,7 +232,7 @@ impl Commit<'_> {
         }
     }
 
-    /// A folder goes in one piece; what is below it goes with it.
+    /// A folder is removed by one step, with everything below it.
     fn removals(&self) -> Result<Vec<Step>, Refusal> {
         let mut steps = Vec::new();
         let mut whole: BTreeSet<String> = BTreeSet::new();
@@ -282,7 +283,7 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// A folder that something is put into is made on the way.
+    /// Whether another put creates this folder as a parent.
     fn is_above_another(&self, path: &str) -> bool {
         let prefix = format!("{path}/");
         let below =
@@ -310,7 +311,7 @@ impl Commit<'_> {
                     .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{path}: {fault}")))?;
                 Content::Link(target.as_bytes().to_vec())
             }
-            What::Dir | What::Gone => unreachable!("BUG: neither is put"),
+            What::Dir | What::Gone => unreachable!("BUG: folders and removals are not put"),
         };
         let before = match found {
             Found::Here(place) if !self.goes(node) => place.meta,

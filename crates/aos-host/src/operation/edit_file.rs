@@ -1,4 +1,4 @@
-//! `host.fs.edit_file`: replaces text that is found by the edit ladder, all edits or none.
+//! `host.fs.edit_file`: replaces text that the edit ladder finds, all edits or none.
 
 use aos_model::capability::within;
 use aos_model::edit::{self, Edit, EditError};
@@ -16,7 +16,7 @@ use crate::jail::Last;
 use crate::steps::{Content, Ending, Plan, Put, Step, StepTarget};
 use crate::target::Target;
 
-/// An edit whose arguments make sense.
+/// An edit with checked arguments.
 #[derive(Debug)]
 pub(super) struct Checked {
     request: EditFile,
@@ -73,7 +73,7 @@ impl Operation for Checked {
             return Err(Refusal::new(
                 Code::StaleBase,
                 format!(
-                    "{}: its content is not the expected one; nothing was changed. Read it again and repeat",
+                    "{}: its content does not match `expected_hash`; nothing was changed. Read it again and retry",
                     place.shown
                 ),
             ));
@@ -81,7 +81,7 @@ impl Operation for Checked {
         let old_text = std::str::from_utf8(&old).map_err(|_| {
             Refusal::new(
                 Code::InvalidUtf8,
-                format!("{} is no UTF-8 text; edit_file works on text only", place.shown),
+                format!("{} is not UTF-8 text; edit_file edits text only", place.shown),
             )
         })?;
         let edits: Vec<Edit<'_>> = self.edits.iter().map(item).collect();

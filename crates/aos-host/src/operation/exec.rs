@@ -1,4 +1,4 @@
-//! `host.exec`: a command behind sandbox. This file says what it wants; `exec/` runs it.
+//! `host.exec`: checks a command and describes how to run it. `command` and `exec` run it.
 
 use std::os::fd::OwnedFd;
 
@@ -20,12 +20,12 @@ use crate::payload::may_name;
 use crate::session::OpenSession;
 use crate::target::Target;
 
-/// What the capability says before anything is looked at.
+/// Checks the capability before any path is resolved.
 pub(super) fn check(session: &OpenSession, request: Exec) -> Result<Exec, Refusal> {
     if session.layer.is_some() {
         return Err(Refusal::new(
             Code::UnsupportedTarget,
-            "commands run in `local` sessions only: a virtual or staged tree is not on the disk for them to see",
+            "commands run in `local` sessions only: the files of a virtual or staged session are not on the disk",
         ));
     }
     if !session.capability.exec.allowed {
@@ -85,15 +85,15 @@ impl Operation for Exec {
     }
 }
 
-/// The folder to run in, as it was judged.
+/// The folder to run in, pinned as it was checked.
 fn folder(found: &Found) -> Result<Pinned, Refusal> {
     let missing =
         |why: &str| Refusal::new(Code::CwdNotFound, format!("{}: {why}; nothing was run", found.shown()));
     let Ok((place, meta)) = found.existing() else {
-        return Err(missing("the folder to run in is not there"));
+        return Err(missing("the working folder does not exist"));
     };
     if meta.kind != Kind::Dir {
-        return Err(missing("it is no folder"));
+        return Err(missing("it is not a folder"));
     }
     if meta.nlink == 0 {
         return Err(missing("the folder was deleted"));
@@ -101,8 +101,8 @@ fn folder(found: &Found) -> Result<Pinned, Refusal> {
     Ok(Pinned { path: place.absolute.clone(), dev: meta.dev, ino: meta.ino })
 }
 
-/// Where the session names its programs, only those run, and from where they were found: a name alone means the one
-/// on the session's own PATH, whatever the command's says.
+/// With `exec.programs`, only the listed programs run. A bare name is looked up on the session's PATH, not on the PATH
+/// that the command sets, so that a command cannot substitute another program.
 fn allowed_program(
     limits: &ExecCapability,
     program: &str,
@@ -126,7 +126,7 @@ fn allowed_program(
         )
     };
     let own_path = env.iter().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or_default();
-    let found = locate(program, own_path, cwd).ok_or_else(|| refuse("no such program is found"))?;
+    let found = locate(program, own_path, cwd).ok_or_else(|| refuse("the program was not found"))?;
     let target = resolved(&found);
     let matches = |entry: &String| {
         let is_path = entry.contains('/');
@@ -136,7 +136,7 @@ fn allowed_program(
     if allowed.iter().any(matches) { Ok(Some(found)) } else { Err(refuse("this program is not allowed")) }
 }
 
-/// Standard input from a blob: a copy that the command may do with as it likes.
+/// Standard input from a blob, as a private copy that the command may modify.
 fn stdin_of(host: &Host, session: &OpenSession, blob_ref: &str) -> Result<OwnedFd, Refusal> {
     let unknown = || {
         Refusal::new(

@@ -1,4 +1,4 @@
-//! `host.fs.glob`: files and links whose path fits a pattern, newest first.
+//! `host.fs.glob`: files and links whose path matches a pattern, newest first.
 
 use aos_model::capability::smaller;
 use aos_model::limits::{GLOB_RESULTS_DEFAULT, GLOB_RESULTS_MAX, SEARCH_OUTPUT_BYTES_MAX};
@@ -13,7 +13,7 @@ use crate::jail::Last;
 use crate::search::{GlobQuery, Pattern};
 use crate::target::Target;
 
-/// A glob whose pattern makes sense.
+/// A glob with a valid pattern.
 #[derive(Debug)]
 pub(super) struct Compiled {
     request: Glob,
@@ -36,7 +36,7 @@ impl Operation for Compiled {
         if meta.kind != Kind::Dir {
             return Err(Refusal::new(
                 Code::NotDirectory,
-                format!("{} is no folder; a glob starts at one", place.shown),
+                format!("{} is not a folder; a glob starts at a folder", place.shown),
             ));
         }
         let session = input.session.as_ref();

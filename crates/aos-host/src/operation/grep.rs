@@ -15,7 +15,7 @@ use crate::policy::check_path;
 use crate::search::{GrepQuery, Grepped, compile_filter, compile_regex};
 use crate::target::Target;
 
-/// A grep whose pattern and filter make sense.
+/// A grep with a valid pattern and filter.
 #[derive(Debug)]
 pub(super) struct Compiled {
     request: Grep,
@@ -37,7 +37,10 @@ pub(super) fn compile(request: Grep) -> Result<Compiled, Refusal> {
     let filter = match request.glob_filter.as_deref().map(compile_filter).transpose() {
         Ok(filter) => filter.flatten(),
         Err(why) => {
-            return Err(Refusal::new(Code::InvalidGlobFilter, format!("`glob_filter` is no glob: {why}")));
+            return Err(Refusal::new(
+                Code::InvalidGlobFilter,
+                format!("`glob_filter` is not a valid glob: {why}"),
+            ));
         }
     };
     let query = GrepQuery {
@@ -71,7 +74,7 @@ impl Operation for Compiled {
             query.file(machine, session, place)?
         };
         let base = place.shown.clone();
-        self.judge(&mut input, &found);
+        self.add_policy_warnings(&mut input, &found);
         let form = input.form(self.request.output_mode)?;
         let matches =
             payload(&input, &form, &found, self.query.context > 0 && !self.query.files_only, &base)?;
@@ -87,8 +90,8 @@ impl Operation for Compiled {
 }
 
 impl Compiled {
-    /// What the rules have to say about the files that are shown; those they forbid were never looked at.
-    fn judge(&self, input: &mut PlanInput<'_>, found: &Grepped) {
+    /// Adds the rules' warnings about the files that are shown. Files that policy denies were not searched.
+    fn add_policy_warnings(&self, input: &mut PlanInput<'_>, found: &Grepped) {
         let session = input.session;
         if session.policy.rules().is_empty() {
             return;
@@ -100,7 +103,7 @@ impl Compiled {
                 input.blob_only |= verdict.blob_only;
                 if let Some(rule) = verdict.rule.filter(|_| verdict.decision == Decision::Warn) {
                     let message = format!(
-                        "rule \"{}\" asks for care with what is shown",
+                        "rule \"{}\" warns about the matches shown",
                         aos_model::text::escape(&rule.name)
                     );
                     let warning = Warning::new("policy_rule", message);
@@ -130,7 +133,7 @@ impl Compiled {
     }
 }
 
-/// The rows, without a line end after the last; between files with context stands what stands between groups.
+/// The rows without a final newline. With context, `--` separates files as it separates groups.
 fn payload(
     input: &PlanInput<'_>,
     form: &Form,

@@ -1,4 +1,4 @@
-//! `host.fs.list_dir`: the names in a folder, by name bytes; folders end in `/`, links in `@`.
+//! `host.fs.list_dir`: the names in a folder, sorted by bytes; folders end in `/`, links in `@`.
 
 use aos_model::limits::{LIST_ENTRIES_MAX, LIST_RESULTS_DEFAULT};
 use aos_model::path::show;
@@ -25,7 +25,7 @@ impl Operation for ListDir {
         if meta.kind != Kind::Dir {
             return Err(Refusal::new(
                 Code::NotDirectory,
-                format!("{} is no folder; use read_file or stat", place.shown),
+                format!("{} is not a folder; use read_file or stat", place.shown),
             ));
         }
         let form = input.form(self.output_mode)?;
@@ -44,7 +44,7 @@ impl Operation for ListDir {
 
 type Names = Vec<(Vec<u8>, &'static str)>;
 
-/// The names and whether there were too many to take. Our own temporary names and our own state are not shown.
+/// The names, and whether there were too many. Our own temporary names and state are not listed.
 fn list(input: &PlanInput<'_>, place: &Place) -> Result<(Names, bool), Errno> {
     if let Some(leaf) = &place.leaf {
         let suffix = |meta: Meta| match meta.kind {

@@ -1,4 +1,4 @@
-//! `host.fs.make_dir`: a folder, with its parents when asked for.
+//! `host.fs.make_dir`: creates a folder, on request with its parents.
 
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Kind};
@@ -22,7 +22,7 @@ impl Operation for MakeDir {
         if let Found::Here(place) = found
             && let Some(meta) = place.meta
         {
-            // As `mkdir -p`: a folder that is there already is what was wanted.
+            // As with `mkdir -p`, an existing folder is not an error.
             return if parents && meta.kind == Kind::Dir {
                 input.answer(Body::Made {})
             } else {

@@ -1,4 +1,4 @@
-//! `host.fs.move`: something under another name, atomically.
+//! `host.fs.move`: renames a path atomically.
 
 use aos_model::limits::MOVED_PATHS_MAX;
 use aos_model::policy::Op;
@@ -40,12 +40,12 @@ impl Operation for Move {
         if is_below(&to.absolute, &from.absolute) {
             return Err(Refusal::new(
                 Code::InvalidPath,
-                format!("cannot move {} to {}: that is inside it", from.shown, to.shown),
+                format!("cannot move {} to {}: the target is inside it", from.shown, to.shown),
             ));
         }
         let replaced = replaced(self, to, &before)?;
         if before.kind == Kind::Dir {
-            // The names that everything below gets are checked too.
+            // The new names of everything below are checked too.
             let mut check = |below: Below<'_>| {
                 check_name(input.session, Op::Write, below.absolute, &mut warnings)?;
                 let moved = [to.absolute.as_slice(), &below.absolute[from.absolute.len()..]].concat();
@@ -69,10 +69,10 @@ impl Operation for Move {
     }
 }
 
-/// What is displaced, if that was asked for. Folders and links are never displaced by a move.
+/// The file that the move replaces, if the request allows it. A move never replaces folders or links.
 fn replaced(request: &Move, to: &Place, before: &Meta) -> Result<Option<Meta>, Refusal> {
     let Some(there) = to.meta else { return Ok(None) };
-    // Two names of one file: renaming one onto the other would do nothing, which is not what was asked.
+    // Two hard links of one file: rename(2) would do nothing and report success.
     let same = (there.dev, there.ino) == (before.dev, before.ino);
     if request.overwrite != Some(true) || there.kind == Kind::Symlink || same {
         return Err(exists(to));

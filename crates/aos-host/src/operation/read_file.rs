@@ -1,4 +1,4 @@
-//! `host.fs.read_file`: a range of a regular file, inline or as a blob, never more than was asked for.
+//! `host.fs.read_file`: returns a range of a regular file, inline or as a blob.
 
 use aos_model::capability::smaller;
 use aos_model::limits::{PREVIEW_BYTES_MAX, READ_BYTES_MAX};
@@ -30,7 +30,7 @@ impl Operation for ReadFile {
             .unwrap_or(u64::MAX)
             .min(READ_BYTES_MAX);
         let form = input.form(self.output_mode)?;
-        // Files of /proc have no size; what can be read tells.
+        // Files of /proc report size 0, so their size is known only after reading.
         let expected = if meta.size == 0 { None } else { Some(meta.size.saturating_sub(offset).min(limit)) };
         form.refuse_large(expected.unwrap_or(0), &place.shown)?;
         let mut reader = Range { place, file: &file, at: offset, left: limit, sized: meta.size > 0 };
@@ -52,7 +52,7 @@ impl Operation for ReadFile {
     }
 }
 
-/// Reading has a status of its own for folders.
+/// Reading a folder has a status of its own.
 fn as_read(refusal: Refusal) -> Refusal {
     match refusal.code {
         Code::IsDirectory => Refusal {
@@ -67,7 +67,7 @@ fn as_read(refusal: Refusal) -> Refusal {
 struct Taken {
     payload: Payload,
     bytes: u64,
-    /// The cut fell inside a character, whose first bytes were not returned.
+    /// The range ended inside a character; its first bytes were not returned.
     held_back: bool,
 }
 
@@ -115,7 +115,7 @@ impl Range<'_> {
         })
     }
 
-    /// Large content goes piece by piece into a blob: memory stays bounded.
+    /// Copies large content to a blob in pieces, so that memory stays bounded.
     fn stream(
         &mut self,
         input: &PlanInput<'_>,
@@ -129,7 +129,7 @@ impl Range<'_> {
         while !bytes.is_empty() {
             if text {
                 check.piece(&bytes).map_err(|()| self.not_text())?;
-                // The start of a character waits for its rest: the blob must not end inside one.
+                // The start of a character is held back until its rest is read: the blob must not end inside one.
                 held.append(&mut bytes);
                 let whole = held.len() - check.pending;
                 blob.write(&held[..whole])?;
@@ -149,7 +149,7 @@ impl Range<'_> {
         Ok(Taken { payload, bytes: size, held_back: !held.is_empty() })
     }
 
-    /// Whether the file goes on behind what was read.
+    /// Whether the file continues after the range.
     fn more(&self, size: u64) -> Result<bool, Refusal> {
         if self.left > 0 {
             return Ok(false);
@@ -165,18 +165,18 @@ impl Range<'_> {
         Refusal::new(
             Code::InvalidUtf8,
             format!(
-                "{}: the bytes asked for are no UTF-8 text; read with `encoding` `bytes`, or start at a character's first byte",
+                "{}: the requested bytes are not UTF-8 text; read with `encoding` `bytes`, or start at a character's first byte",
                 self.place.shown
             ),
         )
     }
 }
 
-/// UTF-8 checked piece by piece: a character may lie across two.
+/// Checks UTF-8 in pieces: a character may span two of them.
 #[derive(Debug, Default)]
 struct Utf8 {
     carry: Vec<u8>,
-    /// Bytes at the end of what was seen that begin a character and do not finish it.
+    /// Trailing bytes that begin a character without completing it.
     pending: usize,
 }
 
@@ -199,13 +199,13 @@ impl Utf8 {
         Ok(())
     }
 
-    /// At the end of the file a character must be whole; where the range was cut it may not be.
+    /// At the end of the file the last character must be complete; where the range was cut it need not be.
     fn end(&self, cut: bool) -> Result<(), ()> {
         if self.pending == 0 || cut { Ok(()) } else { Err(()) }
     }
 }
 
-/// The name of the whole file's content.
+/// The hash of the whole file.
 pub(super) fn whole_hash(place: &Place, file: &Source, size: u64) -> Result<String, Refusal> {
     if size > READ_BYTES_MAX {
         return Err(Refusal::new(

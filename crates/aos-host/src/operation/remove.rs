@@ -1,4 +1,4 @@
-//! `host.fs.remove`: a file, a link or a folder, gone as one.
+//! `host.fs.remove`: removes a file, a link or a folder in one step.
 
 use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::policy::Op;
@@ -54,6 +54,9 @@ impl Operation for Remove {
 pub(super) fn root_stays(place: &Place) -> Refusal {
     Refusal::new(
         Code::PathOutsideRoots,
-        format!("{} is a root of the session and stays where it is; name something inside it", place.shown),
+        format!(
+            "{} is a root of the session and cannot be moved or removed; name a path inside it",
+            place.shown
+        ),
     )
 }

@@ -1,4 +1,4 @@
-//! `host.fs.stat` and `host.fs.exists`: what stands at a path, links followed under the session's rule.
+//! `host.fs.stat` and `host.fs.exists`: metadata of a path. Links are followed as the capability allows.
 
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, StatBody};

@@ -236,7 +236,7 @@ impl<'a> Builder<'a> {
                     self.move_into_place(resolved, from, before, to)?;
                 }
                 (None, Some(look)) if resolved.incoming_meta().is_none() => {
-                    self.restore_attrs(resolved, look)?
+                    self.restore_attrs(resolved, look)?;
                 }
                 (None, _) => return Ok(()),
             },

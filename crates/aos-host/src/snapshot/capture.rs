@@ -1,4 +1,4 @@
-//! Capturing by hand: copies of what stands at some paths, into the bank.
+//! Explicit snapshots: copies the current content of paths into the bank.
 
 use std::os::fd::AsFd;
 
@@ -15,7 +15,7 @@ use crate::jail::Found;
 use crate::session::OpenSession;
 use crate::target::too_deep;
 
-/// Copies what was found, folders with all below them. Returns the records, and how many paths they hold.
+/// Copies the resolved paths, folders with everything below them. Returns the records and the number of paths.
 pub(crate) fn capture(
     host: &Host,
     session: &OpenSession,
@@ -107,7 +107,7 @@ impl Taken<'_> {
     }
 }
 
-/// How many paths there are from here down, and how many bytes. `levels`: how deep it may still go.
+/// The number of paths and bytes from here down. `levels`: how many levels it may still descend.
 fn measure(dir: impl AsFd, name: &[u8], meta: &Meta, levels: usize) -> Result<(u64, u64), Errno> {
     let levels = levels.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
     if meta.kind != Kind::Dir {
