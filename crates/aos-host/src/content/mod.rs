@@ -1,4 +1,4 @@
-//! The content of files, wherever it is: on the disk, or in memory as part of a blob.
+//! The content of files: on the disk, or in memory as part of a blob.
 
 mod cache;
 mod source;

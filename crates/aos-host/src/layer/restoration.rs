@@ -85,15 +85,15 @@ impl LayerRestoration {
         match fact {
             Fact::Tree(change) => {
                 for delta in &change.deltas {
-                    let left = || PathGoal { to: None, left: Expected::Node(delta.after.clone()), seq };
-                    let goal = self.paths.entry(delta.path.clone()).or_insert_with(left);
+                    let new = || PathGoal { to: None, left: Expected::Node(delta.after.clone()), seq };
+                    let goal = self.paths.entry(delta.path.clone()).or_insert_with(new);
                     goal.to.clone_from(&delta.before);
                 }
             }
             Fact::TreeKept(kept) => {
                 for kept in kept {
-                    let left = || PathGoal { to: None, left: Expected::Any, seq };
-                    let goal = self.paths.entry(kept.path.clone()).or_insert_with(left);
+                    let new = || PathGoal { to: None, left: Expected::Any, seq };
+                    let goal = self.paths.entry(kept.path.clone()).or_insert_with(new);
                     goal.to.clone_from(&kept.node);
                 }
             }
@@ -202,11 +202,11 @@ impl Builder<'_> {
         goals: BTreeMap<String, Option<Box<Node>>>,
         out: &mut LayerPlan,
     ) -> Result<(), Refusal> {
-        let goes = |to: &Option<Box<Node>>| to.as_ref().is_none_or(|node| node.is_gone());
-        let going: BTreeSet<&str> =
-            goals.iter().filter(|(_, to)| goes(to)).map(|(path, _)| path.as_str()).collect();
+        let is_removed = |to: &Option<Box<Node>>| to.as_ref().is_none_or(|node| node.is_gone());
+        let removed: BTreeSet<&str> =
+            goals.iter().filter(|(_, to)| is_removed(to)).map(|(path, _)| path.as_str()).collect();
         // A folder that we created is kept if others have put entries into it since.
-        let stays: BTreeSet<String> = going
+        let stays: BTreeSet<String> = removed
             .iter()
             .filter(|path| self.tree.get(path).is_some_and(|node| node.is_dir()))
             .filter(|path| {

@@ -105,8 +105,8 @@ pub(crate) fn diff(session: &Arc<OpenSession>, chosen: &Chosen) -> (String, Vec<
     for (path, node) in &chosen.nodes {
         let Some(change) = change(node) else { continue };
         let absolute = super::absolute(session, path);
-        let mut told = Vec::new();
-        if check_path(session, Op::Read, path, &absolute, &absolute, &mut told).is_err() {
+        let mut warnings = Vec::new();
+        if check_path(session, Op::Read, path, &absolute, &absolute, &mut warnings).is_err() {
             hidden += 1;
             continue;
         }
@@ -210,7 +210,7 @@ impl Commit<'_> {
     /// The entries of a folder to be removed whose removal is not staged.
     fn unstaged_entries(&self, found: &Found) -> Result<Vec<String>, Refusal> {
         let Found::Here(place) = found else { return Ok(Vec::new()) };
-        let fail = |why| place.fault("look into", why);
+        let fail = |why| place.fault("list", why);
         let dir = place.open_dir().map_err(fail)?;
         let mut strangers = Vec::new();
         for name in crate::disk::names_in(&dir).map_err(fail)? {
@@ -223,7 +223,7 @@ impl Commit<'_> {
     }
 
     /// Whether the object on the disk has to be removed, before a put or for good.
-    fn goes(&self, node: &Node) -> bool {
+    fn is_removed_first(&self, node: &Node) -> bool {
         match (&node.what, &node.base) {
             (_, Some(Base::Absent) | None) => false,
             (What::Gone, _) => true,
@@ -236,7 +236,7 @@ impl Commit<'_> {
     fn removals(&self) -> Result<Vec<Step>, Refusal> {
         let mut steps = Vec::new();
         let mut whole: BTreeSet<String> = BTreeSet::new();
-        for (path, _) in self.chosen.nodes.iter().filter(|(_, node)| self.goes(node)) {
+        for (path, _) in self.chosen.nodes.iter().filter(|(_, node)| self.is_removed_first(node)) {
             if path.match_indices('/').any(|(slash, _)| whole.contains(&path[..slash])) {
                 continue;
             }
@@ -314,7 +314,7 @@ impl Commit<'_> {
             What::Dir | What::Gone => unreachable!("BUG: folders and removals are not put"),
         };
         let before = match found {
-            Found::Here(place) if !self.goes(node) => place.meta,
+            Found::Here(place) if !self.is_removed_first(node) => place.meta,
             Found::Here(_) | Found::Below { .. } | Found::Nowhere { .. } => None,
         };
         let at = parents.spot(found, steps, 0o777 & !self.host.machine.umask, &self.session.jail);

@@ -70,7 +70,7 @@ fn not_found(session_id: &str) -> Refusal {
     let shown: String = aos_model::text::escape(session_id).chars().take(100).collect();
     Refusal::new(
         Code::SessionNotFound,
-        format!("there is no session `{shown}`; `aos session list` shows them"),
+        format!("there is no session `{shown}`; `aos session list` lists them"),
     )
 }
 

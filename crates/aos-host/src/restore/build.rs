@@ -75,36 +75,36 @@ impl<'a> Builder<'a> {
 
     pub(super) fn build(
         mut self,
-        removal: Vec<(&str, &Found)>,
+        removals: Vec<(&str, &Found)>,
         mut resolved_goals: Vec<ResolvedGoal<'_>>,
     ) -> Result<DiskRestoration, Refusal> {
         resolved_goals.sort_by(|a, b| a.goal.path.cmp(&b.goal.path));
-        let mut vacated: Vec<(&str, Vacate<'_, '_>)> = Vec::new();
-        for (path, found) in removal {
+        let mut to_vacate: Vec<(&str, Vacate<'_, '_>)> = Vec::new();
+        for (path, found) in removals {
             if let (Some(now), Found::Here(place)) = (meta_at(found, path), found) {
-                vacated.push((path, Vacate::Delete(place, now)));
+                to_vacate.push((path, Vacate::Delete(place, now)));
             }
         }
         for resolved in &resolved_goals {
             if let (Some(now), Found::Here(place)) = (resolved.now(), resolved.here)
                 && self.must_make_room(resolved, &now)
             {
-                vacated.push((&resolved.goal.now_at, Vacate::MakeRoom(place, now)));
+                to_vacate.push((&resolved.goal.now_at, Vacate::MakeRoom(place, now)));
             }
         }
         for resolved in &resolved_goals {
             if let (GoalState::MovedFrom { path: from, .. }, Found::Here(place)) =
                 (&resolved.goal.state, resolved.other)
-                && self.affected.leaving.contains(from)
+                && self.affected.moving.contains(from)
                 && let Some(meta) = place.meta
             {
-                vacated.push((from, Vacate::Move(resolved, place, meta)));
+                to_vacate.push((from, Vacate::Move(resolved, place, meta)));
             }
         }
-        vacated.sort_by(|(a, _), (b, _)| b.cmp(a));
-        self.pending = vacated.iter().map(|(path, _)| (*path).to_owned()).collect();
-        self.find_whole_folders(&vacated)?;
-        for (path, vacated) in vacated {
+        to_vacate.sort_by(|(a, _), (b, _)| b.cmp(a));
+        self.pending = to_vacate.iter().map(|(path, _)| (*path).to_owned()).collect();
+        self.find_whole_folders(&to_vacate)?;
+        for (path, vacated) in to_vacate {
             self.vacate(path, vacated)?;
         }
         for resolved in resolved_goals {
@@ -113,17 +113,17 @@ impl<'a> Builder<'a> {
         Ok(self.finish())
     }
 
-    /// Finds the topmost folders that are removed with everything in them. `vacated` is sorted, the deepest first.
-    fn find_whole_folders(&mut self, vacated: &[(&str, Vacate<'_, '_>)]) -> Result<(), Refusal> {
-        for (path, vacated) in vacated.iter().rev() {
+    /// Finds the topmost folders that are removed with everything in them. `to_vacate` is sorted, the deepest first.
+    fn find_whole_folders(&mut self, to_vacate: &[(&str, Vacate<'_, '_>)]) -> Result<(), Refusal> {
+        for (path, vacated) in to_vacate.iter().rev() {
             let Vacate::Delete(place, meta) = vacated else { continue };
             if let Some(folder) = ancestors(path).find(|above| self.whole_folders.contains_key(*above)) {
                 let bytes = self.whole_folders.get_mut(folder).expect("BUG: found above");
                 *bytes += if meta.kind == Kind::Dir { 0 } else { meta.size };
             } else if meta.kind == Kind::Dir && !self.affected.has_other_entries(place, path)? {
                 let prefix = format!("{path}/");
-                let leaving = self.affected.leaving.range(prefix.clone()..).next();
-                if leaving.is_none_or(|leaving| !leaving.starts_with(&prefix)) {
+                let moving = self.affected.moving.range(prefix.clone()..).next();
+                if moving.is_none_or(|moving| !moving.starts_with(&prefix)) {
                     self.whole_folders.insert((*path).to_owned(), 0);
                 }
             }
@@ -131,9 +131,9 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Rename and exchange cannot replace a folder by a non-folder or the reverse, and a moved object needs a free path.
+    /// A put replaces only files and links, and a rename needs a free target: everything else is deleted first.
     fn must_make_room(&self, resolved: &ResolvedGoal<'_>, now: &Meta) -> bool {
-        if self.affected.leaving.contains(&resolved.goal.now_at) {
+        if self.affected.moving.contains(&resolved.goal.now_at) {
             return false;
         }
         match &resolved.goal.state {
@@ -221,7 +221,7 @@ impl<'a> Builder<'a> {
             Dir::Opened(Arc::new(opened))
         };
         let random = (self.host.machine.random)();
-        let name = [TEMPORARY_PREFIX, format!("parked-{random:x}").as_bytes()].concat();
+        let name = [TEMPORARY_PREFIX, format!("aside-{random:x}").as_bytes()].concat();
         let absolute = [folder.absolute.as_slice(), b"/", &name].concat();
         let shown = self.session.jail.shown(&absolute);
         Ok(StepTarget { dir: DirAt::Pinned(dir), name, shown, absolute })
@@ -320,9 +320,7 @@ impl<'a> Builder<'a> {
                 if let Some(blocker) = resolved.blocker().filter(|path| !self.was_vacated(path)) {
                     return Err(Refusal::new(
                         Code::ChangedSince,
-                        format!(
-                            "{blocker} is no longer a folder; nothing was changed. Move it is_delete first"
-                        ),
+                        format!("{blocker} is no longer a folder; nothing was changed. Move it away first"),
                     ));
                 }
                 (DirAt::Pinned(base.dir.clone()), first)
@@ -348,7 +346,7 @@ impl<'a> Builder<'a> {
 
     /// Whether the object that is now at a path was deleted or moved by earlier steps.
     fn was_vacated(&self, path: &str) -> bool {
-        self.cleared.contains(path) || self.affected.leaving.contains(path)
+        self.cleared.contains(path) || self.affected.moving.contains(path)
     }
 
     fn absolute(&self, path: &str) -> Result<Vec<u8>, Refusal> {

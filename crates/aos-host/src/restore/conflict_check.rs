@@ -31,19 +31,19 @@ pub(super) struct ConflictCheck<'a> {
 #[derive(Debug, Default)]
 pub(super) struct AffectedPaths {
     pub(super) removed: BTreeSet<String>,
-    pub(super) leaving: BTreeSet<String>,
+    pub(super) moving: BTreeSet<String>,
     /// Current paths where stored content replaces what is there.
     replaced: BTreeSet<String>,
 }
 
 impl AffectedPaths {
     pub(super) fn is_vacated(&self, path: &str) -> bool {
-        self.removed.contains(path) || self.leaving.contains(path)
+        self.removed.contains(path) || self.moving.contains(path)
     }
 
     /// Whether a folder has entries that the restoration neither deletes nor moves.
     pub(super) fn has_other_entries(&self, place: &Place, path: &str) -> Result<bool, Refusal> {
-        let fail = |why| place.fault("look into", why);
+        let fail = |why| place.fault("list", why);
         let dir = place.open_dir().map_err(fail)?;
         self.has_others_in(&dir, path).map_err(fail)
     }
@@ -51,7 +51,7 @@ impl AffectedPaths {
     fn has_others_in(&self, dir: &OwnedFd, path: &str) -> Result<bool, Errno> {
         for name in names_in(dir)? {
             let below = format!("{path}/{}", aos_model::path::show(&name));
-            if self.leaving.contains(&below) {
+            if self.moving.contains(&below) {
                 continue;
             }
             if !self.removed.contains(&below) {
@@ -70,11 +70,11 @@ impl<'a> ConflictCheck<'a> {
     pub(super) fn new(
         host: &'a Host,
         session: &'a Arc<OpenSession>,
-        removal: &[(Removal, &Found)],
+        removals: &[(Removal, &Found)],
         resolved_goals: &[ResolvedGoal<'_>],
     ) -> ConflictCheck<'a> {
-        let removed = removal.iter().map(|(removal, _)| removal.path.clone()).collect();
-        let leaving = resolved_goals.iter().filter_map(|resolved| match &resolved.goal.state {
+        let removed = removals.iter().map(|(removal, _)| removal.path.clone()).collect();
+        let moving = resolved_goals.iter().filter_map(|resolved| match &resolved.goal.state {
             GoalState::MovedFrom { path, .. } if resolved.incoming_meta().is_some() => Some(path.clone()),
             GoalState::MovedFrom { .. } | GoalState::Stored(_) | GoalState::Attrs(_) => None,
         });
@@ -85,7 +85,7 @@ impl<'a> ConflictCheck<'a> {
         ConflictCheck {
             host,
             session,
-            affected: AffectedPaths { removed, leaving: leaving.collect(), replaced },
+            affected: AffectedPaths { removed, moving: moving.collect(), replaced },
         }
     }
 
@@ -93,7 +93,7 @@ impl<'a> ConflictCheck<'a> {
     pub(super) fn is_met(&self, resolved: &ResolvedGoal<'_>) -> Result<bool, Refusal> {
         let goal = &resolved.goal;
         // An object that moves away does not count, even if it matches.
-        let now = resolved.now().filter(|_| !self.affected.leaving.contains(&goal.now_at));
+        let now = resolved.now().filter(|_| !self.affected.moving.contains(&goal.now_at));
         Ok(match &goal.state {
             GoalState::Attrs(look) => has_look(resolved.here, now, Some(look))?,
             // Moved back already: nothing at the other path, and this path has what our change left there.
@@ -130,13 +130,13 @@ impl<'a> ConflictCheck<'a> {
                 return Ok(incoming);
             }
         }
-        let goes = self.affected.is_vacated(&goal.now_at);
+        let vacated = self.affected.is_vacated(&goal.now_at);
         let now = resolved.now();
         let moves = matches!(goal.state, GoalState::MovedFrom { .. });
-        if moves && (goes || now.is_none()) {
+        if moves && (vacated || now.is_none()) {
             return Ok(None);
         }
-        if goal.expected.is_none() && (goes || now.is_none_or(|now| now.kind == Kind::Dir)) {
+        if goal.expected.is_none() && (vacated || now.is_none_or(|now| now.kind == Kind::Dir)) {
             return Ok(None);
         }
         let changed = self.changed(&goal.now_at, resolved.here, now, goal.expected.as_deref())?;
@@ -193,7 +193,7 @@ impl<'a> ConflictCheck<'a> {
         let is_folder = resolved.now().is_some_and(|now| now.kind == Kind::Dir);
         match resolved.here {
             Found::Here(place)
-                if replaces && is_folder && !self.affected.leaving.contains(&resolved.goal.now_at) =>
+                if replaces && is_folder && !self.affected.moving.contains(&resolved.goal.now_at) =>
             {
                 self.affected.has_other_entries(place, &resolved.goal.now_at)
             }
@@ -274,7 +274,7 @@ fn hash_at(place: &Place, kind: Kind) -> Result<Option<String>, Refusal> {
 
 /// Whether content, kind, mode and attributes match the manifest.
 fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
-    let fail = |why| place.fault("look at", why);
+    let fail = |why| place.fault("stat", why);
     let same_mode = kept.mode.is_none_or(|mode| mode == now.mode);
     Ok(match (kept.kind, now.kind) {
         (KeptKind::Dir, Kind::Dir) => same_mode && has_attrs(place, now, &kept.xattrs)?,
@@ -307,7 +307,7 @@ fn has_attrs(place: &Place, now: &Meta, kept: &Attributes) -> Result<bool, Refus
 }
 
 pub(super) fn attrs_of(place: &Place, kind: Kind) -> Result<Attributes, Refusal> {
-    let fail = |why| place.fault("look at", why);
+    let fail = |why| place.fault("stat", why);
     if kind == Kind::Dir {
         return read_xattrs(&place.open_dir().map_err(fail)?).map_err(fail);
     }

@@ -26,7 +26,7 @@ use conflict_check::ConflictCheck;
 /// The paths to delete and the paths to restore.
 #[derive(Debug)]
 pub(crate) struct DiskGoals {
-    removal: Vec<Removal>,
+    removals: Vec<Removal>,
     paths: Vec<PathGoal>,
     /// Repositories that the session's own commands created: protected names in them are not checked.
     own_repositories: BTreeSet<String>,
@@ -102,29 +102,30 @@ impl DiskGoals {
         let only = only.transpose()?;
         let wanted =
             |path: &str| only.as_ref().is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
-        let leaving = leaving(&undo);
+        let moving = moving(&undo);
         let mut goals = Vec::new();
         for path in paths.into_iter().filter(|path| wanted(path)) {
-            let Some(state) = manifests.state(&undo, &leaving, &path)? else { continue };
-            let reached = now_at(&undo, &leaving, &path);
+            let Some(state) = manifests.state(&undo, &moving, &path)? else { continue };
+            let reached = now_at(&undo, &moving, &path);
             let is_new = reached.is_none();
             let now_at = reached.unwrap_or_else(|| path.clone());
             let expected_there =
-                if let GoalState::MovedFrom { path, .. } = &state { left(&undo, path) } else { None };
-            let expected = if is_new { None } else { left(&undo, &now_at) };
+                if let GoalState::MovedFrom { path, .. } = &state { state_left(&undo, path) } else { None };
+            let expected = if is_new { None } else { state_left(&undo, &now_at) };
             goals.push(PathGoal { path, now_at, is_new, state, expected, expected_there });
         }
-        // A path that gets stored content is not deleted first: the put replaces what is there.
+        // Where stored content is restored, the goal handles the object that is there now.
         let replaced: BTreeSet<&String> = goals
             .iter()
             .filter(|goal| matches!(goal.state, GoalState::Stored(_)) && !goal.is_new)
             .map(|goal| &goal.now_at)
             .collect();
-        let removal = undo.gone.iter().filter(|(path, _)| !replaced.contains(path));
-        let removal = removal.filter(|(path, made_at)| wanted(path) || wanted(made_at));
-        let removal =
-            removal.map(|(path, _)| Removal { path: path.clone(), expected: left(&undo, path) }).collect();
-        Ok(DiskGoals { removal, paths: goals, own_repositories })
+        let removals = undo.gone.iter().filter(|(path, _)| !replaced.contains(path));
+        let removals = removals.filter(|(path, made_at)| wanted(path) || wanted(made_at));
+        let removals = removals
+            .map(|(path, _)| Removal { path: path.clone(), expected: state_left(&undo, path) })
+            .collect();
+        Ok(DiskGoals { removals, paths: goals, own_repositories })
     }
 
     /// The targets of the removals and goals, for the jail and the policy.
@@ -133,18 +134,18 @@ impl DiskGoals {
             target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.unprotected(),
             target => target,
         };
-        let removal = self.removal.iter().map(move |removal| named(&removal.path, Op::Remove));
+        let removals = self.removals.iter().map(move |removal| named(&removal.path, Op::Remove));
         let paths = self.paths.iter().flat_map(move |goal| {
             [Some(goal.now_at.as_str()), goal.other()]
                 .into_iter()
                 .flatten()
                 .map(move |path| named(path, Op::Write))
         });
-        removal.chain(paths)
+        removals.chain(paths)
     }
 
     pub(crate) fn targets_count(&self) -> usize {
-        self.removal.len()
+        self.removals.len()
             + self.paths.iter().map(|goal| 1 + usize::from(goal.other().is_some())).sum::<usize>()
     }
 
@@ -156,9 +157,9 @@ impl DiskGoals {
         found: &[Found],
         force: bool,
     ) -> Result<DiskRestoration, Refusal> {
-        let (found_gone, found) = found.split_at(self.removal.len());
+        let (found_removals, found) = found.split_at(self.removals.len());
         let mut found = found.iter();
-        let removal: Vec<(Removal, &Found)> = self.removal.into_iter().zip(found_gone).collect();
+        let removals: Vec<(Removal, &Found)> = self.removals.into_iter().zip(found_removals).collect();
         let resolved_goals: Vec<ResolvedGoal<'_>> = self
             .paths
             .into_iter()
@@ -168,10 +169,10 @@ impl DiskGoals {
                 ResolvedGoal { goal, here, other }
             })
             .collect();
-        let check = ConflictCheck::new(host, session, &removal, &resolved_goals);
+        let check = ConflictCheck::new(host, session, &removals, &resolved_goals);
         let mut wanted = Vec::new();
         let mut conflicts = Vec::new();
-        for (removal, found) in removal.iter().filter(|_| !force) {
+        for (removal, found) in removals.iter().filter(|_| !force) {
             if let Some(now) = meta_at(found, &removal.path) {
                 conflicts.extend(check.changed(
                     &removal.path,
@@ -195,8 +196,8 @@ impl DiskGoals {
             conflicts.dedup();
             return Ok(DiskRestoration { conflicts, ..DiskRestoration::default() });
         }
-        let removal = removal.iter().map(|(removal, found)| (removal.path.as_str(), *found)).collect();
-        Builder::new(host, session, check.affected).build(removal, wanted)
+        let removals = removals.iter().map(|(removal, found)| (removal.path.as_str(), *found)).collect();
+        Builder::new(host, session, check.affected).build(removals, wanted)
     }
 }
 
@@ -249,7 +250,7 @@ pub(super) fn meta_at(found: &Found, path: &str) -> Option<Meta> {
 }
 
 /// The state that our changes left at a path. An explicit snapshot is restored whatever is there.
-fn left(undo: &UndoPlan, path: &str) -> Option<Box<Expected>> {
+fn state_left(undo: &UndoPlan, path: &str) -> Option<Box<Expected>> {
     let above = || {
         let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
         above.find_map(|above| undo.expected.get(above)).filter(|above| above.unconditional)
@@ -259,24 +260,24 @@ fn left(undo: &UndoPlan, path: &str) -> Option<Box<Expected>> {
 
 /// Current paths whose object was at another path before. A path below such a folder moves with it even if it returns
 /// to the same path, so the set is computed until it no longer grows.
-fn leaving(undo: &UndoPlan) -> BTreeSet<&str> {
-    let mut leaving = BTreeSet::new();
+fn moving(undo: &UndoPlan) -> BTreeSet<&str> {
+    let mut moving = BTreeSet::new();
     loop {
         let moved = undo.before.iter().filter_map(|(path, node)| match node {
-            Node::Current { path: from, .. } if !stays(undo, &leaving, path, from) => Some(from.as_str()),
+            Node::Current { path: from, .. } if !stays(undo, &moving, path, from) => Some(from.as_str()),
             Node::Current { .. } | Node::Kept { .. } | Node::Absent => None,
         });
-        let more: Vec<&str> = moved.filter(|from| !leaving.contains(from)).collect();
+        let more: Vec<&str> = moved.filter(|from| !moving.contains(from)).collect();
         if more.is_empty() {
-            return leaving;
+            return moving;
         }
-        leaving.extend(more);
+        moving.extend(more);
     }
 }
 
 /// The current location of an earlier path: below a folder that moved, it is where the folder is now. `None` below a
 /// folder that has to be created because the current one moves elsewhere.
-fn now_at(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str) -> Option<String> {
+fn now_at(undo: &UndoPlan, moving: &BTreeSet<&str>, path: &str) -> Option<String> {
     let above = path.rmatch_indices('/').find_map(|(slash, _)| {
         let (ancestor, suffix) = path.split_at(slash);
         Some((ancestor, suffix, undo.before.get(ancestor)?))
@@ -284,10 +285,10 @@ fn now_at(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str) -> Option<Strin
     match above {
         Some((_, suffix, Node::Current { path, .. })) => Some(format!("{path}{suffix}")),
         Some((ancestor, suffix, Node::Kept { .. })) => {
-            let folder = now_at(undo, leaving, ancestor)?;
+            let folder = now_at(undo, moving, ancestor)?;
             let path = format!("{folder}{suffix}");
             let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
-            let stays = above.all(|above| above.len() < folder.len() || !leaving.contains(above));
+            let stays = above.all(|above| above.len() < folder.len() || !moving.contains(above));
             stays.then_some(path)
         }
         Some((_, _, Node::Absent)) | None => Some(path.to_owned()),
@@ -295,8 +296,8 @@ fn now_at(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str) -> Option<Strin
 }
 
 /// Whether the object now at `from` reaches `path` by the moves of its parent folders alone.
-fn stays(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str, from: &str) -> bool {
-    now_at(undo, leaving, path).is_some_and(|now_at| now_at == from)
+fn stays(undo: &UndoPlan, moving: &BTreeSet<&str>, path: &str, from: &str) -> bool {
+    now_at(undo, moving, path).is_some_and(|now_at| now_at == from)
 }
 
 /// A path of the request, as receipts show it.
@@ -348,13 +349,13 @@ impl Manifests<'_> {
     fn state(
         &mut self,
         undo: &UndoPlan,
-        leaving: &BTreeSet<&str>,
+        moving: &BTreeSet<&str>,
         path: &str,
     ) -> Result<Option<GoalState>, Refusal> {
         Ok(match undo.at(path) {
             Node::Absent => None,
             Node::Kept { piece, look } => self.kept(&piece, look)?.map(GoalState::Stored),
-            Node::Current { path: from, look } if stays(undo, leaving, path, &from) => {
+            Node::Current { path: from, look } if stays(undo, moving, path, &from) => {
                 look.map(GoalState::Attrs)
             }
             // Entries of a moved folder move with it.

@@ -55,7 +55,7 @@ impl Pattern {
         }
         let segments = simplify(text);
         if segments.is_empty() {
-            return Err("it is empty; `**` stands for every file".to_owned());
+            return Err("it is empty; `**` matches every file".to_owned());
         }
         if segments.contains(&"..") {
             return Err("a `..` leads out of the base; set another base with `path`".to_owned());

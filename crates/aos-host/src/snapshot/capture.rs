@@ -26,7 +26,7 @@ pub(crate) fn capture(
     for found in found {
         match found {
             Found::Here(place) if place.is_root() => {
-                let fail = |why| place.fault("look into", why);
+                let fail = |why| place.fault("list", why);
                 let dir = place.open_dir().map_err(fail)?;
                 for name in names_in(&dir).map_err(fail)? {
                     let absolute = [place.absolute.as_slice(), b"/", &name].concat();

@@ -159,13 +159,13 @@ fn superseded<'t>(
     let mut seen: HashSet<&str> = HashSet::new();
     let mut last: Option<&Touch> = None;
     for touch in touches {
-        let goes_on = match last {
+        let continues = match last {
             Some(last) if last.turn_id == touch.turn_id && !last.explicit => {
                 !with_index(host, session, |index| index.is_between(last.seq, touch.seq))?
             }
             _ => false,
         };
-        if !goes_on {
+        if !continues {
             seen.clear();
         }
         for record in &touch.paths {

@@ -109,7 +109,7 @@ fn refresh_meta(found: &mut Found) -> Result<(), Refusal> {
         // A layer is changed only by its own session, one request at a time.
         && place.leaf.is_none()
     {
-        place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.fault("look at", why))?;
+        place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.fault("stat", why))?;
     }
     Ok(())
 }

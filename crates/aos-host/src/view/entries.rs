@@ -71,7 +71,7 @@ impl View {
         folder: &Place,
         each: &mut dyn FnMut(&Place, Meta) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let mut inside = self.inside(folder).map_err(|why| folder.fault("look into", why))?;
+        let mut inside = self.inside(folder).map_err(|why| folder.fault("list", why))?;
         inside.sort_by(|a, b| a.name.cmp(&b.name));
         for place in inside {
             let Some(meta) = place.meta else { continue };

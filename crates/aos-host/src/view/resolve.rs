@@ -148,7 +148,7 @@ impl Walk<'_> {
         }
         let Some(folder) = &self.at().folder else { return Ok(EntryAt::Nothing) };
         let shown = || self.view.jail.shown(absolute);
-        let fail = |why| crate::fault::refusal(&format!("cannot look at {}", shown()), why);
+        let fail = |why| crate::fault::refusal(&format!("cannot stat {}", shown()), why);
         let Some(meta) = Meta::at(folder, name).map_err(fail)? else { return Ok(EntryAt::Nothing) };
         let jail = &self.view.jail;
         let mount = self.root.map(|root| jail.roots[root].meta.mount);
@@ -240,7 +240,7 @@ impl Walk<'_> {
         if self.frames.is_empty() {
             let meta = match &frame.folder {
                 Some(folder) => {
-                    Meta::of(folder).map_err(|why| crate::fault::refusal("cannot look at the root", why))?
+                    Meta::of(folder).map_err(|why| crate::fault::refusal("cannot stat the root", why))?
                 }
                 None => self.view.meta(b"", &root_node()).expect("BUG: a folder node has metadata"),
             };
