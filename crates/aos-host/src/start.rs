@@ -58,7 +58,7 @@ impl Host {
         // No command runs yet, so changes of commands that were not committed can be dropped.
         host.executor.overlays.sweep_all()?;
         let records = host.open_records()?;
-        for (session_id, state, why) in lifecycle::revive(&host, records) {
+        for (session_id, state, why) in lifecycle::reopen_all(&host, records) {
             report.sessions_closed += 1;
             let fact = Fact::SessionEnded { session_id: session_id.clone(), state };
             let kind =

@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::vfs::Body;
 use aos_store::Blobs;
 
-use crate::content::{Held, Source};
+use crate::content::{CachedBytes, Source};
 
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -25,7 +25,7 @@ struct Cache {
 
 #[derive(Debug)]
 struct Cached {
-    bytes: Arc<Held>,
+    bytes: Arc<CachedBytes>,
     used: u64,
 }
 
@@ -55,12 +55,12 @@ impl Contents {
     pub(crate) fn put(&self, bytes: Vec<u8>) -> Result<Body, Refusal> {
         let (blob_ref, size) = (self.blobs.put(&bytes)?, bytes.len() as u64);
         if size <= MEMORY_BYTES_MAX {
-            self.keep(&blob_ref, Arc::new(Held::new(bytes)));
+            self.keep(&blob_ref, Arc::new(CachedBytes::new(bytes)));
         }
         Ok(Body::whole(blob_ref, size))
     }
 
-    fn blob(&self, shown: &str, body: &Body) -> Result<Arc<Held>, Refusal> {
+    fn blob(&self, shown: &str, body: &Body) -> Result<Arc<CachedBytes>, Refusal> {
         let mut cache = self.cache.lock().expect("BUG: lock poisoned");
         cache.clock += 1;
         let now = cache.clock;
@@ -70,13 +70,13 @@ impl Contents {
         }
         drop(cache);
         let read = self.blobs.read(&body.blob_ref, u64::MAX)?.ok_or_else(|| lost(shown, body))?;
-        let bytes = Arc::new(Held::new(read));
+        let bytes = Arc::new(CachedBytes::new(read));
         self.keep(&body.blob_ref, bytes.clone());
         Ok(bytes)
     }
 
     /// Caches a blob; the least recently used ones are evicted.
-    pub(crate) fn keep(&self, blob_ref: &str, bytes: Arc<Held>) {
+    pub(crate) fn keep(&self, blob_ref: &str, bytes: Arc<CachedBytes>) {
         let mut cache = self.cache.lock().expect("BUG: lock poisoned");
         if bytes.len() > TREE_CACHE_BYTES_MAX / 2 {
             return;

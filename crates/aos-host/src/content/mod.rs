@@ -4,4 +4,4 @@ mod cache;
 mod source;
 
 pub(crate) use cache::Contents;
-pub(crate) use source::{Held, Source};
+pub(crate) use source::{CachedBytes, Source};

@@ -10,7 +10,7 @@ pub(crate) enum Source {
     Disk(Arc<OwnedFd>),
     /// A part of a cached blob.
     Memory {
-        blob: Arc<Held>,
+        blob: Arc<CachedBytes>,
         from: usize,
         len: usize,
     },
@@ -18,14 +18,14 @@ pub(crate) enum Source {
 
 /// Bytes in memory, with a property that searches need, computed once.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct CachedBytes {
     bytes: Vec<u8>,
     is_plain: OnceLock<bool>,
 }
 
-impl Held {
-    pub(crate) fn new(bytes: Vec<u8>) -> Held {
-        Held { bytes, is_plain: OnceLock::new() }
+impl CachedBytes {
+    pub(crate) fn new(bytes: Vec<u8>) -> CachedBytes {
+        CachedBytes { bytes, is_plain: OnceLock::new() }
     }
 
     pub(crate) fn len(&self) -> usize {

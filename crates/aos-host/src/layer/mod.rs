@@ -25,7 +25,7 @@ use crate::session::OpenSession;
 
 pub(crate) use mount::mount;
 pub(crate) use restoration::{LayerRestoration, contents_of};
-pub(crate) use staged::{Chosen, changes, commit, diff};
+pub(crate) use staged::{Selection, changes, commit, diff};
 pub(crate) use version::{base_at, base_now, capture, change_of, next_version, record_of};
 
 /// Reads the tree of a session from the journal's state.
@@ -47,7 +47,7 @@ pub(crate) fn read(host: &Host, session_id: &str) -> Result<Tree, Fault> {
 
 /// An earlier version of a session's tree, folded from its journal entries.
 pub(crate) fn at_version(host: &Host, session: &OpenSession, version: u64) -> Result<Option<Tree>, Refusal> {
-    let layer = session.layer.as_ref().ok_or_else(no_tree)?;
+    let layer = session.layer.as_ref().ok_or_else(no_layer)?;
     let now = layer.now();
     if version == now.version() {
         return Ok(Some(now));
@@ -75,7 +75,7 @@ pub(crate) fn at_version(host: &Host, session: &OpenSession, version: u64) -> Re
     Ok(Some(tree))
 }
 
-pub(crate) fn no_tree() -> Refusal {
+pub(crate) fn no_layer() -> Refusal {
     Refusal::new(
         Code::UnsupportedTarget,
         "this session works on the disk and has no layer; open one on `vfs` or `staged`",

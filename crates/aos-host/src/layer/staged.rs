@@ -10,7 +10,7 @@ use aos_model::refusal::{Code, Conflict, Detail, Refusal};
 use aos_model::text;
 use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
 
-use super::no_tree;
+use super::no_layer;
 use super::restoration::{contents_of, exists, unhide};
 use super::{base_at, next_version};
 use crate::host::Host;
@@ -23,13 +23,13 @@ use crate::target::{Target, protect};
 
 /// The selected nodes of a staged layer, in path order.
 #[derive(Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct Selection {
     nodes: BTreeMap<String, Arc<Node>>,
 }
 
 /// Selects nodes: all, or those at and below some paths.
-pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> Result<Chosen, Refusal> {
-    let view = session.view().filter(|view| view.layer.is_staged).ok_or_else(no_tree)?;
+pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> Result<Selection, Refusal> {
+    let view = session.view().filter(|view| view.layer.is_staged).ok_or_else(no_layer)?;
     let mut roots = Vec::new();
     for path in paths.into_iter().flatten() {
         let found = crate::view::resolve(&view, Some(path), Last::NoLinks)?.found;
@@ -45,19 +45,19 @@ pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> R
         }
         roots.push(key);
     }
-    let chosen =
+    let is_selected =
         |path: &str| paths.is_none() || roots.iter().any(|root| root.is_empty() || is_or_below(path, root));
-    let nodes = view.tree.iter().filter(|(path, _)| chosen(path));
-    Ok(Chosen { nodes: nodes.map(|(path, node)| (path.to_owned(), node.clone())).collect() })
+    let nodes = view.tree.iter().filter(|(path, _)| is_selected(path));
+    Ok(Selection { nodes: nodes.map(|(path, node)| (path.to_owned(), node.clone())).collect() })
 }
 
-impl Chosen {
+impl Selection {
     pub(crate) fn paths(&self) -> Vec<String> {
         self.nodes.keys().cloned().collect()
     }
 
     /// A commit by path includes the new folders above it.
-    pub(crate) fn with_folders_above(mut self, session: &Arc<OpenSession>) -> Chosen {
+    pub(crate) fn with_folders_above(mut self, session: &Arc<OpenSession>) -> Selection {
         let Some(view) = session.view() else { return self };
         let visible = self.nodes.iter().filter(|(_, node)| !node.is_gone());
         let above: BTreeSet<String> = visible
@@ -100,9 +100,9 @@ impl Chosen {
 
 /// The diff of the selected nodes against the current host folder, and their paths. Files that policy denies are left
 /// out.
-pub(crate) fn diff(session: &Arc<OpenSession>, chosen: &Chosen) -> (String, Vec<StagedFile>, u64) {
+pub(crate) fn diff(session: &Arc<OpenSession>, selection: &Selection) -> (String, Vec<StagedFile>, u64) {
     let (mut shown, mut files, mut hidden) = (String::new(), Vec::new(), 0);
-    for (path, node) in &chosen.nodes {
+    for (path, node) in &selection.nodes {
         let Some(change) = change(node) else { continue };
         let absolute = super::absolute(session, path);
         let mut warnings = Vec::new();
@@ -157,21 +157,25 @@ fn file_diff(session: &Arc<OpenSession>, path: &str, node: &Node) -> String {
 pub(crate) fn commit(
     host: &Host,
     session: &Arc<OpenSession>,
-    chosen: &Chosen,
+    selection: &Selection,
     found: &[Found],
 ) -> Result<(Vec<Step>, TreeChange), Refusal> {
-    let work =
-        Commit { host, session, chosen, found: chosen.nodes.keys().map(String::as_str).zip(found).collect() };
+    let work = Commit {
+        host,
+        session,
+        selection,
+        found: selection.nodes.keys().map(String::as_str).zip(found).collect(),
+    };
     work.check_bases()?;
     let mut steps = work.removals()?;
     work.puts(&mut steps)?;
-    Ok((steps, next_version(session, chosen.cleared(session, true))))
+    Ok((steps, next_version(session, selection.cleared(session, true))))
 }
 
 struct Commit<'a> {
     host: &'a Host,
     session: &'a Arc<OpenSession>,
-    chosen: &'a Chosen,
+    selection: &'a Selection,
     found: BTreeMap<&'a str, &'a Found>,
 }
 
@@ -179,7 +183,7 @@ impl Commit<'_> {
     /// Each path on the disk must still have the state it had when it was first changed.
     fn check_bases(&self) -> Result<(), Refusal> {
         let mut changed = Vec::new();
-        for (path, node) in &self.chosen.nodes {
+        for (path, node) in &self.selection.nodes {
             let found = self.found[path.as_str()];
             let same_path = found.shown() == path;
             if !same_path || Some(base_at(found)?) != node.base.clone().or(Some(Base::Absent)) {
@@ -212,14 +216,14 @@ impl Commit<'_> {
         let Found::Here(place) = found else { return Ok(Vec::new()) };
         let fail = |why| place.fault("list", why);
         let dir = place.open_dir().map_err(fail)?;
-        let mut strangers = Vec::new();
+        let mut unstaged = Vec::new();
         for name in crate::disk::names_in(&dir).map_err(fail)? {
             let below = format!("{}/{}", place.shown, aos_model::path::show(&name));
-            if !self.chosen.nodes.contains_key(&below) {
-                strangers.push(below);
+            if !self.selection.nodes.contains_key(&below) {
+                unstaged.push(below);
             }
         }
-        Ok(strangers)
+        Ok(unstaged)
     }
 
     /// Whether the object on the disk has to be removed, before a put or for good.
@@ -236,7 +240,7 @@ impl Commit<'_> {
     fn removals(&self) -> Result<Vec<Step>, Refusal> {
         let mut steps = Vec::new();
         let mut whole: BTreeSet<String> = BTreeSet::new();
-        for (path, _) in self.chosen.nodes.iter().filter(|(_, node)| self.is_removed_first(node)) {
+        for (path, _) in self.selection.nodes.iter().filter(|(_, node)| self.is_removed_first(node)) {
             if path.match_indices('/').any(|(slash, _)| whole.contains(&path[..slash])) {
                 continue;
             }
@@ -261,7 +265,7 @@ impl Commit<'_> {
     fn puts(&self, steps: &mut Vec<Step>) -> Result<(), Refusal> {
         let mut parents = Parents::default();
         let folder_mode = 0o777 & !self.host.machine.umask;
-        for (path, node) in &self.chosen.nodes {
+        for (path, node) in &self.selection.nodes {
             protect(self.session, self.found[path.as_str()].absolute(), &mut Vec::new())?;
             let found = self.found[path.as_str()];
             match &node.what {
@@ -287,7 +291,7 @@ impl Commit<'_> {
     fn is_above_another(&self, path: &str) -> bool {
         let prefix = format!("{path}/");
         let below =
-            self.chosen.nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+            self.selection.nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
         below.into_iter().any(|(_, node)| !node.is_gone())
     }
 

@@ -24,7 +24,7 @@ use open::open_recorded;
 
 /// Reopens the sessions that were open when the last daemon ended. Sessions whose roots cannot be pinned again are
 /// closed and returned, so that the caller can journal it.
-pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, SessionState, String)> {
+pub(crate) fn reopen_all(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, SessionState, String)> {
     let now_ns = (host.machine.now_ns)();
     let mut ended = Vec::new();
     for record in records {
@@ -34,11 +34,11 @@ pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, S
         }
         let policy = Policy::compile(record.policy.clone())
             .map_err(|why| Refusal::new(Code::InvalidPolicy, why.to_string()));
-        let revived = policy.and_then(|policy| {
+        let reopened = policy.and_then(|policy| {
             let tree = layer::read(host, &record.session_id)?;
             open_recorded(host, &record, policy, Ledger::default(), tree)
         });
-        match revived {
+        match reopened {
             Ok(session) => host.sessions.insert(session),
             Err(refusal) => ended.push((record.session_id, SessionState::Closed, refusal.message)),
         }

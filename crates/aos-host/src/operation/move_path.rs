@@ -6,7 +6,7 @@ use aos_model::receipt::{Body, Kind};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Move;
 
-use super::remove::root_stays;
+use super::remove::root_refused;
 use super::write_file::exists;
 use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
@@ -27,7 +27,7 @@ impl Operation for Move {
         let to = input.found[1].with_parent()?;
         for place in [from, to] {
             if place.is_root() {
-                return Err(root_stays(place));
+                return Err(root_refused(place));
             }
         }
         if from.absolute == to.absolute {

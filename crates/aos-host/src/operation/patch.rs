@@ -241,12 +241,12 @@ impl Tree {
             {
                 steps.push(Step::Remove { at: StepTarget::of(place), before: link, bytes: link.size });
             }
-            let dressed_as = change.mode_from.as_deref().and_then(|path| self.meta(path)).or(before);
+            let mode_from = change.mode_from.as_deref().and_then(|path| self.meta(path)).or(before);
             let bytes = change.after.expect("BUG: puts have content");
             steps.push(Step::Put(Put {
                 at,
                 content: Content::Bytes(bytes.into()),
-                mode: new_mode(dressed_as, None, umask),
+                mode: new_mode(mode_from, None, umask),
                 before,
                 attrs: None,
                 built_on_before: true,

@@ -24,7 +24,7 @@ impl Operation for ReadFile {
 
     fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
         let (place, _) = input.found[0].existing()?;
-        let (file, meta) = place.open_file().map_err(as_read)?;
+        let (file, meta) = place.open_file().map_err(with_read_status)?;
         let offset = self.offset_bytes.unwrap_or(0);
         let limit = smaller(self.max_bytes, input.session.capability.max_read_bytes)
             .unwrap_or(u64::MAX)
@@ -53,7 +53,7 @@ impl Operation for ReadFile {
 }
 
 /// Reading a folder has a status of its own.
-fn as_read(refusal: Refusal) -> Refusal {
+fn with_read_status(refusal: Refusal) -> Refusal {
     match refusal.code {
         Code::IsDirectory => Refusal {
             code: Code::ReadIsDirectory,
@@ -64,7 +64,7 @@ fn as_read(refusal: Refusal) -> Refusal {
     }
 }
 
-struct Taken {
+struct ReadContent {
     payload: Payload,
     bytes: u64,
     /// The range ended inside a character; its first bytes were not returned.
@@ -78,7 +78,7 @@ impl Range<'_> {
         form: &Form,
         expected: Option<u64>,
         text: bool,
-    ) -> Result<Taken, Refusal> {
+    ) -> Result<ReadContent, Refusal> {
         let inline_max = form.inline_bytes_max.min(READ_BYTES_MAX) as usize;
         let first_max = match expected {
             Some(expected) if form.is_inline(expected) => expected as usize,
@@ -95,10 +95,10 @@ impl Range<'_> {
         self.stream(input, form, bytes, text)
     }
 
-    fn inline(&self, mut bytes: Vec<u8>, text: bool) -> Result<Taken, Refusal> {
+    fn inline(&self, mut bytes: Vec<u8>, text: bool) -> Result<ReadContent, Refusal> {
         let read = bytes.len();
         if !text {
-            return Ok(Taken {
+            return Ok(ReadContent {
                 bytes: read as u64,
                 payload: Payload::InlineBytes { bytes: Base64(bytes) },
                 held_back: false,
@@ -108,7 +108,7 @@ impl Range<'_> {
         check.piece(&bytes).and_then(|()| check.end(self.left == 0)).map_err(|()| self.not_text())?;
         bytes.truncate(read - check.pending);
         let text = String::from_utf8(bytes).map_err(|_| self.not_text())?;
-        Ok(Taken {
+        Ok(ReadContent {
             bytes: text.len() as u64,
             payload: Payload::InlineText { text },
             held_back: check.pending > 0,
@@ -122,7 +122,7 @@ impl Range<'_> {
         form: &Form,
         mut bytes: Vec<u8>,
         text: bool,
-    ) -> Result<Taken, Refusal> {
+    ) -> Result<ReadContent, Refusal> {
         let mut blob = input.host.blobs.writer()?;
         let head = bytes[..bytes.len().min(PREVIEW_BYTES_MAX)].to_vec();
         let (mut check, mut held, mut size) = (Utf8::default(), Vec::new(), 0);
@@ -146,7 +146,7 @@ impl Range<'_> {
         }
         let payload =
             Payload::Blob { blob_ref: blob.finish()?, size_bytes: size, preview_bytes: form.preview(&head) };
-        Ok(Taken { payload, bytes: size, held_back: !held.is_empty() })
+        Ok(ReadContent { payload, bytes: size, held_back: !held.is_empty() })
     }
 
     /// Whether the file continues after the range.

@@ -21,7 +21,7 @@ impl Operation for Remove {
         let mut warnings = std::mem::take(&mut input.warnings);
         let (place, meta) = input.found[0].existing()?;
         if place.is_root() {
-            return Err(root_stays(place));
+            return Err(root_refused(place));
         }
         let (mut removed, mut bytes) = (u64::from(meta.kind != Kind::Dir), meta.size);
         if meta.kind == Kind::Dir {
@@ -51,7 +51,7 @@ impl Operation for Remove {
     }
 }
 
-pub(super) fn root_stays(place: &Place) -> Refusal {
+pub(super) fn root_refused(place: &Place) -> Refusal {
     Refusal::new(
         Code::PathOutsideRoots,
         format!(

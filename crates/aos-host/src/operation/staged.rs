@@ -12,7 +12,7 @@ use aos_model::request::{StagedCommit, StagedDiff, StagedDiscard};
 use super::vfs_latest::not_shown;
 use super::{Operation, PlanInput, Proposal};
 use crate::jail::Last;
-use crate::layer::{self, Chosen};
+use crate::layer::{self, Selection};
 use crate::session::OpenSession;
 use crate::steps::{Ending, Plan};
 use crate::target::Target;
@@ -23,8 +23,8 @@ impl Operation for StagedDiff {
     }
 
     fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
-        let chosen = layer::changes(input.session, self.paths.as_deref())?;
-        let (diff, mut files, hidden) = layer::diff(input.session, &chosen);
+        let selection = layer::changes(input.session, self.paths.as_deref())?;
+        let (diff, mut files, hidden) = layer::diff(input.session, &selection);
         input.warnings.extend(not_shown(hidden));
         let files_count = files.len() as u64;
         files.truncate(RECEIPT_PATHS_MAX);
@@ -34,7 +34,7 @@ impl Operation for StagedDiff {
 
 /// The staged changes to write to the host folder.
 #[derive(Debug)]
-pub(super) struct Commit(Chosen);
+pub(super) struct Commit(Selection);
 
 pub(super) fn commit(session: &Arc<OpenSession>, request: &StagedCommit) -> Result<Commit, Refusal> {
     Ok(Commit(layer::changes(session, request.paths.as_deref())?.with_folders_above(session)))
@@ -69,7 +69,7 @@ impl Operation for Commit {
 
 /// The staged changes to drop.
 #[derive(Debug)]
-pub(super) struct Discard(Chosen);
+pub(super) struct Discard(Selection);
 
 pub(super) fn discard(session: &Arc<OpenSession>, request: &StagedDiscard) -> Result<Discard, Refusal> {
     Ok(Discard(layer::changes(session, request.paths.as_deref())?))
@@ -81,8 +81,8 @@ impl Operation for Discard {
     }
 
     fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
-        let chosen = &self.0;
-        let paths = chosen.paths();
+        let selection = &self.0;
+        let paths = selection.paths();
         let discarded_paths_count = paths.len() as u64;
         let discarded_paths = paths.into_iter().take(RECEIPT_PATHS_MAX).collect();
         let body = Body::Discarded { discarded_paths, discarded_paths_count };
@@ -96,6 +96,6 @@ impl Operation for Discard {
             facts: Vec::new(),
             own_snapshot: false,
         };
-        Ok(Proposal::InTree(chosen.cleared(input.session, false), ending))
+        Ok(Proposal::InTree(selection.cleared(input.session, false), ending))
     }
 }

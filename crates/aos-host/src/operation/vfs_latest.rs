@@ -28,7 +28,7 @@ impl Operation for VfsLatest {
                 "`host.vfs.latest` is for `vfs` sessions; `host.staged.diff` shows the changes of a staged one",
             ));
         }
-        let layer = input.session.layer.as_ref().ok_or_else(layer::no_tree)?;
+        let layer = input.session.layer.as_ref().ok_or_else(layer::no_layer)?;
         let wanted = self.tree_version.unwrap_or_else(|| layer.now().version());
         let Some(found) = layer::at_version(input.host, input.session, wanted)? else {
             return Err(Refusal::new(
@@ -64,7 +64,7 @@ fn file(
     let content = if blob_only || *bytes > VFS_LATEST_BYTES_MAX {
         None
     } else {
-        let layer = session.layer.as_ref().ok_or_else(layer::no_tree)?;
+        let layer = session.layer.as_ref().ok_or_else(layer::no_layer)?;
         let source = layer.contents.open(path, body)?;
         let mut content = vec![0; body.size_bytes as usize];
         let read = source

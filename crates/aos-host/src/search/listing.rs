@@ -144,7 +144,7 @@ struct Names {
 impl Names {
     fn add(&mut self, name: &[u8], kind: Kind, own: Option<&Arc<Node>>, links: bool) {
         if name[0] == b'.' {
-            self.marks.see(name, kind);
+            self.marks.note(name, kind);
         }
         if kind == Kind::Other || (kind == Kind::Symlink && !links) || name.starts_with(TEMPORARY_PREFIX) {
             return;

@@ -46,7 +46,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    pub(super) fn see(&mut self, name: &[u8], kind: Kind) {
+    pub(super) fn note(&mut self, name: &[u8], kind: Kind) {
         match name {
             b".rgignore" => self.rgignore = true,
             b".ignore" => self.ignore = true,
@@ -69,7 +69,7 @@ impl Marks {
         let mut marks = Marks::default();
         for name in [".rgignore", ".ignore", ".gitignore", ".git", ".jj"] {
             if let Some(kind) = merged.kind_of(name) {
-                marks.see(name.as_bytes(), kind);
+                marks.note(name.as_bytes(), kind);
             }
         }
         marks
@@ -120,22 +120,22 @@ impl Rules {
 
     /// The result of the rules for an absolute path below them.
     pub(super) fn matched(&self, path: &[u8], is_dir: bool) -> Match<()> {
-        let mut said = [Match::None, Match::None, Match::None, Match::None];
-        let mut in_reach_of_git = self.in_git;
+        let mut results = [Match::None, Match::None, Match::None, Match::None];
+        let mut git_applies = self.in_git;
         let mut next = Some(self);
         while let Some(rules) = next {
             let below = Path::new(OsStr::from_bytes(&path[rules.prefix..]));
-            let git = [&rules.gitignore, &rules.exclude].map(|git| in_reach_of_git.then_some(git));
+            let git = [&rules.gitignore, &rules.exclude].map(|git| git_applies.then_some(git));
             let here = [Some(&rules.rgignore), Some(&rules.ignore), git[0], git[1]];
-            for (said, matcher) in said.iter_mut().zip(here) {
-                if let Some(matcher) = matcher.filter(|matcher| said.is_none() && !matcher.is_empty()) {
-                    *said = matcher.matched(below, is_dir).map(drop);
+            for (result, matcher) in results.iter_mut().zip(here) {
+                if let Some(matcher) = matcher.filter(|matcher| result.is_none() && !matcher.is_empty()) {
+                    *result = matcher.matched(below, is_dir).map(drop);
                 }
             }
-            in_reach_of_git &= !rules.has_git;
+            git_applies &= !rules.has_git;
             next = rules.parent.as_deref();
         }
-        let [rgignore, ignore, gitignore, exclude] = said;
+        let [rgignore, ignore, gitignore, exclude] = results;
         rgignore.or(ignore).or(gitignore).or(exclude)
     }
 }

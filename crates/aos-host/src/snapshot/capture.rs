@@ -22,7 +22,7 @@ pub(crate) fn capture(
     snapshot_id: &str,
     found: &[Found],
 ) -> Result<(Vec<PathRecord>, u64), Refusal> {
-    let mut taken = Taken { host, session, snapshot_id, records: Vec::new(), paths: 0, bytes: 0 };
+    let mut capture = Capture { host, session, snapshot_id, records: Vec::new(), paths: 0, bytes: 0 };
     for found in found {
         match found {
             Found::Here(place) if place.is_root() => {
@@ -31,18 +31,18 @@ pub(crate) fn capture(
                 for name in names_in(&dir).map_err(fail)? {
                     let absolute = [place.absolute.as_slice(), b"/", &name].concat();
                     if !session.jail.is_hidden(&absolute) {
-                        taken.take(&dir, &name, &session.jail.shown(&absolute))?;
+                        capture.take(&dir, &name, &session.jail.shown(&absolute))?;
                     }
                 }
             }
-            Found::Here(place) => taken.take(&place.dir, &place.name, &place.shown)?,
-            Found::Below { shown, .. } | Found::Nowhere { shown, .. } => taken.absent(shown),
+            Found::Here(place) => capture.take(&place.dir, &place.name, &place.shown)?,
+            Found::Below { shown, .. } | Found::Nowhere { shown, .. } => capture.absent(shown),
         }
     }
-    Ok((taken.records, taken.paths))
+    Ok((capture.records, capture.paths))
 }
 
-struct Taken<'a> {
+struct Capture<'a> {
     host: &'a Host,
     session: &'a OpenSession,
     snapshot_id: &'a str,
@@ -51,7 +51,7 @@ struct Taken<'a> {
     bytes: u64,
 }
 
-impl Taken<'_> {
+impl Capture<'_> {
     fn absent(&mut self, shown: &str) {
         self.paths += 1;
         self.record(shown, None);

@@ -229,7 +229,7 @@ fn examine_piece(
 ) -> Result<Option<BTreeMap<String, Kept>>, Fault> {
     let mut piece = BTreeMap::new();
     examine(host, bank, name.as_bytes(), "", &mut piece)?;
-    // A crash may have left the mode that `Own` sets temporarily.
+    // A crash may have left the mode that `OpenPreimage` sets temporarily.
     if let (Some(kept), Some(before)) = (piece.get_mut(""), &record.before)
         && kept.mode.is_some()
     {
@@ -258,7 +258,7 @@ fn examine(
             Kept { kind: KeptKind::Symlink, target: Some(show(target.as_bytes())), mode: None, ..owner }
         }
         Kind::Dir => {
-            let folder = Own::open(dir, name, &meta).map_err(failed)?;
+            let folder = OpenPreimage::open(dir, name, &meta).map_err(failed)?;
             for name in names_in(&folder.file).map_err(failed)? {
                 examine(host, &folder.file, &name, &format!("{suffix}/{}", show(&name)), piece)?;
             }
@@ -266,7 +266,7 @@ fn examine(
             Kept { kind: KeptKind::Dir, xattrs, ..owner }
         }
         Kind::File => {
-            let Own { file, .. } = &Own::open(dir, name, &meta).map_err(failed)?;
+            let OpenPreimage { file, .. } = &OpenPreimage::open(dir, name, &meta).map_err(failed)?;
             let xattrs = read_xattrs(file).map_err(failed)?;
             let hash = if has_other_names(&meta) {
                 host.blobs.copy(file)?
@@ -290,24 +290,24 @@ fn has_other_names(meta: &Meta) -> bool {
 
 /// An open pre-image. If its mode denies access even to the owner, the mode is changed while it is open and restored
 /// afterwards: until the manifest is written, the mode is stored nowhere else.
-struct Own {
+struct OpenPreimage {
     file: OwnedFd,
     closes_to: Option<u32>,
 }
 
-impl Own {
-    fn open(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<Own, Errno> {
+impl OpenPreimage {
+    fn open(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<OpenPreimage, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(&dir, name, flags, Mode::empty());
         let is_closed = is_closed(meta, if meta.kind == Kind::Dir { 0o500 } else { 0o400 });
         if is_closed {
             rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(meta.mode | 0o500), AtFlags::empty())?;
         }
-        Ok(Own { file: open()?, closes_to: is_closed.then_some(meta.mode) })
+        Ok(OpenPreimage { file: open()?, closes_to: is_closed.then_some(meta.mode) })
     }
 }
 
-impl Drop for Own {
+impl Drop for OpenPreimage {
     fn drop(&mut self) {
         if let Some(mode) = self.closes_to {
             let _ = rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode));
@@ -317,8 +317,8 @@ impl Drop for Own {
 
 /// Whether a mode denies the owner the needed access.
 fn is_closed(meta: &Meta, needed: u32) -> bool {
-    let us = rustix::process::geteuid();
-    !us.is_root() && meta.mode & needed != needed && meta.uid == us.as_raw()
+    let euid = rustix::process::geteuid();
+    !euid.is_root() && meta.mode & needed != needed && meta.uid == euid.as_raw()
 }
 
 /// Moves a name of the bank and everything below it into the blob store, as listed in `piece`.

@@ -78,8 +78,8 @@ pub(crate) fn choose(
     let held = known.map_or(0, |known| known.bytes);
     let is_new = |path: &str| known.is_none_or(|known| !known.paths.contains(path));
     let bytes: u64 = displaced.iter().filter(|(path, _)| is_new(path)).map(|(_, bytes)| bytes).sum();
-    let takes_one = session.auto_snapshot || scope.is_none();
-    let chosen = known.map(|known| known.id.to_string()).or_else(|| takes_one.then(|| fresh.to_owned()));
+    let makes_new = session.auto_snapshot || scope.is_none();
+    let chosen = known.map(|known| known.id.to_string()).or_else(|| makes_new.then(|| fresh.to_owned()));
     if chosen.is_some() && held + bytes > session.snapshot_bytes_max {
         return Err(Refusal::new(
             Code::LimitExceeded,
@@ -95,8 +95,8 @@ pub(crate) fn choose(
 /// Adds a journaled entry to the ledger, evicts the oldest snapshots over the size limit, and wakes the finalizer for
 /// the rest.
 pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<'_>, facts: &[Fact]) {
-    let concerns = |fact: &Fact| matches!(fact, Fact::Captured(_) | Fact::SnapshotDropped { .. });
-    if !facts.iter().any(concerns) {
+    let is_relevant = |fact: &Fact| matches!(fact, Fact::Captured(_) | Fact::SnapshotDropped { .. });
+    if !facts.iter().any(is_relevant) {
         return;
     }
     // If the journal cannot be read, the next request reports it: the answer of this one is already journaled.

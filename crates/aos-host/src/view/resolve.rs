@@ -101,7 +101,7 @@ impl Walk<'_> {
 
     fn run(mut self) -> Result<Found, Refusal> {
         loop {
-            let Some(name) = self.rest.pop_front() else { return Ok(Found::Here(self.folder_itself()?)) };
+            let Some(name) = self.rest.pop_front() else { return Ok(Found::Here(self.final_folder()?)) };
             if name == b".." {
                 self.frames.pop();
                 if self.frames.is_empty() {
@@ -235,7 +235,7 @@ impl Walk<'_> {
     }
 
     /// The folder where the walk ended: a root, or the target of a link or `..`.
-    fn folder_itself(mut self) -> Result<Place, Refusal> {
+    fn final_folder(mut self) -> Result<Place, Refusal> {
         let frame = self.frames.pop().expect("BUG: a walk has at least one frame");
         if self.frames.is_empty() {
             let meta = match &frame.folder {

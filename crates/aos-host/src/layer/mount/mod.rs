@@ -23,7 +23,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::content::Held;
+use crate::content::CachedBytes;
 use crate::disk::open_beneath;
 use crate::host::Host;
 use crate::jail::Root;
@@ -237,7 +237,7 @@ fn read_batch(host: &Host, allowed: &Allowed<'_>, files: Vec<File>) -> Result<Co
         }
     }
     let blob_ref = host.blobs.put(&blob)?;
-    host.contents.keep(&blob_ref, Arc::new(Held::new(blob)));
+    host.contents.keep(&blob_ref, Arc::new(CachedBytes::new(blob)));
     let (mut at, alone) = (0, files.len() == 1);
     let body = |file: File| {
         let offset_bytes = (!alone).then_some(at);
