@@ -1,4 +1,4 @@
-//! Taking requests in: parsed, with their ids, and in the order of their session.
+//! Admission: parses a request, validates its ids and queues it in its session.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::outcome::Ids;
 use crate::session::OpenSession;
 use crate::stage::{self, InSession};
 
-/// One effect as a front end passes it.
+/// One effect, as a front end passes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     pub kind: &'a str,
@@ -21,28 +21,28 @@ pub struct Call<'a> {
     pub turn_id: Option<&'a str>,
 }
 
-/// A request that has its place in the order of its session. Dropping it unrun gives the place up.
+/// A request with its position in the session's queue. Dropping it without running it frees the position.
 #[derive(Debug)]
 pub struct Job {
     pub(crate) kind: String,
-    /// As the record keeps it, in JSON.
+    /// JSON, as the journal stores it.
     pub(crate) params: String,
     pub(crate) ids: Ids,
     pub(crate) outcome: Result<Admitted, Refusal>,
 }
 
-/// A request by who answers it.
+/// A request by the component that answers it.
 #[derive(Debug)]
 pub(crate) enum Admitted {
-    /// Opens, lists or ends sessions: never waits.
+    /// Opens, lists or ends sessions; never waits.
     Host(HostRequest),
-    /// An order of the operator's beside the effects.
+    /// An operator's request that is not an effect.
     Operator(OperatorRequest),
     InSession(InSession),
 }
 
 impl Host {
-    /// Takes a request in: parses it and gives it its place in the order. Only invalid JSON is not a request.
+    /// Parses a request and queues it. Fails only on invalid JSON; every other error becomes a receipt.
     pub fn admit(&self, call: Call<'_>) -> Result<Job, String> {
         let parsed = match Request::parse(call.kind, call.params) {
             Err(Unparsed::Syntax(why)) => return Err(why),
@@ -65,7 +65,7 @@ impl Host {
         }
     }
 
-    /// Takes in an order of the operator's.
+    /// Admits an operator's request.
     pub(crate) fn admit_operator(&self, request: OperatorRequest) -> Job {
         let (kind, params) = (request.kind().to_owned(), request.params());
         Job { kind, params, ids: Ids::default(), outcome: Ok(Admitted::Operator(request)) }
@@ -73,7 +73,7 @@ impl Host {
 }
 
 impl Job {
-    /// Whether it would keep its caller waiting.
+    /// Whether answering blocks, so that the caller should use a blocking thread.
     pub fn must_wait(&self) -> bool {
         matches!(&self.outcome, Ok(Admitted::InSession(in_session)) if in_session.must_wait())
     }
@@ -96,7 +96,7 @@ impl Admitted {
     }
 }
 
-/// The params as the journal stores them: parsed and written again, or the start of what could not be parsed.
+/// The params as the journal stores them: parsed and serialized again, or the start of an unparsable text.
 fn recorded_params(parsed: &Result<Request, Refusal>, raw: &str) -> String {
     match parsed {
         Ok(request) => serde_json::to_string(request),

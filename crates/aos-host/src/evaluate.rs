@@ -8,7 +8,7 @@ use crate::lifecycle::find_session;
 use crate::policy::{self, Evaluate};
 
 impl Host {
-    /// What policy would say, by the function that enforces it. Touches nothing.
+    /// Evaluates policy with the functions that enforce it. Changes nothing.
     pub fn evaluate(&self, asked: &Evaluate) -> Result<Evaluation, Refusal> {
         match &asked.session_id {
             Some(session_id) => policy::evaluate_in(&*find_session(self, session_id)?, asked),

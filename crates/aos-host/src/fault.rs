@@ -1,9 +1,9 @@
-//! The world failing, told in the contract's words.
+//! Maps the errors of system calls to the contract's codes.
 
 use aos_model::refusal::{Code, Refusal};
 use rustix::io::Errno;
 
-/// What an errno means for a receipt. `subject` says what was tried on what.
+/// The refusal for an errno. `subject` says which action failed on what.
 pub(crate) fn refusal(subject: &str, why: Errno) -> Refusal {
     let (code, remedy) = match why {
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {

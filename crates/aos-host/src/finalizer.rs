@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::session::OpenSession;
 
-/// Finalizing costs the disk as much as a change, so it waits until the sessions have paused for this long,
+/// Finalizing costs about as much disk work as a change, so it waits for a pause of this length,
 const PAUSE: Duration = Duration::from_millis(10);
-/// or until so many changes wait.
+/// or until this many changes are waiting.
 const CHANGES_WAITING_MAX: u64 = 1024;
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Finalizer {
 #[derive(Debug, Default)]
 struct Due {
     sessions: Vec<Weak<OpenSession>>,
-    /// Since the last time.
+    /// The number of changes since the last run.
     changes: u64,
     stop: bool,
 }

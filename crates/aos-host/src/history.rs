@@ -1,4 +1,4 @@
-//! What a session did, for people: its turns, the calls in them, the lines they changed, and whether they stand.
+//! `aos history` and `aos diff`: a session's turns, their calls, and the lines each call changed.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ use crate::snapshot::{self, Which, finalize};
 #[derive(Debug, Serialize)]
 pub struct Turn {
     pub turn_id: String,
-    /// `done`, or `undone` when it was rolled back and can be done again.
+    /// `done`, or `undone` after a rollback that can be redone.
     pub state: &'static str,
     pub calls: Vec<Change>,
 }
 
-/// What one journaled change of it touched.
+/// The paths that one journal entry of a turn changed.
 #[derive(Debug, Serialize)]
 pub struct Change {
     pub seq: u64,
@@ -51,7 +51,7 @@ pub struct Touched {
 }
 
 impl Host {
-    /// The turns of a session, the newest first: those that stand, and before them those that were rolled back.
+    /// The turns of a session, newest first. Rolled-back turns come before the current ones.
     pub fn history(&self, session_id: &str) -> Result<Vec<Turn>, Refusal> {
         let session = lifecycle::find_session(self, session_id)?;
         finalize(self, &session, &Which::All)?;
@@ -98,13 +98,13 @@ impl Host {
             let manifest = self.manifests.read(&session.id, &captured.snapshot_id).ok().flatten();
             for record in &captured.paths {
                 let sides = match captured.in_tree {
-                    true => self.sides_in_tree(session, record, &entry.facts),
+                    true => self.sides_in_layer(session, record, &entry.facts),
                     false => self.sides(session, manifest.as_ref(), record),
                 };
                 let lines = sides.ok().and_then(|sides| count_lines(&sides));
                 paths.push(Touched {
                     path: record.path.clone(),
-                    change: how(record),
+                    change: change_kind(record),
                     lines_added: lines.map(|lines| lines.0),
                     lines_removed: lines.map(|lines| lines.1),
                 });
@@ -119,7 +119,7 @@ impl Host {
         }
     }
 
-    /// What a tool call changed, as a unified diff of what was before and what it left.
+    /// The changes of a tool call as a unified diff.
     pub fn diff(&self, session_id: &str, tool_call_id: &str) -> Result<String, Refusal> {
         let session = lifecycle::find_session(self, session_id)?;
         let seqs = snapshot::seqs_of_scope(self, &session, tool_call_id)?;
@@ -143,7 +143,7 @@ impl Host {
                 }
                 let sides = match touch.in_tree {
                     true => snapshot::with_entry(self, touch.seq, |entry| {
-                        self.sides_in_tree(&session, record, &entry.facts)
+                        self.sides_in_layer(&session, record, &entry.facts)
                     })?,
                     false => self.sides(&session, manifest.as_ref(), record),
                 };
@@ -161,7 +161,7 @@ impl Host {
         Ok(out)
     }
 
-    /// A folder that came, changed its mode, or went with all that was in it.
+    /// The diff of a folder: created, mode changed, or removed with its files.
     fn folder_diff(
         &self,
         session: &Arc<OpenSession>,
@@ -185,7 +185,7 @@ impl Host {
                 continue;
             };
             let old = may_read(session, &below).and_then(|_| {
-                self.body(kept.body_hash.as_deref()).ok_or("its pre-image is not kept any more")
+                self.body(kept.body_hash.as_deref()).ok_or("its pre-image is no longer stored")
             });
             out.push_str(&match old {
                 Ok(old) => text::diff(&below, Some(&old), None),
@@ -195,8 +195,8 @@ impl Host {
         out
     }
 
-    /// The same of a path of a virtual or staged tree.
-    fn sides_in_tree(
+    /// The content of a path in a layer before and after an entry.
+    fn sides_in_layer(
         &self,
         session: &Arc<OpenSession>,
         record: &PathRecord,
@@ -205,17 +205,17 @@ impl Host {
         let path = &record.path;
         let absolute = layer::absolute(session, path);
         check_path(session, Op::Read, path, &absolute, &absolute, &mut Vec::new())
-            .map_err(|_| "the policy does not let it be read")?;
+            .map_err(|_| "the policy does not allow reading it")?;
         let mut deltas = facts.iter().filter_map(|fact| match fact {
             Fact::Tree(change) => change.deltas.iter().find(|delta| delta.path == *path),
             _ => None,
         });
-        let delta = deltas.next().ok_or("nothing is known of it")?;
+        let delta = deltas.next().ok_or("the journal has no content for it")?;
         let (old, new) = layer::contents_of(session, delta)?;
         Ok(Sides { old, new })
     }
 
-    /// The bytes of before and after, where both are still to be had.
+    /// The content of a path on the disk before and after an entry, if both still exist.
     fn sides(
         &self,
         session: &Arc<OpenSession>,
@@ -224,20 +224,23 @@ impl Host {
     ) -> Result<Sides, &'static str> {
         let is_file = |image: &Option<Image>| image.as_ref().is_none_or(|image| image.kind == Kind::File);
         if record.moved_to.is_some() || !is_file(&record.before) || !is_file(&record.after) {
-            return Err("no file, so no lines");
+            return Err("not a regular file, so it has no lines");
         }
         let found = may_read(session, &record.path)?;
         let kept = manifest.and_then(|manifest| manifest.entries.get(&record.path));
         let old = match (&record.before, kept) {
             (None, _) => None,
             (Some(_), Some(kept)) if kept.kind == KeptKind::File => {
-                Some(self.body(kept.body_hash.as_deref()).ok_or("its pre-image is not kept any more")?)
+                Some(self.body(kept.body_hash.as_deref()).ok_or("its pre-image is no longer stored")?)
             }
-            _ => return Err("its pre-image is not kept any more"),
+            _ => return Err("its pre-image is no longer stored"),
         };
         let new = match &record.after {
             None => None,
-            Some(image) => Some(self.left(&found, image).ok_or("what was left there is gone")?),
+            Some(image) => Some(
+                self.content_after(&found, image)
+                    .ok_or("the content after the change is no longer stored")?,
+            ),
         };
         Ok(Sides { old, new })
     }
@@ -246,8 +249,8 @@ impl Host {
         self.blobs.read(hash?, DIFF_FILE_BYTES_MAX as u64).ok().flatten()
     }
 
-    /// What a change left: still there, or displaced by a later one and kept.
-    fn left(&self, found: &Found, image: &Image) -> Option<Vec<u8>> {
+    /// The content that a change left: still at the path, or kept when a later change displaced it.
+    fn content_after(&self, found: &Found, image: &Image) -> Option<Vec<u8>> {
         let hash = image.hash.as_deref()?;
         if image.size_bytes > DIFF_FILE_BYTES_MAX as u64 {
             return None;
@@ -262,12 +265,13 @@ impl Host {
     }
 }
 
-/// Where a path is, if the session lets it be read.
+/// Resolves a path if the session may read it.
 fn may_read(session: &Arc<OpenSession>, path: &str) -> Result<Found, &'static str> {
-    let resolved = resolve(&session.jail, path, Last::NoLinks).map_err(|_| "outside of the session now")?;
+    let resolved =
+        resolve(&session.jail, path, Last::NoLinks).map_err(|_| "outside the session's roots now")?;
     let absolute = resolved.found.absolute();
     check_path(session, Op::Read, path, &resolved.literal, absolute, &mut Vec::new())
-        .map_err(|_| "the policy does not let it be read")?;
+        .map_err(|_| "the policy does not allow reading it")?;
     Ok(resolved.found)
 }
 
@@ -288,11 +292,11 @@ fn count_lines(sides: &Sides) -> Option<(u64, u64)> {
         added += u64::from(line.starts_with('+'));
         removed += u64::from(line.starts_with('-'));
     }
-    // A note instead of lines: binary, or too large.
+    // The diff is a note instead of lines for binary or large files.
     (shown.is_empty() || shown.contains("@@")).then_some((added, removed))
 }
 
-fn how(record: &PathRecord) -> &'static str {
+fn change_kind(record: &PathRecord) -> &'static str {
     match (&record.before, &record.after, &record.moved_to) {
         (_, _, Some(_)) => "moved",
         (None, ..) => "added",

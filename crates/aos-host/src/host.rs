@@ -1,4 +1,4 @@
-//! The host: the journal, the blobs, the bank and the sessions of one home, held together.
+//! The host: the stores, sessions and commands of one `AOS_HOME`.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::session::Sessions;
 
-/// Everything that acts. Doors hold one and call it; they touch nothing themselves.
+/// Executes effects. Front ends share one host; they open no files themselves.
 #[derive(Debug)]
 pub struct Host {
     pub(crate) machine: Machine,
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) blobs: Arc<Blobs>,
-    /// Of the files of virtual and staged trees.
+    /// File contents of virtual and staged layers.
     pub(crate) contents: Arc<Contents>,
     pub(crate) bank: Arc<Bank>,
     pub(crate) manifests: Arc<Manifests>,
@@ -32,13 +32,13 @@ pub struct Host {
     pub(crate) sessions_max: usize,
     pub(crate) locks: PathLocks,
     pub(crate) executor: Executor,
-    /// Paths that are outside for every session, whatever its roots are.
+    /// Paths outside every session's boundary, whatever its roots are: our own state and /proc entries.
     pub(crate) hidden: Vec<Vec<u8>>,
     pub(crate) home: Home,
 }
 
 impl Host {
-    /// Writes down something that nobody asked for: a session that expired or could not be pinned again.
+    /// Journals an event that no request caused: a session expired or could not be pinned again.
     pub(crate) fn note(&self, kind: &str, session_id: &str, why: &str, fact: Fact) {
         let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();
         let facts = vec![fact];
@@ -54,7 +54,7 @@ impl Host {
             facts: &facts,
         };
         let body = draft.to_bytes();
-        // A full disk keeps the note out; the session stays ended in memory and the next start says it again.
+        // On a full disk the append fails; the session stays ended in memory and the next start journals it again.
         let effects = Effects {
             session_id: Some(session_id.to_owned()),
             turn_id: None,
@@ -64,19 +64,18 @@ impl Host {
         let _ = self.journal.append(Append { body, effects, closes: None });
     }
 
-    /// Ends what still runs, for a daemon that is about to end itself.
+    /// Ends all running commands before the daemon exits.
     pub fn retire(&self) {
         self.executor.retire();
     }
 
-    /// Finds out what the machine can do for commands, so that the first session need not wait for it; and the processes
-    /// that commands need are there from the start.
+    /// Probes the sandbox abilities and starts the helper processes, so that the first session does not wait for them.
     pub fn warm_up(&self) {
         self.executor.abilities();
     }
 
-    /// Whether a process was started by a command of some session: such a one gives no orders.
-    pub fn is_of_a_command(&self, pid: i32) -> bool {
+    /// Whether a process was started by a command of a session. Such a process may not call the daemon.
+    pub fn is_command_process(&self, pid: i32) -> bool {
         self.executor.started(pid)
     }
 

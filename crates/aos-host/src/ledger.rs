@@ -10,29 +10,29 @@ use aos_model::state::SnapshotRecord;
 /// The snapshots of one open session, in the order of capture.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// `None` until it was read from the journal.
-    pub(crate) book: Mutex<Option<Book>>,
+    /// `None` until it is first read from the journal.
+    pub(crate) index: Mutex<Option<SnapshotIndex>>,
     pub(crate) finalizing: Mutex<()>,
 }
 
 impl Ledger {
-    /// Of a session that was opened just now: there is nothing to read.
+    /// The ledger of a new session, which has no entries to read.
     pub(crate) fn empty() -> Ledger {
-        Ledger { book: Mutex::new(Some(Book::default())), finalizing: Mutex::new(()) }
+        Ledger { index: Mutex::new(Some(SnapshotIndex::default())), finalizing: Mutex::new(()) }
     }
 }
 
-/// What is held, in the order of capture.
+/// The snapshots in the order of capture, with their indexes.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
-    /// By a number that grows: what was captured later has a higher one.
+pub(crate) struct SnapshotIndex {
+    /// Keyed by a growing number: later snapshots have higher ones.
     snapshots: BTreeMap<u64, Snapshot>,
     next: u64,
-    /// The one that was captured into last.
+    /// The snapshot that the last change was captured into.
     last: Option<u64>,
     by_id: HashMap<Arc<str>, u64>,
     by_scope: HashMap<Arc<str>, Vec<u64>>,
-    /// The entries that all of them were captured by, and which one by each.
+    /// The number of the snapshot that each journal entry was captured into.
     seqs: BTreeMap<u64, u64>,
     unfinalized: BTreeSet<u64>,
     bytes: u64,
@@ -46,15 +46,15 @@ pub(crate) struct Snapshot {
     pub(crate) at_ns: u64,
     pub(crate) seqs: Vec<u64>,
     pub(crate) bytes: u64,
-    /// From which something was taken into it since another one was, by the first change of each.
+    /// The paths with a pre-image in this snapshot since another snapshot was written to: a path is kept once.
     pub(crate) paths: HashSet<Box<str>>,
     last_turn: Option<Arc<str>>,
     pub(crate) coverage: Coverage,
-    /// Later changes of the same tool call are captured into it.
+    /// Whether later changes of the same tool call are captured into it.
     open: bool,
 }
 
-/// An entry as the book sees it.
+/// The fields of a journal entry that the index needs.
 pub(crate) struct EntryRef<'a> {
     pub(crate) seq: u64,
     pub(crate) at_ns: u64,
@@ -63,16 +63,19 @@ pub(crate) struct EntryRef<'a> {
 }
 
 impl Snapshot {
-    fn add(&mut self, made: &EntryRef<'_>, record: &SnapshotRecord) {
-        self.seqs.push(made.seq);
+    fn add(&mut self, entry: &EntryRef<'_>, record: &SnapshotRecord) {
+        self.seqs.push(entry.seq);
         self.coverage = self.coverage.min(record.coverage);
         if self.turn.is_none() {
-            self.turn = made.turn.map(Arc::from);
+            self.turn = entry.turn.map(Arc::from);
         }
-        // In another turn the same path is kept once more.
-        if self.last_turn.as_deref() != made.turn {
-            self.last_turn =
-                if self.turn.as_deref() == made.turn { self.turn.clone() } else { made.turn.map(Arc::from) };
+        // A rollback can stop between two turns, so each turn keeps its own pre-image of a path.
+        if self.last_turn.as_deref() != entry.turn {
+            self.last_turn = if self.turn.as_deref() == entry.turn {
+                self.turn.clone()
+            } else {
+                entry.turn.map(Arc::from)
+            };
             self.paths.clear();
         }
         for path in &record.paths {
@@ -85,12 +88,12 @@ impl Snapshot {
     }
 }
 
-impl Book {
-    /// Takes in what an entry captured and dropped.
-    pub(crate) fn note(&mut self, made: &EntryRef<'_>, facts: &[Fact]) {
+impl SnapshotIndex {
+    /// Updates the index with the facts of a journal entry.
+    pub(crate) fn note(&mut self, entry: &EntryRef<'_>, facts: &[Fact]) {
         for fact in facts {
             match fact {
-                Fact::Captured(record) => self.captured(made, record),
+                Fact::Captured(record) => self.captured(entry, record),
                 Fact::SnapshotDropped { snapshot_id } => drop(self.forget(snapshot_id)),
                 Fact::SessionOpened(_)
                 | Fact::SessionEnded { .. }
@@ -102,27 +105,27 @@ impl Book {
         }
     }
 
-    fn captured(&mut self, made: &EntryRef<'_>, record: &SnapshotRecord) {
+    fn captured(&mut self, entry: &EntryRef<'_>, record: &SnapshotRecord) {
         let number = match self.by_id.get(record.snapshot_id.as_str()) {
             Some(number) => *number,
-            None => self.begin(made, record),
+            None => self.begin(entry, record),
         };
-        // What another tool call did in between is a way back of its own, for which a path is kept once more.
+        // A rollback can stop between two tool calls, so each run of one call keeps its own pre-image of a path.
         if let Some(other) = self.last.replace(number).filter(|last| *last != number) {
             self.snapshots.get_mut(&other).into_iter().for_each(|other| other.paths = HashSet::new());
         }
-        let snapshot = self.snapshots.get_mut(&number).expect("BUG: the index names what is there");
+        let snapshot = self.snapshots.get_mut(&number).expect("BUG: `by_id` names a stored snapshot");
         self.bytes -= snapshot.bytes;
-        snapshot.add(made, record);
+        snapshot.add(entry, record);
         self.bytes += snapshot.bytes;
-        self.seqs.insert(made.seq, number);
+        self.seqs.insert(entry.seq, number);
         self.unfinalized.insert(number);
     }
 
-    fn begin(&mut self, made: &EntryRef<'_>, record: &SnapshotRecord) -> u64 {
+    fn begin(&mut self, entry: &EntryRef<'_>, record: &SnapshotRecord) -> u64 {
         let number = self.next;
         self.next += 1;
-        let scope: Arc<str> = record.scope_id.as_deref().or(made.tool_call).unwrap_or_default().into();
+        let scope: Arc<str> = record.scope_id.as_deref().or(entry.tool_call).unwrap_or_default().into();
         let id: Arc<str> = record.snapshot_id.as_str().into();
         self.by_id.insert(id.clone(), number);
         self.by_scope.entry(scope.clone()).or_default().push(number);
@@ -130,7 +133,7 @@ impl Book {
             id,
             scope,
             turn: None,
-            at_ns: made.at_ns,
+            at_ns: entry.at_ns,
             seqs: Vec::new(),
             bytes: 0,
             coverage: record.coverage,
@@ -163,18 +166,18 @@ impl Book {
         self.snapshots.get(self.by_id.get(snapshot_id)?)
     }
 
-    /// The snapshots of a tool call, or those taken by hand under that name.
+    /// The snapshots of a tool call, or those taken explicitly under that scope id.
     pub(crate) fn of_scope(&self, scope: &str) -> impl DoubleEndedIterator<Item = &Snapshot> {
         let numbers = self.by_scope.get(scope).into_iter().flatten();
         numbers.map(|number| &self.snapshots[number])
     }
 
-    /// The one that the next change of a tool call is captured into.
+    /// The snapshot that the next change of a tool call is captured into.
     pub(crate) fn open_of(&self, scope: &str) -> Option<&Snapshot> {
         self.of_scope(scope).rev().find(|snapshot| snapshot.open)
     }
 
-    /// All, oldest first.
+    /// All snapshots, oldest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Snapshot> {
         self.snapshots.values()
     }
@@ -183,12 +186,12 @@ impl Book {
         self.bytes
     }
 
-    /// The entries from this one on, in order.
+    /// The entries from `first` on, in order.
     pub(crate) fn seqs_from(&self, first: u64) -> impl DoubleEndedIterator<Item = u64> {
         self.seqs.range(first..).map(|(seq, _)| *seq)
     }
 
-    /// The snapshot that an entry captured something for.
+    /// The snapshot that an entry was captured into.
     pub(crate) fn of_entry(&self, seq: u64) -> Option<&Snapshot> {
         self.snapshots.get(self.seqs.get(&seq)?)
     }
@@ -198,7 +201,7 @@ impl Book {
         self.seqs_from(one + 1).next().is_some_and(|seq| seq < other)
     }
 
-    /// Those that wait to be finalized, oldest first.
+    /// The snapshots that are not finalized yet, oldest first.
     pub(crate) fn unfinalized(&self) -> impl Iterator<Item = &Snapshot> {
         self.unfinalized.iter().map(|number| &self.snapshots[number])
     }
@@ -207,7 +210,7 @@ impl Book {
         self.by_id.get(snapshot_id).is_some_and(|number| self.unfinalized.contains(number))
     }
 
-    pub(crate) fn finalized(&mut self, snapshot_id: &str) {
+    pub(crate) fn mark_finalized(&mut self, snapshot_id: &str) {
         if let Some(number) = self.by_id.get(snapshot_id) {
             self.unfinalized.remove(number);
         }

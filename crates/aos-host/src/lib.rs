@@ -1,9 +1,22 @@
-//! The only crate of `aos` that acts on the machine.
+//! Executes effects: the only crate of `aos` that opens the files of a session. Commands run through `aos-sandbox`.
 //!
-//! Read [`spine`] first: it is the way of every request, one line a stage. The rooms behind the stages:
-//! [`session`] (who is there), `jail` (where a path leads), `rule` (what policy says), `operation` (one file a tool),
-//! `change` (intent, steps, undo, recovery), `search` (walk, grep, glob), `exec` (commands behind sandbox), `output` (the
-//! form of what is returned).
+//! Read `spine` first: it calls every stage of a request in order. The modules by layer, bottom up; a module uses only
+//! its own layer and earlier layers, and the module graph has no cycles (checked by a test):
+//!
+//! 1. System calls and plain data: `disk` (files by descriptor), `content` (file contents on disk or in a layer), `fault`
+//!    (errno to refusal), `lock` (path locks), `lane` (the mutation queue of a session), `ledger` (the snapshot index),
+//!    `machine`, `memory`, `outcome`, `output`.
+//! 2. Paths and sessions: `jail` (path resolution inside the roots), `view` (the same in a layer), `steps` (the steps of a
+//!    change), `exec` (settings and processes of commands), `session`, `finalizer`, `policy`, `target`, `subtree`,
+//!    `search` (walk, grep, glob).
+//! 3. One home: `host` (the stores and sessions together), `payload`, `overlay` and `command` (running a command),
+//!    `proposed` (the changes of a command), `snapshot` (pre-images), `restore` (undo on disk), `layer` (virtual and staged
+//!    sessions), `lifecycle` (opening and closing sessions).
+//! 4. `operation`: one file per effect; reads and plans, changes nothing.
+//! 5. `stage` (session, capability, policy, plan), `change` (intent, steps, rollback, recovery), `capture` (a command's
+//!    changes).
+//! 6. Requests: `maintenance`, `admit`, `record` (receipt and journal), `spine`; beside them `start`, `operator`,
+//!    `evaluate`, `history`, `readback`.
 
 mod admit;
 mod capture;

@@ -1,11 +1,11 @@
-//! Locks on paths: two changes of one path never overlap, whichever sessions they come from (I9).
+//! Locks on paths: changes of one path never overlap, even between sessions (I9).
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Mutations of one path by different sessions take turns: between them, an exchange could lose an update. The
-/// folders above are held too, but shared: they must not be moved away meanwhile.
+/// Striped locks by path. Without them, two exchanges of one path by different sessions could lose an update. The
+/// folders above are locked shared, so that they are not moved meanwhile.
 #[derive(Debug)]
 pub(crate) struct PathLocks {
     stripes: Vec<RwLock<()>>,
@@ -27,7 +27,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl PathLocks {
-    /// In the order of the stripes, so that two plans never wait for each other.
+    /// Locks in the order of the stripes, so that two plans cannot deadlock.
     pub(crate) fn hold<'p>(&self, paths: impl Iterator<Item = &'p [u8]>) -> Locked<'_> {
         let stripe = |path: &[u8]| {
             let mut hasher = DefaultHasher::new();
@@ -44,7 +44,7 @@ impl PathLocks {
         }
         let mut locked = Locked { _alone: Vec::new(), _shared: Vec::new() };
         for (index, alone) in wanted {
-            // A panic while one was held poisons nothing: the intent it left is what tells.
+            // A poisoned lock is safe to use: the guard protects no data, and recovery uses the open intent.
             let stripe = &self.stripes[index];
             if alone {
                 locked._alone.push(stripe.write().unwrap_or_else(PoisonError::into_inner));

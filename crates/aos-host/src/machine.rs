@@ -1,4 +1,4 @@
-//! What the host takes from the machine it runs on, as parameters: time, randomness, cores, umask, durability, a program.
+//! The properties of the machine, as parameters: clocks, randomness, cores, umask, durability, the spawner program.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use aos_model::receipt::Durability;
 
 pub struct Machine {
     pub durability: Durability,
-    /// New files take this; the daemon's own files are private whatever it says.
+    /// Applied to new user files. The daemon's own files are always private.
     pub umask: u32,
-    /// A program that calls [`crate::serve_as_spawner_if_asked`] first thing: commands are started by it.
+    /// A program that calls [`crate::serve_as_spawner_if_asked`] at its start. Commands are started by it.
     pub spawner: PathBuf,
     pub now_ns: fn() -> u64,
-    /// A clock that only goes forward: it ends searches that take too long.
+    /// A monotonic clock, for the time limit of searches.
     pub monotonic_ns: fn() -> u64,
-    /// How many threads may work at one search.
+    /// The number of threads for one search.
     pub cores: usize,
     pub random: fn() -> u64,
 }
@@ -29,7 +29,7 @@ impl fmt::Debug for Machine {
 }
 
 impl Machine {
-    /// The machine as it is.
+    /// The real machine.
     pub fn real(durability: Durability, umask: u32, spawner: PathBuf) -> Machine {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Machine { durability, umask, spawner, now_ns, monotonic_ns, cores, random }
@@ -52,7 +52,7 @@ fn random() -> u64 {
     let mut bytes = [0; 8];
     let mut filled = 0;
     while filled < bytes.len() {
-        // The pool is ready long before a daemon starts; only a signal can get in between.
+        // The kernel's pool is initialized long before a daemon starts; only a signal can interrupt the call.
         filled +=
             rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
     }

@@ -1,5 +1,5 @@
-//! Orders of the operator beside the effects: adopting a blob, collecting garbage, cancelling a command. They go
-//! through the spine like every request, so that each is in the journal.
+//! Operator requests that are not effects: adopting a blob, collecting garbage, cancelling a command. They go
+//! through the spine like every request, so each is journaled.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::outcome::Done;
 
 #[derive(Debug)]
 pub(crate) enum OperatorRequest {
-    /// Makes a stored blob known to the journal, so that sessions may use it.
+    /// Records a stored blob in the journal, so that sessions may use it.
     AdoptBlob { blob_ref: String },
-    /// Removes the blobs that nothing names.
+    /// Removes unreferenced blobs.
     CollectGarbage,
-    /// Ends the commands of one tool call, and nothing else of its session.
+    /// Ends the commands of one tool call; the session continues.
     Cancel { session_id: String, tool_call_id: String },
 }
 
 impl OperatorRequest {
-    /// As the journal names it.
+    /// The kind of its journal entry.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             OperatorRequest::AdoptBlob { .. } => "blob.put",
@@ -33,7 +33,7 @@ impl OperatorRequest {
         }
     }
 
-    /// As the journal stores them.
+    /// The params of its journal entry.
     pub(crate) fn params(&self) -> String {
         match self {
             OperatorRequest::AdoptBlob { blob_ref } => json!({ "blob_ref": blob_ref }),

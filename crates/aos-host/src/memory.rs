@@ -1,36 +1,36 @@
-//! Memory that was needed once: given back to the machine after work on very many paths.
+//! Returns free memory to the kernel after work on very many paths.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Work on so many paths leaves memory in pieces that the C library would keep.
+/// From this many paths on, freed memory is too fragmented for glibc to return it by itself.
 const PATHS_MANY: usize = 4_096;
 
-/// Whether somebody needed much since it was last given back.
+/// Whether a request used large memory since the last trim.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    much: AtomicBool,
+    large: AtomicBool,
 }
 
 impl Memory {
-    /// Somebody works on so many paths at once.
+    /// Notes that a request works on this many paths at once.
     pub(crate) fn needed_for(&self, paths: usize) {
         if paths > PATHS_MANY {
-            self.much.store(true, Ordering::Relaxed);
+            self.large.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Gives back what is free. It takes some milliseconds, so only where it is worth it.
-    pub(crate) fn give_back(&self) {
-        if self.much.load(Ordering::Relaxed) && self.much.swap(false, Ordering::Relaxed) {
+    /// Trims the heap if it is worth it: a trim takes some milliseconds.
+    pub(crate) fn trim_if_large(&self) {
+        if self.large.load(Ordering::Relaxed) && self.large.swap(false, Ordering::Relaxed) {
             trim();
         }
     }
 }
 
 #[cfg(target_env = "gnu")]
-#[expect(unsafe_code, reason = "the C library is told by its own function")]
+#[expect(unsafe_code, reason = "`malloc_trim` has no safe wrapper")]
 fn trim() {
-    // SAFETY: touches nothing but what is free.
+    // SAFETY: `malloc_trim` releases free memory only.
     unsafe { libc::malloc_trim(0) };
 }
 

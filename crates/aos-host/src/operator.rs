@@ -1,4 +1,4 @@
-//! The methods of the socket that order something beside effects.
+//! The operator methods of the socket that are not effects.
 
 use aos_model::receipt::{Body, Receipt};
 use aos_model::refusal::Status;
@@ -18,8 +18,8 @@ impl Host {
         self.operate(OperatorRequest::CollectGarbage)
     }
 
-    /// `exec.cancel`: the receipt. A call that runs nothing has nothing to cancel, and no entry says so: a client asks
-    /// again and again while the command that it cancels waits to start.
+    /// `exec.cancel`: the receipt. Without a running command nothing is journaled: clients poll this while the command
+    /// that they cancel waits to start.
     pub fn cancel(&self, session_id: &str, tool_call_id: &str) -> String {
         match find_session(self, session_id) {
             Ok(session) if !session.exec_config.running.has(tool_call_id) => {

@@ -1,4 +1,4 @@
-//! What an effect results in before it becomes a receipt, and the ids it is recorded under.
+//! The outcome of an effect before it becomes a receipt, and the ids it is recorded under.
 
 use aos_model::entry::Fact;
 use aos_model::id::{self, Token};
@@ -11,7 +11,7 @@ pub(crate) struct Ids {
     pub(crate) turn: Option<String>,
 }
 
-/// What an effect came to, before it is a receipt.
+/// The outcome of an effect.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) status: Status,
@@ -19,11 +19,11 @@ pub(crate) struct Done {
     pub(crate) warnings: Vec<Warning>,
     pub(crate) facts: Vec<Fact>,
     pub(crate) trace: Option<Trace>,
-    /// For what was done and is no success: a command that was ended, say.
+    /// The error of an effect that ran but did not succeed, such as a command that was killed.
     pub(crate) fault: Option<(Code, String)>,
-    /// What else the receipt says of the fault.
+    /// More fields of the receipt for that error.
     pub(crate) detail: Option<Box<Detail>>,
-    /// The time of the call, where what was done carries it too.
+    /// The time of the receipt, where the facts contain it too.
     pub(crate) at_ns: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Done {
 }
 
 impl Ids {
-    /// The ids that the caller gave, checked.
+    /// Validates the ids that the caller gave.
     pub(crate) fn parse(tool_call_id: Option<&str>, turn_id: Option<&str>) -> Result<Ids, Refusal> {
         let check = |name: &str, id: Option<&str>| match id.map(Token::parse) {
             None => Ok(None),
@@ -53,7 +53,7 @@ impl Ids {
         Ok(Ids { tool_call: check("tool_call_id", tool_call_id)?, turn: check("turn_id", turn_id)? })
     }
 
-    /// A mutation without ids of its caller's is a tool call and a turn of its own.
+    /// A mutation without ids gets a tool call id and a turn id of its own.
     pub(crate) fn complete(&mut self, now_ns: u64, random: u64) {
         self.tool_call.get_or_insert_with(|| id::make(id::TOOL_CALL, now_ns, random));
         self.turn.get_or_insert_with(|| id::make(id::TURN, now_ns, random));

@@ -1,4 +1,4 @@
-//! The form of what is returned: inline while it is small, a blob when it is not, the same for the same input.
+//! The form of returned content: inline when small, else a blob; the same form for the same input.
 
 use aos_model::capability::Capability;
 use aos_model::limits::PREVIEW_BYTES_MAX;
@@ -7,7 +7,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Base64, OutputMode};
 use aos_store::Blobs;
 
-/// How a payload may rollback_to, from the request, the capability and the policy together.
+/// How content may be returned, from the request, the capability and the policy together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) inline_bytes_max: u64,
@@ -25,7 +25,7 @@ impl Form {
         if blob_only && require_inline {
             return Err(Refusal::new(
                 Code::PolicyDenied,
-                "a policy rule lets this content out as a blob only; leave `output_mode` at `auto`",
+                "a policy rule returns this content as a blob only; leave `output_mode` at `auto`",
             ));
         }
         Ok(Form { inline_bytes_max: capability.inline_bytes_max(), require_inline, blob_only })
@@ -52,7 +52,7 @@ impl Form {
         (!self.blob_only).then(|| Base64(head[..head.len().min(PREVIEW_BYTES_MAX)].to_vec()))
     }
 
-    /// Text that is at hand.
+    /// Returns text.
     pub(crate) fn text(&self, blobs: &Blobs, text: String, shown: &str) -> Result<Payload, Refusal> {
         let size = text.len() as u64;
         self.refuse_large(size, shown)?;
@@ -62,7 +62,7 @@ impl Form {
         self.blob(blobs, text.as_bytes())
     }
 
-    /// Text in pieces, which are joined only where they are small.
+    /// Returns text in pieces. They are concatenated only when they are returned inline.
     pub(crate) fn pieces(&self, blobs: &Blobs, pieces: &[&[u8]], shown: &str) -> Result<Payload, Refusal> {
         let size = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.refuse_large(size, shown)?;

@@ -1,4 +1,4 @@
-//! Content that a request brings along or that an answer needs whole.
+//! Loads the content that a request carries or an operation needs in memory.
 
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Content;
@@ -10,12 +10,12 @@ use crate::host::Host;
 use crate::jail::Place;
 use crate::session::OpenSession;
 
-/// The bytes of a file that is open.
+/// Reads a whole open file.
 pub(crate) fn read_whole(place: &Place, file: &Source, size: u64) -> Result<Vec<u8>, Refusal> {
     whole(place, file, size, aos_model::limits::READ_BYTES_MAX)
 }
 
-/// Whether a session may use a blob: one that the operator put, or that a receipt of its own named.
+/// Whether a session may use a blob: the operator stored it, or a receipt of this session named it.
 pub(crate) fn may_name(host: &Host, session: &OpenSession, blob_ref: &str) -> Result<bool, Refusal> {
     for session in [None, Some(session.id.as_str())] {
         if host.journal.state(&blob_key(session, blob_ref))?.is_some() {
@@ -25,7 +25,7 @@ pub(crate) fn may_name(host: &Host, session: &OpenSession, blob_ref: &str) -> Re
     Ok(false)
 }
 
-/// The bytes that a request brings along, inline or by a blob that this session may name.
+/// The content of a request: inline, or from a blob that the session may use.
 pub(crate) fn content(
     host: &Host,
     session: &OpenSession,
@@ -56,12 +56,12 @@ pub(crate) fn content(
     }
 }
 
-/// The whole of a file that is small enough to work on in memory.
+/// Reads a whole file of at most `bytes_max` bytes.
 pub(crate) fn whole(place: &Place, file: &Source, size: u64, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     let too_large = |size: u64| {
         Refusal::new(
             Code::FileTooLarge,
-            format!("{}: {size} bytes are over the {bytes_max} that are worked on in memory", place.shown),
+            format!("{}: {size} bytes exceed the {bytes_max} that can be processed in memory", place.shown),
         )
     };
     if size > bytes_max {
@@ -73,24 +73,24 @@ pub(crate) fn whole(place: &Place, file: &Source, size: u64, bytes_max: u64) -> 
     Ok(bytes)
 }
 
-/// A range of a file that is being read.
+/// A range of an open file.
 #[derive(Debug)]
 pub(crate) struct Range<'a> {
     pub(crate) place: &'a Place,
     pub(crate) file: &'a Source,
     pub(crate) at: u64,
     pub(crate) left: u64,
-    /// Whether the size that the file system reports can be relied on: files of /proc report 0.
+    /// Whether the reported size is reliable: files of /proc report 0.
     pub(crate) sized: bool,
 }
 
 impl Range<'_> {
-    /// One piece, at most `max` bytes; empty at the end of the range.
+    /// Reads at most `max` bytes; empty at the end of the range.
     pub(crate) fn piece(&mut self, buffer: &mut Vec<u8>, max: usize) -> Result<(), Refusal> {
         let want = (max as u64).min(self.left) as usize;
         buffer.resize(want, 0);
         let mut filled = 0;
-        // A position that no file can have is past the end of every file.
+        // `off_t` is signed: an offset above `i64::MAX` is past the end of every file.
         while filled < want && i64::try_from(self.at).is_ok() {
             match self.file.read_at(&mut buffer[filled..], self.at) {
                 Ok(0) => break,

@@ -1,4 +1,4 @@
-//! What policy says about a path or a command: one set of functions for the preview and for the check.
+//! Policy for paths and commands: the same functions for the preview and the check.
 
 use aos_model::path::{Spelled, show};
 use aos_model::policy::{
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::jail::absolute_shown;
 use crate::session::OpenSession;
 
-/// More warnings than this help no reader.
+/// Further warnings are dropped.
 pub(crate) const WARNINGS_MAX: usize = 100;
 
 /// The params of `policy.evaluate`.
@@ -51,7 +51,7 @@ pub(crate) fn evaluate_in(session: &OpenSession, asked: &Evaluate) -> Result<Eva
     }
 }
 
-/// In a virtual tree there are no links, and the host's are none of its.
+/// A virtual tree resolves no links, and the host's links do not apply to it.
 fn in_virtual_tree(policy: &Policy, workspaces: &[&str], path: &str) -> Result<Evaluation, Refusal> {
     let path = VfsPath::parse(if path == "." { "/" } else { path })?;
     let relative = if path.as_str().is_empty() { "." } else { path.as_str() };
@@ -68,13 +68,13 @@ pub fn evaluate(asked: &Evaluate) -> Result<Evaluation, Refusal> {
         return Err(invalid("field `cwd`: give an absolute path"));
     }
     let cwd = link_free(cwd);
-    let workspace = asked.workspace.as_deref().map(|workspace| link_free(&beneath(&cwd, workspace)));
+    let workspace = asked.workspace.as_deref().map(|workspace| link_free(&join(&cwd, workspace)));
     let policy = compile(asked.policy.as_ref().unwrap_or(&PolicySpec::default()))?;
     let workspaces: Vec<&str> = workspace.as_deref().into_iter().collect();
     run(&policy, &cwd, &workspaces, asked)
 }
 
-/// Evaluates a path or a command under the policy of a session that the record knows, open or not.
+/// Evaluates a path or a command under the policy of a recorded session, open or ended.
 pub fn evaluate_recorded(record: &SessionRecord, asked: &Evaluate) -> Result<Evaluation, Refusal> {
     let policy = compile(&record.policy)?;
     if let (Some(path), Ok(TargetSpec::Vfs(_))) = (&asked.path, serde_json::from_str(record.target.get())) {
@@ -93,18 +93,18 @@ fn run(policy: &Policy, cwd: &str, workspaces: &[&str], asked: &Evaluate) -> Res
     let access = policy.host_access();
     match (&asked.path, &asked.argv) {
         (Some(path), None) => {
-            let resolved = link_free(&beneath(cwd, path));
+            let resolved = link_free(&join(cwd, path));
             Ok(access.evaluate_path(&PathQuery { input: path, cwd, workspaces, resolved: &resolved }))
         }
         (None, Some(argv)) => {
-            let command_cwd = link_free(&beneath(cwd, asked.command_cwd.as_deref().unwrap_or(cwd)));
+            let command_cwd = link_free(&join(cwd, asked.command_cwd.as_deref().unwrap_or(cwd)));
             Ok(command(policy, cwd, workspaces, argv, &command_cwd).0)
         }
         _ => Err(Refusal::new(Code::InvalidParams, "give either `path` or `argv`")),
     }
 }
 
-/// What policy says about a command: the points by where it reaches, the rules by what it names.
+/// Policy for a command: the built-in checks look at the paths it reaches, the rules at its arguments.
 fn command<'p>(
     policy: &'p Policy,
     cwd: &str,
@@ -126,23 +126,23 @@ fn command<'p>(
     (evaluation, verdict)
 }
 
-/// Joined but not simplified: what `..` means depends on the links before it.
-fn beneath(cwd: &str, path: &str) -> String {
+/// Joined but not normalized: the meaning of `..` depends on the links before it.
+fn join(cwd: &str, path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") }
 }
 
-/// Where an absolute path leads, links read as text; one that cannot be followed stays as it is.
+/// The target of an absolute path with its links resolved; the path itself if they cannot be.
 fn link_free(path: &str) -> String {
     let Ok(spelled) = Spelled::parse(path) else { return lexical_join("/", path) };
     if let Some(followed) = crate::jail::follow_text(spelled.as_bytes()) {
         return absolute_shown(&followed);
     }
-    // A `..` behind something that is missing: nothing can be there, and the jail goes by the text too.
+    // A `..` after a missing name: nothing can exist there, and the jail normalizes the text too.
     lexical_join("/", &show(spelled.as_bytes()))
 }
 
-/// Judges one path. `text` is as the request spelled it; the other two are absolute. Returns whether its content may
-/// leave as a blob only.
+/// Checks one path. `text` is as the request spelled it; the other two are absolute. Returns whether its content may
+/// be returned as a blob only.
 pub(crate) fn check_path(
     session: &OpenSession,
     op: Op,
@@ -153,8 +153,8 @@ pub(crate) fn check_path(
 ) -> Result<bool, Refusal> {
     let workspaces: Vec<&str> = session.workspaces.iter().map(String::as_str).collect();
     let absolute = absolute_shown(resolved);
-    // An absolute spelling may go through the link by which the workdir was opened: its clean form is what is meant.
-    // In a virtual tree the slash at the start is a way of spelling, nothing else.
+    // An absolute spelling may contain the link by which the workdir was opened; the normalized form is checked.
+    // In a virtual tree the leading slash is optional and has no other meaning.
     let spelled = match text {
         _ if session.is_virtual() => session.jail.display(literal),
         text if text.starts_with('/') => absolute_shown(literal),
@@ -185,10 +185,10 @@ pub(crate) fn check_path(
         }
     }
     let (literal, shown) = (session.jail.display(literal), session.jail.display(resolved));
-    weigh(session.policy.judge(op, &literal, &shown), op, &shown, warnings)
+    apply_verdict(session.policy.judge(op, &literal, &shown), op, &shown, warnings)
 }
 
-/// Judges a command by its words and by where it runs, with the function that `policy.evaluate` answers with.
+/// Checks a command by its arguments and its working folder, with the function that `policy.evaluate` uses.
 pub(crate) fn check_command(
     session: &OpenSession,
     words: &[String],
@@ -216,11 +216,16 @@ pub(crate) fn check_command(
     for risk in evaluation.risks.iter().filter(|risk| risk.decision == Decision::Warn) {
         add(warnings, Warning::new(risk.code, risk.message.clone()));
     }
-    weigh(verdict, Op::Exec, &program, warnings)
+    apply_verdict(verdict, Op::Exec, &program, warnings)
 }
 
-/// What the rules say, as a warning or a refusal. Returns whether content may leave as a blob only.
-fn weigh(verdict: Verdict<'_>, op: Op, shown: &str, warnings: &mut Vec<Warning>) -> Result<bool, Refusal> {
+/// Turns the verdict of the rules into a warning or a refusal. Returns whether content may be returned as a blob only.
+fn apply_verdict(
+    verdict: Verdict<'_>,
+    op: Op,
+    shown: &str,
+    warnings: &mut Vec<Warning>,
+) -> Result<bool, Refusal> {
     let Some(rule) = verdict.rule else { return Ok(verdict.blob_only) };
     let reason = rule
         .reason
@@ -234,7 +239,7 @@ fn weigh(verdict: Verdict<'_>, op: Op, shown: &str, warnings: &mut Vec<Warning>)
             warnings,
             Warning::new(
                 "policy_rule",
-                format!("rule \"{name}\" asks for care with {} of {shown}{reason}", op.as_str()),
+                format!("rule \"{name}\" warns about {} of {shown}{reason}", op.as_str()),
             ),
         ),
         Decision::Deny => {

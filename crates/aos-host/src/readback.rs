@@ -1,4 +1,4 @@
-//! Reading back what a receipt gave by name: a range of a blob that the session may know. Opens nothing of the user's.
+//! `blob.read`: returns a range of a blob that a receipt of the session named. Does not open user files.
 
 use aos_model::limits::INLINE_BYTES_DEFAULT;
 use aos_model::policy::OutputRule;
@@ -23,7 +23,7 @@ pub struct ReadBlob {
     pub max_bytes: Option<u64>,
 }
 
-/// A range of a blob. A cut never splits a character of text.
+/// A range of a blob. The end of a range never splits a UTF-8 character.
 #[derive(Debug, Serialize)]
 pub struct BlobRange {
     pub content: Payload,
@@ -42,7 +42,7 @@ impl Host {
             return Err(Refusal::new(
                 Code::PolicyDenied,
                 format!(
-                    "{shown}: a rule of this session gives content only by name (`blob_only`); the operator reads it with `aos blob get`"
+                    "{shown}: a policy rule of this session returns content as blobs only (`blob_only`); the operator reads it with `aos blob get`"
                 ),
             ));
         }

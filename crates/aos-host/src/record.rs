@@ -1,4 +1,4 @@
-//! Receipt and journal: what is returned is what is written (I2).
+//! Receipt and journal: the receipt that is returned is the one that was journaled (I2).
 
 use std::sync::Arc;
 
@@ -23,30 +23,30 @@ use crate::snapshot;
 pub struct Answer {
     pub receipt: String,
     pub status: Status,
-    /// A mutation's turn in its session. Held until the answer is on its way, so that answers keep the order.
+    /// The position of a mutation in its session's lane. Held until the answer is sent, so that answers keep the order.
     pub turn: Option<LaneGuard>,
 }
 
-/// Dropping it lets the session's next mutation begin.
+/// Dropping it lets the next mutation of the session begin.
 #[derive(Debug)]
 pub struct LaneGuard {
     pub(crate) _ticket: Ticket,
 }
 
-/// The session that an effect is about, and the open one it runs in.
+/// The session an effect refers to, and the open one it runs in.
 #[derive(Clone, Copy)]
-pub(crate) struct About<'a> {
+pub(crate) struct EffectSession<'a> {
     pub(crate) session_id: Option<&'a str>,
     pub(crate) session: Option<&'a Arc<OpenSession>>,
 }
 
 impl Host {
-    /// Receipt and journal: what is returned is what is written.
+    /// Journals the outcome and returns the receipt (I2).
     pub(crate) fn record(
         &self,
         job: &Job,
         ids: &Ids,
-        about: About<'_>,
+        about: EffectSession<'_>,
         ended: Result<Done, Refusal>,
         armed: Option<Armed<'_>>,
     ) -> Answer {
@@ -101,7 +101,7 @@ impl Host {
         }
     }
 
-    /// What cannot be written down has not happened: it is taken back, and the answer says so.
+    /// An effect that cannot be journaled is undone, and the receipt reports the failed append.
     fn unrecorded(&self, mut refusal: Refusal, opened: Option<&str>, armed: Option<Armed<'_>>) -> Answer {
         if let Some(session_id) = opened {
             lifecycle::forget(self, session_id);

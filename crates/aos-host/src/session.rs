@@ -1,4 +1,4 @@
-//! Open sessions: what each holds while it is served, and the list of all of them.
+//! Open sessions: the state each one holds while it is served, and the table of all of them.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -28,35 +28,35 @@ pub(crate) struct OpenSession {
     pub(crate) policy: Policy,
     pub(crate) expires_at_ns: Option<u64>,
     pub(crate) lane: Arc<Lane>,
-    /// The roots as policy wants them.
+    /// The roots, spelled as policy rules match them.
     pub(crate) workspaces: Vec<String>,
     pub(crate) workdir_shown: String,
     pub(crate) auto_snapshot: bool,
     pub(crate) snapshot_bytes_max: u64,
-    /// Folders that commands change for good, as globs.
+    /// Globs of folders that commands change directly, without capture.
     pub(crate) capture_exclude: Vec<String>,
     pub(crate) on_failure: OnFailure,
     pub(crate) ledger: Ledger,
-    /// What its commands get, and which are running.
+    /// The settings of its commands, and the commands that are running.
     pub(crate) exec_config: ExecConfig,
-    /// The tree that its changes stay in, unless it works on the disk.
+    /// Holds the session's changes in memory and in the journal; `None` for a session that works on the disk.
     pub(crate) layer: Option<Arc<Layer>>,
     pub(crate) preimages: Preimages,
     pub(crate) ended: AtomicBool,
 }
 
 impl OpenSession {
-    /// It works in a tree with nothing of the host's below.
+    /// Whether the session has a layer with no host folder below it.
     pub(crate) fn is_virtual(&self) -> bool {
         self.layer.as_ref().is_some_and(|layer| !layer.is_staged)
     }
 
-    /// The newest version of its tree, unless it works on the disk.
+    /// The newest version of its layer; `None` for a session that works on the disk.
     pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.layer.as_ref().map(|layer| View::now(layer, &self.jail))
     }
 
-    /// A mutation may have waited for its turn while the session was closed.
+    /// Checked again after waiting in the lane: the session may have been closed meanwhile.
     pub(crate) fn still_open(&self) -> Result<(), Refusal> {
         if self.ended.load(Ordering::Acquire) { Err(self.closed()) } else { Ok(()) }
     }
@@ -67,7 +67,8 @@ impl OpenSession {
 }
 
 impl Drop for OpenSession {
-    /// Pre-images and private folders go with their session, but only when the last mutation under way has let go of it.
+    /// Deletes the pre-images and private folders of an ended session. A mutation in progress holds an `Arc`, so this
+    /// runs only after the last one.
     fn drop(&mut self) {
         if self.ended.load(Ordering::Acquire) {
             self.preimages.drop_all();
@@ -76,7 +77,7 @@ impl Drop for OpenSession {
     }
 }
 
-/// Where the content that a session's changes displace is kept.
+/// The store of the content that a session's changes displace.
 #[derive(Debug)]
 pub(crate) struct Preimages {
     session_id: String,
@@ -123,42 +124,42 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     pub(crate) fn get(&self, session_id: &str) -> Option<Arc<OpenSession>> {
-        self.open.read().expect("BUG: nobody panics here").get(session_id).cloned()
+        self.open.read().expect("BUG: lock poisoned").get(session_id).cloned()
     }
 
-    /// The roots of all sessions but one, those that are wanted.
+    /// The roots of all other sessions that satisfy `wanted`.
     pub(crate) fn roots_of_others(&self, session_id: &str, wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
-        let open = self.open.read().expect("BUG: nobody panics here");
-        let others = open.values().filter(|session| session.id != session_id);
-        let roots = others.flat_map(|session| &session.jail.roots).filter(|root| wanted(&root.path));
+        let open = self.open.read().expect("BUG: lock poisoned");
+        let other_sessions = open.values().filter(|session| session.id != session_id);
+        let roots = other_sessions.flat_map(|session| &session.jail.roots).filter(|root| wanted(&root.path));
         roots.map(|root| root.path.clone()).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.open.read().expect("BUG: nobody panics here").len()
+        self.open.read().expect("BUG: lock poisoned").len()
     }
 
     pub(crate) fn each(&self, each: impl FnMut(&Arc<OpenSession>)) {
-        self.open.read().expect("BUG: nobody panics here").values().for_each(each);
+        self.open.read().expect("BUG: lock poisoned").values().for_each(each);
     }
 
     pub(crate) fn insert(&self, session: OpenSession) {
-        self.open.write().expect("BUG: nobody panics here").insert(session.id.clone(), Arc::new(session));
+        self.open.write().expect("BUG: lock poisoned").insert(session.id.clone(), Arc::new(session));
     }
 
-    /// Takes a session out and ends its commands, those that do not end by themselves after `grace`. Its pre-images go
-    /// when the last one that works in it is done.
+    /// Removes a session and ends its commands; with `grace`, commands that have not exited by then are killed. Its
+    /// pre-images are deleted when the last request that uses the session has finished.
     pub(crate) fn end(&self, session_id: &str, grace: Option<Duration>) -> bool {
-        let taken = self.open.write().expect("BUG: nobody panics here").remove(session_id);
-        if let Some(session) = &taken {
+        let removed = self.open.write().expect("BUG: lock poisoned").remove(session_id);
+        if let Some(session) = &removed {
             session.ended.store(true, Ordering::Release);
             session.exec_config.running.close(grace);
         }
-        taken.is_some()
+        removed.is_some()
     }
 
-    pub(crate) fn past_their_time(&self, now_ns: u64) -> Vec<String> {
-        let open = self.open.read().expect("BUG: nobody panics here");
+    pub(crate) fn expired(&self, now_ns: u64) -> Vec<String> {
+        let open = self.open.read().expect("BUG: lock poisoned");
         open.values()
             .filter(|session| session.expires_at_ns.is_some_and(|end| end <= now_ns))
             .map(|session| session.id.clone())

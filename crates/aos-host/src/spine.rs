@@ -1,4 +1,4 @@
-//! The way of a request, one line per stage. No other file calls two stages.
+//! The path of every request, one line per stage. No other file calls two stages.
 //!
 //! `front end → session → capability → policy → snapshot → operation → receipt → journal`
 
@@ -16,13 +16,12 @@ use crate::host::Host;
 use crate::lifecycle;
 use crate::maintenance::{self, OperatorRequest};
 use crate::outcome::{Done, Ids};
-use crate::record::{About, Answer, LaneGuard};
+use crate::record::{Answer, EffectSession, LaneGuard};
 use crate::session::OpenSession;
 use crate::stage::{self, Authorized, CommandStart, InSession, Planned, PlannedLanding, PolicyChecked};
 
 impl Host {
-    /// Answers a request. It is answered exactly once, and written down first. A watcher sees a command's output
-    /// while it is made.
+    /// Answers a request exactly once, after journaling it. A watcher receives a command's output while it runs.
     pub fn answer(&self, mut job: Job, watcher: Option<Arc<dyn Watcher>>) -> Answer {
         let outcome = std::mem::replace(&mut job.outcome, Err(Refusal::new(Code::IoError, "taken")));
         let session_id = outcome.as_ref().ok().and_then(Admitted::session_id).map(str::to_owned);
@@ -38,21 +37,21 @@ impl Host {
             }
             Err(refusal) => (Err(refusal), None),
         };
-        // Done and not recorded: the moment that the next start has to recover from.
+        // The effect is done and not journaled: a crash here is what the next start recovers from.
         #[cfg(feature = "testing")]
         crate::testing::maybe_panic(&job.kind);
-        let about = About { session_id: session_id.as_deref(), session: session.as_ref() };
+        let about = EffectSession { session_id: session_id.as_deref(), session: session.as_ref() };
         let answer = self.record(&job, &ids, about, ended, intent);
-        self.memory.give_back();
+        self.memory.trim_if_large();
         Answer { turn: lane.map(|ticket| LaneGuard { _ticket: ticket }), ..answer }
     }
 
-    /// Answers an order of the operator's, as JSON.
+    /// Answers an operator's request, as JSON.
     pub(crate) fn operate(&self, request: OperatorRequest) -> String {
         self.answer(self.admit_operator(request), None).receipt
     }
 
-    /// What capability and policy would say of an effect, by the stages that will say it. Nothing is done or written.
+    /// Runs the capability and policy stages of an effect without executing or journaling it.
     pub fn preview(&self, kind: &str, params: &str) -> Result<Vec<Warning>, Refusal> {
         let request = match Request::parse(kind, params) {
             Err(Unparsed::Syntax(why)) => return Err(Refusal::new(Code::InvalidParams, why)),
@@ -74,7 +73,7 @@ impl Host {
         }
     }
 
-    /// The spine. The intent comes back too: the receipt closes it.
+    /// The stages of a request. Returns the open intent too, because the journaled receipt closes it.
     fn execute<'a>(
         &'a self,
         in_session: InSession,
@@ -106,7 +105,7 @@ impl Host {
         (ended, armed)
     }
 
-    /// The second pass of a command: what it changed goes through the same stages as a request.
+    /// The second pass of a command: its changes go through the same stages as a request.
     fn land<'a>(
         &'a self,
         session: &Arc<OpenSession>,

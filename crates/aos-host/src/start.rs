@@ -19,7 +19,7 @@ use crate::memory::Memory;
 use crate::session::Sessions;
 use crate::snapshot;
 
-/// What starting found.
+/// What was found at start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct StartReport {
     pub sessions_open: usize,
@@ -28,7 +28,7 @@ pub struct StartReport {
 }
 
 impl Host {
-    /// Opens a home, rolls back what the last daemon left half done, and serves its open sessions again.
+    /// Opens a home, rolls back changes that the last daemon left incomplete, and reopens its sessions.
     pub fn start(home: Home, machine: Machine) -> Result<(Arc<Host>, StartReport), Fault> {
         let journal = Box::new(SqliteJournal::open(&home, machine.durability)?);
         let (blobs, bank) = (Arc::new(home.blobs(machine.durability)?), Arc::new(home.bank()?));
@@ -55,10 +55,10 @@ impl Host {
             home,
         };
         let mut report = StartReport { rolled_back: change::recover(&host)?, ..StartReport::default() };
-        // Nothing of ours runs yet: what commands had changed and was not committed is nobody's.
+        // No command runs yet, so changes of commands that were not committed can be dropped.
         host.executor.overlays.sweep_all()?;
         let records = host.open_records()?;
-        for (session_id, state, why) in lifecycle::revive(&host, records) {
+        for (session_id, state, why) in lifecycle::reopen_all(&host, records) {
             report.sessions_closed += 1;
             let fact = Fact::SessionEnded { session_id: session_id.clone(), state };
             let kind =
@@ -86,7 +86,7 @@ impl Host {
         Ok(records)
     }
 
-    /// A session that ended just before a crash may have left its pre-images and its private folders.
+    /// Removes the pre-images and private folders of sessions that ended just before a crash.
     fn drop_orphans(&self) -> Result<(), Fault> {
         for bank in [&self.bank, &self.executor.rooms] {
             for session_id in bank.sessions()? {
@@ -104,7 +104,7 @@ impl Host {
     }
 }
 
-/// Our state and our own /proc entries: no session reaches them, not even one with the root `/`.
+/// Our own state and /proc entries. No session reaches them, not even one with the root `/`.
 fn hidden_paths(home: &Home) -> Result<Vec<Vec<u8>>, Fault> {
     let root = crate::jail::Root::pin(home.path())
         .map_err(|why| Fault::io(format!("cannot open {}", home.path().display()), why))?;

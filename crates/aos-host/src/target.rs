@@ -1,4 +1,4 @@
-//! The paths that a request names, and the names that are protected whatever the request.
+//! The paths of a request, and the protected names.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::view;
 /// One path of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// As the request spelled it; without one the workdir is meant.
+    /// As the request spelled it; `None` means the workdir.
     text: Option<String>,
     pub(crate) op: Op,
     pub(crate) last: Last,
-    /// Whether the names that run code or steer agents are protected here.
+    /// Whether protected names (those that run code or configure agents) are checked for this path.
     pub(crate) protected: bool,
-    /// On the disk, whatever tree the session works in.
+    /// Resolved on the disk even if the session has a layer.
     on_disk: bool,
 }
 
@@ -30,7 +30,7 @@ impl Target {
         Target { text: Some(text.to_owned()), op, last, protected: true, on_disk: false }
     }
 
-    /// A path that may be left out: the workdir then.
+    /// A path that defaults to the workdir.
     pub(crate) fn or_workdir(text: Option<&str>, op: Op, last: Last) -> Target {
         Target { text: text.map(str::to_owned), ..Target::new(".", op, last) }
     }
@@ -50,8 +50,8 @@ impl Target {
         }
     }
 
-    /// Of something that the session itself made, whatever it is called.
-    pub(crate) fn of_its_own(self) -> Target {
+    /// A path that the session itself created: protected names are not checked.
+    pub(crate) fn unprotected(self) -> Target {
         Target { protected: false, ..self }
     }
 
@@ -63,7 +63,7 @@ impl Target {
     }
 }
 
-/// Names that run code or steer agents are protected under whatever spelling.
+/// Refuses or warns about names that run code or configure agents, in any spelling.
 pub(crate) fn protect(
     session: &OpenSession,
     absolute: &[u8],
@@ -90,8 +90,8 @@ pub(crate) fn protect(
     Ok(())
 }
 
-/// A tree that is nested too deep is not taken as a whole: somebody can make one that walking would not come to the
-/// end of.
+/// Limits the depth of trees that are processed as a whole. A caller can create a tree whose walk would exhaust stack
+/// or time.
 pub(crate) fn check_depth(session: &OpenSession, absolute: &[u8]) -> Result<(), Refusal> {
     if is_too_deep(absolute) { Err(too_deep(&session.jail.display(absolute))) } else { Ok(()) }
 }
@@ -100,7 +100,7 @@ pub(crate) fn too_deep(shown: &str) -> Refusal {
     let begins = shown.chars().take(100).collect::<String>();
     Refusal::new(
         Code::LimitExceeded,
-        format!("{begins}: more than {FOLDERS_DEEP_MAX} folders deep; take what lies deepest first"),
+        format!("{begins}: more than {FOLDERS_DEEP_MAX} folders deep; process the deepest folders first"),
     )
 }
 
@@ -108,10 +108,10 @@ pub(crate) fn is_too_deep(path: &[u8]) -> bool {
     path.iter().filter(|b| **b == b'/').count() > FOLDERS_DEEP_MAX
 }
 
-/// The part of a path that the session can shape. What lies above its roots is the operator's choice.
+/// The part of a path that the session can choose. The operator chose the part above the roots.
 fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
     let inside = jail.roots.iter().filter(|root| aos_model::path::is_below(absolute, &root.path));
-    // A root inside `.git` protects as if it were the whole repository: one name above the root still counts.
+    // A root inside `.git` is protected like the whole repository, so the last name of the root counts too.
     let cut = inside.map(|root| root.path.len()).min().unwrap_or(0);
     let start = absolute[..cut].iter().rposition(|b| *b == b'/').map_or(0, |slash| slash);
     &absolute[start..]

@@ -28,7 +28,7 @@ pub(crate) fn check_peer(host: &Host, stream: &UnixStream) -> Result<(), PeerErr
     if is_in_another_pid_namespace(pid) {
         return Err(PeerError::OtherPidNamespace { pid });
     }
-    if host.is_of_a_command(pid) {
+    if host.is_command_process(pid) {
         return Err(PeerError::CommandOfSession { pid });
     }
     Ok(())

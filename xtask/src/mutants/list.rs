@@ -260,7 +260,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 6,
         breaks: "undo overwrites what another process has written since",
         edits: &[Edit {
-            file: "crates/aos-host/src/restore/judge.rs",
+            file: "crates/aos-host/src/restore/conflict_check.rs",
             old: "if expected.unconditional || self.is_as_left(found, now, expected.image.as_ref())? {",
             new: "if expected.unconditional || self.is_as_left(found, now, expected.image.as_ref()).is_ok() {",
         }],

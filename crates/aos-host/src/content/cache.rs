@@ -1,4 +1,4 @@
-//! The contents of virtual and staged files: blobs, those that are in use kept in memory up to a bound.
+//! The contents of virtual and staged files: blobs, with a bounded cache in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::vfs::Body;
 use aos_store::Blobs;
 
-use crate::content::{Held, Source};
+use crate::content::{CachedBytes, Source};
 
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -25,11 +25,11 @@ struct Cache {
 
 #[derive(Debug)]
 struct Cached {
-    bytes: Arc<Held>,
+    bytes: Arc<CachedBytes>,
     used: u64,
 }
 
-/// A blob over this size is read from its file, piece by piece.
+/// A larger blob is not cached; it is read from its file in pieces.
 const MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 impl Contents {
@@ -37,7 +37,7 @@ impl Contents {
         Contents { blobs, cache: Mutex::default() }
     }
 
-    /// The content of a file, to be read.
+    /// Opens the content of a file.
     pub(crate) fn open(&self, shown: &str, body: &Body) -> Result<Source, Refusal> {
         if body.offset_bytes.is_none() && body.size_bytes > MEMORY_BYTES_MAX {
             return self.blobs.open_blob(&body.blob_ref)?.map(Source::disk).ok_or_else(|| lost(shown, body));
@@ -51,17 +51,17 @@ impl Contents {
         }
     }
 
-    /// Takes content in: stored under its name, and at hand.
+    /// Stores content as a blob and caches it.
     pub(crate) fn put(&self, bytes: Vec<u8>) -> Result<Body, Refusal> {
         let (blob_ref, size) = (self.blobs.put(&bytes)?, bytes.len() as u64);
         if size <= MEMORY_BYTES_MAX {
-            self.keep(&blob_ref, Arc::new(Held::new(bytes)));
+            self.keep(&blob_ref, Arc::new(CachedBytes::new(bytes)));
         }
         Ok(Body::whole(blob_ref, size))
     }
 
-    fn blob(&self, shown: &str, body: &Body) -> Result<Arc<Held>, Refusal> {
-        let mut cache = self.cache.lock().expect("BUG: nobody panics with the cache");
+    fn blob(&self, shown: &str, body: &Body) -> Result<Arc<CachedBytes>, Refusal> {
+        let mut cache = self.cache.lock().expect("BUG: lock poisoned");
         cache.clock += 1;
         let now = cache.clock;
         if let Some(cached) = cache.blobs.get_mut(&body.blob_ref) {
@@ -70,14 +70,14 @@ impl Contents {
         }
         drop(cache);
         let read = self.blobs.read(&body.blob_ref, u64::MAX)?.ok_or_else(|| lost(shown, body))?;
-        let bytes = Arc::new(Held::new(read));
+        let bytes = Arc::new(CachedBytes::new(read));
         self.keep(&body.blob_ref, bytes.clone());
         Ok(bytes)
     }
 
-    /// Keeps a blob at hand; those that were not used for the longest time make room for it.
-    pub(crate) fn keep(&self, blob_ref: &str, bytes: Arc<Held>) {
-        let mut cache = self.cache.lock().expect("BUG: nobody panics with the cache");
+    /// Caches a blob; the least recently used ones are evicted.
+    pub(crate) fn keep(&self, blob_ref: &str, bytes: Arc<CachedBytes>) {
+        let mut cache = self.cache.lock().expect("BUG: lock poisoned");
         if bytes.len() > TREE_CACHE_BYTES_MAX / 2 {
             return;
         }
@@ -94,7 +94,7 @@ impl Contents {
 }
 
 impl Cache {
-    /// Down to three quarters at once, so that not every new blob has to look for the oldest.
+    /// Evicts down to three quarters at once, so that not every insertion searches for the oldest blob.
     fn make_room(&mut self) {
         let mut by_age: Vec<(u64, String)> =
             self.blobs.iter().map(|(name, cached)| (cached.used, name.clone())).collect();

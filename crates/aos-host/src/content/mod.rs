@@ -1,7 +1,7 @@
-//! The content of files, wherever it is: on the disk, or in memory as part of a blob.
+//! The content of files: on the disk, or in memory as part of a blob.
 
 mod cache;
 mod source;
 
 pub(crate) use cache::Contents;
-pub(crate) use source::{Held, Source};
+pub(crate) use source::{CachedBytes, Source};

@@ -1,4 +1,4 @@
-//! Something readable at an offset: a file of the disk, or bytes that are at hand.
+//! A source that is read at an offset: a file on the disk, or bytes in memory.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
@@ -8,24 +8,24 @@ use rustix::io::Errno;
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     Disk(Arc<OwnedFd>),
-    /// A part of a blob that is in memory.
+    /// A part of a cached blob.
     Memory {
-        blob: Arc<Held>,
+        blob: Arc<CachedBytes>,
         from: usize,
         len: usize,
     },
 }
 
-/// Bytes in memory, and what a search would have to find out about them each time.
+/// Bytes in memory, with a property that searches need, computed once.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct CachedBytes {
     bytes: Vec<u8>,
     is_plain: OnceLock<bool>,
 }
 
-impl Held {
-    pub(crate) fn new(bytes: Vec<u8>) -> Held {
-        Held { bytes, is_plain: OnceLock::new() }
+impl CachedBytes {
+    pub(crate) fn new(bytes: Vec<u8>) -> CachedBytes {
+        CachedBytes { bytes, is_plain: OnceLock::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -43,7 +43,7 @@ impl Source {
         Source::Disk(Arc::new(file))
     }
 
-    /// As `pread`: how many bytes were read, none at the end.
+    /// As `pread`: the number of bytes read, 0 at the end.
     pub(crate) fn read_at(&self, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
         match self {
             Source::Disk(file) => rustix::io::pread(file, buffer, at),
@@ -57,7 +57,7 @@ impl Source {
         }
     }
 
-    /// All of it, where it is in memory.
+    /// The whole content, if it is in memory.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {
             Source::Disk(_) => None,
@@ -65,7 +65,7 @@ impl Source {
         }
     }
 
-    /// Known to hold no NUL, and to be in no encoding that is full of them.
+    /// Whether it is known to contain no NUL and no UTF-16 byte order mark.
     pub(crate) fn is_plain(&self) -> bool {
         match self {
             Source::Disk(_) => false,

@@ -1,13 +1,13 @@
-//! Layered trees: sessions whose changes stay in the record, with nothing below them or a folder of the host.
+//! Layers: the changes of virtual and staged sessions, which are stored in the journal instead of the disk.
 //!
-//! A [`Layer`] is what a live session holds: the newest version of its tree. A [`View`] is one version of it as a request
-//! sees it, with the host's folder shining through where there is one. `resolve` finds paths in a view, `land` makes
-//! deltas of a plan's steps, `unwind` takes deltas back, `mount` fills a new tree from the host, `staged` shows, commits
-//! and discards what waits. No other room knows whether a place is on the disk or in a tree, except where it opens it.
+//! A [`Layer`] holds the newest version of a session's tree. A [`View`] is one version as a request sees it; in a staged
+//! session the host folder is visible where the tree has no node. `crate::view` resolves paths in a view,
+//! `crate::change` turns a plan's steps into deltas, `restoration` undoes deltas, `mount` fills a new tree from the host,
+//! `staged` shows, commits and discards changes, `version` numbers them.
 
 mod mount;
+mod restoration;
 mod staged;
-mod unwind;
 mod version;
 
 use aos_model::entry::Fact;
@@ -24,11 +24,11 @@ use crate::jail::Place;
 use crate::session::OpenSession;
 
 pub(crate) use mount::mount;
-pub(crate) use staged::{Chosen, changes, commit, diff};
-pub(crate) use unwind::{TreeRestoration, contents_of};
+pub(crate) use restoration::{LayerRestoration, contents_of};
+pub(crate) use staged::{Selection, changes, commit, diff};
 pub(crate) use version::{base_at, base_now, capture, change_of, next_version, record_of};
 
-/// The tree of a session as the journal's state has it.
+/// Reads the tree of a session from the journal's state.
 pub(crate) fn read(host: &Host, session_id: &str) -> Result<Tree, Fault> {
     let version = host.journal.state(&tree_version_key(session_id))?;
     let version = version.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(0);
@@ -45,9 +45,9 @@ pub(crate) fn read(host: &Host, session_id: &str) -> Result<Tree, Fault> {
     }
 }
 
-/// An earlier version of a session's tree, folded from the entries that made it.
+/// An earlier version of a session's tree, folded from its journal entries.
 pub(crate) fn at_version(host: &Host, session: &OpenSession, version: u64) -> Result<Option<Tree>, Refusal> {
-    let layer = session.layer.as_ref().ok_or_else(no_tree)?;
+    let layer = session.layer.as_ref().ok_or_else(no_layer)?;
     let now = layer.now();
     if version == now.version() {
         return Ok(Some(now));
@@ -75,21 +75,21 @@ pub(crate) fn at_version(host: &Host, session: &OpenSession, version: u64) -> Re
     Ok(Some(tree))
 }
 
-pub(crate) fn no_tree() -> Refusal {
+pub(crate) fn no_layer() -> Refusal {
     Refusal::new(
         Code::UnsupportedTarget,
-        "this session has no tree of its own; open one on `vfs` or `staged`",
+        "this session works on the disk and has no layer; open one on `vfs` or `staged`",
     )
 }
 
-/// The absolute path of what the tree calls `key`.
+/// The absolute path of the key `key`.
 pub(crate) fn absolute(session: &OpenSession, key: &str) -> Vec<u8> {
     let bytes =
         aos_model::path::Spelled::parse(key).map_or_else(|_| key.into(), |path| path.as_bytes().to_vec());
     if bytes.starts_with(b"/") { bytes } else { [session.jail.workdir.as_slice(), b"/", &bytes].concat() }
 }
 
-/// What stands at a place of the host's folder, copied into a node.
+/// Copies a path of the host folder into a node.
 pub(crate) fn copied(host: &Host, place: &Place, meta: &Meta, now_ns: u64) -> Result<Node, Refusal> {
     let fail = |why| place.refusal("read", why);
     let what = match meta.kind {
@@ -100,14 +100,14 @@ pub(crate) fn copied(host: &Host, place: &Place, meta: &Meta, now_ns: u64) -> Re
         }
         Kind::File => {
             let (source, meta) = place.open_file()?;
-            let file = source.file().expect("BUG: the host's files are files");
+            let file = source.file().expect("BUG: a host path opens as a disk file");
             What::File(aos_model::vfs::Body::whole(host.blobs.copy(file)?, meta.size))
         }
         Kind::Other => {
             return Err(Refusal::new(
                 Code::NotRegularFile,
                 format!(
-                    "{} is no regular file; it can be neither copied nor moved in a staged tree",
+                    "{} is not a regular file; a staged session can neither copy nor move it",
                     place.shown
                 ),
             ));

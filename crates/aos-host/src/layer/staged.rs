@@ -1,4 +1,4 @@
-//! What waits in a staged tree: shown as a diff, committed to the host's folder as one plan, or discarded.
+//! The changes of a staged session: shown as a diff, committed to the host folder as one plan, or discarded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use aos_model::refusal::{Code, Conflict, Detail, Refusal};
 use aos_model::text;
 use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
 
-use super::no_tree;
-use super::unwind::{contents_of, is_there, uncover};
+use super::no_layer;
+use super::restoration::{contents_of, exists, unhide};
 use super::{base_at, next_version};
 use crate::host::Host;
 use crate::jail::{Found, Last, Place};
@@ -21,15 +21,15 @@ use crate::session::OpenSession;
 use crate::steps::{Blob, Content, Parents, Put, Step, StepTarget};
 use crate::target::{Target, protect};
 
-/// The nodes of a staged tree that were chosen, in path order.
+/// The selected nodes of a staged layer, in path order.
 #[derive(Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct Selection {
     nodes: BTreeMap<String, Arc<Node>>,
 }
 
-/// What of a staged tree a request means: all, or some paths and what is below them.
-pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> Result<Chosen, Refusal> {
-    let view = session.view().filter(|view| view.layer.is_staged).ok_or_else(no_tree)?;
+/// Selects nodes: all, or those at and below some paths.
+pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> Result<Selection, Refusal> {
+    let view = session.view().filter(|view| view.layer.is_staged).ok_or_else(no_layer)?;
     let mut roots = Vec::new();
     for path in paths.into_iter().flatten() {
         let found = crate::view::resolve(&view, Some(path), Last::NoLinks)?.found;
@@ -45,19 +45,19 @@ pub(crate) fn changes(session: &Arc<OpenSession>, paths: Option<&[String]>) -> R
         }
         roots.push(key);
     }
-    let chosen =
+    let is_selected =
         |path: &str| paths.is_none() || roots.iter().any(|root| root.is_empty() || is_or_below(path, root));
-    let nodes = view.tree.iter().filter(|(path, _)| chosen(path));
-    Ok(Chosen { nodes: nodes.map(|(path, node)| (path.to_owned(), node.clone())).collect() })
+    let nodes = view.tree.iter().filter(|(path, _)| is_selected(path));
+    Ok(Selection { nodes: nodes.map(|(path, node)| (path.to_owned(), node.clone())).collect() })
 }
 
-impl Chosen {
+impl Selection {
     pub(crate) fn paths(&self) -> Vec<String> {
         self.nodes.keys().cloned().collect()
     }
 
-    /// A commit by path brings the new folders above it along.
-    pub(crate) fn with_folders_above(mut self, session: &Arc<OpenSession>) -> Chosen {
+    /// A commit by path includes the new folders above it.
+    pub(crate) fn with_folders_above(mut self, session: &Arc<OpenSession>) -> Selection {
         let Some(view) = session.view() else { return self };
         let visible = self.nodes.iter().filter(|(_, node)| !node.is_gone());
         let above: BTreeSet<String> = visible
@@ -73,7 +73,7 @@ impl Chosen {
         self
     }
 
-    /// For the jail and the policy, on the disk.
+    /// The targets on the disk, for the jail and the policy.
     pub(crate) fn targets(&self) -> Vec<Target> {
         let op = |node: &Node| if node.is_gone() { Op::Remove } else { Op::Write };
         let target =
@@ -81,31 +81,32 @@ impl Chosen {
         self.nodes.iter().map(target).collect()
     }
 
-    /// Taking the chosen nodes out of the tree: what the host's folder holds is seen again. What was committed as removed
-    /// need not be.
+    /// The deltas that remove the selected nodes, so that the host folder is visible again. After a commit, removed paths
+    /// need no node.
     pub(crate) fn cleared(&self, session: &Arc<OpenSession>, committed: bool) -> Vec<Delta> {
-        let view = session.view().expect("BUG: chosen from a tree");
-        let (mut tree, mut net) = (view.tree.clone(), BTreeMap::new());
+        let view = session.view().expect("BUG: selected from a layer");
+        let (mut tree, mut deltas) = (view.tree.clone(), BTreeMap::new());
         for (path, node) in &self.nodes {
-            let shows = if committed { !node.is_gone() } else { is_there(node.base.as_ref()) };
+            let shows = if committed { !node.is_gone() } else { exists(node.base.as_ref()) };
             if shows {
-                uncover(&mut tree, &mut net, &view, path);
+                unhide(&mut tree, &mut deltas, &view, path);
             }
             let before = Some(Box::new(Node::clone(node)));
-            net.insert(path.clone(), Delta { path: path.clone(), before, after: None });
+            deltas.insert(path.clone(), Delta { path: path.clone(), before, after: None });
         }
-        net.into_values().collect()
+        deltas.into_values().collect()
     }
 }
 
-/// The diff of what waits against the host's folder as it is now, and the paths. What may not be read is not shown.
-pub(crate) fn diff(session: &Arc<OpenSession>, chosen: &Chosen) -> (String, Vec<StagedFile>, u64) {
+/// The diff of the selected nodes against the current host folder, and their paths. Files that policy denies are left
+/// out.
+pub(crate) fn diff(session: &Arc<OpenSession>, selection: &Selection) -> (String, Vec<StagedFile>, u64) {
     let (mut shown, mut files, mut hidden) = (String::new(), Vec::new(), 0);
-    for (path, node) in &chosen.nodes {
+    for (path, node) in &selection.nodes {
         let Some(change) = change(node) else { continue };
         let absolute = super::absolute(session, path);
-        let mut told = Vec::new();
-        if check_path(session, Op::Read, path, &absolute, &absolute, &mut told).is_err() {
+        let mut warnings = Vec::new();
+        if check_path(session, Op::Read, path, &absolute, &absolute, &mut warnings).is_err() {
             hidden += 1;
             continue;
         }
@@ -120,7 +121,7 @@ pub(crate) fn diff(session: &Arc<OpenSession>, chosen: &Chosen) -> (String, Vec<
     (shown, files, hidden)
 }
 
-/// How a path differs from the host's folder, as it was when it was first touched.
+/// How a node differs from the state of the host folder when the path was first changed.
 fn change(node: &Node) -> Option<&'static str> {
     match (&node.what, &node.base) {
         (What::Gone, Some(Base::Dir)) | (What::Dir, Some(Base::Dir)) => None,
@@ -151,40 +152,44 @@ fn file_diff(session: &Arc<OpenSession>, path: &str, node: &Node) -> String {
     }
 }
 
-/// The plan of a commit: steps on the disk, and the change of the tree that goes with them. `found` is in the order of
-/// the chosen nodes.
+/// The plan of a commit: the steps on the disk and the layer change that belongs to them. `found` is in the order of
+/// the selected nodes.
 pub(crate) fn commit(
     host: &Host,
     session: &Arc<OpenSession>,
-    chosen: &Chosen,
+    selection: &Selection,
     found: &[Found],
 ) -> Result<(Vec<Step>, TreeChange), Refusal> {
-    let work =
-        Commit { host, session, chosen, found: chosen.nodes.keys().map(String::as_str).zip(found).collect() };
+    let work = Commit {
+        host,
+        session,
+        selection,
+        found: selection.nodes.keys().map(String::as_str).zip(found).collect(),
+    };
     work.check_bases()?;
     let mut steps = work.removals()?;
     work.puts(&mut steps)?;
-    Ok((steps, next_version(session, chosen.cleared(session, true))))
+    Ok((steps, next_version(session, selection.cleared(session, true))))
 }
 
 struct Commit<'a> {
     host: &'a Host,
     session: &'a Arc<OpenSession>,
-    chosen: &'a Chosen,
+    selection: &'a Selection,
     found: BTreeMap<&'a str, &'a Found>,
 }
 
 impl Commit<'_> {
-    /// What stands there now must be what was there when the path was first touched.
+    /// Each path on the disk must still have the state it had when it was first changed.
     fn check_bases(&self) -> Result<(), Refusal> {
         let mut changed = Vec::new();
-        for (path, node) in &self.chosen.nodes {
+        for (path, node) in &self.selection.nodes {
             let found = self.found[path.as_str()];
             let same_path = found.display() == path;
             if !same_path || Some(base_at(found)?) != node.base.clone().or(Some(Base::Absent)) {
                 changed.push(path.clone());
             } else if node.base == Some(Base::Dir) && !node.is_dir() {
-                changed.extend(self.strangers_in(found)?);
+                changed.extend(self.unstaged_entries(found)?);
             }
         }
         if changed.is_empty() {
@@ -193,7 +198,7 @@ impl Commit<'_> {
         let named: Vec<&str> = changed.iter().take(3).map(String::as_str).collect();
         let more = if changed.len() > 3 { ", …" } else { "" };
         let message = format!(
-            "changed on the disk since it was staged: {}{more}; nothing was committed. Discard those paths, or take the change over and stage it again",
+            "changed on the disk since it was staged: {}{more}; nothing was committed. Discard those paths, or merge the change and stage it again",
             named.join(", ")
         );
         let conflicts_count = Some(changed.len() as u64);
@@ -206,23 +211,23 @@ impl Commit<'_> {
         }))
     }
 
-    /// What a folder that goes holds, and nobody staged the removal of.
-    fn strangers_in(&self, found: &Found) -> Result<Vec<String>, Refusal> {
+    /// The entries of a folder to be removed whose removal is not staged.
+    fn unstaged_entries(&self, found: &Found) -> Result<Vec<String>, Refusal> {
         let Found::Resolved(place) = found else { return Ok(Vec::new()) };
-        let fail = |why| place.refusal("look into", why);
+        let fail = |why| place.refusal("list", why);
         let dir = place.open_dir().map_err(fail)?;
-        let mut strangers = Vec::new();
+        let mut unstaged = Vec::new();
         for name in crate::disk::names_in(&dir).map_err(fail)? {
             let below = format!("{}/{}", place.shown, aos_model::path::show(&name));
-            if !self.chosen.nodes.contains_key(&below) {
-                strangers.push(below);
+            if !self.selection.nodes.contains_key(&below) {
+                unstaged.push(below);
             }
         }
-        Ok(strangers)
+        Ok(unstaged)
     }
 
-    /// Whether what stands on the disk has to go before what is staged can come, or for good.
-    fn goes(&self, node: &Node) -> bool {
+    /// Whether the object on the disk has to be removed, before a put or for good.
+    fn is_removed_first(&self, node: &Node) -> bool {
         match (&node.what, &node.base) {
             (_, Some(Base::Absent) | None) => false,
             (What::Gone, _) => true,
@@ -231,11 +236,11 @@ impl Commit<'_> {
         }
     }
 
-    /// A folder goes in one piece; what is below it goes with it.
+    /// A folder is removed by one step, with everything below it.
     fn removals(&self) -> Result<Vec<Step>, Refusal> {
         let mut steps = Vec::new();
         let mut whole: BTreeSet<String> = BTreeSet::new();
-        for (path, _) in self.chosen.nodes.iter().filter(|(_, node)| self.goes(node)) {
+        for (path, _) in self.selection.nodes.iter().filter(|(_, node)| self.is_removed_first(node)) {
             if path.match_indices('/').any(|(slash, _)| whole.contains(&path[..slash])) {
                 continue;
             }
@@ -260,7 +265,7 @@ impl Commit<'_> {
     fn puts(&self, steps: &mut Vec<Step>) -> Result<(), Refusal> {
         let mut parents = Parents::default();
         let folder_mode = 0o777 & !self.host.machine.umask;
-        for (path, node) in &self.chosen.nodes {
+        for (path, node) in &self.selection.nodes {
             protect(self.session, self.found[path.as_str()].absolute(), &mut Vec::new())?;
             let found = self.found[path.as_str()];
             match &node.what {
@@ -282,11 +287,11 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// A folder that something is put into is made on the way.
+    /// Whether another put creates this folder as a parent.
     fn is_above_another(&self, path: &str) -> bool {
         let prefix = format!("{path}/");
         let below =
-            self.chosen.nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+            self.selection.nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
         below.into_iter().any(|(_, node)| !node.is_gone())
     }
 
@@ -310,10 +315,10 @@ impl Commit<'_> {
                     .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{path}: {fault}")))?;
                 Content::Link(target.as_bytes().to_vec())
             }
-            What::Dir | What::Gone => unreachable!("BUG: neither is put"),
+            What::Dir | What::Gone => unreachable!("BUG: folders and removals are not put"),
         };
         let before = match found {
-            Found::Resolved(place) if !self.goes(node) => place.meta,
+            Found::Resolved(place) if !self.is_removed_first(node) => place.meta,
             Found::Resolved(_) | Found::ParentMissing { .. } | Found::Unresolvable { .. } => None,
         };
         let at = parents.target(found, steps, 0o777 & !self.host.machine.umask, &self.session.jail);

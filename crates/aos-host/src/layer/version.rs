@@ -1,4 +1,4 @@
-//! Versions of a layer: the next one, and what a path of the host held when the layer first covered it.
+//! Versions of a layer: the next one, and the state of a host path when the layer first covered it.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use crate::host::Host;
 use crate::jail::{self, Found, Last, Place};
 use crate::session::OpenSession;
 
-/// Mutations of a session take turns, so the next version is the one after the newest.
+/// Mutations of a session run one at a time (I9), so the next version is the newest plus one.
 pub(crate) fn next_version(session: &OpenSession, deltas: Vec<Delta>) -> TreeChange {
-    let layer = session.layer.as_ref().expect("BUG: only layered sessions land in a tree");
+    let layer = session.layer.as_ref().expect("BUG: only layered sessions have versions");
     TreeChange { version: layer.now().version() + 1, deltas }
 }
 
-/// Deltas as the fact that publishes them, where there are any.
+/// The fact that publishes deltas, if there are any.
 pub(crate) fn change_of(session: &OpenSession, deltas: Vec<Delta>) -> Option<Fact> {
     (!deltas.is_empty()).then(|| Fact::Tree(next_version(session, deltas)))
 }
 
-/// Captures what stands at some paths, folders with all below them: records for people, and the nodes themselves.
+/// Captures paths, folders with everything below them: records for the list of snapshots, and the nodes.
 pub(crate) fn capture(
     host: &Host,
     session: &OpenSession,
@@ -33,7 +33,7 @@ pub(crate) fn capture(
 ) -> Result<(Vec<PathRecord>, u64, Vec<Kept>), Refusal> {
     let (mut kept, mut bytes) = (Vec::new(), 0);
     let mut keep = |place: &Place, meta: Meta| -> Result<(), Refusal> {
-        let view = &place.leaf.as_ref().expect("BUG: found in a tree").view;
+        let view = &place.leaf.as_ref().expect("BUG: resolved in a layer").view;
         let node = match place.leaf.as_ref().and_then(|leaf| leaf.node.as_ref()) {
             Some(node) => Node::clone(node),
             None => Node {
@@ -62,7 +62,7 @@ pub(crate) fn capture(
                     keep(place, meta)?;
                 }
                 if meta.kind == Kind::Dir {
-                    let view = place.leaf.as_ref().expect("BUG: found in a tree").view.clone();
+                    let view = place.leaf.as_ref().expect("BUG: resolved in a layer").view.clone();
                     view.each_below(place, &mut keep)?;
                 }
             }
@@ -80,7 +80,7 @@ pub(crate) fn capture(
     Ok((kept.iter().map(shown).collect(), kept.len() as u64, kept))
 }
 
-/// What the host's folder holds at a path now.
+/// The current state of a path in the host folder.
 pub(crate) fn base_now(session: &Arc<OpenSession>, key: &str) -> Result<(Base, Found), Refusal> {
     let found = jail::resolve(&session.jail, key, Last::NoLinks)?.found;
     let base = base_at(&found)?;
@@ -105,7 +105,7 @@ pub(crate) fn base_at(found: &Found) -> Result<Base, Refusal> {
     })
 }
 
-/// For people and for the list of snapshots: what each path was and is.
+/// The record of a delta for the list of snapshots: the path's state before and after.
 pub(crate) fn record_of(delta: &Delta) -> PathRecord {
     PathRecord {
         path: delta.path.clone(),
@@ -116,7 +116,7 @@ pub(crate) fn record_of(delta: &Delta) -> PathRecord {
     }
 }
 
-/// Where the tree says nothing, the host's folder is seen, as the other node remembers it.
+/// Without a node the host folder is visible; the other node of the delta stores its state.
 fn image(node: Option<&Node>, other: Option<&Node>) -> Option<Image> {
     let (kind, mode, size_bytes, hash) = match (node.map(|node| (&node.what, node.mode)), other) {
         (Some((What::File(body), mode)), _) => (Kind::File, mode, body.size_bytes, body.hash()),

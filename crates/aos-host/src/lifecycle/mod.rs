@@ -1,4 +1,4 @@
-//! The life of sessions: opening, finding, listing, signalling, expiring, and serving them again after a restart.
+//! The lifecycle of sessions: open, find, list, signal, expire, and reopen after a restart.
 
 mod open;
 
@@ -22,23 +22,23 @@ use crate::session::OpenSession;
 pub(crate) use open::open;
 use open::open_recorded;
 
-/// Brings back the sessions that were open when the last daemon ended. What cannot be pinned again is closed;
-/// those are returned, for the journal to say so.
-pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, SessionState, String)> {
+/// Reopens the sessions that were open when the last daemon ended. Sessions whose roots cannot be pinned again are
+/// closed and returned, so that the caller can journal it.
+pub(crate) fn reopen_all(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, SessionState, String)> {
     let now_ns = (host.machine.now_ns)();
     let mut ended = Vec::new();
     for record in records {
         if record.expires_at_ns.is_some_and(|end| end <= now_ns) {
-            ended.push((record.session_id, SessionState::Expired, "its time to session is over".to_owned()));
+            ended.push((record.session_id, SessionState::Expired, "its time to live is over".to_owned()));
             continue;
         }
         let policy = Policy::compile(record.policy.clone())
             .map_err(|why| Refusal::new(Code::InvalidPolicy, why.to_string()));
-        let revived = policy.and_then(|policy| {
+        let reopened = policy.and_then(|policy| {
             let tree = layer::read(host, &record.session_id)?;
             open_recorded(host, &record, policy, Ledger::default(), tree)
         });
-        match revived {
+        match reopened {
             Ok(session) => host.sessions.insert(session),
             Err(refusal) => ended.push((record.session_id, SessionState::Closed, refusal.message)),
         }
@@ -46,7 +46,7 @@ pub(crate) fn revive(host: &Host, records: Vec<SessionRecord>) -> Vec<(String, S
     ended
 }
 
-/// The live session of a request, or why there is none.
+/// The open session of a request, or the reason why it is not open.
 pub(crate) fn find_session(host: &Host, session_id: &str) -> Result<Arc<OpenSession>, Refusal> {
     if let Some(session) = host.sessions.get(session_id) {
         match session.expires_at_ns {
@@ -58,7 +58,7 @@ pub(crate) fn find_session(host: &Host, session_id: &str) -> Result<Arc<OpenSess
         Some(SessionState::Expired) => {
             Refusal::new(Code::SessionExpired, format!("session {session_id} has expired; open a new one"))
         }
-        // One that is open in the record and not here is being closed at this moment.
+        // Open in the journal but not in the table: it is being closed right now.
         Some(SessionState::Closed | SessionState::Open) => {
             Refusal::new(Code::SessionClosed, format!("session {session_id} is closed; open a new one"))
         }
@@ -70,7 +70,7 @@ fn not_found(session_id: &str) -> Refusal {
     let shown: String = aos_model::text::escape(session_id).chars().take(100).collect();
     Refusal::new(
         Code::SessionNotFound,
-        format!("there is no session `{shown}`; `aos session list` shows them"),
+        format!("there is no session `{shown}`; `aos session list` lists them"),
     )
 }
 
@@ -79,16 +79,16 @@ fn ended_state(host: &Host, session_id: &str) -> Result<Option<SessionState>, Re
     Ok(bytes.and_then(|bytes| decode_session(&bytes)).map(|record| record.state))
 }
 
-/// Ends a session whose time is over, and says so in the journal.
+/// Ends an expired session and journals it.
 fn expire(host: &Host, session_id: &str) {
     if host.sessions.end(session_id, None) {
         let fact = Fact::SessionEnded { session_id: session_id.to_owned(), state: SessionState::Expired };
-        host.note("host.session.expired", session_id, "its time to session is over", fact);
+        host.note("host.session.expired", session_id, "its time to live is over", fact);
     }
 }
 
 pub(crate) fn expire_all(host: &Host) {
-    for session_id in host.sessions.past_their_time((host.machine.now_ns)()) {
+    for session_id in host.sessions.expired((host.machine.now_ns)()) {
         expire(host, &session_id);
     }
 }
@@ -113,7 +113,7 @@ pub(crate) fn list(host: &Host) -> Result<Done, Refusal> {
     Ok(Done::new(Status::Ok, Body::Listed { sessions }, Vec::new()))
 }
 
-/// Between asking commands to end and killing them.
+/// The time between SIGTERM and SIGKILL for commands.
 pub(crate) const GRACE_NS_DEFAULT: u64 = 2_000_000_000;
 
 /// `host.session.signal`.
@@ -132,7 +132,7 @@ pub(crate) fn signal(host: &Host, request: &SessionSignal) -> Result<Done, Refus
     let mut done = Done::new(Status::Signaled, Body::Signaled {}, Vec::<Warning>::new());
     match request.signal {
         Signal::Int => session.exec_config.running.interrupt(),
-        // Of two that close at once, one does it; the other finds it done.
+        // If two requests close a session at once, the second one gets `already_exited`.
         Signal::Term | Signal::Kill if host.sessions.end(session_id, grace) => {
             done.facts
                 .push(Fact::SessionEnded { session_id: session_id.to_owned(), state: SessionState::Closed });
@@ -144,12 +144,12 @@ pub(crate) fn signal(host: &Host, request: &SessionSignal) -> Result<Done, Refus
     Ok(done)
 }
 
-/// Takes back a session whose opening could not be written down.
+/// Ends a session whose opening could not be journaled.
 pub(crate) fn forget(host: &Host, session_id: &str) {
     host.sessions.end(session_id, None);
 }
 
-/// How many sessions this machine lets us hold open: each pins its roots.
+/// The number of sessions that the descriptor limit allows: each pins its roots.
 pub(crate) fn sessions_max() -> usize {
     let descriptors =
         rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);

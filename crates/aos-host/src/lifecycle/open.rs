@@ -1,4 +1,4 @@
-//! Opening a session: what was asked is checked, pinned and written down, and made session; a restart makes it session again.
+//! Opening a session: validates the request, pins the roots and records the session. A restart reopens it from the record.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -65,7 +65,7 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
     Ok(done)
 }
 
-/// What stands between its commands and the machine. Only where there is a folder of the host do commands run.
+/// The isolation of the session's commands. Only `local` sessions run commands.
 fn isolation(host: &Host, request: &SessionOpen) -> Result<(String, Option<Warning>), Refusal> {
     match &request.target {
         TargetSpec::Local(local) => {
@@ -77,7 +77,7 @@ fn isolation(host: &Host, request: &SessionOpen) -> Result<(String, Option<Warni
     }
 }
 
-/// A capability or a policy given inside the request: what is wrong in it has a code of its own.
+/// Parses a capability or a policy inside the request. Errors in it have their own code.
 fn inner<T: serde::de::DeserializeOwned>(
     raw: Option<&serde_json::value::RawValue>,
     code: Code,
@@ -100,7 +100,7 @@ fn check_labels(request: &SessionOpen) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Pins the workdir and the roots once, and writes down what is in force; and what a virtual tree starts with.
+/// Pins the workdir and the roots once. Returns the session record and the initial nodes of a virtual tree.
 fn describe(
     host: &Host,
     request: &SessionOpen,
@@ -146,7 +146,7 @@ fn describe(
     Ok((record, change))
 }
 
-/// The folder of the host that a session works on, if it does.
+/// The host folder of a session, unless it is virtual.
 fn workdir_of(target: &TargetSpec) -> Option<&str> {
     match target {
         TargetSpec::Local(local) => Some(&local.workdir),
@@ -155,7 +155,7 @@ fn workdir_of(target: &TargetSpec) -> Option<&str> {
     }
 }
 
-/// The folders of a virtual tree that may be worked in, spelled out. They need not be there yet.
+/// The roots of a virtual tree, normalized. They need not exist yet.
 fn virtual_roots(given: Option<&[String]>) -> Result<Vec<String>, Refusal> {
     let Some(given) = given else { return Ok(vec!["/".to_owned()]) };
     let spell = |text: &String| match VfsPath::parse(if text == "." { "/" } else { text }) {
@@ -222,7 +222,7 @@ fn gone(root: &str, why: rustix::io::Errno) -> Refusal {
     )
 }
 
-/// The boundary of a recorded session, its roots pinned again.
+/// The boundary of a recorded session, with its roots pinned again.
 fn jail(host: &Host, record: &SessionRecord) -> Result<Jail, Refusal> {
     let roots = record
         .roots
@@ -242,7 +242,7 @@ fn jail(host: &Host, record: &SessionRecord) -> Result<Jail, Refusal> {
     })
 }
 
-/// Makes a recorded session session: pins its roots and compares them with the record.
+/// Opens a recorded session: pins its roots and compares them with the record.
 pub(super) fn open_recorded(
     host: &Host,
     record: &SessionRecord,
@@ -254,7 +254,7 @@ pub(super) fn open_recorded(
     let target: TargetSpec = serde_json::from_str(record.target.get())
         .map_err(|why| Refusal::new(Code::UnsupportedTarget, why.to_string()))?;
     let is_virtual = matches!(target, TargetSpec::Vfs(_));
-    // A virtual tree has no folder to be pinned, and nothing of the machine's to be kept from.
+    // A virtual tree has no host folder to pin, and no host paths to hide.
     let jail = Jail { hidden: if is_virtual { Vec::new() } else { jail.hidden }, ..jail };
     let fs_roots = record.capability.fs_roots.as_deref().unwrap_or_default();
     let workspaces =
@@ -298,7 +298,7 @@ pub(super) fn open_recorded(
     })
 }
 
-/// The workdir as it was spelled, when that is another path than the link-free one.
+/// The workdir as the request spelled it, if that differs from the resolved path.
 fn alias(record: &SessionRecord, workdir: &[u8]) -> Option<Vec<u8>> {
     let target: TargetSpec = serde_json::from_str(record.target.get()).ok()?;
     let spelled = Spelled::parse(workdir_of(&target)?).ok()?;

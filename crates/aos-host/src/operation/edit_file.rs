@@ -1,4 +1,4 @@
-//! `host.fs.edit_file`: replaces text that is found by the edit ladder, all edits or none.
+//! `host.fs.edit_file`: replaces text that the edit ladder finds, all edits or none.
 
 use aos_model::capability::within;
 use aos_model::edit::{self, Edit, EditError};
@@ -11,12 +11,12 @@ use aos_model::text;
 use aos_model::vfs;
 
 use super::write_file::new_mode;
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::jail::Last;
 use crate::steps::{Content, Ending, Plan, Put, Step, StepTarget};
 use crate::target::Target;
 
-/// An edit whose arguments make sense.
+/// An edit with checked arguments.
 #[derive(Debug)]
 pub(super) struct Checked {
     request: EditFile,
@@ -56,9 +56,9 @@ impl Operation for Checked {
         vec![Target::new(&self.request.path, Op::Edit, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (place, _) = scene.found[0].existing()?;
-        if scene.session.is_virtual() {
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (place, _) = input.found[0].existing()?;
+        if input.session.is_virtual() {
             for edit in &self.edits {
                 for text in [&edit.old_string, &edit.new_string] {
                     vfs::check_text(text, "Replacement strings must be 48,000 characters or fewer.")?;
@@ -73,7 +73,7 @@ impl Operation for Checked {
             return Err(Refusal::new(
                 Code::StaleBase,
                 format!(
-                    "{}: its content is not the expected one; nothing was changed. Read it again and repeat",
+                    "{}: its content does not match `expected_hash`; nothing was changed. Read it again and retry",
                     place.shown
                 ),
             ));
@@ -81,12 +81,12 @@ impl Operation for Checked {
         let old_text = std::str::from_utf8(&old).map_err(|_| {
             Refusal::new(
                 Code::InvalidUtf8,
-                format!("{} is no UTF-8 text; edit_file works on text only", place.shown),
+                format!("{} is not UTF-8 text; edit_file edits text only", place.shown),
             )
         })?;
         let edits: Vec<Edit<'_>> = self.edits.iter().map(item).collect();
         let edited = edit::edit(old_text, &edits).map_err(|error| refuse(&place.shown, &error))?;
-        let capability = &scene.session.capability;
+        let capability = &input.session.capability;
         within(capability.max_edit_replacements, "max_edit_replacements", edited.replacements, &place.shown)?;
         within(capability.max_write_bytes, "max_write_bytes", edited.text.len() as u64, &place.shown)?;
         let changed = edited.text != old_text;
@@ -104,12 +104,12 @@ impl Operation for Checked {
             diff,
         });
         if !changed {
-            return scene.answer(body);
+            return input.answer(body);
         }
         let put = Put {
             at: StepTarget::of(place),
             content: Content::Bytes(edited.text.into_bytes().into()),
-            mode: new_mode(Some(meta), None, scene.host.machine.umask),
+            mode: new_mode(Some(meta), None, input.host.machine.umask),
             before: Some(meta),
             attrs: None,
             built_on_before: true,
@@ -117,7 +117,7 @@ impl Operation for Checked {
         Ok(Proposal::Change(Plan {
             steps: vec![Step::Put(put)],
             ending: Ending {
-                warnings: scene.warnings,
+                warnings: input.warnings,
                 finish: Box::new(|_| body),
                 raced: Code::StaleBase,
                 facts: Vec::new(),

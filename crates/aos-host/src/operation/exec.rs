@@ -1,4 +1,4 @@
-//! `host.exec`: a command behind sandbox. This file says what it wants; `exec/` runs it.
+//! `host.exec`: checks a command and describes how to run it. `command` and `exec` run it.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +9,7 @@ use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Exec;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use aos_sandbox::PinnedPath;
 
 use crate::command::Command;
@@ -20,12 +20,12 @@ use crate::payload::may_name;
 use crate::session::OpenSession;
 use crate::target::Target;
 
-/// What the capability says before anything is looked at.
+/// Checks the capability before any path is resolved.
 pub(super) fn check(session: &OpenSession, request: Exec) -> Result<Exec, Refusal> {
     if session.layer.is_some() {
         return Err(Refusal::new(
             Code::UnsupportedTarget,
-            "commands run in `local` sessions only: a virtual or staged tree is not on the disk for them to see",
+            "commands run in `local` sessions only: the files of a virtual or staged session are not on the disk",
         ));
     }
     if !session.capability.exec.allowed {
@@ -43,14 +43,14 @@ impl Operation for Exec {
         vec![Target::new(self.cwd.as_deref().unwrap_or("."), Op::Exec, Last::Follow)]
     }
 
-    fn words(&self) -> Option<&[String]> {
+    fn argv(&self) -> Option<&[String]> {
         Some(&self.argv)
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (host, session) = (scene.host, scene.session);
-        let form = scene.form(self.output_mode)?;
-        let cwd = folder(&scene.found[0])?;
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (host, session) = (input.host, input.session);
+        let form = input.form(self.output_mode)?;
+        let cwd = folder(&input.found[0])?;
         let here = &host.executor.surroundings;
         let (applied, warning) =
             host.executor.abilities().apply(session.exec_config.isolation, session.exec_config.network)?;
@@ -66,7 +66,7 @@ impl Operation for Exec {
         let program = allowed_program(&session.capability.exec, &self.argv[0], &env, &here.path, &cwd.path)?;
         let stdin = self.stdin_ref.as_deref().map(|stdin| stdin_of(host, session, stdin)).transpose()?;
         let limits = &session.capability.exec;
-        let mut warnings = scene.warnings;
+        let mut warnings = input.warnings;
         warnings.extend(warning);
         Ok(Proposal::Command(Box::new(Command {
             argv: self.argv.clone(),
@@ -85,15 +85,15 @@ impl Operation for Exec {
     }
 }
 
-/// The folder to run in, as it was judged.
+/// The folder to run in, pinned as it was checked.
 fn folder(found: &Found) -> Result<PinnedPath, Refusal> {
     let missing =
         |why: &str| Refusal::new(Code::CwdNotFound, format!("{}: {why}; nothing was run", found.display()));
     let Ok((place, meta)) = found.existing() else {
-        return Err(missing("the folder to run in is not there"));
+        return Err(missing("the working folder does not exist"));
     };
     if meta.kind != Kind::Dir {
-        return Err(missing("it is no folder"));
+        return Err(missing("it is not a folder"));
     }
     if meta.nlink == 0 {
         return Err(missing("the folder was deleted"));
@@ -101,8 +101,8 @@ fn folder(found: &Found) -> Result<PinnedPath, Refusal> {
     Ok(PinnedPath { path: place.absolute.clone(), dev: meta.dev, ino: meta.ino })
 }
 
-/// Where the session names its programs, only those run, and from where they were found: a name alone means the one
-/// on the session's own PATH, whatever the command's says.
+/// With `exec.programs`, only the listed programs run. A bare name is looked up on the session's PATH, not on the PATH
+/// that the command sets, so that a command cannot substitute another program.
 fn allowed_program(
     limits: &ExecCapability,
     program: &str,
@@ -126,7 +126,7 @@ fn allowed_program(
         )
     };
     let own_path = env.iter().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or_default();
-    let found = locate(program, own_path, cwd).ok_or_else(|| refuse("no such program is found"))?;
+    let found = locate(program, own_path, cwd).ok_or_else(|| refuse("the program was not found"))?;
     let target = resolved(&found);
     let matches = |entry: &String| {
         let is_path = entry.contains('/');
@@ -136,7 +136,7 @@ fn allowed_program(
     if allowed.iter().any(matches) { Ok(Some(found)) } else { Err(refuse("this program is not allowed")) }
 }
 
-/// Standard input from a blob: a copy that the command may do with as it likes.
+/// Standard input from a blob, as a private copy that the command may modify.
 fn stdin_of(host: &Host, session: &OpenSession, blob_ref: &str) -> Result<OwnedFd, Refusal> {
     let unknown = || {
         Refusal::new(

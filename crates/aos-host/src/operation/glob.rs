@@ -1,4 +1,4 @@
-//! `host.fs.glob`: files and links whose path fits a pattern, newest first.
+//! `host.fs.glob`: files and links whose path matches a pattern, newest first.
 
 use aos_model::capability::smaller;
 use aos_model::limits::{GLOB_RESULTS_DEFAULT, GLOB_RESULTS_MAX, SEARCH_OUTPUT_BYTES_MAX};
@@ -8,12 +8,12 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Glob;
 use aos_model::text::count;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::jail::Last;
 use crate::search::{GlobQuery, Pattern};
 use crate::target::Target;
 
-/// A glob whose pattern makes sense.
+/// A glob with a valid pattern.
 #[derive(Debug)]
 pub(super) struct Compiled {
     request: Glob,
@@ -31,15 +31,15 @@ impl Operation for Compiled {
         vec![Target::or_workdir(self.request.path.as_deref(), Op::Search, Last::Follow)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (place, meta) = scene.found[0].existing()?;
+    fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (place, meta) = input.found[0].existing()?;
         if meta.kind != Kind::Dir {
             return Err(Refusal::new(
                 Code::NotDirectory,
-                format!("{} is no folder; a glob starts at one", place.shown),
+                format!("{} is not a folder; a glob starts at a folder", place.shown),
             ));
         }
-        let session = scene.session.as_ref();
+        let session = input.session.as_ref();
         let wanted = self.request.max_results.unwrap_or(GLOB_RESULTS_DEFAULT).min(GLOB_RESULTS_MAX);
         let paths_max = smaller(Some(wanted), session.capability.max_glob_results).unwrap_or(wanted);
         let query = GlobQuery {
@@ -47,8 +47,8 @@ impl Operation for Compiled {
             ignored_too: self.request.include_ignored == Some(true),
             paths_max: paths_max as usize,
         };
-        let found = query.below(&scene.host.machine, session, place)?;
-        let form = scene.form(self.request.output_mode)?;
+        let found = query.below(&input.host.machine, session, place)?;
+        let form = input.form(self.request.output_mode)?;
         let (mut text, mut shown, mut truncated) = (String::new(), 0, found.truncated);
         for path in &found.paths {
             let line = session.jail.display(path);
@@ -62,11 +62,11 @@ impl Operation for Compiled {
             text.push_str(&line);
             shown += 1;
         }
-        let paths = form.text(&scene.host.blobs, text, &place.shown)?;
+        let paths = form.text(&input.host.blobs, text, &place.shown)?;
         let more = if truncated { "; there are more, narrow the pattern or raise `max_results`" } else { "" };
         let summary_text =
             if shown == 0 { "No files matched".to_owned() } else { count(shown, "path") + more };
-        scene.warnings.extend(found.warnings);
-        scene.answer(Body::Globbed { paths, count: shown, truncated, summary_text })
+        input.warnings.extend(found.warnings);
+        input.answer(Body::Globbed { paths, count: shown, truncated, summary_text })
     }
 }

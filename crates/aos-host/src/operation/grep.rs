@@ -8,14 +8,14 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Grep;
 use aos_model::text::count;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::jail::Last;
 use crate::output::Form;
 use crate::policy::check_path;
 use crate::search::{GrepQuery, Grepped, compile_filter, compile_regex};
 use crate::target::Target;
 
-/// A grep whose pattern and filter make sense.
+/// A grep with a valid pattern and filter.
 #[derive(Debug)]
 pub(super) struct Compiled {
     request: Grep,
@@ -37,7 +37,10 @@ pub(super) fn compile(request: Grep) -> Result<Compiled, Refusal> {
     let filter = match request.glob_filter.as_deref().map(compile_filter).transpose() {
         Ok(filter) => filter.flatten(),
         Err(why) => {
-            return Err(Refusal::new(Code::InvalidGlobFilter, format!("`glob_filter` is no glob: {why}")));
+            return Err(Refusal::new(
+                Code::InvalidGlobFilter,
+                format!("`glob_filter` is not a valid glob: {why}"),
+            ));
         }
     };
     let query = GrepQuery {
@@ -56,9 +59,9 @@ impl Operation for Compiled {
         vec![Target::or_workdir(self.request.path.as_deref(), Op::Search, Last::Follow)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (place, meta) = scene.found[0].existing()?;
-        let (machine, session) = (&scene.host.machine, scene.session.as_ref());
+    fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (place, meta) = input.found[0].existing()?;
+        let (machine, session) = (&input.host.machine, input.session.as_ref());
         let matches_max = smaller(Some(self.query.matches_max), session.capability.max_grep_results);
         let query = GrepQuery { matches_max: matches_max.unwrap_or(u64::MAX), ..self.query.clone() };
         let found = if meta.kind == Kind::Dir {
@@ -66,18 +69,18 @@ impl Operation for Compiled {
         } else {
             let absolute = &place.absolute;
             let spelled = self.request.path.as_deref().unwrap_or(".");
-            scene.blob_only |=
-                check_path(session, Op::Read, spelled, absolute, absolute, &mut scene.warnings)?;
+            input.blob_only |=
+                check_path(session, Op::Read, spelled, absolute, absolute, &mut input.warnings)?;
             query.file(machine, session, place)?
         };
         let base = place.shown.clone();
-        self.judge(&mut scene, &found);
-        let form = scene.form(self.request.output_mode)?;
+        self.add_policy_warnings(&mut input, &found);
+        let form = input.form(self.request.output_mode)?;
         let matches =
-            payload(&scene, &form, &found, self.query.context > 0 && !self.query.files_only, &base)?;
+            payload(&input, &form, &found, self.query.context > 0 && !self.query.files_only, &base)?;
         let summary_text = self.summary(&found);
-        scene.warnings.extend(found.warnings);
-        scene.answer(Body::Grepped {
+        input.warnings.extend(found.warnings);
+        input.answer(Body::Grepped {
             matches,
             match_count: found.matches,
             truncated: found.more || found.line_cut,
@@ -87,9 +90,9 @@ impl Operation for Compiled {
 }
 
 impl Compiled {
-    /// What the rules have to say about the files that are shown; those they forbid were never looked at.
-    fn judge(&self, scene: &mut Scene<'_>, found: &Grepped) {
-        let session = scene.session;
+    /// Adds the rules' warnings about the files that are shown. Files that policy denies were not searched.
+    fn add_policy_warnings(&self, input: &mut PlanInput<'_>, found: &Grepped) {
+        let session = input.session;
         if session.policy.rules().is_empty() {
             return;
         }
@@ -97,15 +100,15 @@ impl Compiled {
             let shown = session.jail.display(path);
             for op in [Op::Search, Op::Read] {
                 let verdict = session.policy.judge(op, &shown, &shown);
-                scene.blob_only |= verdict.blob_only;
+                input.blob_only |= verdict.blob_only;
                 if let Some(rule) = verdict.rule.filter(|_| verdict.decision == Decision::Warn) {
                     let message = format!(
-                        "rule \"{}\" asks for care with what is shown",
+                        "rule \"{}\" warns about the matches shown",
                         aos_model::text::escape(&rule.name)
                     );
                     let warning = Warning::new("policy_rule", message);
-                    if !scene.warnings.contains(&warning) {
-                        scene.warnings.push(warning);
+                    if !input.warnings.contains(&warning) {
+                        input.warnings.push(warning);
                     }
                 }
             }
@@ -130,9 +133,9 @@ impl Compiled {
     }
 }
 
-/// The rows, without a line end after the last; between files with context stands what stands between groups.
+/// The rows without a final newline. With context, `--` separates files as it separates groups.
 fn payload(
-    scene: &Scene<'_>,
+    input: &PlanInput<'_>,
     form: &Form,
     found: &Grepped,
     context: bool,
@@ -148,5 +151,5 @@ fn payload(
     if let Some(last) = pieces.last_mut() {
         *last = last.strip_suffix(b"\n").unwrap_or(last);
     }
-    form.pieces(&scene.host.blobs, &pieces, shown)
+    form.pieces(&input.host.blobs, &pieces, shown)
 }

@@ -1,4 +1,4 @@
-//! `host.fs.list_dir`: the names in a folder, by name bytes; folders end in `/`, links in `@`.
+//! `host.fs.list_dir`: the names in a folder, sorted by bytes; folders end in `/`, links in `@`.
 
 use aos_model::limits::{LIST_ENTRIES_MAX, LIST_RESULTS_DEFAULT};
 use aos_model::path::show;
@@ -9,7 +9,7 @@ use aos_model::request::ListDir;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::disk::TEMPORARY_PREFIX;
 use crate::jail::{Last, Place};
@@ -20,16 +20,16 @@ impl Operation for ListDir {
         vec![Target::or_workdir(self.path.as_deref(), Op::List, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (place, meta) = scene.found[0].existing()?;
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (place, meta) = input.found[0].existing()?;
         if meta.kind != Kind::Dir {
             return Err(Refusal::new(
                 Code::NotDirectory,
-                format!("{} is no folder; use read_file or stat", place.shown),
+                format!("{} is not a folder; use read_file or stat", place.shown),
             ));
         }
-        let form = scene.form(self.output_mode)?;
-        let (mut names, cut) = list(&scene, place).map_err(|why| place.refusal("list", why))?;
+        let form = input.form(self.output_mode)?;
+        let (mut names, cut) = list(&input, place).map_err(|why| place.refusal("list", why))?;
         names.sort_unstable();
         let wanted = self.max_results.unwrap_or(LIST_RESULTS_DEFAULT);
         let truncated = cut || names.len() as u64 > wanted;
@@ -37,15 +37,15 @@ impl Operation for ListDir {
         let count = names.len() as u64;
         let lines: Vec<String> =
             names.iter().map(|(name, suffix)| format!("{}{suffix}", show(name))).collect();
-        let entries = form.text(&scene.host.blobs, lines.join("\n"), &place.shown)?;
-        scene.answer(Body::Entries { entries, count, truncated })
+        let entries = form.text(&input.host.blobs, lines.join("\n"), &place.shown)?;
+        input.answer(Body::Entries { entries, count, truncated })
     }
 }
 
 type Names = Vec<(Vec<u8>, &'static str)>;
 
-/// The names and whether there were too many to take. Our own temporary names and our own state are not shown.
-fn list(scene: &Scene<'_>, place: &Place) -> Result<(Names, bool), Errno> {
+/// The names, and whether there were too many. Our own temporary names and state are not listed.
+fn list(input: &PlanInput<'_>, place: &Place) -> Result<(Names, bool), Errno> {
     if let Some(leaf) = &place.leaf {
         let suffix = |meta: Meta| match meta.kind {
             Kind::Dir => "/",
@@ -68,7 +68,7 @@ fn list(scene: &Scene<'_>, place: &Place) -> Result<(Names, bool), Errno> {
         if name == b"."
             || name == b".."
             || name.starts_with(TEMPORARY_PREFIX)
-            || scene.session.jail.is_hidden(&absolute)
+            || input.session.jail.is_hidden(&absolute)
         {
             continue;
         }

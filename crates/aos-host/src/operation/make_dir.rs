@@ -1,4 +1,4 @@
-//! `host.fs.make_dir`: a folder, with its parents when asked for.
+//! `host.fs.make_dir`: creates a folder, on request with its parents.
 
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Kind};
@@ -6,7 +6,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::MakeDir;
 
 use super::write_file::exists;
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::jail::{Found, Last};
 use crate::steps::{Ending, Parents, Plan, Step};
 use crate::target::Target;
@@ -16,15 +16,15 @@ impl Operation for MakeDir {
         vec![Target::new(&self.path, Op::Write, Last::Itself)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let found = &scene.found[0];
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let found = &input.found[0];
         let parents = self.parents == Some(true);
         if let Found::Resolved(place) = found
             && let Some(meta) = place.meta
         {
-            // As `mkdir -p`: a folder that is there already is what was wanted.
+            // As with `mkdir -p`, an existing folder is not an error.
             return if parents && meta.kind == Kind::Dir {
-                scene.answer(Body::Made {})
+                input.answer(Body::Made {})
             } else {
                 Err(exists(place))
             };
@@ -34,14 +34,14 @@ impl Operation for MakeDir {
         } else {
             found.with_parent()?;
         }
-        let mode = 0o777 & !scene.host.machine.umask;
+        let mode = 0o777 & !input.host.machine.umask;
         let mut steps = Vec::new();
-        let at = Parents::default().target(found, &mut steps, mode, &scene.session.jail);
+        let at = Parents::default().target(found, &mut steps, mode, &input.session.jail);
         steps.push(Step::MakeDir { at, mode, attrs: None });
         Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
-                warnings: scene.warnings,
+                warnings: input.warnings,
                 finish: Box::new(|_| Body::Made {}),
                 raced: Code::FileExists,
                 facts: Vec::new(),

@@ -1,4 +1,4 @@
-//! The operations: one file each. An operation names its targets and computes what it would do; it changes nothing.
+//! The operations, one file per effect. An operation names its targets and plans what to do; it changes nothing.
 
 mod edit_file;
 mod exec;
@@ -10,9 +10,11 @@ mod move_path;
 mod patch;
 mod read_file;
 mod remove;
+mod roll_back;
+mod snapshots;
+mod staged;
 mod stat;
-mod trees;
-mod undo;
+mod vfs_latest;
 mod write_file;
 
 use std::fmt::Debug;
@@ -33,23 +35,23 @@ use crate::session::OpenSession;
 use crate::steps::{Ending, Plan};
 use crate::target::Target;
 
-/// A tool: what it wants to touch, and what it would do.
+/// The implementation of one effect.
 pub(crate) trait Operation: Debug + Send {
-    /// The paths it names, for the jail and the policy. Nothing else is ever touched.
+    /// The paths it uses, for the jail and the policy. It accesses no other path.
     fn targets(&self) -> Vec<Target>;
 
-    /// The words of a command, for tools that run one.
-    fn words(&self) -> Option<&[String]> {
+    /// The argument vector, for operations that run a command.
+    fn argv(&self) -> Option<&[String]> {
         None
     }
 
-    /// Reads and computes; changes nothing. What it found stands in the order of its targets.
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal>;
+    /// Reads and computes; changes nothing. `input.found` is in the order of the targets.
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal>;
 }
 
-/// Where a tool works: the session, and the places it asked for.
+/// The input of [`Operation::plan`]: the session and the resolved targets.
 #[derive(Debug)]
-pub(crate) struct Scene<'a> {
+pub(crate) struct PlanInput<'a> {
     pub(crate) host: &'a Host,
     pub(crate) session: &'a Arc<OpenSession>,
     pub(crate) found: Vec<Found>,
@@ -57,19 +59,19 @@ pub(crate) struct Scene<'a> {
     pub(crate) blob_only: bool,
 }
 
-/// What a tool proposes: an answer, a change, or a command to run.
+/// The result of [`Operation::plan`]: an answer, a change, or a command to run.
 #[derive(Debug)]
 pub(crate) enum Proposal {
     Answer(Done),
     Change(Plan),
     Command(Box<Command>),
-    /// A change of the host's folder by a session whose changes otherwise stay in its tree.
+    /// A change of the host folder by a session that otherwise changes its layer.
     OnDisk(Plan),
-    /// A change of the session's tree that is known node by node.
+    /// A change of the session's layer, as deltas.
     InTree(Vec<Delta>, Ending),
 }
 
-/// The kind of access a request needs. Adding a tool begins here: the compiler asks.
+/// The kind of access a request needs. A new effect starts here: the match is exhaustive.
 pub(crate) fn access(request: &SessionRequest) -> Option<FsOp> {
     Some(match request {
         SessionRequest::ReadFile(_) | SessionRequest::Snapshot(_) => FsOp::Read,
@@ -85,25 +87,25 @@ pub(crate) fn access(request: &SessionRequest) -> Option<FsOp> {
         SessionRequest::Stat(_) | SessionRequest::Exists(_) => FsOp::Stat,
         SessionRequest::ListDir(_) => FsOp::List,
         SessionRequest::Grep(_) | SessionRequest::Glob(_) => FsOp::Search,
-        // Commands have a part of the capability of their own; the others touch no file of the user's.
+        // Commands have their own part of the capability; the others use no user files.
         SessionRequest::Exec(_) | SessionRequest::ListSnapshots(_) | SessionRequest::DropSnapshot(_) => {
             return None;
         }
     })
 }
 
-/// Whether a request runs in the order of its session: mutations do, everything else runs beside them.
+/// Whether a request waits in the session's lane: mutations do, everything else runs concurrently.
 pub(crate) fn is_ordered(request: &SessionRequest) -> bool {
     match (access(request), request) {
         (None, SessionRequest::Exec(exec)) => exec.takes_a_turn(),
-        // What is kept and what is dropped must not change while somebody else's change is under way.
+        // The set of snapshots must not change while a mutation of the session is in progress.
         (_, SessionRequest::Snapshot(_) | SessionRequest::DropSnapshot(_)) => true,
         (Some(FsOp::Write | FsOp::Edit | FsOp::Patch), _) => true,
         (None | Some(FsOp::Read | FsOp::Search | FsOp::List | FsOp::Stat), _) => false,
     }
 }
 
-/// The operation of a request, its arguments checked.
+/// The operation of a request, with its arguments checked.
 pub(crate) fn of(
     host: &Host,
     session: &Arc<OpenSession>,
@@ -123,20 +125,20 @@ pub(crate) fn of(
         SessionRequest::Move(request) => Box::new(request),
         SessionRequest::MakeDir(request) => Box::new(request),
         SessionRequest::Snapshot(request) => Box::new(request),
-        SessionRequest::Restore(request) => Box::new(undo::restore(host, session, &request)?),
+        SessionRequest::Restore(request) => Box::new(roll_back::restore(host, session, &request)?),
         SessionRequest::ListSnapshots(request) => Box::new(request),
         SessionRequest::DropSnapshot(request) => Box::new(request),
-        SessionRequest::Rollback(request) => Box::new(undo::rollback(host, session, &request)?),
-        SessionRequest::Redo(request) => Box::new(undo::redo(host, session, &request)?),
+        SessionRequest::Rollback(request) => Box::new(roll_back::rollback(host, session, &request)?),
+        SessionRequest::Redo(request) => Box::new(roll_back::redo(host, session, &request)?),
         SessionRequest::Exec(request) => Box::new(exec::check(session, request)?),
         SessionRequest::VfsLatest(request) => Box::new(request),
         SessionRequest::StagedDiff(request) => Box::new(request),
-        SessionRequest::StagedCommit(request) => Box::new(trees::commit(session, &request)?),
-        SessionRequest::StagedDiscard(request) => Box::new(trees::discard(session, &request)?),
+        SessionRequest::StagedCommit(request) => Box::new(staged::commit(session, &request)?),
+        SessionRequest::StagedDiscard(request) => Box::new(staged::discard(session, &request)?),
     })
 }
 
-impl Scene<'_> {
+impl PlanInput<'_> {
     pub(crate) fn form(&self, mode: Option<aos_model::request::OutputMode>) -> Result<Form, Refusal> {
         Form::new(&self.session.capability, mode, self.blob_only)
     }

@@ -1,4 +1,4 @@
-//! `host.fs.move`: something under another name, atomically.
+//! `host.fs.move`: renames a path atomically.
 
 use aos_model::limits::MOVED_PATHS_MAX;
 use aos_model::policy::Op;
@@ -6,9 +6,9 @@ use aos_model::receipt::{Body, Kind};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Move;
 
-use super::remove::root_stays;
+use super::remove::root_refused;
 use super::write_file::exists;
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::jail::{Last, Place};
 use crate::steps::{Ending, Plan, Step, StepTarget};
@@ -21,13 +21,13 @@ impl Operation for Move {
         vec![Target::new(&self.from, Op::Write, Last::Itself), Target::new(&self.to, Op::Write, Last::Itself)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let mut warnings = std::mem::take(&mut scene.warnings);
-        let (from, before) = scene.found[0].existing()?;
-        let to = scene.found[1].with_parent()?;
+    fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let mut warnings = std::mem::take(&mut input.warnings);
+        let (from, before) = input.found[0].existing()?;
+        let to = input.found[1].with_parent()?;
         for place in [from, to] {
             if place.is_root() {
-                return Err(root_stays(place));
+                return Err(root_refused(place));
             }
         }
         if from.absolute == to.absolute {
@@ -40,18 +40,18 @@ impl Operation for Move {
         if is_below(&to.absolute, &from.absolute) {
             return Err(Refusal::new(
                 Code::InvalidPath,
-                format!("cannot move {} to {}: that is inside it", from.shown, to.shown),
+                format!("cannot move {} to {}: the target is inside it", from.shown, to.shown),
             ));
         }
         let replaced = replaced(self, to, &before)?;
         if before.kind == Kind::Dir {
-            // The names that everything below gets are checked too.
+            // The new names of everything below are checked too.
             let mut check = |below: Below<'_>| {
-                check_name(scene.session, Op::Write, below.absolute, &mut warnings)?;
+                check_name(input.session, Op::Write, below.absolute, &mut warnings)?;
                 let moved = [to.absolute.as_slice(), &below.absolute[from.absolute.len()..]].concat();
-                check_name(scene.session, Op::Write, &moved, &mut warnings)
+                check_name(input.session, Op::Write, &moved, &mut warnings)
             };
-            let mut walk = Subtree::new(scene.session, before.mount, MOVED_PATHS_MAX, &mut check);
+            let mut walk = Subtree::new(input.session, before.mount, MOVED_PATHS_MAX, &mut check);
             walk.below(from)?;
         }
         let steps =
@@ -69,10 +69,10 @@ impl Operation for Move {
     }
 }
 
-/// What is displaced, if that was asked for. Folders and links are never displaced by a move.
+/// The file that the move replaces, if the request allows it. A move never replaces folders or links.
 fn replaced(request: &Move, to: &Place, before: &Meta) -> Result<Option<Meta>, Refusal> {
     let Some(there) = to.meta else { return Ok(None) };
-    // Two names of one file: renaming one onto the other would do nothing, which is not what was asked.
+    // Two hard links of one file: rename(2) would do nothing and report success.
     let same = (there.dev, there.ino) == (before.dev, before.ino);
     if request.overwrite != Some(true) || there.kind == Kind::Symlink || same {
         return Err(exists(to));

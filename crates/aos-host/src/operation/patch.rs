@@ -1,4 +1,4 @@
-//! `host.fs.apply_patch`: several files changed by one V4A patch, all of them or none.
+//! `host.fs.apply_patch`: changes several files by one V4A patch, all or none.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use aos_model::request::ApplyPatch;
 use aos_model::text;
 
 use super::write_file::new_mode;
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::host::Host;
 use crate::jail::{Found, Last};
@@ -24,7 +24,7 @@ use crate::session::OpenSession;
 use crate::steps::{Content, Ending, Parents, Plan, Put, Step, StepTarget, too_many_paths};
 use crate::target::Target;
 
-/// A patch that was read; the jail and the policy see the same tree that is applied.
+/// A parsed patch. The jail and the policy check the same paths that are applied.
 #[derive(Debug)]
 pub(super) struct Parsed {
     request: ApplyPatch,
@@ -37,7 +37,7 @@ pub(super) fn parse(host: &Host, session: &OpenSession, request: ApplyPatch) -> 
     let bytes = content(host, session, &request.patch, limit.unwrap_or(EDIT_FILE_BYTES_MAX))?;
     within(limit, "max_patch_bytes", bytes.len() as u64, "patch")?;
     let text = String::from_utf8(bytes)
-        .map_err(|_| Refusal::new(Code::PatchParseError, "the patch is no UTF-8 text"))?;
+        .map_err(|_| Refusal::new(Code::PatchParseError, "the patch is not UTF-8 text"))?;
     let patch = patch::parse(&text).map_err(|error| match error {
         ParseError::Empty => Refusal::new(
             Code::InvalidPatchEmpty,
@@ -66,18 +66,18 @@ fn check_format(session: &OpenSession, format: &str) -> Result<(), Refusal> {
     }
     Err(Refusal::new(
         Code::UnsupportedPatchFormat,
-        format!("patches in `{}` are not taken here; send `v4a`", aos_model::text::escape(format)),
+        format!("patches in `{}` are not supported here; send `v4a`", aos_model::text::escape(format)),
     ))
 }
 
 impl Operation for Parsed {
-    /// In the order of the patch. A moved file is named twice: the content may be reached through a link, while what
-    /// goes away is the name itself.
+    /// The targets in the order of the patch. A moved file is named twice: its content may be read through a link, but
+    /// the name that is removed is the link itself.
     fn targets(&self) -> Vec<Target> {
         let (mut targets, mut gone) = (Vec::new(), HashSet::new());
         for file in &self.patch.files {
             match file {
-                // What the patch deleted above was the link itself; a new file of its name has nothing to do with its target.
+                // The patch deleted the link itself before; a new file of that name does not follow it.
                 FileOp::Add { path, .. } if gone.contains(path) => {
                     targets.push(Target::new(path, Op::Patch, Last::Itself));
                 }
@@ -98,14 +98,14 @@ impl Operation for Parsed {
         targets
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        if scene.session.is_virtual() {
+    fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        if input.session.is_virtual() {
             self.patch.files.iter().try_for_each(check_length)?;
         }
         let mut tree = Tree::default();
-        let patch = tree.name_places(self.patch.clone(), std::mem::take(&mut scene.found));
+        let patch = tree.name_places(self.patch.clone(), std::mem::take(&mut input.found));
         let plan = patch::plan(&patch, &mut tree).map_err(refuse)?;
-        let capability = &scene.session.capability;
+        let capability = &input.session.capability;
         within(capability.max_changed_files, "max_changed_files", plan.changed_files as u64, "patch")?;
         for change in &plan.changes {
             let size = change.after.as_ref().map_or(0, |bytes| bytes.len() as u64);
@@ -126,15 +126,15 @@ impl Operation for Parsed {
             summary_text: summary(&counts, plan.changed_files as u64, self.request.dry_run == Some(true)),
             diff,
         }));
-        scene.warnings.extend(plan.warnings.into_iter().map(|w| Warning::new(w.code, w.message)));
-        let steps = tree.steps(plan.changes, &scene)?;
+        input.warnings.extend(plan.warnings.into_iter().map(|w| Warning::new(w.code, w.message)));
+        let steps = tree.steps(plan.changes, &input)?;
         if steps.is_empty() || self.request.dry_run == Some(true) {
-            return scene.answer(body);
+            return input.answer(body);
         }
         Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
-                warnings: scene.warnings,
+                warnings: input.warnings,
                 finish: Box::new(|_| body),
                 raced: Code::PatchContextNotFound,
                 facts: Vec::new(),
@@ -144,7 +144,7 @@ impl Operation for Parsed {
     }
 }
 
-/// What a patch brings into one file of a virtual tree.
+/// Checks the length of the text that a patch adds to one file of a virtual tree.
 fn check_length(file: &FileOp) -> Result<(), Refusal> {
     let inserted = |line: &HunkLine| match line {
         HunkLine::Insert(text) => text.chars().count() + 1,
@@ -161,20 +161,20 @@ fn check_length(file: &FileOp) -> Result<(), Refusal> {
     Err(Refusal::new(Code::ContentTooLong, "Content exceeds maximum length of 48,000 characters."))
 }
 
-/// The files that a patch names, by their canonical names.
+/// The files that a patch names, by canonical name.
 #[derive(Debug, Default)]
 struct Tree {
     places: HashMap<String, Found>,
-    /// Names that are links: taking such a file away takes the link, not what it leads to.
+    /// Names that are links: removing such a file removes the link, not its target.
     links: HashMap<String, Found>,
-    /// Names that the patch deletes: there a link is meant itself. Anywhere else it was followed, so that one that
-    /// stands there now appeared meanwhile.
+    /// Names that the patch deletes: there the link itself is meant. Anywhere else links were followed, so a link found
+    /// there now appeared meanwhile.
     deleted: HashSet<String>,
     old: HashMap<String, Vec<u8>>,
 }
 
 impl Tree {
-    /// Rewrites the patch to canonical names and remembers the place behind each.
+    /// Rewrites the patch to canonical names and stores the place of each.
     fn name_places(&mut self, patch: Patch, found: Vec<Found>) -> Patch {
         let mut found = found.into_iter();
         let mut source = String::new();
@@ -202,7 +202,7 @@ impl Tree {
         patch
     }
 
-    /// The paths that really change: of a moved link, the link.
+    /// The paths that change. For a moved link this is the link.
     fn named(&self, paths: Vec<String>) -> Vec<String> {
         let name = |path: String| self.links.get(&path).map_or(path, |link| link.display().to_owned());
         let mut named: Vec<String> = paths.into_iter().map(name).collect();
@@ -218,8 +218,8 @@ impl Tree {
         }
     }
 
-    /// Removals first: what goes makes room for what comes.
-    fn steps(&self, changes: Vec<patch::Change>, scene: &Scene<'_>) -> Result<Vec<Step>, Refusal> {
+    /// Removals come first, because a later step may need the name.
+    fn steps(&self, changes: Vec<patch::Change>, input: &PlanInput<'_>) -> Result<Vec<Step>, Refusal> {
         let (puts, removals): (Vec<_>, Vec<_>) =
             changes.into_iter().partition(|change| change.after.is_some());
         let mut steps = Vec::new();
@@ -228,25 +228,25 @@ impl Tree {
             let (place, before) = found.existing()?;
             steps.push(Step::Remove { at: StepTarget::of(place), before, bytes: before.size });
         }
-        let umask = scene.host.machine.umask;
+        let umask = input.host.machine.umask;
         let mut parents = Parents::default();
         for change in puts {
             self.places[&change.path].makeable()?;
             let at =
-                parents.target(&self.places[&change.path], &mut steps, 0o777 & !umask, &scene.session.jail);
-            // A link that the patch deleted first is replaced as a whole, by removal and a new file.
+                parents.target(&self.places[&change.path], &mut steps, 0o777 & !umask, &input.session.jail);
+            // A link that the patch deleted first is replaced by a removal and a new file.
             let before = self.meta(&change.path).filter(|meta| meta.kind != Kind::Symlink);
             if let Found::Resolved(place) = &self.places[&change.path]
                 && let Some(link) = place.meta.filter(|meta| meta.kind == Kind::Symlink)
             {
                 steps.push(Step::Remove { at: StepTarget::of(place), before: link, bytes: link.size });
             }
-            let dressed_as = change.mode_from.as_deref().and_then(|path| self.meta(path)).or(before);
+            let mode_from = change.mode_from.as_deref().and_then(|path| self.meta(path)).or(before);
             let bytes = change.after.expect("BUG: puts have content");
             steps.push(Step::Put(Put {
                 at,
                 content: Content::Bytes(bytes.into()),
-                mode: new_mode(dressed_as, None, umask),
+                mode: new_mode(mode_from, None, umask),
                 before,
                 attrs: None,
                 built_on_before: true,
@@ -281,7 +281,7 @@ impl patch::Before for Tree {
                 format!("{} is the session's root folder; name a file in it", place.shown),
             ));
         }
-        // Only a deletion looks at a link itself, and its content does not matter.
+        // Only a deletion reads a link itself, and its content is not used.
         if meta.kind == Kind::Symlink && self.deleted.contains(path) {
             return Ok(Some(Vec::new()));
         }
@@ -292,7 +292,7 @@ impl patch::Before for Tree {
     }
 }
 
-/// The first thing wrong decides what the answer is; the others are listed beside it.
+/// The first error sets the code; the others are listed in the detail.
 fn refuse(errors: Vec<PlanError<Refusal>>) -> Refusal {
     let listed: Vec<String> = errors.iter().take(PATCH_ERRORS_MAX).map(ToString::to_string).collect();
     let first = errors.into_iter().next().expect("BUG: a patch fails for a reason");

@@ -1,4 +1,4 @@
-//! `host.fs.read_file`: a range of a regular file, inline or as a blob, never more than was asked for.
+//! `host.fs.read_file`: returns a range of a regular file, inline or as a blob.
 
 use aos_model::capability::smaller;
 use aos_model::limits::{PREVIEW_BYTES_MAX, READ_BYTES_MAX};
@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Base64, Encoding, ReadFile, hash_name};
 use sha2::{Digest as _, Sha256};
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::content::Source;
 use crate::jail::{Last, Place};
 use crate::output::Form;
@@ -22,20 +22,20 @@ impl Operation for ReadFile {
         vec![Target::new(&self.path, Op::Read, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (place, _) = scene.found[0].existing()?;
-        let (file, meta) = place.open_file().map_err(as_read)?;
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (place, _) = input.found[0].existing()?;
+        let (file, meta) = place.open_file().map_err(with_read_status)?;
         let offset = self.offset_bytes.unwrap_or(0);
-        let limit = smaller(self.max_bytes, scene.session.capability.max_read_bytes)
+        let limit = smaller(self.max_bytes, input.session.capability.max_read_bytes)
             .unwrap_or(u64::MAX)
             .min(READ_BYTES_MAX);
-        let form = scene.form(self.output_mode)?;
-        // Files of /proc have no size; what can be read tells.
+        let form = input.form(self.output_mode)?;
+        // Files of /proc report size 0, so their size is known only after reading.
         let expected = if meta.size == 0 { None } else { Some(meta.size.saturating_sub(offset).min(limit)) };
         form.refuse_large(expected.unwrap_or(0), &place.shown)?;
         let mut reader = Range { place, file: &file, at: offset, left: limit, sized: meta.size > 0 };
         let text = self.encoding != Some(Encoding::Bytes);
-        let taken = reader.take(&scene, &form, expected, text)?;
+        let taken = reader.take(&input, &form, expected, text)?;
         let more = reader.more(meta.size)?;
         let hash =
             if self.with_hash == Some(true) { Some(whole_hash(place, &file, meta.size)?) } else { None };
@@ -48,12 +48,12 @@ impl Operation for ReadFile {
             mtime_ns: meta.mtime_ns,
             hash,
         };
-        scene.answer(Body::Read(Box::new(body)))
+        input.answer(Body::Read(Box::new(body)))
     }
 }
 
-/// Reading has a status of its own for folders.
-fn as_read(refusal: Refusal) -> Refusal {
+/// Reading a folder has a status of its own.
+fn with_read_status(refusal: Refusal) -> Refusal {
     match refusal.code {
         Code::IsDirectory => Refusal {
             code: Code::ReadIsDirectory,
@@ -64,21 +64,21 @@ fn as_read(refusal: Refusal) -> Refusal {
     }
 }
 
-struct Taken {
+struct ReadContent {
     payload: Payload,
     bytes: u64,
-    /// The cut fell inside a character, whose first bytes were not returned.
+    /// The range ended inside a character; its first bytes were not returned.
     held_back: bool,
 }
 
 impl Range<'_> {
     fn take(
         &mut self,
-        scene: &Scene<'_>,
+        input: &PlanInput<'_>,
         form: &Form,
         expected: Option<u64>,
         text: bool,
-    ) -> Result<Taken, Refusal> {
+    ) -> Result<ReadContent, Refusal> {
         let inline_max = form.inline_bytes_max.min(READ_BYTES_MAX) as usize;
         let first_max = match expected {
             Some(expected) if form.is_inline(expected) => expected as usize,
@@ -92,13 +92,13 @@ impl Range<'_> {
             return self.inline(bytes, text);
         }
         form.refuse_large(bytes.len() as u64 + u64::from(!whole), &self.place.shown)?;
-        self.stream(scene, form, bytes, text)
+        self.stream(input, form, bytes, text)
     }
 
-    fn inline(&self, mut bytes: Vec<u8>, text: bool) -> Result<Taken, Refusal> {
+    fn inline(&self, mut bytes: Vec<u8>, text: bool) -> Result<ReadContent, Refusal> {
         let read = bytes.len();
         if !text {
-            return Ok(Taken {
+            return Ok(ReadContent {
                 bytes: read as u64,
                 payload: Payload::InlineBytes { bytes: Base64(bytes) },
                 held_back: false,
@@ -108,28 +108,28 @@ impl Range<'_> {
         check.piece(&bytes).and_then(|()| check.end(self.left == 0)).map_err(|()| self.not_text())?;
         bytes.truncate(read - check.pending);
         let text = String::from_utf8(bytes).map_err(|_| self.not_text())?;
-        Ok(Taken {
+        Ok(ReadContent {
             bytes: text.len() as u64,
             payload: Payload::InlineText { text },
             held_back: check.pending > 0,
         })
     }
 
-    /// Large content goes piece by piece into a blob: memory stays bounded.
+    /// Copies large content to a blob in pieces, so that memory stays bounded.
     fn stream(
         &mut self,
-        scene: &Scene<'_>,
+        input: &PlanInput<'_>,
         form: &Form,
         mut bytes: Vec<u8>,
         text: bool,
-    ) -> Result<Taken, Refusal> {
-        let mut blob = scene.host.blobs.writer()?;
+    ) -> Result<ReadContent, Refusal> {
+        let mut blob = input.host.blobs.writer()?;
         let head = bytes[..bytes.len().min(PREVIEW_BYTES_MAX)].to_vec();
         let (mut check, mut held, mut size) = (Utf8::default(), Vec::new(), 0);
         while !bytes.is_empty() {
             if text {
                 check.piece(&bytes).map_err(|()| self.not_text())?;
-                // The start of a character waits for its rest: the blob must not end inside one.
+                // The start of a character is held back until its rest is read: the blob must not end inside one.
                 held.append(&mut bytes);
                 let whole = held.len() - check.pending;
                 blob.write(&held[..whole])?;
@@ -146,10 +146,10 @@ impl Range<'_> {
         }
         let payload =
             Payload::Blob { blob_ref: blob.finish()?, size_bytes: size, preview_bytes: form.preview(&head) };
-        Ok(Taken { payload, bytes: size, held_back: !held.is_empty() })
+        Ok(ReadContent { payload, bytes: size, held_back: !held.is_empty() })
     }
 
-    /// Whether the file goes on behind what was read.
+    /// Whether the file continues after the range.
     fn more(&self, size: u64) -> Result<bool, Refusal> {
         if self.left > 0 {
             return Ok(false);
@@ -165,18 +165,18 @@ impl Range<'_> {
         Refusal::new(
             Code::InvalidUtf8,
             format!(
-                "{}: the bytes asked for are no UTF-8 text; read with `encoding` `bytes`, or start at a character's first byte",
+                "{}: the requested bytes are not UTF-8 text; read with `encoding` `bytes`, or start at a character's first byte",
                 self.place.shown
             ),
         )
     }
 }
 
-/// UTF-8 checked piece by piece: a character may lie across two.
+/// Checks UTF-8 in pieces: a character may span two of them.
 #[derive(Debug, Default)]
 struct Utf8 {
     carry: Vec<u8>,
-    /// Bytes at the end of what was seen that begin a character and do not finish it.
+    /// Trailing bytes that begin a character without completing it.
     pending: usize,
 }
 
@@ -199,13 +199,13 @@ impl Utf8 {
         Ok(())
     }
 
-    /// At the end of the file a character must be whole; where the range was cut it may not be.
+    /// At the end of the file the last character must be complete; where the range was cut it need not be.
     fn end(&self, cut: bool) -> Result<(), ()> {
         if self.pending == 0 || cut { Ok(()) } else { Err(()) }
     }
 }
 
-/// The name of the whole file's content.
+/// The hash of the whole file.
 pub(super) fn whole_hash(place: &Place, file: &Source, size: u64) -> Result<String, Refusal> {
     if size > READ_BYTES_MAX {
         return Err(Refusal::new(

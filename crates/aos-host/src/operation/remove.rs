@@ -1,4 +1,4 @@
-//! `host.fs.remove`: a file, a link or a folder, gone as one.
+//! `host.fs.remove`: removes a file, a link or a folder in one step.
 
 use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::policy::Op;
@@ -6,7 +6,7 @@ use aos_model::receipt::{Body, Kind};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Remove;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::jail::{Last, Place};
 use crate::steps::{Ending, Plan, Step, StepTarget};
 use crate::subtree::{Below, Subtree, check_name};
@@ -17,17 +17,17 @@ impl Operation for Remove {
         vec![Target::new(&self.path, Op::Remove, Last::Itself)]
     }
 
-    fn plan(&self, mut scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let mut warnings = std::mem::take(&mut scene.warnings);
-        let (place, meta) = scene.found[0].existing()?;
+    fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let mut warnings = std::mem::take(&mut input.warnings);
+        let (place, meta) = input.found[0].existing()?;
         if place.is_root() {
-            return Err(root_stays(place));
+            return Err(root_refused(place));
         }
         let (mut removed, mut bytes) = (u64::from(meta.kind != Kind::Dir), meta.size);
         if meta.kind == Kind::Dir {
             let mut check =
-                |below: Below<'_>| check_name(scene.session, Op::Remove, below.absolute, &mut warnings);
-            let mut walk = Subtree::new(scene.session, meta.mount, CHANGED_PATHS_MAX, &mut check);
+                |below: Below<'_>| check_name(input.session, Op::Remove, below.absolute, &mut warnings);
+            let mut walk = Subtree::new(input.session, meta.mount, CHANGED_PATHS_MAX, &mut check);
             walk.below(place)?;
             (removed, bytes) = (walk.files, walk.bytes);
             if walk.entries > 0 && self.recursive != Some(true) {
@@ -51,9 +51,12 @@ impl Operation for Remove {
     }
 }
 
-pub(super) fn root_stays(place: &Place) -> Refusal {
+pub(super) fn root_refused(place: &Place) -> Refusal {
     Refusal::new(
         Code::PathOutsideRoots,
-        format!("{} is a root of the session and stays where it is; name something inside it", place.shown),
+        format!(
+            "{} is a root of the session and cannot be moved or removed; name a path inside it",
+            place.shown
+        ),
     )
 }

@@ -1,11 +1,11 @@
-//! `host.fs.stat` and `host.fs.exists`: what stands at a path, links followed under the session's rule.
+//! `host.fs.stat` and `host.fs.exists`: metadata of a path. Links are followed as the capability allows.
 
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, StatBody};
 use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::request::{Exists, Stat};
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::jail::Last;
 use crate::target::Target;
 
@@ -15,12 +15,12 @@ impl Operation for Stat {
         vec![Target::new(&self.path, Op::Stat, last)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
         let missing = |refusal: Refusal| match refusal.code {
             Code::PathNotFound => refusal.with(Detail { exists: Some(false), ..Detail::default() }),
             _ => refusal,
         };
-        let (_, meta) = scene.found[0].existing().map_err(missing)?;
+        let (_, meta) = input.found[0].existing().map_err(missing)?;
         let body = StatBody {
             exists: true,
             kind: meta.kind,
@@ -28,7 +28,7 @@ impl Operation for Stat {
             mtime_ns: meta.mtime_ns,
             mode: meta.mode,
         };
-        scene.answer(Body::Stat(body))
+        input.answer(Body::Stat(body))
     }
 }
 
@@ -37,8 +37,8 @@ impl Operation for Exists {
         vec![Target::new(&self.path, Op::Stat, Last::Follow)]
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let exists = scene.found[0].existing().is_ok();
-        scene.answer(Body::Exists { exists })
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let exists = input.found[0].existing().is_ok();
+        input.answer(Body::Exists { exists })
     }
 }

@@ -1,4 +1,4 @@
-//! `host.fs.write_file`: a whole file, landed whole or not at all.
+//! `host.fs.write_file`: writes a whole file atomically.
 
 use aos_model::capability::within;
 use aos_model::limits::READ_BYTES_MAX;
@@ -8,7 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{WriteFile, WriteMode, content_hash};
 use aos_model::vfs;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::jail::{Found, Last, Place};
 use crate::payload::content;
@@ -18,23 +18,23 @@ use crate::target::Target;
 impl Operation for WriteFile {
     fn targets(&self) -> Vec<Target> {
         let mut targets = vec![Target::new(&self.path, Op::Write, Last::Follow)];
-        // A new file must not appear behind a link that is there already, dangling or not.
+        // `create_new` must not create a file through an existing link, dangling or not.
         if self.mode == Some(WriteMode::CreateNew) {
             targets.push(Target::new(&self.path, Op::Write, Last::Itself));
         }
         targets
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let limit = scene.session.capability.max_write_bytes;
-        let mut bytes = content(scene.host, scene.session, &self.content, limit.unwrap_or(READ_BYTES_MAX))?;
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let limit = input.session.capability.max_write_bytes;
+        let mut bytes = content(input.host, input.session, &self.content, limit.unwrap_or(READ_BYTES_MAX))?;
         let written_bytes = bytes.len() as u64;
-        let found = &scene.found[0];
+        let found = &input.found[0];
         within(limit, "max_write_bytes", written_bytes, found.display())?;
-        if scene.session.is_virtual() {
+        if input.session.is_virtual() {
             vfs::check_content(found.display(), &bytes)?;
         }
-        if let Some(Found::Resolved(itself)) = scene.found.get(1)
+        if let Some(Found::Resolved(itself)) = input.found.get(1)
             && itself.meta.is_some()
             && !itself.is_root()
         {
@@ -55,14 +55,14 @@ impl Operation for WriteFile {
             )
         });
         let mut steps = Vec::new();
-        // The folders of a virtual tree come with their files.
-        if self.create_parents == Some(true) || scene.session.is_virtual() {
+        // A virtual tree creates parent folders with the file.
+        if self.create_parents == Some(true) || input.session.is_virtual() {
             found.makeable()?;
         } else {
             found.with_parent()?;
         }
-        let umask = scene.host.machine.umask;
-        let at = Parents::default().target(found, &mut steps, 0o777 & !umask, &scene.session.jail);
+        let umask = input.host.machine.umask;
+        let at = Parents::default().target(found, &mut steps, 0o777 & !umask, &input.session.jail);
         let before = old.as_ref().map(|(meta, _)| *meta);
         let built_on_before = reads_old(self);
         steps.push(Step::Put(Put {
@@ -81,7 +81,7 @@ impl Operation for WriteFile {
         Ok(Proposal::Change(Plan {
             steps,
             ending: Ending {
-                warnings: scene.warnings,
+                warnings: input.warnings,
                 finish: Box::new(finish),
                 raced: Code::StaleBase,
                 facts: Vec::new(),
@@ -91,22 +91,22 @@ impl Operation for WriteFile {
     }
 }
 
-/// The file that is replaced, and its bytes where they matter.
+/// The file that is replaced, and its bytes if they are needed.
 type OldFile = (Meta, Option<Vec<u8>>);
 
-/// Whether the outcome depends on what was there.
+/// Whether the outcome depends on the old content.
 fn reads_old(request: &WriteFile) -> bool {
     request.mode == Some(WriteMode::Append)
         || request.expected_hash.is_some()
         || request.with_diff == Some(true)
 }
 
-/// The file that is there now, read only where that matters.
+/// The current file. Its content is read only if it is needed.
 fn old_file(request: &WriteFile, found: &Found) -> Result<Option<OldFile>, Refusal> {
     let stale = |what: &str| {
         Refusal::new(
             Code::StaleBase,
-            format!("{}: {what}; nothing was changed. Read it again and repeat", found.display()),
+            format!("{}: {what}; nothing was changed. Read it again and retry", found.display()),
         )
     };
     let Found::Resolved(place) = found else {
@@ -133,7 +133,7 @@ fn old_file(request: &WriteFile, found: &Found) -> Result<Option<OldFile>, Refus
     if let Some(expected) = &request.expected_hash
         && *expected != content_hash(&old)
     {
-        return Err(stale("its content is not the expected one"));
+        return Err(stale("its content does not match `expected_hash`"));
     }
     Ok(Some((meta, Some(old))))
 }
@@ -148,12 +148,12 @@ pub(super) fn exists(place: &Place) -> Refusal {
     )
 }
 
-/// The mode of the new file: the old one's without setuid and setgid, or what the umask leaves.
+/// The mode of the new file: the old mode without setuid and setgid, or 0666 without the umask.
 pub(super) fn new_mode(before: Option<Meta>, executable: Option<bool>, umask: u32) -> u32 {
     let mode = before.map_or(0o666 & !umask, |meta| meta.mode & 0o1777);
     match executable {
         None => mode,
-        // Who may read it may run it.
+        // Everyone with read permission gets execute permission.
         Some(true) => mode | (mode & 0o444) >> 2,
         Some(false) => mode & !0o111,
     }

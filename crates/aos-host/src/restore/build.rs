@@ -1,9 +1,9 @@
-//! The steps of a restoration, in an order in which each finds the tree as it expects it.
+//! Builds the steps of a restoration in an order in which each step finds the paths that it names.
 //!
-//! First everything that goes or leaves, from the deepest path up: those are paths as they are now. Then everything
-//! that comes, from the top down: those are paths as they shall be. What moves goes straight to its place where that
-//! is free and stays where it is; else it waits aside in between. So the path of each step is the right one at its
-//! moment, for recovery, which knows paths alone, and for whoever takes the restoration back.
+//! First, current paths are vacated, deepest first: their objects are deleted or moved. Then paths are restored, parents
+//! first. A moved object is renamed directly if its target is free and its parent folder does not move; otherwise it is
+//! renamed to a temporary name in between. So the path of each step is valid when the step runs. Recovery and the undo
+//! of the restoration depend on this, because they know paths only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::undo::Look;
 use aos_store::{Kept, KeptKind};
 
-use super::judge::{Sets, worn};
-use super::{Aim, DiskRestoration, Task, damaged, standing};
+use super::conflict_check::{AffectedPaths, attrs_of};
+use super::{DiskRestoration, GoalState, ResolvedGoal, damaged, meta_at};
 use crate::disk::FileAttrs;
 use crate::disk::Meta;
 use crate::disk::TEMPORARY_PREFIX;
@@ -27,190 +27,191 @@ use crate::steps::{Blob, Content, DirAt, Put, Step, StepTarget};
 pub(super) struct Builder<'a> {
     host: &'a Host,
     session: &'a Arc<OpenSession>,
-    sets: Sets,
-    /// Paths as they are now that something goes or leaves from.
+    affected: AffectedPaths,
+    /// Current paths whose object will be deleted or moved.
     pending: BTreeSet<String>,
-    /// And those from which it went.
+    /// Paths whose object was deleted already.
     cleared: BTreeSet<String>,
-    /// Folders that go in one piece, and how many bytes with them.
-    whole: BTreeMap<String, u64>,
-    /// Folders that a step brings, by their absolute path.
-    brought: BTreeMap<Vec<u8>, Brought>,
-    /// What waits aside, by where it shall go.
-    aside: BTreeMap<String, (StepTarget, Meta)>,
+    /// Folders that one step removes with everything in them, and the bytes in them.
+    whole_folders: BTreeMap<String, u64>,
+    /// Folders that a step creates or moves, by absolute path.
+    placed: BTreeMap<Vec<u8>, Placed>,
+    /// Objects under a temporary name, by their target path.
+    parked: BTreeMap<String, (StepTarget, Meta)>,
     out: DiskRestoration,
 }
 
 #[derive(Clone, Copy)]
-enum Brought {
-    /// Made by the step of this index.
-    Made(usize),
-    /// Moved there: what is in it was found through where it was.
+enum Placed {
+    /// Created by the step with this index.
+    Created(usize),
+    /// Moved there; its entries were resolved at its old path.
     Moved,
 }
 
-/// Something that goes or leaves.
+/// How the object at a current path is removed from it.
 #[derive(Clone, Copy)]
-enum Going<'t, 'f> {
-    Away(&'f Place, Meta),
-    /// It stands where something else will stand.
-    Room(&'f Place, Meta),
-    ToItsPlace(&'t Task<'f>, &'f Place, Meta),
+enum Vacate<'t, 'f> {
+    Delete(&'f Place, Meta),
+    /// Deleted because another object will be placed there.
+    MakeRoom(&'f Place, Meta),
+    Move(&'t ResolvedGoal<'f>, &'f Place, Meta),
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(host: &'a Host, session: &'a Arc<OpenSession>, sets: Sets) -> Builder<'a> {
+    pub(super) fn new(host: &'a Host, session: &'a Arc<OpenSession>, affected: AffectedPaths) -> Builder<'a> {
         Builder {
             host,
             session,
-            sets,
+            affected,
             pending: BTreeSet::new(),
             cleared: BTreeSet::new(),
-            whole: BTreeMap::new(),
-            brought: BTreeMap::new(),
-            aside: BTreeMap::new(),
+            whole_folders: BTreeMap::new(),
+            placed: BTreeMap::new(),
+            parked: BTreeMap::new(),
             out: DiskRestoration::default(),
         }
     }
 
     pub(super) fn build(
         mut self,
-        gone: Vec<(&str, &Found)>,
-        mut tasks: Vec<Task<'_>>,
+        removals: Vec<(&str, &Found)>,
+        mut resolved_goals: Vec<ResolvedGoal<'_>>,
     ) -> Result<DiskRestoration, Refusal> {
-        tasks.sort_by(|a, b| a.goal.path.cmp(&b.goal.path));
-        let mut going: Vec<(&str, Going<'_, '_>)> = Vec::new();
-        for (path, found) in gone {
-            if let (Some(now), Found::Resolved(place)) = (standing(found, path), found) {
-                going.push((path, Going::Away(place, now)));
+        resolved_goals.sort_by(|a, b| a.goal.path.cmp(&b.goal.path));
+        let mut to_vacate: Vec<(&str, Vacate<'_, '_>)> = Vec::new();
+        for (path, found) in removals {
+            if let (Some(now), Found::Resolved(place)) = (meta_at(found, path), found) {
+                to_vacate.push((path, Vacate::Delete(place, now)));
             }
         }
-        for task in &tasks {
-            if let (Some(now), Found::Resolved(place)) = (task.now(), task.here)
-                && self.must_make_room(task, &now)
+        for resolved in &resolved_goals {
+            if let (Some(now), Found::Resolved(place)) = (resolved.now(), resolved.here)
+                && self.must_make_room(resolved, &now)
             {
-                going.push((&task.goal.now_at, Going::Room(place, now)));
+                to_vacate.push((&resolved.goal.now_at, Vacate::MakeRoom(place, now)));
             }
         }
-        for task in &tasks {
-            if let (Aim::From { path: from, .. }, Found::Resolved(place)) = (&task.goal.aim, task.other)
-                && self.sets.leaving.contains(from)
+        for resolved in &resolved_goals {
+            if let (GoalState::MovedFrom { path: from, .. }, Found::Resolved(place)) =
+                (&resolved.goal.state, resolved.other)
+                && self.affected.moving.contains(from)
                 && let Some(meta) = place.meta
             {
-                going.push((from, Going::ToItsPlace(task, place, meta)));
+                to_vacate.push((from, Vacate::Move(resolved, place, meta)));
             }
         }
-        going.sort_by(|(a, _), (b, _)| b.cmp(a));
-        self.pending = going.iter().map(|(path, _)| (*path).to_owned()).collect();
-        self.find_whole_folders(&going)?;
-        for (path, going) in going {
-            self.let_go(path, going)?;
+        to_vacate.sort_by(|(a, _), (b, _)| b.cmp(a));
+        self.pending = to_vacate.iter().map(|(path, _)| (*path).to_owned()).collect();
+        self.find_whole_folders(&to_vacate)?;
+        for (path, vacated) in to_vacate {
+            self.vacate(path, vacated)?;
         }
-        for task in tasks {
-            self.bring(&task)?;
+        for resolved in resolved_goals {
+            self.restore(&resolved)?;
         }
-        Ok(self.told())
+        Ok(self.finish())
     }
 
-    /// The uppermost folders that go with all that is in them. `going` is sorted, the deepest first.
-    fn find_whole_folders(&mut self, going: &[(&str, Going<'_, '_>)]) -> Result<(), Refusal> {
-        for (path, going) in going.iter().rev() {
-            let Going::Away(place, meta) = going else { continue };
-            if let Some(folder) = ancestors(path).find(|above| self.whole.contains_key(*above)) {
-                let bytes = self.whole.get_mut(folder).expect("BUG: found above");
+    /// Finds the topmost folders that are removed with everything in them. `to_vacate` is sorted, the deepest first.
+    fn find_whole_folders(&mut self, to_vacate: &[(&str, Vacate<'_, '_>)]) -> Result<(), Refusal> {
+        for (path, vacated) in to_vacate.iter().rev() {
+            let Vacate::Delete(place, meta) = vacated else { continue };
+            if let Some(folder) = ancestors(path).find(|above| self.whole_folders.contains_key(*above)) {
+                let bytes = self.whole_folders.get_mut(folder).expect("BUG: found above");
                 *bytes += if meta.kind == Kind::Dir { 0 } else { meta.size };
-            } else if meta.kind == Kind::Dir && !self.sets.holds_others(place, path)? {
+            } else if meta.kind == Kind::Dir && !self.affected.has_other_entries(place, path)? {
                 let prefix = format!("{path}/");
-                let leaving = self.sets.leaving.range(prefix.clone()..).next();
-                if leaving.is_none_or(|leaving| !leaving.starts_with(&prefix)) {
-                    self.whole.insert((*path).to_owned(), 0);
+                let moving = self.affected.moving.range(prefix.clone()..).next();
+                if moving.is_none_or(|moving| !moving.starts_with(&prefix)) {
+                    self.whole_folders.insert((*path).to_owned(), 0);
                 }
             }
         }
         Ok(())
     }
 
-    /// A folder and what is none do not replace each other, and what comes by a move finds its place empty.
-    fn must_make_room(&self, task: &Task<'_>, now: &Meta) -> bool {
-        if self.sets.leaving.contains(&task.goal.now_at) {
+    /// A put replaces only files and links, and a rename needs a free target: everything else is deleted first.
+    fn must_make_room(&self, resolved: &ResolvedGoal<'_>, now: &Meta) -> bool {
+        if self.affected.moving.contains(&resolved.goal.now_at) {
             return false;
         }
-        match &task.goal.aim {
-            Aim::From { .. } => true,
-            Aim::Kept(kept) => (kept.kind == KeptKind::Dir) != (now.kind == Kind::Dir),
-            Aim::Look(_) => false,
+        match &resolved.goal.state {
+            GoalState::MovedFrom { .. } => true,
+            GoalState::Stored(kept) => (kept.kind == KeptKind::Dir) != (now.kind == Kind::Dir),
+            GoalState::Attrs(_) => false,
         }
     }
 
-    fn let_go(&mut self, path: &str, going: Going<'_, '_>) -> Result<(), Refusal> {
-        match going {
-            Going::Away(place, before) | Going::Room(place, before) => {
-                let away = matches!(going, Going::Away(..));
-                // A folder that was made, and in which others put something since, stays.
-                if away && before.kind == Kind::Dir && self.sets.holds_others(place, path)? {
+    fn vacate(&mut self, path: &str, vacated: Vacate<'_, '_>) -> Result<(), Refusal> {
+        match vacated {
+            Vacate::Delete(place, before) | Vacate::MakeRoom(place, before) => {
+                let is_delete = matches!(vacated, Vacate::Delete(..));
+                // A folder that we created is kept if others have put entries into it since.
+                if is_delete && before.kind == Kind::Dir && self.affected.has_other_entries(place, path)? {
                     return Ok(());
                 }
-                // A path may both be emptied and be wanted for something else.
+                // A path can be both deleted and needed for another object; one step is enough.
                 if !self.cleared.insert(path.to_owned()) {
                     return Ok(());
                 }
-                if away {
+                if is_delete {
                     self.out.deleted.push(path.to_owned());
-                    if ancestors(path).any(|above| self.whole.contains_key(above)) {
+                    if ancestors(path).any(|above| self.whole_folders.contains_key(above)) {
                         return Ok(());
                     }
                 }
-                let with_it = self.whole.get(path).copied().unwrap_or_default();
+                let with_it = self.whole_folders.get(path).copied().unwrap_or_default();
                 let bytes = if before.kind == Kind::Dir { with_it } else { before.size };
                 self.out.steps.push(Step::Remove { at: StepTarget::of(place), before, bytes });
             }
-            Going::ToItsPlace(task, place, before) => {
+            Vacate::Move(resolved, place, before) => {
                 let from = StepTarget::of(place);
                 self.out.deleted.push(path.to_owned());
-                if let Some(to) = self.straight(task) {
-                    self.out.restored.push(task.goal.path.clone());
-                    return self.arrive(task, from, before, to);
+                if let Some(to) = self.direct_target(resolved) {
+                    self.out.restored.push(resolved.goal.path.clone());
+                    return self.move_into_place(resolved, from, before, to);
                 }
-                let aside = self.stand_aside(path)?;
-                self.aside.insert(task.goal.path.clone(), (aside.clone(), before));
-                self.out.steps.push(Step::Rename { from, before, to: aside, replaced: None });
+                let parked = self.temporary_target(path)?;
+                self.parked.insert(resolved.goal.path.clone(), (parked.clone(), before));
+                self.out.steps.push(Step::Rename { from, before, to: parked, replaced: None });
             }
         }
         Ok(())
     }
 
-    /// What moves comes to its place, and looks as it did there.
-    fn arrive(
+    /// Renames a moved object to its target and restores its attributes there.
+    fn move_into_place(
         &mut self,
-        task: &Task<'_>,
+        resolved: &ResolvedGoal<'_>,
         from: StepTarget,
         before: Meta,
         to: StepTarget,
     ) -> Result<(), Refusal> {
-        self.brought.insert(to.absolute.clone(), Brought::Moved);
+        self.placed.insert(to.absolute.clone(), Placed::Moved);
         self.out.steps.push(Step::Rename { from, before, to: to.clone(), replaced: None });
-        match (&task.goal.aim, task.other) {
-            (Aim::From { look: Some(look), .. }, Found::Resolved(place)) => {
-                self.look(place, to, before, look)
+        match (&resolved.goal.state, resolved.other) {
+            (GoalState::MovedFrom { look: Some(look), .. }, Found::Resolved(place)) => {
+                self.set_attrs(place, to, before, look)
             }
             _ => Ok(()),
         }
     }
 
-    /// The place that something can go to at once: free, in a folder that stays where it is.
-    fn straight(&self, task: &Task<'_>) -> Option<StepTarget> {
-        let goal = &task.goal;
-        let Found::Resolved(place) = task.here else { return None };
+    /// The target of a direct rename: it is free, and its parent folder does not move.
+    fn direct_target(&self, resolved: &ResolvedGoal<'_>) -> Option<StepTarget> {
+        let goal = &resolved.goal;
+        let Found::Resolved(place) = resolved.here else { return None };
         let stays = !ancestors(&goal.path).any(|above| self.pending.contains(above));
         let free = place.meta.is_none() && place.shown == goal.path;
         (free && stays && goal.now_at == goal.path).then(|| StepTarget::of(place))
     }
 
-    /// A name that nobody uses, in the deepest folder above the path that is not on the move itself.
-    fn stand_aside(&self, path: &str) -> Result<StepTarget, Refusal> {
+    /// An unused temporary name in the deepest parent folder that does not move itself.
+    fn temporary_target(&self, path: &str) -> Result<StepTarget, Refusal> {
         let above: Vec<&str> = ancestors(path).collect();
-        let finalized = above.iter().rev().take_while(|above| !self.pending.contains(**above)).last();
-        let text = finalized.copied().unwrap_or(if path.starts_with('/') { "/" } else { "." });
+        let fixed = above.iter().rev().take_while(|above| !self.pending.contains(**above)).last();
+        let text = fixed.copied().unwrap_or(if path.starts_with('/') { "/" } else { "." });
         let found = resolve(&self.session.jail, text, Last::NoLinks)?.found;
         let (folder, _) = found.existing()?;
         let dir = if folder.is_root() {
@@ -226,42 +227,44 @@ impl<'a> Builder<'a> {
         Ok(StepTarget { dir: DirAt::Pinned(dir), name, shown, absolute })
     }
 
-    fn bring(&mut self, task: &Task<'_>) -> Result<(), Refusal> {
-        let goal = &task.goal;
-        match &goal.aim {
-            Aim::From { look, .. } => match (self.aside.remove(&goal.path), look) {
+    fn restore(&mut self, resolved: &ResolvedGoal<'_>) -> Result<(), Refusal> {
+        let goal = &resolved.goal;
+        match &goal.state {
+            GoalState::MovedFrom { look, .. } => match (self.parked.remove(&goal.path), look) {
                 (Some((from, before)), _) => {
-                    let to = self.spot(task)?;
-                    self.arrive(task, from, before, to)?;
+                    let to = self.target(resolved)?;
+                    self.move_into_place(resolved, from, before, to)?;
                 }
-                (None, Some(look)) if task.coming().is_none() => self.set_look(task, look)?,
+                (None, Some(look)) if resolved.incoming_meta().is_none() => {
+                    self.restore_attrs(resolved, look)?;
+                }
                 (None, _) => return Ok(()),
             },
-            Aim::Look(look) => self.set_look(task, look)?,
-            Aim::Kept(kept) if kept.kind == KeptKind::Dir => self.bring_folder(task, kept)?,
-            Aim::Kept(kept) => self.put(task, kept)?,
+            GoalState::Attrs(look) => self.restore_attrs(resolved, look)?,
+            GoalState::Stored(kept) if kept.kind == KeptKind::Dir => self.restore_folder(resolved, kept)?,
+            GoalState::Stored(kept) => self.put(resolved, kept)?,
         }
         self.out.restored.push(goal.path.clone());
         Ok(())
     }
 
-    /// What still stands where the goal is now, once everything went that had to.
-    fn left_standing(&self, task: &Task<'_>) -> Option<Meta> {
-        let now_at = &task.goal.now_at;
-        task.now().filter(|_| !self.has_gone(now_at))
+    /// The object at the goal's current path, if it is still there after the vacating steps.
+    fn remaining_meta(&self, resolved: &ResolvedGoal<'_>) -> Option<Meta> {
+        let now_at = &resolved.goal.now_at;
+        resolved.now().filter(|_| !self.was_vacated(now_at))
     }
 
-    fn set_look(&mut self, task: &Task<'_>, look: &Look) -> Result<(), Refusal> {
-        let (Some(before), Found::Resolved(place)) = (self.left_standing(task), task.here) else {
+    fn restore_attrs(&mut self, resolved: &ResolvedGoal<'_>, look: &Look) -> Result<(), Refusal> {
+        let (Some(before), Found::Resolved(place)) = (self.remaining_meta(resolved), resolved.here) else {
             return Ok(());
         };
-        let at = self.spot(task)?;
-        self.look(place, at, before, look)
+        let at = self.target(resolved)?;
+        self.set_attrs(place, at, before, look)
     }
 
-    /// The folder found at `place`, now at `at`, shall look so.
-    fn look(&mut self, place: &Place, at: StepTarget, before: Meta, look: &Look) -> Result<(), Refusal> {
-        let now = look.xattrs.as_ref().map(|_| worn(place, Kind::Dir)).transpose()?;
+    /// Sets the mode and attributes of the folder that was resolved at `place` and is now at `at`.
+    fn set_attrs(&mut self, place: &Place, at: StepTarget, before: Meta, look: &Look) -> Result<(), Refusal> {
+        let now = look.xattrs.as_ref().map(|_| attrs_of(place, Kind::Dir)).transpose()?;
         let xattrs = now.zip(look.xattrs.clone()).filter(|(now, wanted)| now != wanted);
         if before.mode != look.mode || xattrs.is_some() {
             self.out.steps.push(Step::SetMode { at, before, mode: look.mode, xattrs });
@@ -269,23 +272,23 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn bring_folder(&mut self, task: &Task<'_>, kept: &Kept) -> Result<(), Refusal> {
+    fn restore_folder(&mut self, resolved: &ResolvedGoal<'_>, kept: &Kept) -> Result<(), Refusal> {
         let mode = kept.mode.unwrap_or_else(|| self.folder_mode());
-        if self.left_standing(task).is_some() {
-            return self.set_look(task, &Look { mode, xattrs: Some(kept.xattrs.clone()) });
+        if self.remaining_meta(resolved).is_some() {
+            return self.restore_attrs(resolved, &Look { mode, xattrs: Some(kept.xattrs.clone()) });
         }
-        let at = self.spot(task)?;
-        self.brought.insert(at.absolute.clone(), Brought::Made(self.out.steps.len()));
-        self.out.steps.push(Step::MakeDir { at, mode, attrs: Some(apply_metadata(kept)) });
+        let at = self.target(resolved)?;
+        self.placed.insert(at.absolute.clone(), Placed::Created(self.out.steps.len()));
+        self.out.steps.push(Step::MakeDir { at, mode, attrs: Some(attrs_from(kept)) });
         Ok(())
     }
 
-    fn put(&mut self, task: &Task<'_>, kept: &Kept) -> Result<(), Refusal> {
-        let before = self.left_standing(task);
-        let at = self.spot(task)?;
-        let content = self.content(&task.goal.path, kept)?;
+    fn put(&mut self, resolved: &ResolvedGoal<'_>, kept: &Kept) -> Result<(), Refusal> {
+        let before = self.remaining_meta(resolved);
+        let at = self.target(resolved)?;
+        let content = self.content(&resolved.goal.path, kept)?;
         let mode = kept.mode.unwrap_or(0o644);
-        let put = Put { at, content, mode, before, attrs: Some(apply_metadata(kept)), built_on_before: true };
+        let put = Put { at, content, mode, before, attrs: Some(attrs_from(kept)), built_on_before: true };
         self.out.steps.push(Step::Put(put));
         Ok(())
     }
@@ -294,35 +297,35 @@ impl<'a> Builder<'a> {
         0o777 & !self.host.machine.umask
     }
 
-    /// Where the goal is brought, under the path that it then has. Folders that are missing are made on the way.
-    fn spot(&mut self, task: &Task<'_>) -> Result<StepTarget, Refusal> {
-        let absolute = self.absolute(&task.goal.path)?;
+    /// The step target of a goal, under its final path. Creates missing parent folders.
+    fn target(&mut self, resolved: &ResolvedGoal<'_>) -> Result<StepTarget, Refusal> {
+        let absolute = self.absolute(&resolved.goal.path)?;
         let slashes: Vec<usize> =
             absolute.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i).collect();
-        let nearest = slashes.iter().rev().find_map(|at| Some((*at, *self.brought.get(&absolute[..*at])?)));
-        let (mut dir, start) = match (nearest, task.here) {
-            (Some((at, Brought::Made(step))), _) => (DirAt::Made(step), at),
-            (_, found) if found.display() != task.goal.now_at => {
+        let nearest = slashes.iter().rev().find_map(|at| Some((*at, *self.placed.get(&absolute[..*at])?)));
+        let (mut dir, start) = match (nearest, resolved.here) {
+            (Some((at, Placed::Created(step))), _) => (DirAt::Made(step), at),
+            (_, found) if found.display() != resolved.goal.now_at => {
                 return Err(Refusal::new(
                     Code::SymlinkNotAllowed,
                     format!(
-                        "{}: a link leads elsewhere on the way to it now; nothing was touched. Remove the link first",
-                        task.goal.path
+                        "{}: the path now contains a symbolic link; nothing was changed. Remove the link first",
+                        resolved.goal.path
                     ),
                 ));
             }
             (_, Found::Resolved(place)) => (DirAt::Pinned(place.dir.clone()), slashes[slashes.len() - 1]),
             (_, Found::ParentMissing { base, missing, .. }) => {
                 let first = slashes[slashes.len() - missing.len()];
-                if let Some(blocker) = task.blocker().filter(|path| !self.has_gone(path)) {
+                if let Some(blocker) = resolved.blocker().filter(|path| !self.was_vacated(path)) {
                     return Err(Refusal::new(
                         Code::ChangedSince,
-                        format!("{blocker} is no folder any more; nothing was touched. Move it away first"),
+                        format!("{blocker} is no longer a folder; nothing was changed. Move it away first"),
                     ));
                 }
                 (DirAt::Pinned(base.dir.clone()), first)
             }
-            (_, Found::Unresolvable { .. }) => return Err(task.here.missing()),
+            (_, Found::Unresolvable { .. }) => return Err(resolved.here.missing()),
         };
         let mut from = start + 1;
         for end in slashes.into_iter().filter(|at| *at > start) {
@@ -335,15 +338,15 @@ impl<'a> Builder<'a> {
             };
             let step = self.out.steps.len();
             self.out.steps.push(Step::MakeDir { at, mode: self.folder_mode(), attrs: None });
-            self.brought.insert(path, Brought::Made(step));
+            self.placed.insert(path, Placed::Created(step));
             (dir, from) = (DirAt::Made(step), end + 1);
         }
-        Ok(StepTarget { dir, name: absolute[from..].to_vec(), shown: task.goal.path.clone(), absolute })
+        Ok(StepTarget { dir, name: absolute[from..].to_vec(), shown: resolved.goal.path.clone(), absolute })
     }
 
-    /// Whether what stood at a path now is gone by then.
-    fn has_gone(&self, path: &str) -> bool {
-        self.cleared.contains(path) || self.sets.leaving.contains(path)
+    /// Whether the object that is now at a path was deleted or moved by earlier steps.
+    fn was_vacated(&self, path: &str) -> bool {
+        self.cleared.contains(path) || self.affected.moving.contains(path)
     }
 
     fn absolute(&self, path: &str) -> Result<Vec<u8>, Refusal> {
@@ -356,12 +359,12 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The body, checked before anything is changed.
+    /// The content of a goal. Its hash is checked before anything is changed.
     fn content(&self, path: &str, kept: &Kept) -> Result<Content, Refusal> {
         if kept.kind == KeptKind::Symlink {
             let target = kept.target.as_deref().map(Spelled::parse);
             let Some(Ok(target)) = target else {
-                return Err(damaged(&format!("where the link {path} led is missing")));
+                return Err(damaged(&format!("the target of the link {path} is missing")));
             };
             return Ok(Content::Link(target.as_bytes().to_vec()));
         }
@@ -372,8 +375,8 @@ impl<'a> Builder<'a> {
         Ok(Content::Blob(blob.ok_or_else(lost)?))
     }
 
-    /// The lists for people: what came back, and what is gone. A folder is named where no file below it is.
-    fn told(mut self) -> DiskRestoration {
+    /// Sorts the path lists of the receipt. A folder is listed only if no path below it is.
+    fn finish(mut self) -> DiskRestoration {
         let DiskRestoration { restored, deleted, .. } = &mut self.out;
         restored.sort();
         restored.dedup();
@@ -384,7 +387,7 @@ impl<'a> Builder<'a> {
             next.and_then(|next| next.strip_prefix(folder)).is_some_and(|rest| rest.starts_with('/'))
         };
         for path in &all {
-            // What lies below a path need not be the very next in the order of bytes (`a-b` comes before `a/b`).
+            // The entries of `a` need not follow it directly in byte order: `a-b` sorts before `a/b`.
             let below = all.partition_point(|other| other.as_str() < format!("{path}/").as_str());
             if !holds(path, all.get(below)) {
                 deleted.push(path.clone());
@@ -394,7 +397,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn apply_metadata(kept: &Kept) -> FileAttrs {
+fn attrs_from(kept: &Kept) -> FileAttrs {
     FileAttrs { owner: kept.uid.zip(kept.gid), xattrs: kept.xattrs.clone() }
 }
 

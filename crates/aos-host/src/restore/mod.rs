@@ -1,10 +1,10 @@
-//! Restoring: the steps that bring paths back to what they were, all or none.
+//! Restoration of paths on the disk: the steps that return them to an earlier state, all or none.
 //!
-//! What the model undo says which paths, and how they were left. Here they are compared with what stands there
-//! now, bodies are fetched and checked, and a plan like any other is made of it: judged, armed, applied, undoable.
+//! The `undo` module of the model computes the paths and the state our changes left. This module compares that with the
+//! current state, loads and checks stored contents, and returns a plan. The plan passes the same stages as any change.
 
 mod build;
-mod judge;
+mod conflict_check;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,60 +21,60 @@ use crate::session::OpenSession;
 use crate::steps::Step;
 use crate::target::Target;
 use build::Builder;
-use judge::Judge;
+use conflict_check::ConflictCheck;
 
-/// What shall go, and what shall be, path by path.
+/// The paths to delete and the paths to restore.
 #[derive(Debug)]
-pub(crate) struct Goals {
-    gone: Vec<Gone>,
-    paths: Vec<Goal>,
-    /// Repositories that the session's own commands made: what is in them is not protected from it.
+pub(crate) struct DiskGoals {
+    removals: Vec<Removal>,
+    paths: Vec<PathGoal>,
+    /// Repositories that the session's own commands created: protected names in them are not checked.
     own_repositories: BTreeSet<String>,
 }
 
-/// What our changes made at a path.
+/// A path that our changes created.
 #[derive(Debug)]
-pub(super) struct Gone {
+pub(super) struct Removal {
     pub(super) path: String,
     expected: Option<Box<Expected>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Goal {
-    /// Where it was, and shall be.
+pub(super) struct PathGoal {
+    /// The earlier path, which is also the target.
     pub(super) path: String,
-    /// Where the folder that will hold it, or the path itself, is at this moment.
+    /// Where the path, or its parent folder, is now.
     pub(super) now_at: String,
-    /// Its folder is one that is made for it: nothing stands there yet.
+    /// Its parent folder is created by this restoration, so nothing is there yet.
     pub(super) is_new: bool,
-    pub(super) aim: Aim,
-    /// How our changes left what stands there now.
+    pub(super) state: GoalState,
+    /// The state that our changes left at `now_at`.
     pub(super) expected: Option<Box<Expected>>,
-    /// And what comes from the other path.
+    /// The state that our changes left at the path it is moved from.
     pub(super) expected_there: Option<Box<Expected>>,
 }
 
-impl Goal {
-    /// The path that it is about beside the one where it is now: where it comes from, or where it shall be.
+impl PathGoal {
+    /// The second path of the goal besides `now_at`: the source of a move, or the target.
     fn other(&self) -> Option<&str> {
-        let other = if let Aim::From { path, .. } = &self.aim { path } else { &self.path };
+        let other = if let GoalState::MovedFrom { path, .. } = &self.state { path } else { &self.path };
         (*other != self.now_at).then_some(other.as_str())
     }
 }
 
 #[derive(Debug)]
-pub(super) enum Aim {
-    Kept(Kept),
-    /// The folder or file that is at the other path now. A folder may have looked otherwise.
-    From {
+pub(super) enum GoalState {
+    Stored(Kept),
+    /// Moved back from the other path. A folder may also get its earlier attributes.
+    MovedFrom {
         path: String,
         look: Option<Look>,
     },
-    /// It is in its place, but looked otherwise.
-    Look(Look),
+    /// At its path already; only its attributes change.
+    Attrs(Look),
 }
 
-/// The plan in steps, and what people want to know about it.
+/// The steps, and the path lists for the receipt.
 #[derive(Debug, Default)]
 pub(crate) struct DiskRestoration {
     pub(crate) steps: Vec<Step>,
@@ -83,14 +83,15 @@ pub(crate) struct DiskRestoration {
     pub(crate) conflicts: Vec<Conflict>,
 }
 
-impl Goals {
-    /// Reads what is needed to take `touches`, which are finalized, back. With `only`, no other paths than those and what is below them.
+impl DiskGoals {
+    /// Reads the data needed to undo `touches`, which must be finalized. With `only`, limited to those paths and paths
+    /// below them.
     pub(crate) fn read(
         host: &Host,
         session: &Arc<OpenSession>,
         touches: Vec<Touch>,
         only: Option<&[String]>,
-    ) -> Result<Goals, Refusal> {
+    ) -> Result<DiskGoals, Refusal> {
         let undo = UndoPlan::of(&touches);
         let own_repositories = own_repositories(&touches);
         drop(touches);
@@ -101,50 +102,54 @@ impl Goals {
         let only = only.transpose()?;
         let wanted =
             |path: &str| only.as_ref().is_none_or(|only| only.iter().any(|root| is_or_below(path, root)));
-        let leaving = leaving(&undo);
+        let moving = moving(&undo);
         let mut goals = Vec::new();
         for path in paths.into_iter().filter(|path| wanted(path)) {
-            let Some(aim) = manifests.aim(&undo, &leaving, &path)? else { continue };
-            let reached = now_at(&undo, &leaving, &path);
+            let Some(state) = manifests.state(&undo, &moving, &path)? else { continue };
+            let reached = now_at(&undo, &moving, &path);
             let is_new = reached.is_none();
             let now_at = reached.unwrap_or_else(|| path.clone());
-            let expected_there = if let Aim::From { path, .. } = &aim { left(&undo, path) } else { None };
-            let expected = if is_new { None } else { left(&undo, &now_at) };
-            goals.push(Goal { path, now_at, is_new, aim, expected, expected_there });
+            let expected_there =
+                if let GoalState::MovedFrom { path, .. } = &state { state_left(&undo, path) } else { None };
+            let expected = if is_new { None } else { state_left(&undo, &now_at) };
+            goals.push(PathGoal { path, now_at, is_new, state, expected, expected_there });
         }
-        // Where something is put back in its place, that decides what becomes of what stands there.
+        // Where stored content is restored, the goal handles the object that is there now.
         let replaced: BTreeSet<&String> = goals
             .iter()
-            .filter(|goal| matches!(goal.aim, Aim::Kept(_)) && !goal.is_new)
+            .filter(|goal| matches!(goal.state, GoalState::Stored(_)) && !goal.is_new)
             .map(|goal| &goal.now_at)
             .collect();
-        let gone = undo.gone.iter().filter(|(path, _)| !replaced.contains(path));
-        let gone = gone.filter(|(path, made_at)| wanted(path) || wanted(made_at));
-        let gone = gone.map(|(path, _)| Gone { path: path.clone(), expected: left(&undo, path) }).collect();
-        Ok(Goals { gone, paths: goals, own_repositories })
+        let removals = undo.gone.iter().filter(|(path, _)| !replaced.contains(path));
+        let removals = removals.filter(|(path, made_at)| wanted(path) || wanted(made_at));
+        let removals = removals
+            .map(|(path, _)| Removal { path: path.clone(), expected: state_left(&undo, path) })
+            .collect();
+        Ok(DiskGoals { removals, paths: goals, own_repositories })
     }
 
-    /// The paths of what goes and of each goal, for the jail and the policy.
+    /// The targets of the removals and goals, for the jail and the policy.
     pub(crate) fn targets(&self) -> impl Iterator<Item = Target> {
         let named = |text: &str, op| match Target::new(text, op, Last::NoLinks) {
-            target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.of_its_own(),
+            target if self.own_repositories.iter().any(|own| is_or_below(text, own)) => target.unprotected(),
             target => target,
         };
-        let gone = self.gone.iter().map(move |gone| named(&gone.path, Op::Remove));
+        let removals = self.removals.iter().map(move |removal| named(&removal.path, Op::Remove));
         let paths = self.paths.iter().flat_map(move |goal| {
             [Some(goal.now_at.as_str()), goal.other()]
                 .into_iter()
                 .flatten()
                 .map(move |path| named(path, Op::Write))
         });
-        gone.chain(paths)
+        removals.chain(paths)
     }
 
     pub(crate) fn targets_count(&self) -> usize {
-        self.gone.len() + self.paths.iter().map(|goal| 1 + usize::from(goal.other().is_some())).sum::<usize>()
+        self.removals.len()
+            + self.paths.iter().map(|goal| 1 + usize::from(goal.other().is_some())).sum::<usize>()
     }
 
-    /// Compares with what stands there now and makes the steps. `found` is in the order of the targets.
+    /// Compares with the current state and makes the steps. `found` is in the order of the targets.
     pub(crate) fn plan(
         self,
         host: &Host,
@@ -152,46 +157,51 @@ impl Goals {
         found: &[Found],
         force: bool,
     ) -> Result<DiskRestoration, Refusal> {
-        let (found_gone, found) = found.split_at(self.gone.len());
+        let (found_removals, found) = found.split_at(self.removals.len());
         let mut found = found.iter();
-        let gone: Vec<(Gone, &Found)> = self.gone.into_iter().zip(found_gone).collect();
-        let tasks: Vec<Task<'_>> = self
+        let removals: Vec<(Removal, &Found)> = self.removals.into_iter().zip(found_removals).collect();
+        let resolved_goals: Vec<ResolvedGoal<'_>> = self
             .paths
             .into_iter()
             .map(|goal| {
-                let here = found.next().expect("BUG: something was found for each target");
-                let other = goal.other().map_or(here, |_| found.next().expect("BUG: the same"));
-                Task { goal, here, other }
+                let here = found.next().expect("BUG: one result per target");
+                let other = goal.other().map_or(here, |_| found.next().expect("BUG: one result per target"));
+                ResolvedGoal { goal, here, other }
             })
             .collect();
-        let judge = Judge::new(host, session, &gone, &tasks);
+        let check = ConflictCheck::new(host, session, &removals, &resolved_goals);
         let mut wanted = Vec::new();
         let mut conflicts = Vec::new();
-        for (gone, found) in gone.iter().filter(|_| !force) {
-            if let Some(now) = standing(found, &gone.path) {
-                conflicts.extend(judge.changed(&gone.path, found, Some(now), gone.expected.as_deref())?);
+        for (removal, found) in removals.iter().filter(|_| !force) {
+            if let Some(now) = meta_at(found, &removal.path) {
+                conflicts.extend(check.changed(
+                    &removal.path,
+                    found,
+                    Some(now),
+                    removal.expected.as_deref(),
+                )?);
             }
         }
-        for task in tasks {
-            if judge.is_met(&task)? {
+        for resolved in resolved_goals {
+            if check.is_met(&resolved)? {
                 continue;
             }
             if !force {
-                conflicts.extend(judge.conflict(&task)?);
+                conflicts.extend(check.conflict(&resolved)?);
             }
-            wanted.push(task);
+            wanted.push(resolved);
         }
         if !conflicts.is_empty() {
             conflicts.sort_by(|a, b| a.path.cmp(&b.path));
             conflicts.dedup();
             return Ok(DiskRestoration { conflicts, ..DiskRestoration::default() });
         }
-        let gone = gone.iter().map(|(gone, found)| (gone.path.as_str(), *found)).collect();
-        Builder::new(host, session, judge.sets).build(gone, wanted)
+        let removals = removals.iter().map(|(removal, found)| (removal.path.as_str(), *found)).collect();
+        Builder::new(host, session, check.affected).build(removals, wanted)
     }
 }
 
-/// The `.git` folders that came or went whole in these changes. Nobody could have removed one that was protected.
+/// The `.git` folders that these changes created or removed as a whole. A protected one could not have been removed.
 fn own_repositories(touches: &[Touch]) -> BTreeSet<String> {
     let records = touches.iter().filter(|touch| !touch.explicit).flat_map(|touch| &touch.paths);
     records
@@ -201,20 +211,20 @@ fn own_repositories(touches: &[Touch]) -> BTreeSet<String> {
         .collect()
 }
 
-/// A goal, and what was found where it is now and, of what moves, where it comes from.
-pub(super) struct Task<'f> {
-    pub(super) goal: Goal,
+/// A goal with its resolved paths: the current one and, for a move, the source.
+pub(super) struct ResolvedGoal<'f> {
+    pub(super) goal: PathGoal,
     pub(super) here: &'f Found,
     pub(super) other: &'f Found,
 }
 
-impl Task<'_> {
-    /// What stands where the goal is now.
+impl ResolvedGoal<'_> {
+    /// What is at the goal's current path.
     pub(super) fn now(&self) -> Option<Meta> {
-        standing(self.here, &self.goal.now_at).filter(|_| !self.goal.is_new)
+        meta_at(self.here, &self.goal.now_at).filter(|_| !self.goal.is_new)
     }
 
-    /// The path of what is no folder, where a folder above the goal should be.
+    /// The path of a non-folder where a parent folder of the goal should be.
     pub(super) fn blocker(&self) -> Option<&str> {
         let Found::ParentMissing { base, missing, .. } = self.here else { return None };
         base.meta.filter(|_| !self.goal.is_new)?;
@@ -222,25 +232,25 @@ impl Task<'_> {
         slashes.take(missing.len() - 1).last().map(|slash| &self.goal.now_at[..slash])
     }
 
-    /// What comes from the other path.
-    pub(super) fn coming(&self) -> Option<Meta> {
-        match &self.goal.aim {
-            Aim::From { path, .. } => standing(self.other, path),
-            Aim::Kept(_) | Aim::Look(_) => None,
+    /// What is at the path that the goal moves from.
+    pub(super) fn incoming_meta(&self) -> Option<Meta> {
+        match &self.goal.state {
+            GoalState::MovedFrom { path, .. } => meta_at(self.other, path),
+            GoalState::Stored(_) | GoalState::Attrs(_) => None,
         }
     }
 }
 
-/// What stands at a path itself. A place that was reached through a link is another path.
-pub(super) fn standing(found: &Found, path: &str) -> Option<Meta> {
+/// What is at exactly this path. A path that was resolved through a link does not count.
+pub(super) fn meta_at(found: &Found, path: &str) -> Option<Meta> {
     match found {
         Found::Resolved(place) if place.shown == path => place.meta,
         Found::Resolved(_) | Found::ParentMissing { .. } | Found::Unresolvable { .. } => None,
     }
 }
 
-/// How our changes left a path. What was captured by hand with its folder is put back whatever stands there.
-fn left(undo: &UndoPlan, path: &str) -> Option<Box<Expected>> {
+/// The state that our changes left at a path. An explicit snapshot is restored whatever is there.
+fn state_left(undo: &UndoPlan, path: &str) -> Option<Box<Expected>> {
     let above = || {
         let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
         above.find_map(|above| undo.expected.get(above)).filter(|above| above.unconditional)
@@ -248,26 +258,26 @@ fn left(undo: &UndoPlan, path: &str) -> Option<Box<Expected>> {
     undo.expected.get(path).or_else(above).cloned().map(Box::new)
 }
 
-/// Paths as they are now whose object was elsewhere. What lies in a folder that leaves does not stay where it is, even
-/// if its path does: that is found once the folder is.
-fn leaving(undo: &UndoPlan) -> BTreeSet<&str> {
-    let mut leaving = BTreeSet::new();
+/// Current paths whose object was at another path before. A path below such a folder moves with it even if it returns
+/// to the same path, so the set is computed until it no longer grows.
+fn moving(undo: &UndoPlan) -> BTreeSet<&str> {
+    let mut moving = BTreeSet::new();
     loop {
         let moved = undo.before.iter().filter_map(|(path, node)| match node {
-            Node::Current { path: from, .. } if !stays(undo, &leaving, path, from) => Some(from.as_str()),
+            Node::Current { path: from, .. } if !stays(undo, &moving, path, from) => Some(from.as_str()),
             Node::Current { .. } | Node::Kept { .. } | Node::Absent => None,
         });
-        let more: Vec<&str> = moved.filter(|from| !leaving.contains(from)).collect();
+        let more: Vec<&str> = moved.filter(|from| !moving.contains(from)).collect();
         if more.is_empty() {
-            return leaving;
+            return moving;
         }
-        leaving.extend(more);
+        moving.extend(more);
     }
 }
 
-/// Where a path of before is reached at this moment: below a folder that moved, that is where the folder is now.
-/// `None` below a folder that is to be made anew because the one that is there now goes elsewhere.
-fn now_at(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str) -> Option<String> {
+/// The current location of an earlier path: below a folder that moved, it is where the folder is now. `None` below a
+/// folder that has to be created because the current one moves elsewhere.
+fn now_at(undo: &UndoPlan, moving: &BTreeSet<&str>, path: &str) -> Option<String> {
     let above = path.rmatch_indices('/').find_map(|(slash, _)| {
         let (ancestor, suffix) = path.split_at(slash);
         Some((ancestor, suffix, undo.before.get(ancestor)?))
@@ -275,22 +285,22 @@ fn now_at(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str) -> Option<Strin
     match above {
         Some((_, suffix, Node::Current { path, .. })) => Some(format!("{path}{suffix}")),
         Some((ancestor, suffix, Node::Kept { .. })) => {
-            let folder = now_at(undo, leaving, ancestor)?;
+            let folder = now_at(undo, moving, ancestor)?;
             let path = format!("{folder}{suffix}");
             let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
-            let stays = above.all(|above| above.len() < folder.len() || !leaving.contains(above));
+            let stays = above.all(|above| above.len() < folder.len() || !moving.contains(above));
             stays.then_some(path)
         }
         Some((_, _, Node::Absent)) | None => Some(path.to_owned()),
     }
 }
 
-/// Whether what is at `from` now is at `path` already, once the folders above are in their places.
-fn stays(undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str, from: &str) -> bool {
-    now_at(undo, leaving, path).is_some_and(|now_at| now_at == from)
+/// Whether the object now at `from` reaches `path` by the moves of its parent folders alone.
+fn stays(undo: &UndoPlan, moving: &BTreeSet<&str>, path: &str, from: &str) -> bool {
+    now_at(undo, moving, path).is_some_and(|now_at| now_at == from)
 }
 
-/// A path of the request as receipts show it.
+/// A path of the request, as receipts show it.
 fn shown(session: &Arc<OpenSession>, path: &str) -> Result<String, Refusal> {
     let literal = crate::jail::resolve(&session.jail, path, Last::NoLinks)?.literal;
     Ok(session.jail.display(&literal))
@@ -320,7 +330,7 @@ impl Manifests<'_> {
         Ok(&self.read[snapshot_id])
     }
 
-    /// All paths that may have to become something: those that were touched, and those below what is kept.
+    /// All paths that may need a change: the touched ones, and those below stored folders.
     fn paths(&mut self, undo: &UndoPlan) -> Result<BTreeSet<String>, Refusal> {
         let mut paths: BTreeSet<String> = undo.before.keys().cloned().collect();
         for (path, node) in &undo.before {
@@ -335,19 +345,26 @@ impl Manifests<'_> {
         Ok(paths)
     }
 
-    /// What must be done to a path; `None` where nothing must, or where it only has to be empty.
-    fn aim(&mut self, undo: &UndoPlan, leaving: &BTreeSet<&str>, path: &str) -> Result<Option<Aim>, Refusal> {
+    /// The wanted state of a path; `None` if nothing has to be done, or if it only has to be empty.
+    fn state(
+        &mut self,
+        undo: &UndoPlan,
+        moving: &BTreeSet<&str>,
+        path: &str,
+    ) -> Result<Option<GoalState>, Refusal> {
         Ok(match undo.at(path) {
             Node::Absent => None,
-            Node::Kept { piece, look } => self.kept(&piece, look)?.map(Aim::Kept),
-            Node::Current { path: from, look } if stays(undo, leaving, path, &from) => look.map(Aim::Look),
-            // What lies below a folder that moves goes with it.
+            Node::Kept { piece, look } => self.kept(&piece, look)?.map(GoalState::Stored),
+            Node::Current { path: from, look } if stays(undo, moving, path, &from) => {
+                look.map(GoalState::Attrs)
+            }
+            // Entries of a moved folder move with it.
             Node::Current { .. } if !undo.before.contains_key(path) => None,
-            Node::Current { path, look } => Some(Aim::From { path, look }),
+            Node::Current { path, look } => Some(GoalState::MovedFrom { path, look }),
         })
     }
 
-    /// What stood at a path; `None` where nothing did.
+    /// The stored state of a path; `None` where nothing existed.
     fn kept(&mut self, piece: &Piece, look: Option<Look>) -> Result<Option<Kept>, Refusal> {
         let Piece { snapshot_id, bank, path, suffix } = piece;
         match self.get(snapshot_id)?.kept(bank, path, suffix) {
@@ -359,7 +376,7 @@ impl Manifests<'_> {
                 }
                 Ok(Some(kept))
             }
-            // Below a folder that is kept, what is not listed was not there. The path itself must be.
+            // Below a stored folder, an unlisted path did not exist. The folder itself must be listed.
             None if !suffix.is_empty() => Ok(None),
             None => Err(damaged(&format!("the pre-image of {path} is missing"))),
         }
@@ -367,5 +384,5 @@ impl Manifests<'_> {
 }
 
 pub(super) fn damaged(why: &str) -> Refusal {
-    Refusal::new(Code::PreimageDamaged, format!("{why}; nothing was changed. `aos verify` says more"))
+    Refusal::new(Code::PreimageDamaged, format!("{why}; nothing was changed. Run `aos verify` for details"))
 }

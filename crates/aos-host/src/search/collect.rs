@@ -1,7 +1,7 @@
-//! What many hands found, kept in path order and cut at the same place whatever the number of hands.
+//! Collects the matches of all threads in path order and cuts them at the same place whatever the number of threads.
 //!
-//! As soon as the findings so far hold more than can be returned, the last file that still matters is a bound: nothing
-//! behind it can come into the answer, so nobody looks there. The bound only moves forward in the alphabet's favour.
+//! Once the matches exceed what can be returned, the last file that still counts is a bound: files after it cannot be in
+//! the result and are not searched. The bound only moves toward earlier paths.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use aos_model::limits::SEARCH_OUTPUT_BYTES_MAX;
 
 use super::lines::Found;
 
-/// Findings of one grep.
+/// The matches of one grep.
 #[derive(Debug)]
 pub(super) struct Collector {
     matches_max: u64,
@@ -27,17 +27,17 @@ struct Kept {
     bytes: usize,
 }
 
-/// All that is returned.
+/// The result.
 #[derive(Debug)]
 pub(super) struct Collected {
     /// The text of each file, in path order.
     pub(super) files: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) matches: u64,
-    /// Matches were left out.
+    /// Whether matches were left out.
     pub(super) more: bool,
-    /// A line that is returned was too long to be shown whole.
+    /// Whether a returned line was cut.
     pub(super) line_cut: bool,
-    /// Behind this path nobody looked on purpose.
+    /// Paths after this one were not searched, because they cannot be in the result.
     pub(super) bound: Option<Vec<u8>>,
 }
 
@@ -47,7 +47,7 @@ impl Collector {
     }
 
     pub(super) fn add(&self, path: Vec<u8>, found: Found) {
-        let mut kept = self.kept.lock().expect("BUG: nobody panics collecting");
+        let mut kept = self.kept.lock().expect("BUG: lock poisoned");
         kept.matches += found.ends.len() as u64;
         kept.bytes += found.text.len();
         kept.files.insert(path, found);
@@ -67,18 +67,18 @@ impl Collector {
         }
     }
 
-    /// Whether a path comes after all that can be returned.
+    /// Whether a path comes after everything that can be returned.
     pub(super) fn is_past(&self, path: impl FnOnce() -> Vec<u8>) -> bool {
         if !self.bounded.load(Ordering::Relaxed) {
             return false;
         }
-        let kept = self.kept.lock().expect("BUG: nobody panics collecting");
+        let kept = self.kept.lock().expect("BUG: lock poisoned");
         kept.files.last_key_value().is_some_and(|(bound, _)| path() > *bound)
     }
 
     /// Cuts at the last match that fits.
     pub(super) fn finish(self) -> Collected {
-        let kept = self.kept.into_inner().expect("BUG: nobody panics collecting");
+        let kept = self.kept.into_inner().expect("BUG: lock poisoned");
         let bound = kept.files.last_key_value().map(|(path, _)| path.clone());
         let mut collected = Collected {
             files: Vec::with_capacity(kept.files.len()),
@@ -97,7 +97,7 @@ impl Collector {
             collected.line_cut |= found.line_cut;
             collected.matches += taken as u64;
             bytes += end;
-            // Context that leads up to a match which is not returned goes with it.
+            // Context before a match that is not returned is dropped too.
             found.text.truncate(end);
             if taken > 0 {
                 collected.files.push((path, found.text));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_past_the_bound_is_not_looked_at() {
+    fn paths_after_the_bound_are_not_searched() {
         let collector = Collector::new(2);
         collector.add(b"m".to_vec(), found(2));
         assert!(!collector.is_past(|| b"z".to_vec()), "a third match is still wanted");

@@ -1,4 +1,4 @@
-//! Glob: the paths below a folder that fit a pattern, newest first.
+//! Glob: the paths below a folder that match a pattern, newest first.
 
 use std::cmp::Reverse;
 use std::sync::Mutex;
@@ -9,23 +9,23 @@ use aos_model::refusal::Refusal;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::Deadline;
-use super::listing::Item;
-use super::trouble::Troubles;
-use super::walk::{Go, Options, Visitor, Walk};
+use super::listing::ListedEntry;
+use super::skipped::SkippedPaths;
+use super::walk::{Options, Visitor, Walk, WalkControl};
 use crate::jail::Place;
 use crate::machine::Machine;
 use crate::session::OpenSession;
 
-/// A pattern, compiled: for whole paths, and for the folders on the way to them.
+/// A compiled pattern, for whole paths and for the folders above them.
 #[derive(Debug)]
 pub(crate) struct Pattern {
-    /// For the path below the base.
+    /// Matches the path relative to the base.
     whole: GlobSet,
-    /// For the last name alone, where any folder will do.
+    /// Matches the file name only, for patterns that accept any folder.
     name: Option<GlobSet>,
-    /// For the names of folders at each depth, as far as the pattern says.
+    /// Match the folder names at each depth, as far as the pattern determines them.
     folders: Vec<GlobSet>,
-    /// Below these folders anything goes: the pattern has a `**`, or more structure than is looked at here.
+    /// Deeper folders are always entered: the pattern has a `**`, or a structure that is not analyzed here.
     any_depth: bool,
     hidden_too: bool,
 }
@@ -51,17 +51,17 @@ impl Pattern {
             return Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes"));
         }
         if text.starts_with('/') {
-            return Err("it is anchored at the base; name another base by `path`".to_owned());
+            return Err("it is anchored at the base; set another base with `path`".to_owned());
         }
         let segments = simplify(text);
         if segments.is_empty() {
-            return Err("it is empty; `**` stands for every file".to_owned());
+            return Err("it is empty; `**` matches every file".to_owned());
         }
         if segments.contains(&"..") {
-            return Err("a `..` leads out of the base; name another base by `path`".to_owned());
+            return Err("a `..` leads out of the base; set another base with `path`".to_owned());
         }
         let whole = compile(&segments.join("/"))?;
-        // A slash inside braces or a class makes the segments meaningless one by one.
+        // A slash inside braces or a class cannot be split into segments.
         let plain = segments.iter().all(|segment| compile(segment).is_ok());
         let before: Vec<&str> =
             segments.iter().copied().take_while(|segment| plain && !segment.contains("**")).collect();
@@ -102,7 +102,7 @@ fn file_name(path: &[u8]) -> &[u8] {
     &path[path.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1)..]
 }
 
-/// The segments between slashes, without those that say nothing: empty ones, `.`, and `**` after `**`.
+/// The segments between slashes, without redundant ones: empty ones, `.`, and `**` after `**`.
 fn simplify(text: &str) -> Vec<&str> {
     let mut segments: Vec<&str> = Vec::new();
     for segment in text.split('/') {
@@ -112,7 +112,7 @@ fn simplify(text: &str) -> Vec<&str> {
         }
     }
     if text.ends_with('/') && !segments.is_empty() {
-        // Only folders end in a slash, and folders are not listed: the empty name fits nothing.
+        // A trailing slash means a folder, and folders are not listed: the empty name matches nothing.
         segments.push("");
     }
     segments
@@ -129,7 +129,7 @@ fn names_hidden(text: &str) -> bool {
     })
 }
 
-/// What is looked for.
+/// The parameters of a glob.
 #[derive(Debug)]
 pub(crate) struct GlobQuery<'a> {
     pub(crate) pattern: &'a Pattern,
@@ -137,7 +137,7 @@ pub(crate) struct GlobQuery<'a> {
     pub(crate) paths_max: usize,
 }
 
-/// What was found.
+/// The result of a glob.
 #[derive(Debug)]
 pub(crate) struct Globbed {
     /// Absolute, newest first.
@@ -153,7 +153,7 @@ impl GlobQuery<'_> {
         session: &OpenSession,
         place: &Place,
     ) -> Result<Globbed, Refusal> {
-        let (deadline, troubles) = (Deadline::new(machine), Troubles::default());
+        let (deadline, skipped) = (Deadline::new(machine), SkippedPaths::default());
         let options = Options {
             hidden_too: self.pattern.hidden_too,
             ignored_too: self.ignored_too,
@@ -161,20 +161,16 @@ impl GlobQuery<'_> {
             never_git: true,
             overrides: None,
         };
-        let walk = Walk::new(session, place, options, &deadline, &troubles, machine.cores);
-        let glob = Glob {
-            query: self,
-            base: place.absolute.len() + 1,
-            found: Mutex::default(),
-            troubles: &troubles,
-        };
+        let walk = Walk::new(session, place, options, &deadline, &skipped, machine.cores);
+        let glob =
+            Glob { query: self, base: place.absolute.len() + 1, found: Mutex::default(), skipped: &skipped };
         let cut = walk.run(&glob, place)?;
-        let mut found = glob.found.into_inner().expect("BUG: nobody panics gathering");
+        let mut found = glob.found.into_inner().expect("BUG: lock poisoned");
         let more = found.len() > self.paths_max;
-        // Each hand went nearly in path order, which a stable sort makes use of.
+        // Each thread works nearly in path order; the stable sort is fast on such runs.
         found.sort();
         found.truncate(self.paths_max);
-        let mut warnings = troubles.warnings(&session.jail, None);
+        let mut warnings = skipped.warnings(&session.jail, None);
         warnings.extend(deadline.warning());
         Ok(Globbed {
             paths: found.into_iter().map(|(_, path)| path).collect(),
@@ -184,27 +180,27 @@ impl GlobQuery<'_> {
     }
 }
 
-/// The newest first, then by path.
+/// Sorts newest first, then by path.
 type Dated = (Reverse<i64>, Vec<u8>);
 
 struct Glob<'a> {
     query: &'a GlobQuery<'a>,
-    /// Where in an absolute path the part below the base begins.
+    /// The offset in an absolute path of the part below the base.
     base: usize,
     found: Mutex<Vec<Dated>>,
-    troubles: &'a Troubles,
+    skipped: &'a SkippedPaths,
 }
 
 impl Visitor for Glob<'_> {
-    /// What one hand found, or the best of it.
-    type Hand = Vec<Dated>;
+    /// The newest paths that one thread found.
+    type Worker = Vec<Dated>;
 
-    fn hand(&self) -> Vec<Dated> {
+    fn new_worker(&self) -> Vec<Dated> {
         Vec::new()
     }
 
-    fn done(&self, mut best: Vec<Dated>) {
-        self.found.lock().expect("BUG: nobody panics gathering").append(&mut best);
+    fn finish_worker(&self, mut best: Vec<Dated>) {
+        self.found.lock().expect("BUG: lock poisoned").append(&mut best);
     }
 
     fn enters(&self, path: &[u8]) -> bool {
@@ -215,11 +211,11 @@ impl Visitor for Glob<'_> {
         self.query.pattern.matches(&path[self.base..])
     }
 
-    fn visit(&self, best: &mut Vec<Dated>, item: Item<'_>) -> Go {
+    fn visit(&self, best: &mut Vec<Dated>, item: ListedEntry<'_>) -> WalkControl {
         match item.folder().merged.mtime_ns(item.name(), item.entry.kind, item.own()) {
             Ok(Some(mtime_ns)) => {
                 best.push((Reverse(mtime_ns), item.path()));
-                // One more than is wanted shows that there are more.
+                // One more than requested shows that there are more.
                 let wanted = self.query.paths_max + 1;
                 if best.len() >= 2 * wanted {
                     best.select_nth_unstable(wanted - 1);
@@ -227,12 +223,12 @@ impl Visitor for Glob<'_> {
                 }
             }
             Ok(None) => {}
-            Err(why) => self.troubles.skipped(&item.path(), why),
+            Err(why) => self.skipped.add(&item.path(), why),
         }
-        Go::On
+        WalkControl::Continue
     }
 
-    fn is_past(&self, _: &Item<'_>) -> bool {
+    fn is_past(&self, _: &ListedEntry<'_>) -> bool {
         false
     }
 }
@@ -242,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_pattern_says_why() {
+    fn invalid_patterns_are_explained() {
         for text in ["", "[", "[!", "\\", "{a", "}", "../**", "**/../../*", "a/..", "/etc/*", ".", "./"] {
             assert!(Pattern::parse(text).is_err(), "{text:?}");
         }
@@ -279,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_lead_nowhere_are_not_entered() {
+    fn folders_without_possible_matches_are_not_entered() {
         let enters = |pattern: &str, path: &str| Pattern::parse(pattern).unwrap().enters(path.as_bytes());
         assert!(enters("src/*/x.rs", "src") && enters("src/*/x.rs", "src/any"));
         assert!(!enters("src/*/x.rs", "doc") && !enters("src/*/x.rs", "src/any/more"));

@@ -1,4 +1,4 @@
-//! Grep: every file of a walk, or one that was named, searched with ripgrep's engine.
+//! Grep: searches every file of a walk, or one named file, with ripgrep's engine.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,17 +14,17 @@ use rustix::io::Errno;
 
 use super::Deadline;
 use super::collect::Collector;
-use super::giant::Giant;
 use super::lines::{Lines, Style};
-use super::listing::Item;
-use super::trouble::Troubles;
-use super::walk::{Go, Options, Visitor, Walk};
+use super::listing::ListedEntry;
+use super::long_lines::LongLineSearch;
+use super::skipped::SkippedPaths;
+use super::walk::{Options, Visitor, Walk, WalkControl};
 use crate::content::Source;
 use crate::jail::{Jail, Place};
 use crate::machine::Machine;
 use crate::session::OpenSession;
 
-/// What is looked for, compiled.
+/// The compiled parameters of a grep.
 #[derive(Debug, Clone)]
 pub(crate) struct GrepQuery {
     pub(crate) matcher: RegexMatcher,
@@ -35,19 +35,19 @@ pub(crate) struct GrepQuery {
     pub(crate) matches_max: u64,
 }
 
-/// What was found.
+/// The result of a grep.
 #[derive(Debug)]
 pub(crate) struct Grepped {
     /// Absolute paths and their rows, in path order.
     pub(crate) files: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) matches: u64,
-    /// There is more to be found, or was more to be searched.
+    /// Whether there are more matches, or files that were not searched.
     pub(crate) more: bool,
     pub(crate) line_cut: bool,
     pub(crate) warnings: Vec<Warning>,
 }
 
-/// Compiles a pattern as ripgrep does, in less memory. The error is a sentence.
+/// Compiles a pattern as ripgrep does, with a smaller memory limit. The error is a sentence.
 pub(crate) fn compile_regex(pattern: &str, fixed: bool, ignore_case: bool) -> Result<RegexMatcher, String> {
     RegexMatcherBuilder::new()
         .multi_line(true)
@@ -61,14 +61,14 @@ pub(crate) fn compile_regex(pattern: &str, fixed: bool, ignore_case: bool) -> Re
         .map_err(|why| reason(&why.to_string()))
 }
 
-/// The last line of an error says what is wrong; those before it repeat the pattern.
+/// The last line of a regex error is the reason; the lines before it repeat the pattern.
 fn reason(why: &str) -> String {
     let last = why.lines().last().unwrap_or_default();
     let short: String = last.strip_prefix("error: ").unwrap_or(last).chars().take(300).collect();
     aos_model::text::escape(&short)
 }
 
-/// A filter as `rg -g` takes it; `None` when it says nothing.
+/// A filter as `rg -g` takes it; `None` when it is empty.
 pub(crate) fn compile_filter(glob: &str) -> Result<Option<Override>, String> {
     let mut builder = OverrideBuilder::new("");
     builder.add(glob).map_err(|why| reason(&why.to_string()))?;
@@ -84,45 +84,45 @@ impl GrepQuery {
         session: &OpenSession,
         place: &Place,
     ) -> Result<Grepped, Refusal> {
-        let (deadline, troubles) = (Deadline::new(machine), Troubles::default());
+        let (deadline, skipped) = (Deadline::new(machine), SkippedPaths::default());
         let options =
             Options { ignored_too: self.ignored_too, overrides: self.filter.as_ref(), ..Options::default() };
-        let mut walk = Walk::new(session, place, options, &deadline, &troubles, machine.cores);
+        let mut walk = Walk::new(session, place, options, &deadline, &skipped, machine.cores);
         walk.in_order |= session.capability.max_scan_bytes.is_some();
-        let grep = self.start(session, &deadline, &troubles);
+        let grep = self.start(session, &deadline, &skipped);
         let cut = walk.run(&grep, place)?;
-        Ok(finish(grep.collector, cut, &session.jail, &deadline, troubles))
+        Ok(finish(grep.collector, cut, &session.jail, &deadline, skipped))
     }
 
-    /// Searches one file that was named: always, and all of it as text.
+    /// Searches one named file: completely, and as text.
     pub(crate) fn file(
         &self,
         machine: &Machine,
         session: &OpenSession,
         place: &Place,
     ) -> Result<Grepped, Refusal> {
-        let (deadline, troubles) = (Deadline::new(machine), Troubles::default());
+        let (deadline, skipped) = (Deadline::new(machine), SkippedPaths::default());
         let (file, meta) = place.open_file()?;
-        let grep = self.start(session, &deadline, &troubles);
+        let grep = self.start(session, &deadline, &skipped);
         let shown = || place.shown.clone();
         let mut lines = Lines::new(grep.style(), &shown);
         let task = Task { file: &file, size: meta.size, named: true };
         let cut = if session.capability.max_scan_files == Some(0) {
             true
         } else {
-            let (go, outcome) = grep.search(&mut grep.hand(), &task, &mut lines);
+            let (control, outcome) = grep.search(&mut grep.new_worker(), &task, &mut lines);
             outcome.map_err(|why| place.refusal("read", why))?;
-            go == Go::Cut
+            control == WalkControl::LimitReached
         };
         grep.keep(place.absolute.clone(), lines);
-        Ok(finish(grep.collector, cut, &session.jail, &deadline, troubles))
+        Ok(finish(grep.collector, cut, &session.jail, &deadline, skipped))
     }
 
     fn start<'a>(
         &'a self,
         session: &'a OpenSession,
         deadline: &'a Deadline,
-        troubles: &'a Troubles,
+        skipped: &'a SkippedPaths,
     ) -> Grep<'a> {
         Grep {
             query: self,
@@ -130,14 +130,20 @@ impl GrepQuery {
             collector: Collector::new(self.matches_max),
             bytes_left: session.capability.max_scan_bytes.map(AtomicU64::new),
             deadline,
-            troubles,
+            skipped,
         }
     }
 }
 
-fn finish(collector: Collector, cut: bool, jail: &Jail, deadline: &Deadline, troubles: Troubles) -> Grepped {
+fn finish(
+    collector: Collector,
+    cut: bool,
+    jail: &Jail,
+    deadline: &Deadline,
+    skipped: SkippedPaths,
+) -> Grepped {
     let collected = collector.finish();
-    let mut warnings = troubles.warnings(jail, collected.bound.as_deref());
+    let mut warnings = skipped.warnings(jail, collected.bound.as_deref());
     warnings.extend(deadline.warning());
     Grepped {
         more: collected.more || cut || deadline.has_passed(),
@@ -148,20 +154,20 @@ fn finish(collector: Collector, cut: bool, jail: &Jail, deadline: &Deadline, tro
     }
 }
 
-/// A grep under way.
+/// A running grep.
 #[derive(Debug)]
 struct Grep<'a> {
     query: &'a GrepQuery,
     jail: &'a Jail,
     collector: Collector,
-    /// Bytes of files that may still be read.
+    /// The remaining byte limit of the scan.
     bytes_left: Option<AtomicU64>,
     deadline: &'a Deadline,
-    troubles: &'a Troubles,
+    skipped: &'a SkippedPaths,
 }
 
-/// What one hand keeps between files.
-struct Hand {
+/// The state of one thread.
+struct Worker {
     matcher: RegexMatcher,
     searcher: Searcher,
     buffer: Vec<u8>,
@@ -171,29 +177,29 @@ struct Hand {
 struct Task<'a> {
     file: &'a Source,
     size: u64,
-    /// Named by the request, and so searched whatever is in it.
+    /// Named by the request, so it is searched even if it is binary.
     named: bool,
 }
 
-/// Files up to this size are read at once and searched in one piece.
+/// Files up to this size are read and searched in memory at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// How far ripgrep looks before it takes a file for text.
-const FIRST_LOOK_BYTES: usize = 64 << 10;
-/// ... and how far before that, for a byte order mark.
+/// ripgrep looks for a NUL in this many bytes to detect binary files.
+const BINARY_CHECK_BYTES: usize = 64 << 10;
+/// ripgrep reads this many bytes first, to detect a byte order mark.
 const MARK_BYTES: usize = 3;
 
 impl Visitor for Grep<'_> {
-    type Hand = Hand;
+    type Worker = Worker;
 
-    fn hand(&self) -> Hand {
-        Hand {
+    fn new_worker(&self) -> Worker {
+        Worker {
             matcher: self.query.matcher.clone(),
             searcher: self.searcher(BinaryDetection::none()),
             buffer: vec![0; PIECE_BYTES],
         }
     }
 
-    fn done(&self, _: Hand) {}
+    fn finish_worker(&self, _: Worker) {}
 
     fn enters(&self, _: &[u8]) -> bool {
         true
@@ -203,27 +209,27 @@ impl Visitor for Grep<'_> {
         true
     }
 
-    fn visit(&self, hand: &mut Hand, item: Item<'_>) -> Go {
+    fn visit(&self, worker: &mut Worker, item: ListedEntry<'_>) -> WalkControl {
         let (file, size) = match item.folder().merged.open(item.name(), item.own()) {
             Ok(Some(opened)) => opened,
-            Ok(None) => return Go::On,
+            Ok(None) => return WalkControl::Continue,
             Err(why) => {
-                self.troubles.skipped(&item.path(), why);
-                return Go::On;
+                self.skipped.add(&item.path(), why);
+                return WalkControl::Continue;
             }
         };
         let shown = || self.jail.display(&item.path());
         let mut lines = Lines::new(self.style(), &shown);
         let task = Task { file: &file, size, named: false };
-        let (go, outcome) = self.search(hand, &task, &mut lines);
+        let (control, outcome) = self.search(worker, &task, &mut lines);
         if let Err(why) = outcome {
-            self.troubles.skipped(&item.path(), why);
+            self.skipped.add(&item.path(), why);
         }
         self.keep(item.path(), lines);
-        go
+        control
     }
 
-    fn is_past(&self, item: &Item<'_>) -> bool {
+    fn is_past(&self, item: &ListedEntry<'_>) -> bool {
         self.collector.is_past(|| item.path())
     }
 }
@@ -254,66 +260,73 @@ impl Grep<'_> {
         }
     }
 
-    /// Searches a file as far as the scan's bytes reach.
-    fn search(&self, hand: &mut Hand, task: &Task<'_>, lines: &mut Lines<'_>) -> (Go, Result<(), Errno>) {
-        let Some(bytes_left) = &self.bytes_left else { return (Go::On, self.search_all(hand, task, lines)) };
-        // One hand at a time counts, in path order.
+    /// Searches a file within the byte limit of the scan.
+    fn search(
+        &self,
+        worker: &mut Worker,
+        task: &Task<'_>,
+        lines: &mut Lines<'_>,
+    ) -> (WalkControl, Result<(), Errno>) {
+        let Some(bytes_left) = &self.bytes_left else {
+            return (WalkControl::Continue, self.search_all(worker, task, lines));
+        };
+        // With a byte limit the walk is in order and has one thread.
         let left = bytes_left.load(Ordering::Relaxed);
         bytes_left.store(left.saturating_sub(task.size), Ordering::Relaxed);
         if task.size <= left {
-            return (Go::On, self.search_all(hand, task, lines));
+            return (WalkControl::Continue, self.search_all(worker, task, lines));
         }
-        (Go::Cut, self.search_by_line(hand, task, lines, Some(left)))
+        (WalkControl::LimitReached, self.search_by_line(worker, task, lines, Some(left)))
     }
 
-    fn search_all(&self, hand: &mut Hand, task: &Task<'_>, lines: &mut Lines<'_>) -> Result<(), Errno> {
+    fn search_all(&self, worker: &mut Worker, task: &Task<'_>, lines: &mut Lines<'_>) -> Result<(), Errno> {
         let (text, whole) = match task.file.bytes() {
             Some(bytes) => (bytes, true),
             None => {
-                let (len, whole) = fill(task, &mut hand.buffer)?;
-                (&hand.buffer[..len], whole)
+                let (len, whole) = fill(task, &mut worker.buffer)?;
+                (&worker.buffer[..len], whole)
             }
         };
         let mut source = self.reader(task, text.len());
-        let looks = if task.file.is_plain() { Look::Text } else { look(text, task.named) };
-        let outcome = match looks {
-            Look::Binary => return Ok(()),
-            Look::Text if whole => hand.searcher.search_slice(&hand.matcher, text, &mut *lines),
-            Look::Text | Look::Unsure => {
+        let start = if task.file.is_plain() { FileStart::Text } else { inspect_start(text, task.named) };
+        let outcome = match start {
+            FileStart::Binary => return Ok(()),
+            FileStart::Text if whole => worker.searcher.search_slice(&worker.matcher, text, &mut *lines),
+            FileStart::Text | FileStart::Unsure => {
                 let binary = if task.named { BinaryDetection::none() } else { BinaryDetection::quit(0) };
-                // A new one for each: a buffer that grew for one file would look further into the next.
+                // A new searcher per file: a buffer that grew for one file would search for NUL further in the next.
                 let mut searcher = self.searcher(binary);
-                searcher.search_reader(&hand.matcher, text.chain(&mut source), &mut *lines)
+                searcher.search_reader(&worker.matcher, text.chain(&mut source), &mut *lines)
             }
         };
         match (outcome, source.failed) {
             (Ok(()), _) => Ok(()),
-            (Err(_), Some(Failed::Late)) => Ok(()),
+            (Err(_), Some(Failed::Deadline)) => Ok(()),
             (Err(_), Some(Failed::Errno(why))) => Err(why),
-            // A line, or the context of one, is too long to be held.
+            // A line, or its context, exceeds the heap limit.
             (Err(_), None) => {
                 lines.restart();
-                self.search_by_line(hand, task, lines, None)
+                self.search_by_line(worker, task, lines, None)
             }
         }
     }
 
-    /// What follows `at` in a file.
+    /// Reads a file from `at` on.
     fn reader<'a>(&'a self, task: &Task<'a>, at: usize) -> Reader<'a> {
         Reader { file: task.file, at: at as u64, deadline: self.deadline, failed: None }
     }
 
-    /// The slow way from the start of the file, in bounded memory.
+    /// The slow search in bounded memory, from the start of the file.
     fn search_by_line(
         &self,
-        hand: &Hand,
+        worker: &Worker,
         task: &Task<'_>,
         lines: &mut Lines<'_>,
         bytes_max: Option<u64>,
     ) -> Result<(), Errno> {
         let mut source = self.reader(task, 0);
-        let giant = Giant {
-            matcher: &hand.matcher,
+        let search = LongLineSearch {
+            matcher: &worker.matcher,
             lines,
             context: if self.query.files_only { 0 } else { self.query.context },
             stop_at_nul: !task.named,
@@ -325,43 +338,43 @@ impl Grep<'_> {
             .strip_bom(true)
             .bom_override(true)
             .build(limited);
-        match (giant.search(&mut decoded), source.failed) {
-            (Ok(()), _) | (Err(_), Some(Failed::Late)) => Ok(()),
+        match (search.search(&mut decoded), source.failed) {
+            (Ok(()), _) | (Err(_), Some(Failed::Deadline)) => Ok(()),
             (Err(_), Some(Failed::Errno(why))) => Err(why),
             (Err(_), None) => Err(Errno::IO),
         }
     }
 }
 
-/// What the first bytes of a file say about it.
+/// What the first bytes of a file show.
 #[derive(Debug, PartialEq, Eq)]
-enum Look {
+enum FileStart {
     Text,
     Binary,
-    /// It has a NUL further on, or is in an encoding that is full of them.
+    /// It has a NUL further on, or is UTF-16, which contains NULs.
     Unsure,
 }
 
-fn look(text: &[u8], named: bool) -> Look {
+fn inspect_start(text: &[u8], named: bool) -> FileStart {
     if named {
-        return Look::Text;
+        return FileStart::Text;
     }
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
-        return Look::Unsure;
+        return FileStart::Unsure;
     }
     let line_in_mark = text[..text.len().min(MARK_BYTES)].contains(&b'\n');
     match memchr::memchr(0, text) {
-        None => Look::Text,
-        Some(at) if at < FIRST_LOOK_BYTES && !line_in_mark => Look::Binary,
-        Some(_) => Look::Unsure,
+        None => FileStart::Text,
+        Some(at) if at < BINARY_CHECK_BYTES && !line_in_mark => FileStart::Binary,
+        Some(_) => FileStart::Unsure,
     }
 }
 
-/// Reads as much of a file as fits. True when that is all of it.
+/// Reads as much of a file as fits. Returns true if that is all of it.
 fn fill(task: &Task<'_>, buffer: &mut [u8]) -> Result<(usize, bool), Errno> {
     let mut len = 0;
     while len < buffer.len() {
-        // One byte more than the file has: a short answer says that this is the end.
+        // One byte more than the size: a short read shows the end without another call.
         let wanted = if task.size == 0 { buffer.len() } else { buffer.len().min(task.size as usize + 1) };
         match task.file.read_at(&mut buffer[len..wanted.max(len + 1)], len as u64) {
             Ok(0) => return Ok((len, true)),
@@ -376,7 +389,7 @@ fn fill(task: &Task<'_>, buffer: &mut [u8]) -> Result<(usize, bool), Errno> {
     Ok((len, false))
 }
 
-/// A file that is read until the deadline.
+/// Reads a file until the deadline.
 struct Reader<'a> {
     file: &'a Source,
     at: u64,
@@ -386,14 +399,14 @@ struct Reader<'a> {
 
 #[derive(Debug, Clone, Copy)]
 enum Failed {
-    Late,
+    Deadline,
     Errno(Errno),
 }
 
 impl Read for Reader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.deadline.is_over() {
-            self.failed = Some(Failed::Late);
+            self.failed = Some(Failed::Deadline);
             return Err(io::ErrorKind::TimedOut.into());
         }
         let read = self.file.read_at(buffer, self.at).map_err(|why| {

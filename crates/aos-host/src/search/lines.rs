@@ -1,30 +1,30 @@
-//! How matches are shown: `path:line:text`, context as `path-line-text`, `--` where lines are left out.
+//! The output format of grep: `path:line:text`, context as `path-line-text`, `--` where lines are left out.
 
 use std::io;
 
 use aos_model::limits::{GREP_LINE_BYTES_MAX, SEARCH_OUTPUT_BYTES_MAX};
 use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
 
-/// What is shown of each file.
+/// The format options.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Style {
-    /// Matches after which a file is not searched on: one more than can be returned proves that there are more.
+    /// Stop after this many matches in a file: one more than can be returned shows that there are more.
     pub(super) matches_max: u64,
     pub(super) files_only: bool,
     pub(super) context: bool,
 }
 
-/// What was found in one file, as text.
+/// The output of one file.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) text: Vec<u8>,
-    /// Where each match ends in the text, with the context that follows it.
+    /// The end offset of each match in the text, including the context after it.
     pub(super) ends: Vec<usize>,
-    /// A line was too long to be shown whole.
+    /// Whether a line was cut.
     pub(super) line_cut: bool,
 }
 
-/// Takes the rows of one file in line order.
+/// Formats the rows of one file in line order.
 pub(super) struct Lines<'a> {
     style: Style,
     shown: &'a dyn Fn() -> String,
@@ -33,7 +33,7 @@ pub(super) struct Lines<'a> {
     pub(super) found: Found,
 }
 
-/// What a row is.
+/// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Row {
     Match,
@@ -42,18 +42,18 @@ pub(super) enum Row {
 }
 
 impl<'a> Lines<'a> {
-    /// `shown` says the path; most files never ask.
+    /// `shown` returns the path; it is called only for files with matches.
     pub(super) fn new(style: Style, shown: &'a dyn Fn() -> String) -> Lines<'a> {
         Lines { style, shown, path: None, last_line: 0, found: Found::default() }
     }
 
-    /// Forgets what was found: the file is searched once more, in another way.
+    /// Drops the rows: the file is searched again by another method.
     pub(super) fn restart(&mut self) {
         self.found = Found::default();
         self.last_line = 0;
     }
 
-    /// Takes a row, without its line end. False when no more are wanted.
+    /// Adds a row without its newline. Returns false when no more rows are needed.
     pub(super) fn row(&mut self, row: Row, number: u64, text: &[u8]) -> bool {
         let path = self.path.get_or_insert_with(self.shown);
         let out = &mut self.found.text;
@@ -77,7 +77,7 @@ impl<'a> Lines<'a> {
         match row {
             Row::Match => self.found.ends.push(out.len()),
             Row::After => {
-                *self.found.ends.last_mut().expect("BUG: what is after follows a match") = out.len();
+                *self.found.ends.last_mut().expect("BUG: context after a match follows one") = out.len();
             }
             Row::Before => {}
         }
@@ -99,7 +99,7 @@ fn push_number(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The text of a line; what is no UTF-8 becomes U+FFFD. True when the line had to be cut, at a character.
+/// Appends the text of a line; invalid UTF-8 becomes U+FFFD. Returns true if the line was cut, at a character.
 fn push_text(out: &mut Vec<u8>, text: &[u8]) -> bool {
     let cut = text.len() > GREP_LINE_BYTES_MAX;
     let mut text = text;
@@ -115,7 +115,7 @@ fn push_text(out: &mut Vec<u8>, text: &[u8]) -> bool {
     cut
 }
 
-/// A line without the newline that ends it; a carriage return before that is text.
+/// A line without its newline. A carriage return before it is kept.
 pub(super) fn without_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\n").unwrap_or(line)
 }

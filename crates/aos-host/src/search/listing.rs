@@ -1,4 +1,4 @@
-//! One folder: its names, less what the search passes over, in path order.
+//! Lists one folder: the names that the search visits, in path order.
 
 use std::cmp::Ordering;
 use std::ffi::{CStr, OsStr};
@@ -18,24 +18,24 @@ use super::rules::{Marks, Rules};
 use super::walk::{Visitor, Walk};
 use crate::disk::{self, Meta, TEMPORARY_PREFIX};
 
-/// A folder held open.
+/// An open folder.
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) merged: MergedDir,
-    /// Absolute, with a slash at the end.
+    /// Absolute, with a trailing slash.
     pub(super) path: Vec<u8>,
-    /// The rules of the folders above it, and after listing its own.
+    /// The ignore rules of the folders above it; after listing also its own.
     pub(super) rules: Option<Arc<Rules>>,
 }
 
-/// A folder and what is of interest in it.
+/// A folder and its entries that pass the filters.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) folder: Folder,
-    /// All names one behind the other, each with a NUL.
+    /// All names, each with a trailing NUL.
     names: Vec<u8>,
     pub(super) entries: Vec<Entry>,
-    /// What the session's tree holds of them.
+    /// The layer's nodes of the entries.
     own: Vec<Arc<Node>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Entry {
     at: u32,
     len: u16,
     pub(super) kind: Kind,
-    /// The node in the session's tree, or `ON_DISK`.
+    /// The index into `own`, or `ON_DISK`.
     own: u32,
 }
 
@@ -52,33 +52,33 @@ const ON_DISK: u32 = u32::MAX;
 
 /// One entry of a listing.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Item<'a> {
+pub(super) struct ListedEntry<'a> {
     pub(super) listing: &'a Listing,
     pub(super) entry: Entry,
 }
 
-impl<'a> Item<'a> {
+impl<'a> ListedEntry<'a> {
     pub(super) fn folder(&self) -> &'a Folder {
         &self.listing.folder
     }
 
     pub(super) fn name(&self) -> &'a CStr {
         let (at, len) = (self.entry.at as usize, usize::from(self.entry.len));
-        CStr::from_bytes_with_nul(&self.listing.names[at..=at + len]).expect("BUG: a name ends with its NUL")
+        CStr::from_bytes_with_nul(&self.listing.names[at..=at + len]).expect("BUG: each name has a NUL")
     }
 
     pub(super) fn own(&self) -> Option<&'a Arc<Node>> {
         self.listing.own.get(self.entry.own as usize)
     }
 
-    /// Absolute; a folder's ends with a slash, so that paths compare as wholes.
+    /// Absolute; a folder's path ends with a slash, so that comparing bytes gives path order.
     pub(super) fn path(&self) -> Vec<u8> {
         let slash: &[u8] = if self.entry.kind == Kind::Dir { b"/" } else { b"" };
         [&self.listing.folder.path, self.name().to_bytes(), slash].concat()
     }
 }
 
-/// What one hand needs for reading folders, used again for each.
+/// The buffers of one thread for reading folders.
 #[derive(Debug)]
 pub(super) struct Scratch {
     dirents: Vec<u8>,
@@ -94,7 +94,7 @@ impl Scratch {
 }
 
 impl Listing {
-    /// Reads a folder. Its ignore files are read first: they speak about its own names too.
+    /// Reads a folder. Its ignore files are read first, because they apply to its own names.
     pub(super) fn read<V: Visitor>(
         walk: &Walk<'_>,
         visitor: &V,
@@ -121,7 +121,7 @@ fn name_of<'a>(names: &'a [u8], entry: &Entry) -> &'a [u8] {
     &names[entry.at as usize..][..usize::from(entry.len)]
 }
 
-/// Whole paths byte by byte: a folder sorts as its name with the slash that follows it.
+/// Compares whole paths by bytes: a folder sorts as its name with a trailing slash.
 fn in_path_order(a: (&Entry, &[u8]), b: (&Entry, &[u8])) -> Ordering {
     let common = a.1.len().min(b.1.len());
     let rest = |(entry, name): (&Entry, &[u8])| {
@@ -143,12 +143,12 @@ struct Names {
 impl Names {
     fn add(&mut self, name: &[u8], kind: Kind, own: Option<&Arc<Node>>, links: bool) {
         if name[0] == b'.' {
-            self.marks.see(name, kind);
+            self.marks.note(name, kind);
         }
         if kind == Kind::Other || (kind == Kind::Symlink && !links) || name.starts_with(TEMPORARY_PREFIX) {
             return;
         }
-        // Four gigabytes of names in one folder are nobody's tree.
+        // Offsets are 32 bits wide; names beyond 4 GiB are dropped.
         let Ok(at) = u32::try_from(self.names.len()) else { return };
         let node = own.map_or(ON_DISK, |_| self.own.len() as u32);
         self.own.extend(own.cloned());
@@ -158,7 +158,7 @@ impl Names {
     }
 }
 
-/// Those of the session's tree, and of the disk those that the tree says nothing about.
+/// The names of the layer, and those of the disk that the layer has no node for.
 fn read_names(folder: &Folder, links: bool, scratch: &mut Scratch) -> Result<Names, Errno> {
     let mut all = Names::default();
     if !folder.merged.has_tree() {
@@ -192,7 +192,7 @@ fn read_disk(
         let dirent = match dirent {
             Ok(dirent) => dirent,
             Err(Errno::INTR) => continue,
-            // The folder was removed while it was read.
+            // The folder was removed while it was being read.
             Err(Errno::NOENT) => break,
             Err(why) => return Err(why),
         };
@@ -222,7 +222,7 @@ struct Filter<'a, V> {
 }
 
 impl<V: Visitor> Filter<'_, V> {
-    /// `path` holds the folder's path and is left that way.
+    /// `path` holds the folder's path and is restored to it.
     fn keeps(&self, entry: &Entry, name: &[u8], path: &mut Vec<u8>) -> bool {
         let options = &self.walk.options;
         let is_dir = entry.kind == Kind::Dir;
@@ -235,7 +235,7 @@ impl<V: Visitor> Filter<'_, V> {
         }
         path.truncate(self.folder.path.len());
         path.extend_from_slice(name);
-        // The cheapest question first: most of what is there is not what is looked for.
+        // The cheapest check first: most entries do not match.
         self.is_wanted(path, is_dir) && self.passes(path, is_dir, hidden) && self.is_allowed(path, is_dir)
     }
 
@@ -247,7 +247,7 @@ impl<V: Visitor> Filter<'_, V> {
         }
     }
 
-    /// The rules in ripgrep's order: what was asked for by name, then the ignore files, then hidden names.
+    /// The rules in ripgrep's order: overrides, then ignore files, then hidden names.
     fn passes(&self, path: &[u8], is_dir: bool, hidden: bool) -> bool {
         if let Some(overrides) = self.walk.options.overrides {
             let spelled = Path::new(OsStr::from_bytes(self.walk.session.jail.relative(path)));
@@ -264,7 +264,7 @@ impl<V: Visitor> Filter<'_, V> {
         }
     }
 
-    /// A walk passes over our own state, and over files that policy forbids to read or to search.
+    /// Whether policy allows reading and searching the file, and it is not our own state.
     fn is_allowed(&self, path: &[u8], is_dir: bool) -> bool {
         if self.walk.may_meet_hidden && self.walk.session.jail.is_hidden(path) {
             return false;

@@ -1,4 +1,4 @@
-//! A folder that is searched: on the disk, in the session's tree, or the one over the other.
+//! A searched folder: on the disk, in the session's layer, or the layer over the disk.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -18,19 +18,19 @@ use crate::jail::View;
 use crate::jail::{Jail, Place};
 use aos_model::path::is_below;
 
-/// Where the names of a folder are, and what they stand for.
+/// A folder of the disk and the layer together.
 #[derive(Debug)]
 pub(super) struct MergedDir {
-    /// The folder on the disk, where it is seen.
+    /// The folder on the disk, if it is visible.
     pub(super) fd: Option<OwnedFd>,
-    tree: Option<OfTree>,
+    tree: Option<LayerDir>,
     cross_mounts: bool,
 }
 
 #[derive(Debug)]
-struct OfTree {
+struct LayerDir {
     view: Arc<View>,
-    /// How the tree calls what is in the folder, up to the name.
+    /// The key prefix of the folder's entries in the tree.
     prefix: String,
 }
 
@@ -49,20 +49,20 @@ impl MergedDir {
         };
         let own = leaf.node.is_some() || !leaf.view.is_staged();
         let fd = if own { None } else { Some(place.open_dir()?) };
-        let tree = Some(OfTree { view: leaf.view.clone(), prefix: leaf.view.prefix(&place.absolute) });
+        let tree = Some(LayerDir { view: leaf.view.clone(), prefix: leaf.view.prefix(&place.absolute) });
         Ok(MergedDir { fd, tree, cross_mounts: place.cross_mounts })
     }
 
-    /// A folder above the one that is searched, for its ignore files.
+    /// A folder above the searched one, for its ignore files.
     pub(super) fn above(jail: &Jail, base: &Place, path: &[u8]) -> Option<MergedDir> {
         let view = base.leaf.as_ref().map(|leaf| leaf.view.clone());
-        let tree = view.map(|view| OfTree { prefix: view.prefix(path), view });
+        let tree = view.map(|view| LayerDir { prefix: view.prefix(path), view });
         let covered = tree.as_ref().is_some_and(|tree| tree.view.is_covered(path));
         let fd = if covered { None } else { root_of(jail, path).and_then(|at| open_below(jail, at, path)) };
         (fd.is_some() || tree.is_some()).then_some(MergedDir { fd, tree, cross_mounts: jail.cross_mounts })
     }
 
-    /// What the tree itself has here, by name; what hides something too.
+    /// The layer's nodes in this folder by name, `Gone` nodes included.
     pub(super) fn own(&self) -> Vec<(&str, &Arc<Node>)> {
         self.tree.as_ref().map_or_else(Vec::new, |tree| tree.view.tree.children(&tree.prefix))
     }
@@ -71,19 +71,19 @@ impl MergedDir {
         self.tree.is_some()
     }
 
-    /// A folder in this one. `path` is its absolute path with a slash at the end.
+    /// Opens a folder in this one. `path` is its absolute path with a trailing slash.
     pub(super) fn enter(&self, jail: &Jail, name: &CStr, own: bool, path: &[u8]) -> Result<MergedDir, Errno> {
-        let tree = self.tree.as_ref().map(|tree| OfTree {
+        let tree = self.tree.as_ref().map(|tree| LayerDir {
             view: tree.view.clone(),
             prefix: format!("{}{}/", tree.prefix, aos_model::path::show(name.to_bytes())),
         });
         let fd = match &self.fd {
             Some(fd) if !own => Some(match open_beneath(fd, name, READ_FOLDER, self.cross_mounts) {
-                // A mount point is outside, unless it is a root of its own.
+                // A mount point is outside the roots, unless it is a root itself.
                 Err(Errno::XDEV) => {
-                    let is_it =
+                    let is_root =
                         |root: &&std::sync::Arc<crate::jail::Root>| root.path == path[..path.len() - 1];
-                    let root = jail.roots.iter().find(is_it).ok_or(Errno::XDEV)?;
+                    let root = jail.roots.iter().find(is_root).ok_or(Errno::XDEV)?;
                     open_beneath(&root.fd, b".".as_slice(), READ_FOLDER, self.cross_mounts)?
                 }
                 outcome => outcome?,
@@ -93,7 +93,7 @@ impl MergedDir {
         Ok(MergedDir { fd, tree, cross_mounts: self.cross_mounts })
     }
 
-    /// A file to be searched, and its size; nothing where it is no regular file any more.
+    /// Opens a file for searching, with its size; `None` if it is no longer a regular file.
     pub(super) fn open(&self, name: &CStr, own: Option<&Arc<Node>>) -> Result<Option<(Source, u64)>, Errno> {
         if let (Some(node), Some(tree)) = (own, &self.tree) {
             let Some(body) = node.body() else { return Ok(None) };
@@ -121,7 +121,7 @@ impl MergedDir {
         Ok((found == listed).then_some(mtime_ns))
     }
 
-    /// What kind of thing a name is, without listing the folder.
+    /// The kind of a name, without listing the folder.
     pub(super) fn kind_of(&self, name: &str) -> Option<Kind> {
         if let Some(tree) = &self.tree
             && let Some(node) = tree.view.tree.get(&format!("{}{name}", tree.prefix))
@@ -131,7 +131,7 @@ impl MergedDir {
         Meta::at(self.fd.as_ref()?, name.as_bytes()).ok().flatten().map(|meta| meta.kind)
     }
 
-    /// A small file in this folder or below it.
+    /// Reads a small file in this folder or below it.
     pub(super) fn read_small(&self, name: &str) -> Option<Vec<u8>> {
         if let Some(tree) = &self.tree {
             let key = format!("{}{name}", tree.prefix);
@@ -184,7 +184,7 @@ fn read_start(source: &Source, size: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A name of the tree as the disk would spell it.
+/// A name of the layer in the bytes of the disk.
 pub(super) fn spelled(name: &str) -> Option<Cow<'_, [u8]>> {
     if !name.contains('\\') {
         return Some(Cow::Borrowed(name.as_bytes()));

@@ -1,20 +1,20 @@
-//! Search: a walk by folder handles inside the jail, and what grep and glob make of it.
+//! Search: walks folders by descriptor inside the jail, for grep and glob.
 //!
-//! [`walk`] goes through the folders with many hands, [`listing`] reads one of them from its
-//! `merged` (the disk or the session's tree), [`rules`] knows what is ignored.
-//! `grep` reads files (`lines` is how a match is shown, `giant` searches lines that do not fit into memory, `collect`
-//! puts what many hands found in order and cuts it), `glob` matches names. The matchers are ripgrep's own; its walker
-//! is not used, since it opens by path, outside the jail, and in another order at each run.
+//! `walk` visits folders with several threads, `listing` reads one folder of a `merged` directory (the disk and the session's
+//! layer), `rules` applies ignore files, `skipped` collects unreadable paths. `grep` searches files; `lines` formats matches,
+//! `long_lines` searches lines that do not fit into memory, `collect` sorts and cuts the results of all threads. `glob` matches
+//! names. The matchers are ripgrep's. Its walker is not used: it opens by path, which can leave the jail, and its order
+//! differs from run to run.
 
 mod collect;
-mod giant;
 mod glob;
 mod grep;
 mod lines;
 mod listing;
+mod long_lines;
 mod merged;
 mod rules;
-mod trouble;
+mod skipped;
 mod walk;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ pub(crate) use grep::{GrepQuery, Grepped, compile_filter, compile_regex};
 
 use crate::machine::Machine;
 
-/// When a search has to end, with whatever it has.
+/// The time limit of a search. It ends with what it has found by then.
 #[derive(Debug)]
 struct Deadline {
     clock: fn() -> u64,
@@ -41,7 +41,7 @@ impl Deadline {
         Deadline { clock: machine.monotonic_ns, end_ns, passed: AtomicBool::new(false) }
     }
 
-    /// Looks at the clock.
+    /// Reads the clock.
     fn is_over(&self) -> bool {
         if (self.clock)() >= self.end_ns {
             self.passed.store(true, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl Deadline {
         self.has_passed().then(|| Warning::new("deadline", message))
     }
 
-    /// What the last look at the clock said.
+    /// Whether the limit had passed when the clock was last read.
     fn has_passed(&self) -> bool {
         self.passed.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! What is ignored: the ignore files of the folders on the way down, weighed as ripgrep weighs them.
+//! Ignore files, with ripgrep's precedence.
 //!
-//! The nearest file of a kind speaks first; `.rgignore` outweighs `.ignore`, which outweighs `.gitignore`, which
-//! outweighs `.git/info/exclude`. Git's files count only inside a repository, and none from above one.
+//! The nearest file of a kind wins. `.rgignore` overrides `.ignore`, which overrides `.gitignore`, which overrides
+//! `.git/info/exclude`. Git's files apply only inside a repository, and never from above it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,23 +16,23 @@ use super::merged::MergedDir;
 use crate::jail::{Jail, Place};
 use aos_model::path::is_below;
 
-/// The rules of one folder that has some; folders without share their parent's.
+/// The rules of one folder. Folders without ignore files share their parent's.
 #[derive(Debug)]
 pub(super) struct Rules {
     parent: Option<Arc<Rules>>,
-    /// How many bytes of an absolute path lead to the folder of these rules, the slash included.
+    /// The length of the folder's absolute path, including the slash.
     prefix: usize,
     rgignore: Gitignore,
     ignore: Gitignore,
     gitignore: Gitignore,
     exclude: Gitignore,
-    /// A repository begins in this folder.
+    /// Whether a repository starts in this folder.
     has_git: bool,
-    /// This folder or one above it is a repository's.
+    /// Whether this folder is inside a repository.
     in_git: bool,
 }
 
-/// Which names with a meaning for the rules stand in a folder.
+/// The names in a folder that matter to the rules.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Marks {
     pub(super) rgignore: bool,
@@ -41,12 +41,12 @@ pub(super) struct Marks {
     /// `.git`, a folder or the file of a worktree.
     pub(super) git: bool,
     pub(super) git_is_folder: bool,
-    /// `.jj`, which ripgrep takes for a repository too.
+    /// `.jj`, which ripgrep also treats as a repository.
     pub(super) jj: bool,
 }
 
 impl Marks {
-    pub(super) fn see(&mut self, name: &[u8], kind: Kind) {
+    pub(super) fn note(&mut self, name: &[u8], kind: Kind) {
         match name {
             b".rgignore" => self.rgignore = true,
             b".ignore" => self.ignore = true,
@@ -64,12 +64,12 @@ impl Marks {
         self.rgignore || self.ignore || self.gitignore || self.git || self.jj
     }
 
-    /// By asking for each name: for a folder that is not listed.
-    fn ask(merged: &MergedDir) -> Marks {
+    /// Looks up each name, for a folder that is not listed.
+    fn lookup(merged: &MergedDir) -> Marks {
         let mut marks = Marks::default();
         for name in [".rgignore", ".ignore", ".gitignore", ".git", ".jj"] {
             if let Some(kind) = merged.kind_of(name) {
-                marks.see(name.as_bytes(), kind);
+                marks.note(name.as_bytes(), kind);
             }
         }
         marks
@@ -77,7 +77,7 @@ impl Marks {
 }
 
 impl Rules {
-    /// The rules that hold in a folder whose absolute path, slash included, is `prefix` bytes long.
+    /// Loads the rules of a folder whose absolute path, slash included, is `prefix` bytes long.
     pub(super) fn load(
         merged: &MergedDir,
         prefix: usize,
@@ -104,43 +104,43 @@ impl Rules {
         }))
     }
 
-    /// The rules of the folders above `base`, up to the root that it lies in. What is above the root is not ours to read.
+    /// The rules of the folders above `base`, up to its root. Folders above the root are outside the jail.
     pub(super) fn above(jail: &Jail, base: &Place) -> Option<Arc<Rules>> {
         let path = &base.absolute;
         let inside = jail.roots.iter().filter(|root| is_below(path, &root.path)).map(|root| root.path.len());
-        // A virtual tree has no root on the disk: it begins at its own.
+        // A virtual tree has no root on the disk; it starts at `/`.
         let start = inside.max().or(base.leaf.as_ref().map(|_| 0))?;
         let mut rules = None;
         for end in (start..path.len()).filter(|at| path[*at] == b'/') {
             let Some(merged) = MergedDir::above(jail, base, &path[..end]) else { continue };
-            rules = Rules::load(&merged, end + 1, Marks::ask(&merged), rules);
+            rules = Rules::load(&merged, end + 1, Marks::lookup(&merged), rules);
         }
         rules
     }
 
-    /// What the rules say of an absolute path that lies below them.
+    /// The result of the rules for an absolute path below them.
     pub(super) fn matched(&self, path: &[u8], is_dir: bool) -> Match<()> {
-        let mut said = [Match::None, Match::None, Match::None, Match::None];
-        let mut in_reach_of_git = self.in_git;
+        let mut results = [Match::None, Match::None, Match::None, Match::None];
+        let mut git_applies = self.in_git;
         let mut next = Some(self);
         while let Some(rules) = next {
             let below = Path::new(OsStr::from_bytes(&path[rules.prefix..]));
-            let git = [&rules.gitignore, &rules.exclude].map(|git| in_reach_of_git.then_some(git));
+            let git = [&rules.gitignore, &rules.exclude].map(|git| git_applies.then_some(git));
             let here = [Some(&rules.rgignore), Some(&rules.ignore), git[0], git[1]];
-            for (said, matcher) in said.iter_mut().zip(here) {
-                if let Some(matcher) = matcher.filter(|matcher| said.is_none() && !matcher.is_empty()) {
-                    *said = matcher.matched(below, is_dir).map(drop);
+            for (result, matcher) in results.iter_mut().zip(here) {
+                if let Some(matcher) = matcher.filter(|matcher| result.is_none() && !matcher.is_empty()) {
+                    *result = matcher.matched(below, is_dir).map(drop);
                 }
             }
-            in_reach_of_git &= !rules.has_git;
+            git_applies &= !rules.has_git;
             next = rules.parent.as_deref();
         }
-        let [rgignore, ignore, gitignore, exclude] = said;
+        let [rgignore, ignore, gitignore, exclude] = results;
         rgignore.or(ignore).or(gitignore).or(exclude)
     }
 }
 
-/// One ignore file. As with ripgrep, a line that is no rule is passed over, and text that is no UTF-8 ends it.
+/// Reads one ignore file. As in ripgrep, an invalid line is skipped, and invalid UTF-8 ends the file.
 fn read_rules(merged: &MergedDir, name: &str) -> Gitignore {
     let mut builder = GitignoreBuilder::new("");
     let bytes = merged.read_small(name).unwrap_or_default();

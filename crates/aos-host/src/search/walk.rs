@@ -1,7 +1,7 @@
-//! The walk: many hands take folders and files from one stack whose top is the earliest path not yet begun.
+//! The walk: several threads take folders and files from one stack, whose top is the earliest path.
 //!
-//! Each folder is opened from its parent's handle with links and other mounts forbidden (I3). The order of work is
-//! near path order, never relied upon: who visits gives every finding its path and sorts. With one hand it is exact.
+//! Each folder is opened from its parent's descriptor with links and other mounts forbidden (I3). The order of visits is
+//! near path order but not guaranteed: visitors sort by path. With one thread it is exact.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,42 +14,42 @@ use ignore::overrides::Override;
 use rustix::io::Errno;
 
 use super::Deadline;
-use super::listing::{Folder, Item, Listing, Scratch};
+use super::listing::{Folder, ListedEntry, Listing, Scratch};
 use super::merged::MergedDir;
 use super::rules::Rules;
-use super::trouble::Troubles;
+use super::skipped::SkippedPaths;
 use crate::jail::Place;
 use crate::session::OpenSession;
 use aos_model::path::is_below;
 
-/// Who is shown the files of a walk.
+/// Receives the files of a walk.
 pub(super) trait Visitor: Sync {
-    /// What one hand keeps between files.
-    type Hand;
+    /// The state of one thread.
+    type Worker;
 
-    fn hand(&self) -> Self::Hand;
+    fn new_worker(&self) -> Self::Worker;
 
-    /// Takes what a hand has kept when it is done.
-    fn done(&self, hand: Self::Hand);
+    /// Takes the state of a thread that has finished.
+    fn finish_worker(&self, worker: Self::Worker);
 
-    /// Whether a folder can hold anything of interest.
+    /// Whether a folder can contain matches.
     fn enters(&self, path: &[u8]) -> bool;
 
-    /// Whether a file's path is of interest.
+    /// Whether a file's path can match.
     fn wants(&self, path: &[u8]) -> bool;
 
-    fn visit(&self, hand: &mut Self::Hand, item: Item<'_>) -> Go;
+    fn visit(&self, worker: &mut Self::Worker, item: ListedEntry<'_>) -> WalkControl;
 
-    /// Whether all that is at or below a path comes after what can still be returned.
-    fn is_past(&self, item: &Item<'_>) -> bool;
+    /// Whether everything at or below a path comes after what can still be returned.
+    fn is_past(&self, item: &ListedEntry<'_>) -> bool;
 }
 
-/// Whether the walk goes on.
+/// Whether the walk continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Go {
-    On,
-    /// A limit of the scan is reached, and there was more.
-    Cut,
+pub(super) enum WalkControl {
+    Continue,
+    /// A limit of the scan was reached before the end.
+    LimitReached,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,19 +61,19 @@ pub(super) struct Options<'a> {
     pub(super) overrides: Option<&'a Override>,
 }
 
-/// What a walk goes by.
+/// The parameters of a walk.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     pub(super) session: &'a OpenSession,
     pub(super) options: Options<'a>,
-    /// Files that may be looked at, in path order.
+    /// The maximum number of files, in path order.
     pub(super) files_max: Option<u64>,
-    /// Visits must come one by one in path order.
+    /// Whether files must be visited one by one in path order.
     pub(super) in_order: bool,
-    /// Our own state, or our own entries of /proc, may lie below the base.
+    /// Whether our own state or /proc entries can be below the base.
     pub(super) may_meet_hidden: bool,
     pub(super) deadline: &'a Deadline,
-    pub(super) troubles: &'a Troubles,
+    pub(super) skipped: &'a SkippedPaths,
     cores: usize,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Walk<'a> {
         place: &Place,
         options: Options<'a>,
         deadline: &'a Deadline,
-        troubles: &'a Troubles,
+        skipped: &'a SkippedPaths,
         cores: usize,
     ) -> Walk<'a> {
         let base = &place.absolute;
@@ -95,12 +95,12 @@ impl<'a> Walk<'a> {
             in_order: session.capability.max_scan_files.is_some(),
             may_meet_hidden: session.jail.hidden.iter().any(may_meet) || base.starts_with(b"/proc"),
             deadline,
-            troubles,
+            skipped,
             cores: cores.clamp(1, SCAN_THREADS_MAX),
         }
     }
 
-    /// Shows the visitor what is below a folder. True when a limit cut the walk short.
+    /// Visits everything below a folder. Returns true when a limit ended the walk early.
     pub(super) fn run<V: Visitor>(&self, visitor: &V, place: &Place) -> Result<bool, Refusal> {
         let merged = MergedDir::of(place).map_err(|why| place.refusal("search", why))?;
         let path = [&place.absolute, b"/".as_slice()].concat();
@@ -111,7 +111,7 @@ impl<'a> Walk<'a> {
             Listing::read(self, visitor, base, &mut scratch).map_err(|why| place.refusal("search", why))?;
         let mut tasks = Vec::new();
         push_tasks(&Arc::new(listing), &mut tasks);
-        let crew = Crew {
+        let pool = WorkerPool {
             walk: self,
             visitor,
             queue: Mutex::new(Queue { tasks, busy: 0, visited: 0 }),
@@ -119,11 +119,11 @@ impl<'a> Walk<'a> {
             stopped: AtomicBool::new(false),
             cut: AtomicBool::new(false),
         };
-        crew.work_together(scratch);
-        Ok(crew.cut.into_inner())
+        pool.run(scratch);
+        Ok(pool.cut.into_inner())
     }
 
-    fn enter(&self, item: Item<'_>) -> Result<Folder, Errno> {
+    fn enter(&self, item: ListedEntry<'_>) -> Result<Folder, Errno> {
         let (parent, path) = (item.folder(), item.path());
         if path.len() > PATH_BYTES_MAX {
             return Err(Errno::NAMETOOLONG);
@@ -133,27 +133,27 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Something to do: a folder to list, or files of a listing to visit.
+/// A unit of work: a folder to list, or files of a listing to visit.
 #[derive(Debug)]
 enum Task {
     Enter(Arc<Listing>, usize),
     Visit(Arc<Listing>, Range<usize>),
 }
 
-/// Files that one hand takes at a time.
+/// The number of files that one thread takes at a time.
 const BATCH: usize = 32;
 
 #[derive(Debug)]
 struct Queue {
-    /// The last is the earliest in path order.
+    /// A stack: the last is the earliest in path order.
     tasks: Vec<Task>,
-    /// Hands at work, who may bring more tasks.
+    /// The number of threads at work, which may add tasks.
     busy: usize,
-    /// Files shown, where they are counted.
+    /// The number of visited files, if there is a limit.
     visited: u64,
 }
 
-/// Puts a folder's contents on the stack, the first on top.
+/// Pushes the entries of a folder, the first on top.
 fn push_tasks(listing: &Arc<Listing>, tasks: &mut Vec<Task>) {
     let entries = &listing.entries;
     let mut end = entries.len();
@@ -169,8 +169,8 @@ fn push_tasks(listing: &Arc<Listing>, tasks: &mut Vec<Task>) {
     }
 }
 
-/// All hands of one walk.
-struct Crew<'a, V> {
+/// The threads of one walk.
+struct WorkerPool<'a, V> {
     walk: &'a Walk<'a>,
     visitor: &'a V,
     queue: Mutex<Queue>,
@@ -179,35 +179,35 @@ struct Crew<'a, V> {
     cut: AtomicBool,
 }
 
-impl<V: Visitor> Crew<'_, V> {
-    fn work_together(&self, scratch: Scratch) {
-        let mut hand = (self.visitor.hand(), scratch);
-        // Alone while there is only one thing to do: small trees are not worth a thread.
+impl<V: Visitor> WorkerPool<'_, V> {
+    fn run(&self, scratch: Scratch) {
+        let mut worker = (self.visitor.new_worker(), scratch);
+        // One thread while there is only one task: small trees do not repay the start of a thread.
         while self.lock().tasks.len() == 1 {
-            self.work_once(&mut hand);
+            self.run_one_task(&mut worker);
         }
         let helpers = if self.walk.in_order { 0 } else { self.walk.cores.min(self.lock().tasks.len()) };
         std::thread::scope(|scope| {
             for _ in 1..helpers {
-                let help = || self.work((self.visitor.hand(), Scratch::new()));
-                // Where no thread is to be had, fewer hands do the same work.
+                let help = || self.work((self.visitor.new_worker(), Scratch::new()));
+                // If a thread cannot be started, the others do the work.
                 let _ = std::thread::Builder::new().name("search".into()).spawn_scoped(scope, help);
             }
-            self.work(hand);
+            self.work(worker);
         });
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("BUG: nobody panics holding the queue")
+        self.queue.lock().expect("BUG: lock poisoned")
     }
 
-    fn work(&self, mut hand: (V::Hand, Scratch)) {
-        while self.work_once(&mut hand) {}
-        self.visitor.done(hand.0);
+    fn work(&self, mut worker: (V::Worker, Scratch)) {
+        while self.run_one_task(&mut worker) {}
+        self.visitor.finish_worker(worker.0);
     }
 
-    /// One task. False when there is nothing left and nobody who could bring more.
-    fn work_once(&self, hand: &mut (V::Hand, Scratch)) -> bool {
+    /// Runs one task. Returns false when none is left and no thread can add more.
+    fn run_one_task(&self, worker: &mut (V::Worker, Scratch)) -> bool {
         let mut queue = self.lock();
         let task = loop {
             if self.stopped.load(Ordering::Relaxed) {
@@ -219,50 +219,50 @@ impl<V: Visitor> Crew<'_, V> {
                     self.changed.notify_all();
                     return false;
                 }
-                None => queue = self.changed.wait(queue).expect("BUG: nobody panics holding the queue"),
+                None => queue = self.changed.wait(queue).expect("BUG: lock poisoned"),
             }
         };
         queue.busy += 1;
         drop(queue);
-        let mut busy = Busy { crew: self, brought: Vec::new() };
+        let mut busy = Busy { pool: self, added: Vec::new() };
         match task {
             Task::Enter(listing, index) => {
-                let item = Item { listing: &listing, entry: listing.entries[index] };
-                self.enter(item, &mut hand.1, &mut busy.brought);
+                let item = ListedEntry { listing: &listing, entry: listing.entries[index] };
+                self.enter(item, &mut worker.1, &mut busy.added);
             }
-            Task::Visit(listing, range) => self.visit(&listing, range, &mut hand.0),
+            Task::Visit(listing, range) => self.visit(&listing, range, &mut worker.0),
         }
         true
     }
 
-    fn enter(&self, item: Item<'_>, scratch: &mut Scratch, tasks: &mut Vec<Task>) {
+    fn enter(&self, item: ListedEntry<'_>, scratch: &mut Scratch, tasks: &mut Vec<Task>) {
         if self.is_over() || self.visitor.is_past(&item) {
             return;
         }
         let read = |folder| Listing::read(self.walk, self.visitor, folder, scratch);
         match self.walk.enter(item).and_then(read) {
             Ok(listing) => push_tasks(&Arc::new(listing), tasks),
-            Err(why) => self.walk.troubles.skipped(&item.path(), why),
+            Err(why) => self.walk.skipped.add(&item.path(), why),
         }
     }
 
-    fn visit(&self, listing: &Listing, range: Range<usize>, hand: &mut V::Hand) {
+    fn visit(&self, listing: &Listing, range: Range<usize>, worker: &mut V::Worker) {
         for entry in &listing.entries[range] {
-            let item = Item { listing, entry: *entry };
+            let item = ListedEntry { listing, entry: *entry };
             if self.is_over() || self.visitor.is_past(&item) {
                 return;
             }
             if !self.counts(&item) {
                 continue;
             }
-            if self.visitor.visit(hand, item) == Go::Cut {
+            if self.visitor.visit(worker, item) == WalkControl::LimitReached {
                 return self.stop(true);
             }
         }
     }
 
-    /// Counts a file where files are counted. False when it is not to be shown.
-    fn counts(&self, item: &Item<'_>) -> bool {
+    /// Counts a file against the limit. Returns false if it is not visited.
+    fn counts(&self, item: &ListedEntry<'_>) -> bool {
         let Some(max) = self.walk.files_max else { return true };
         let mut queue = self.lock();
         if queue.visited >= max {
@@ -290,22 +290,22 @@ impl<V: Visitor> Crew<'_, V> {
     }
 }
 
-/// A hand at work. Ending it, also by a panic, hands over what it brought and lets the others go on.
+/// A thread at work. Dropping it, also by a panic, adds the new tasks and wakes the other threads.
 struct Busy<'a, 'b, V: Visitor> {
-    crew: &'a Crew<'b, V>,
-    brought: Vec<Task>,
+    pool: &'a WorkerPool<'b, V>,
+    added: Vec<Task>,
 }
 
 impl<V: Visitor> Drop for Busy<'_, '_, V> {
     fn drop(&mut self) {
-        let Ok(mut queue) = self.crew.queue.lock() else { return };
+        let Ok(mut queue) = self.pool.queue.lock() else { return };
         queue.busy -= 1;
-        let brought = self.brought.len();
-        queue.tasks.append(&mut self.brought);
+        let added = self.added.len();
+        queue.tasks.append(&mut self.added);
         let finished = queue.tasks.is_empty() && queue.busy == 0;
         drop(queue);
-        if finished || brought > 1 {
-            self.crew.changed.notify_all();
+        if finished || added > 1 {
+            self.pool.changed.notify_all();
         }
     }
 }

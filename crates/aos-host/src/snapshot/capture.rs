@@ -1,4 +1,4 @@
-//! Capturing by hand: copies of what stands at some paths, into the bank.
+//! Explicit snapshots: copies the current content of paths into the bank.
 
 use std::os::fd::AsFd;
 
@@ -15,34 +15,34 @@ use crate::jail::Found;
 use crate::session::OpenSession;
 use crate::target::too_deep;
 
-/// Copies what was found, folders with all below them. Returns the records, and how many paths they hold.
+/// Copies the resolved paths, folders with everything below them. Returns the records and the number of paths.
 pub(crate) fn capture(
     host: &Host,
     session: &OpenSession,
     snapshot_id: &str,
     found: &[Found],
 ) -> Result<(Vec<PathRecord>, u64), Refusal> {
-    let mut taken = Taken { host, session, snapshot_id, records: Vec::new(), paths: 0, bytes: 0 };
+    let mut capture = Capture { host, session, snapshot_id, records: Vec::new(), paths: 0, bytes: 0 };
     for found in found {
         match found {
             Found::Resolved(place) if place.is_root() => {
-                let fail = |why| place.refusal("look into", why);
+                let fail = |why| place.refusal("list", why);
                 let dir = place.open_dir().map_err(fail)?;
                 for name in names_in(&dir).map_err(fail)? {
                     let absolute = [place.absolute.as_slice(), b"/", &name].concat();
                     if !session.jail.is_hidden(&absolute) {
-                        taken.take(&dir, &name, &session.jail.display(&absolute))?;
+                        capture.take(&dir, &name, &session.jail.display(&absolute))?;
                     }
                 }
             }
-            Found::Resolved(place) => taken.take(&place.dir, &place.name, &place.shown)?,
-            Found::ParentMissing { shown, .. } | Found::Unresolvable { shown, .. } => taken.absent(shown),
+            Found::Resolved(place) => capture.take(&place.dir, &place.name, &place.shown)?,
+            Found::ParentMissing { shown, .. } | Found::Unresolvable { shown, .. } => capture.absent(shown),
         }
     }
-    Ok((taken.records, taken.paths))
+    Ok((capture.records, capture.paths))
 }
 
-struct Taken<'a> {
+struct Capture<'a> {
     host: &'a Host,
     session: &'a OpenSession,
     snapshot_id: &'a str,
@@ -51,7 +51,7 @@ struct Taken<'a> {
     bytes: u64,
 }
 
-impl Taken<'_> {
+impl Capture<'_> {
     fn absent(&mut self, shown: &str) {
         self.paths += 1;
         self.record(shown, None);
@@ -107,7 +107,7 @@ impl Taken<'_> {
     }
 }
 
-/// How many paths there are from here down, and how many bytes. `levels`: how deep it may still go.
+/// The number of paths and bytes from here down. `levels`: how many levels it may still descend.
 fn measure(dir: impl AsFd, name: &[u8], meta: &Meta, levels: usize) -> Result<(u64, u64), Errno> {
     let levels = levels.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
     if meta.kind != Kind::Dir {

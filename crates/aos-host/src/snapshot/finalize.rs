@@ -1,7 +1,7 @@
-//! Settling: what a change displaced is hashed, taken into the blobs and listed in the snapshot's manifest.
+//! Finalizing: hashes displaced content, moves it into the blob store and lists it in the snapshot's manifest.
 //!
-//! The manifest is written first and the bodies move after it, so that a crash in between leaves nothing unknown: a
-//! body is in the blobs or still in the bank, and finalizing again finds it there.
+//! The manifest is written before the bodies move. After a crash in between, each body is in the blob store or still in
+//! the bank, and finalizing again finds it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,50 +14,51 @@ use aos_model::undo::Touch;
 use aos_store::{Fault, Kept, KeptKind, Manifest};
 use rustix::io::Errno;
 
-use super::{book, look, touches};
-use crate::disk::{self, Meta, hash_open, names_in, open_dir, read_xattrs, remove_any};
+use super::{lock_index, touches, with_index};
+use crate::disk::Meta;
+use crate::disk::{self, hash_open, names_in, open_dir, read_xattrs, remove_any};
 use crate::finalizer::Finalizer;
 use crate::host::Host;
-use crate::ledger::{Book, Snapshot};
+use crate::ledger::{Snapshot, SnapshotIndex};
 use crate::session::OpenSession;
 use crate::target::is_too_deep;
 
-/// Finalizes on a thread of its own, beside the work of the sessions, until the host is gone.
+/// The finalizer thread. Runs until the host is dropped.
 pub(crate) fn run(finalizer: &Finalizer, host: &Weak<Host>) {
     while let Some(sessions) = finalizer.wait_for_work() {
         let Some(host) = host.upgrade() else { return };
         for session in sessions.iter().filter_map(Weak::upgrade) {
-            // A failure (a full disk) is tried again, and reported, when the content is needed.
+            // A failure (a full disk) is retried, and reported, when the content is needed.
             let _ = finalize(&host, &session, &Which::All);
         }
-        host.memory.give_back();
+        host.memory.trim_if_large();
     }
 }
 
-/// What is to be finalized.
+/// Which snapshots to finalize.
 #[derive(Debug)]
 pub(crate) enum Which<'a> {
     All,
-    /// What these entries displaced; whatever else waits may wait on.
+    /// Only the snapshots that these entries were captured into.
     Of(&'a [u64]),
 }
 
 impl Which<'_> {
-    /// The next one of a session that waits.
-    fn next(&self, book: &Book, failed: &BTreeMap<Arc<str>, Fault>) -> Option<Snapshot> {
+    /// The next unfinalized snapshot.
+    fn next(&self, index: &SnapshotIndex, failed: &BTreeMap<Arc<str>, Fault>) -> Option<Snapshot> {
         let found = match self {
-            Which::All => book.unfinalized().find(|one| !failed.contains_key(&one.id)),
+            Which::All => index.unfinalized().find(|one| !failed.contains_key(&one.id)),
             Which::Of(seqs) => {
-                let mut of_entries = seqs.iter().filter_map(|seq| book.of_entry(*seq));
-                of_entries.find(|one| book.is_unfinalized(&one.id) && !failed.contains_key(&one.id))
+                let mut of_entries = seqs.iter().filter_map(|seq| index.of_entry(*seq));
+                of_entries.find(|one| index.is_unfinalized(&one.id) && !failed.contains_key(&one.id))
             }
         };
         found.cloned()
     }
 }
 
-/// Settles what waits in a session. What could not be finalized is returned by its snapshot, and tried again the next
-/// time; every other snapshot has its manifest.
+/// Finalizes the waiting snapshots of a session. Failures are returned by snapshot id and retried the next time; every
+/// other snapshot has its manifest.
 pub(crate) fn finalize(
     host: &Host,
     session: &OpenSession,
@@ -65,22 +66,22 @@ pub(crate) fn finalize(
 ) -> Result<BTreeMap<Arc<str>, Fault>, Fault> {
     let mut failed = BTreeMap::new();
     loop {
-        // One at a time, and between two anybody who needs one of them now.
-        let _alone = session.ledger.finalizing.lock().expect("BUG: nobody panics finalizing");
-        let Some(snapshot) = look(host, session, |book| which.next(book, &failed))? else {
+        // The lock is taken per snapshot, so that a request that needs one snapshot does not wait for all of them.
+        let _finalizing = session.ledger.finalizing.lock().expect("BUG: lock poisoned");
+        let Some(snapshot) = with_index(host, session, |index| which.next(index, &failed))? else {
             return Ok(failed);
         };
-        let finalized = settle_one(host, session, &snapshot);
-        let mut book = book(host, session)?;
-        let book = book.as_mut().expect("BUG: read above");
-        match book.get(&snapshot.id) {
-            // A change that came meanwhile leaves it unfinalized.
+        let finalized = finalize_one(host, session, &snapshot);
+        let mut index = lock_index(host, session)?;
+        let index = index.as_mut().expect("BUG: read above");
+        match index.get(&snapshot.id) {
+            // A change that was captured meanwhile leaves it unfinalized.
             Some(now) if finalized.is_ok() && now.seqs.len() == snapshot.seqs.len() => {
-                book.finalized(&snapshot.id);
+                index.mark_finalized(&snapshot.id);
             }
             Some(_) => {}
-            // It was dropped meanwhile.
-            None => super::let_go(host, session, &snapshot.id, Some(&snapshot)),
+            // The snapshot was dropped meanwhile.
+            None => super::drop_stored(host, session, &snapshot.id, Some(&snapshot)),
         }
         if let Err(fault) = finalized {
             failed.insert(snapshot.id, fault);
@@ -88,18 +89,18 @@ pub(crate) fn finalize(
     }
 }
 
-/// After a start: the manifests that a crash left of snapshots that were dropped go. What else the bank holds stays
-/// until the session ends: it may be the last copy of what a recovery could not put back.
-pub(super) fn tidy(host: &Host, session: &OpenSession, book: &Book) -> Result<(), Fault> {
+/// After a start, removes manifests that a crash left of dropped snapshots. Everything else in the bank stays until the
+/// session ends: it may be the last copy of content that recovery could not restore.
+pub(super) fn tidy(host: &Host, session: &OpenSession, index: &SnapshotIndex) -> Result<(), Fault> {
     for id in host.manifests.snapshots(&session.id)? {
-        if book.get(&id).is_none() {
+        if index.get(&id).is_none() {
             host.manifests.drop_snapshot(&session.id, &id)?;
         }
     }
     Ok(())
 }
 
-fn settle_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Result<(), Fault> {
+fn finalize_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Result<(), Fault> {
     let bank = host.bank.session(&session.id)?;
     let damaged = |fault: Fault| Fault::Refused(fault.to_string());
     let known = host.manifests.read(&session.id, &snapshot.id).map_err(damaged)?;
@@ -119,12 +120,12 @@ fn settle_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Result
             None => described(record, in_tree, &mut manifest.entries),
             Some(name) if superseded.contains(name) => remove_any(&bank, name.as_bytes()).map_err(failed)?,
             Some(name) => {
-                // A crash may have left a folder half adopted: what is listed counts, not what still waits.
+                // A crash may have interrupted the adoption of a folder: the manifest decides, not what is still in the bank.
                 if manifest.pieces.contains_key(name) {
                     waiting.push((name, None));
-                // What waits no longer was finalized before, or is lost: restoring it will say so.
+                // Content that is not in the bank was adopted before, or is lost; a restore then reports it.
                 } else if let Some(piece) = examine_piece(host, &bank, name, record)? {
-                    // What is no folder is one body, and need not be looked up again.
+                    // A non-folder is one body and needs no second lookup.
                     let alone = (piece.len() == 1).then(|| piece.clone());
                     manifest.keep(name, &record.path, piece);
                     waiting.push((name, alone));
@@ -143,8 +144,8 @@ fn settle_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Result
     Ok(())
 }
 
-/// The pre-images that no way back leads to: between two changes of a path by one call in one turn, with nothing in
-/// between. Where something moved, paths do not tell which object is meant, and all stay.
+/// The pre-images that no undo can reach: those between two changes of a path by one call in one turn, with no other
+/// entry in between. With moves, paths do not identify objects, so all are kept.
 fn superseded<'t>(
     host: &Host,
     session: &OpenSession,
@@ -157,13 +158,13 @@ fn superseded<'t>(
     let mut seen: HashSet<&str> = HashSet::new();
     let mut last: Option<&Touch> = None;
     for touch in touches {
-        let goes_on = match last {
+        let continues = match last {
             Some(last) if last.turn_id == touch.turn_id && !last.explicit => {
-                !look(host, session, |book| book.is_between(last.seq, touch.seq))?
+                !with_index(host, session, |index| index.is_between(last.seq, touch.seq))?
             }
             _ => false,
         };
-        if !goes_on {
+        if !continues {
             seen.clear();
         }
         for record in &touch.paths {
@@ -181,7 +182,7 @@ fn failed(why: Errno) -> Fault {
     Fault::io("cannot finalize a pre-image", why)
 }
 
-/// Forgets what still waits in the bank for a snapshot that goes.
+/// Removes what the bank still holds for a dropped snapshot.
 pub(super) fn discard(host: &Host, session: &OpenSession, snapshot: &Snapshot) {
     let (Ok(bank), Ok(touches)) =
         (host.bank.session(&session.id), touches(host, snapshot.seqs.iter().copied()))
@@ -195,7 +196,7 @@ pub(super) fn discard(host: &Host, session: &OpenSession, snapshot: &Snapshot) {
     }
 }
 
-/// What was not there, or was not displaced, as far as the journal knows it.
+/// The manifest entry of a path that did not exist or was not displaced, from the journal's record.
 fn described(record: &PathRecord, in_tree: bool, entries: &mut BTreeMap<String, Kept>) {
     let kept = record.before.as_ref().map(|image| {
         let kind = match image.kind {
@@ -203,7 +204,7 @@ fn described(record: &PathRecord, in_tree: bool, entries: &mut BTreeMap<String, 
             Kind::Symlink => KeptKind::Symlink,
             Kind::File | Kind::Other => KeptKind::File,
         };
-        // Of a tree's file the content is a blob already.
+        // The content of a layer's file is a blob already.
         let body_hash = image.hash.clone().filter(|_| in_tree && kind == KeptKind::File);
         let size_bytes = body_hash.is_some().then_some(image.size_bytes);
         Kept {
@@ -218,7 +219,7 @@ fn described(record: &PathRecord, in_tree: bool, entries: &mut BTreeMap<String, 
     entries.entry(record.path.clone()).or_insert_with(|| kept.unwrap_or_else(Kept::absent));
 }
 
-/// What a path was, all below it included; `None` when the bank holds nothing of that name.
+/// The manifest entries of a path and everything below it; `None` if the bank has no such name.
 fn examine_piece(
     host: &Host,
     bank: &OwnedFd,
@@ -227,7 +228,7 @@ fn examine_piece(
 ) -> Result<Option<BTreeMap<String, Kept>>, Fault> {
     let mut piece = BTreeMap::new();
     examine(host, bank, name.as_bytes(), "", &mut piece)?;
-    // A kill may have left it opened up.
+    // A crash may have left the mode that `OpenPreimage` sets temporarily.
     if let (Some(kept), Some(before)) = (piece.get_mut(""), &record.before)
         && kept.mode.is_some()
     {
@@ -236,7 +237,7 @@ fn examine_piece(
     Ok((!piece.is_empty()).then_some(piece))
 }
 
-/// Writes down what stands at a name and below it, by suffix.
+/// Lists a name of the bank and everything below it, by suffix.
 fn examine(
     host: &Host,
     dir: impl AsFd,
@@ -256,7 +257,7 @@ fn examine(
             Kept { kind: KeptKind::Symlink, target: Some(show(&target)), mode: None, ..owner }
         }
         Kind::Dir => {
-            let folder = Own::open(dir, name, &meta).map_err(failed)?;
+            let folder = OpenPreimage::open(dir, name, &meta).map_err(failed)?;
             for name in names_in(&folder.file).map_err(failed)? {
                 examine(host, &folder.file, &name, &format!("{suffix}/{}", show(&name)), piece)?;
             }
@@ -264,7 +265,7 @@ fn examine(
             Kept { kind: KeptKind::Dir, xattrs, ..owner }
         }
         Kind::File => {
-            let Own { file, .. } = &Own::open(dir, name, &meta).map_err(failed)?;
+            let OpenPreimage { file, .. } = &OpenPreimage::open(dir, name, &meta).map_err(failed)?;
             let xattrs = read_xattrs(file).map_err(failed)?;
             let hash = if has_other_names(&meta) {
                 host.blobs.copy(file)?
@@ -273,37 +274,37 @@ fn examine(
             };
             Kept { kind: KeptKind::File, body_hash: Some(hash), size_bytes: Some(meta.size), xattrs, ..owner }
         }
-        // A FIFO or a socket has no content; it cannot be brought back and is not listed.
+        // A FIFO or a socket has no content; it cannot be restored and is not listed.
         Kind::Other => return Ok(()),
     };
     piece.insert(suffix.to_owned(), kept);
     Ok(())
 }
 
-/// In a folder that was moved into the bank whole there may be files that the user still has under other names: those
-/// are copied, and left as they are.
+/// Whether the file has other hard links. A folder that was moved into the bank may hold files that the user still has
+/// under other names: those are copied and left unchanged.
 fn has_other_names(meta: &Meta) -> bool {
     meta.kind == Kind::File && meta.nlink > 1
 }
 
-/// A pre-image, open. Where its mode keeps even us, its owner, from reading it, it is opened up meanwhile, and no
-/// longer: until it is listed, its mode stands nowhere else.
-struct Own {
+/// An open pre-image. If its mode denies access even to the owner, the mode is changed while it is open and restored
+/// afterwards: until the manifest is written, the mode is stored nowhere else.
+struct OpenPreimage {
     file: OwnedFd,
     closes_to: Option<u32>,
 }
 
-impl Own {
-    fn open(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<Own, Errno> {
+impl OpenPreimage {
+    fn open(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<OpenPreimage, Errno> {
         let is_closed = is_closed(meta, if meta.kind == Kind::Dir { 0o500 } else { 0o400 });
         if is_closed {
             disk::set_mode_at(&dir, name, meta.mode | 0o500)?;
         }
-        Ok(Own { file: disk::open_file(&dir, name)?, closes_to: is_closed.then_some(meta.mode) })
+        Ok(OpenPreimage { file: disk::open_file(&dir, name)?, closes_to: is_closed.then_some(meta.mode) })
     }
 }
 
-impl Drop for Own {
+impl Drop for OpenPreimage {
     fn drop(&mut self) {
         if let Some(mode) = self.closes_to {
             let _ = disk::set_mode(&self.file, mode);
@@ -311,13 +312,13 @@ impl Drop for Own {
     }
 }
 
-/// Whether a mode keeps us, the owner, from what we need.
+/// Whether a mode denies the owner the needed access.
 fn is_closed(meta: &Meta, needed: u32) -> bool {
-    let us = rustix::process::geteuid();
-    !us.is_root() && meta.mode & needed != needed && meta.uid == us.as_raw()
+    let euid = rustix::process::geteuid();
+    !euid.is_root() && meta.mode & needed != needed && meta.uid == euid.as_raw()
 }
 
-/// Moves what a name of the bank holds into the blobs, all below it included, as its piece lists it.
+/// Moves a name of the bank and everything below it into the blob store, as listed in `piece`.
 fn adopt(
     host: &Host,
     dir: impl AsFd,
@@ -328,7 +329,7 @@ fn adopt(
     let dir = dir.as_fd();
     let Some(meta) = Meta::at(dir, name).map_err(failed)? else { return Ok(()) };
     if meta.kind == Kind::Dir {
-        // Its mode is listed by now.
+        // The manifest has its mode by now.
         if is_closed(&meta, 0o700) {
             disk::set_mode_at(dir, name, 0o700).map_err(failed)?;
         }

@@ -1,8 +1,8 @@
-//! Snapshots: which pre-images a session holds, for which tool calls, and how many bytes of them.
+//! Snapshots: the pre-images that a session holds, their tool calls and their size.
 //!
-//! The journal is the record: each mutation's entry says what it displaced. The ledger here is the live session's
-//! index of those entries, read from the journal when it is first needed. What was displaced waits in the bank; it
-//! is finalized (hashed, shared, listed in a manifest) beside the session's work, and before anybody reads it.
+//! The journal is the record: the entry of each mutation lists what it displaced. The ledger is the open session's index
+//! of those entries, read from the journal on first use. Displaced content waits in the bank. The finalizer hashes it,
+//! moves it into the blob store and lists it in a manifest, at the latest before it is read.
 
 mod capture;
 mod finalize;
@@ -18,27 +18,30 @@ use aos_store::Fault;
 use crate::host::Host;
 use crate::session::OpenSession;
 
-use crate::ledger::{Book, EntryRef, Snapshot};
+use crate::ledger::{EntryRef, Snapshot, SnapshotIndex};
 pub(crate) use capture::capture;
 pub(crate) use finalize::{Which, finalize, run as run_finalizer};
 
-/// The ledger's book, read from the journal when this is the first look.
-fn book<'l>(host: &Host, session: &'l OpenSession) -> Result<MutexGuard<'l, Option<Book>>, Fault> {
-    let mut book = session.ledger.book.lock().expect("BUG: nobody panics with the book");
-    if book.is_none() {
-        *book = Some(read_book(host, session)?);
+/// Locks the ledger's index and reads it from the journal on first use.
+fn lock_index<'l>(
+    host: &Host,
+    session: &'l OpenSession,
+) -> Result<MutexGuard<'l, Option<SnapshotIndex>>, Fault> {
+    let mut index = session.ledger.index.lock().expect("BUG: lock poisoned");
+    if index.is_none() {
+        *index = Some(read_index(host, session)?);
     }
-    Ok(book)
+    Ok(index)
 }
 
-fn read_book(host: &Host, session: &OpenSession) -> Result<Book, Fault> {
+fn read_index(host: &Host, session: &OpenSession) -> Result<SnapshotIndex, Fault> {
     let mut seqs = Vec::new();
     host.journal.state_below(&snapshot_prefix(&session.id), &mut |key, _| {
         seqs.extend(decode_snapshot_key(key).map(|(_, seq)| seq));
     })?;
     seqs.sort_unstable();
     seqs.dedup();
-    let mut book = Book::default();
+    let mut index = SnapshotIndex::default();
     for seq in seqs {
         with_entry(host, seq, |entry| {
             let made = EntryRef {
@@ -47,11 +50,11 @@ fn read_book(host: &Host, session: &OpenSession) -> Result<Book, Fault> {
                 tool_call: entry.tool_call_id.as_deref(),
                 turn: entry.turn_id.as_deref(),
             };
-            book.note(&made, &entry.facts);
+            index.note(&made, &entry.facts);
         })?;
     }
-    finalize::tidy(host, session, &book)?;
-    Ok(book)
+    finalize::tidy(host, session, &index)?;
+    Ok(index)
 }
 
 pub(crate) fn with_entry<T>(host: &Host, seq: u64, use_it: impl FnOnce(Entry<'_>) -> T) -> Result<T, Fault> {
@@ -61,8 +64,8 @@ pub(crate) fn with_entry<T>(host: &Host, seq: u64, use_it: impl FnOnce(Entry<'_>
     Ok(use_it(entry))
 }
 
-/// Which snapshot a change is captured into; `None` where the session keeps none. Without a scope it is one of its
-/// own. `displaced` is what the change takes away from which paths.
+/// The snapshot that a change is captured into; `None` if the session keeps none. Without a scope the change gets a
+/// snapshot of its own. `displaced` lists the paths and the content that the change removes.
 pub(crate) fn choose(
     host: &Host,
     session: &OpenSession,
@@ -70,13 +73,13 @@ pub(crate) fn choose(
     fresh: &str,
     displaced: &[(&str, u64)],
 ) -> Result<Option<String>, Refusal> {
-    let book = book(host, session)?;
-    let known = scope.and_then(|scope| book.as_ref().expect("BUG: read above").open_of(scope));
+    let index = lock_index(host, session)?;
+    let known = scope.and_then(|scope| index.as_ref().expect("BUG: read above").open_of(scope));
     let held = known.map_or(0, |known| known.bytes);
     let is_new = |path: &str| known.is_none_or(|known| !known.paths.contains(path));
     let bytes: u64 = displaced.iter().filter(|(path, _)| is_new(path)).map(|(_, bytes)| bytes).sum();
-    let takes_one = session.auto_snapshot || scope.is_none();
-    let chosen = known.map(|known| known.id.to_string()).or_else(|| takes_one.then(|| fresh.to_owned()));
+    let makes_new = session.auto_snapshot || scope.is_none();
+    let chosen = known.map(|known| known.id.to_string()).or_else(|| makes_new.then(|| fresh.to_owned()));
     if chosen.is_some() && held + bytes > session.snapshot_bytes_max {
         return Err(Refusal::new(
             Code::LimitExceeded,
@@ -89,32 +92,32 @@ pub(crate) fn choose(
     Ok(chosen)
 }
 
-/// Takes what was just journaled into the ledger, lets the oldest snapshots go that are too many bytes, and has the
-/// rest finalized beside.
+/// Adds a journaled entry to the ledger, evicts the oldest snapshots over the size limit, and wakes the finalizer for
+/// the rest.
 pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<'_>, facts: &[Fact]) {
-    let concerns = |fact: &Fact| matches!(fact, Fact::Captured(_) | Fact::SnapshotDropped { .. });
-    if !facts.iter().any(concerns) {
+    let is_relevant = |fact: &Fact| matches!(fact, Fact::Captured(_) | Fact::SnapshotDropped { .. });
+    if !facts.iter().any(is_relevant) {
         return;
     }
-    // A journal that cannot be read back is the next one's fault to tell: this answer is already written.
-    let Ok(mut book) = book(host, session) else { return };
-    let book = book.as_mut().expect("BUG: read above");
+    // If the journal cannot be read, the next request reports it: the answer of this one is already journaled.
+    let Ok(mut index) = lock_index(host, session) else { return };
+    let index = index.as_mut().expect("BUG: read above");
     let mut written = Vec::new();
     for fact in facts {
         match fact {
             Fact::SnapshotDropped { snapshot_id } => {
-                let_go(host, session, snapshot_id, book.get(snapshot_id));
+                drop_stored(host, session, snapshot_id, index.get(snapshot_id));
             }
             Fact::Captured(record) => written.push(record.snapshot_id.as_str()),
             _ => {}
         }
     }
-    book.note(made, facts);
-    while book.bytes() > session.snapshot_bytes_max {
-        // The one that was just written stays, however old it is.
-        let evictable = book.all().find(|one| !written.contains(&&*one.id));
+    index.note(made, facts);
+    while index.bytes() > session.snapshot_bytes_max {
+        // The snapshot that was just written is never evicted.
+        let evictable = index.all().find(|one| !written.contains(&&*one.id));
         let Some(oldest) = evictable.map(|oldest| oldest.id.clone()) else { break };
-        let_go(host, session, &oldest, book.forget(&oldest).as_ref());
+        drop_stored(host, session, &oldest, index.forget(&oldest).as_ref());
         let fact = Fact::SnapshotDropped { snapshot_id: oldest.to_string() };
         host.note(
             "host.fs.snapshot_evicted",
@@ -126,53 +129,59 @@ pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<
     host.finalizer.wake(session);
 }
 
-/// The manifest of a snapshot goes, and what still waits for it. If it is being finalized at this moment, the finalizer
-/// finds it gone from the book and does the same.
-fn let_go(host: &Host, session: &OpenSession, snapshot_id: &str, known: Option<&Snapshot>) {
+/// Removes the manifest of a snapshot and its content in the bank. If it is being finalized now, the finalizer finds it
+/// missing from the index and does the same.
+fn drop_stored(host: &Host, session: &OpenSession, snapshot_id: &str, known: Option<&Snapshot>) {
     let _ = host.manifests.drop_snapshot(&session.id, snapshot_id);
     if let Some(snapshot) = known {
         finalize::discard(host, session, snapshot);
     }
 }
 
-/// Looks something up in the ledger.
-fn look<T>(host: &Host, session: &OpenSession, up: impl FnOnce(&Book) -> T) -> Result<T, Fault> {
-    Ok(up(book(host, session)?.as_ref().expect("BUG: read above")))
+/// Reads from the ledger's index.
+fn with_index<T>(
+    host: &Host,
+    session: &OpenSession,
+    read: impl FnOnce(&SnapshotIndex) -> T,
+) -> Result<T, Fault> {
+    Ok(read(lock_index(host, session)?.as_ref().expect("BUG: read above")))
 }
 
 /// All snapshots of a session, oldest first.
 pub(crate) fn all(host: &Host, session: &OpenSession) -> Result<Vec<Snapshot>, Fault> {
-    look(host, session, |book| book.all().cloned().collect())
+    with_index(host, session, |index| index.all().cloned().collect())
 }
 
 pub(crate) fn is_kept(host: &Host, session: &OpenSession, snapshot_id: &str) -> Result<bool, Fault> {
-    look(host, session, |book| book.get(snapshot_id).is_some())
+    with_index(host, session, |index| index.get(snapshot_id).is_some())
 }
 
-/// The entries that a snapshot was captured by.
+/// The entries that were captured into a snapshot.
 pub(crate) fn seqs_of_snapshot(
     host: &Host,
     session: &OpenSession,
     snapshot_id: &str,
 ) -> Result<Vec<u64>, Fault> {
-    look(host, session, |book| book.get(snapshot_id).map(|known| known.seqs.clone()).unwrap_or_default())
+    with_index(host, session, |index| {
+        index.get(snapshot_id).map(|known| known.seqs.clone()).unwrap_or_default()
+    })
 }
 
 /// The entries of all snapshots of one tool call, in order.
 pub(crate) fn seqs_of_scope(host: &Host, session: &OpenSession, scope: &str) -> Result<Vec<u64>, Fault> {
-    let mut seqs: Vec<u64> = look(host, session, |book| {
-        book.of_scope(scope).flat_map(|known| known.seqs.iter().copied()).collect()
+    let mut seqs: Vec<u64> = with_index(host, session, |index| {
+        index.of_scope(scope).flat_map(|known| known.seqs.iter().copied()).collect()
     })?;
     seqs.sort_unstable();
     Ok(seqs)
 }
 
-/// The entries by which anything was captured, from this one on, in order.
+/// The capturing entries from `first` on, in order.
 pub(crate) fn seqs_from(host: &Host, session: &OpenSession, first: u64) -> Result<Vec<u64>, Fault> {
-    look(host, session, |book| book.seqs_from(first).collect())
+    with_index(host, session, |index| index.seqs_from(first).collect())
 }
 
-/// What the entries of these numbers changed, in order.
+/// The changes of these entries, in order.
 pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Result<Vec<Touch>, Fault> {
     let mut touches = Vec::new();
     for seq in seqs {
@@ -196,30 +205,30 @@ pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Resul
     Ok(touches)
 }
 
-/// Settles what these entries displaced, as whoever takes them back needs it.
+/// Finalizes what these entries displaced, because an undo reads it.
 pub(crate) fn finalize_entries(host: &Host, session: &OpenSession, seqs: &[u64]) -> Result<(), Fault> {
     let unfinalized = finalize(host, session, &Which::Of(seqs))?;
-    // A damaged manifest is told by what needs it, and by nothing else.
+    // A damaged manifest is reported by the operation that needs it.
     unfinalized.into_values().find(|fault| !matches!(fault, Fault::Refused(_))).map_or(Ok(()), Err)
 }
 
-/// A home may come from anywhere: only names that we give are followed into the bank.
+/// A home can come from another machine, so only names that we generate are opened in the bank.
 fn check_bank_names(seq: u64, record: &SnapshotRecord) -> Result<(), Fault> {
     let mut names = record.paths.iter().filter_map(|path| path.before.as_ref()?.bank.as_deref());
     match names.find(|name| !aos_store::is_bank_name(name)) {
         None => Ok(()),
         Some(_) => {
-            Err(Fault::Refused(format!("entry {seq} of the journal names a pre-image that is none of ours")))
+            Err(Fault::Refused(format!("entry {seq} of the journal names a pre-image with an invalid name")))
         }
     }
 }
 
-/// Who made an entry: a tool call's id.
+/// The tool call id of an entry.
 pub(crate) fn author(host: &Host, seq: u64) -> Option<String> {
     with_entry(host, seq, |entry| entry.tool_call_id.as_deref().map(str::to_owned)).ok().flatten()
 }
 
-/// The entries that a step of undo is made of, in order.
+/// The entries of one undo step, in order.
 pub(crate) fn seqs_of_step(host: &Host, session: &OpenSession, step: u64) -> Result<Vec<u64>, Refusal> {
     let mut seqs = Vec::new();
     host.journal.state_below(&step_prefix(&session.id, step), &mut |key, _| {

@@ -14,7 +14,7 @@ use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
 use crate::target::{Target, protect};
 
-/// What the capability allows: a request, its paths resolved and pinned inside the roots, or the changes of a command.
+/// What the capability allows: a request with its paths resolved and pinned inside the roots, or a command's changes.
 #[derive(Debug)]
 pub(crate) struct Authorized<T> {
     pub(super) session: Arc<OpenSession>,
@@ -30,7 +30,7 @@ pub(crate) struct Requested {
 
 pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized<Requested>, Refusal> {
     let InSession { request, session, .. } = in_session;
-    // A request may have waited while its session was closed.
+    // The session may have been closed while the request waited.
     session.still_open()?;
     if let Some(op) = operation::access(&request) {
         session.capability.allows(op)?;
@@ -53,7 +53,7 @@ pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized
     Ok(Authorized { session, subject: Requested { operation, targets }, warnings })
 }
 
-/// The same for what a command changed. Its paths are inside the roots: an overlay is over nothing else.
+/// The same for a command's changes. Their paths are inside the roots, because only roots have overlays.
 pub(crate) fn authorize_changes(
     mut changes: ProposedChanges<'_>,
 ) -> Result<Authorized<ProposedChanges<'_>>, Refusal> {

@@ -39,7 +39,7 @@ impl PolicySubject for Requested {
         let mut blob_only = false;
         for (target, resolved) in &self.targets {
             let absolute = resolved.found.absolute();
-            blob_only |= match self.operation.words() {
+            blob_only |= match self.operation.argv() {
                 Some(words) => check_command(session, words, absolute, warnings)?,
                 None => check_path(session, target.op, target.text(), &resolved.literal, absolute, warnings)?,
             };

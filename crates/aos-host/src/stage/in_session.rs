@@ -1,4 +1,4 @@
-//! A request in its open session. One that changes something also has its place in the order of the session.
+//! A request in its open session. A mutation also has a ticket of the session's lane.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ pub(crate) struct InSession {
     ticket: Option<Ticket>,
 }
 
-/// Finds the session of a request and, unless the request is only previewed, gives it its place in the order (I9).
+/// Finds the session of a request and, unless this is a preview, enqueues a mutation in its lane (I9).
 pub(crate) fn enter(host: &Host, request: SessionRequest, is_preview: bool) -> Result<InSession, Refusal> {
     let session = find_session(host, request.session_id())?;
     let is_ordered = operation::is_ordered(&request) && !is_preview;
-    let ticket = is_ordered.then(|| session.lane.draw());
+    let ticket = is_ordered.then(|| session.lane.enqueue());
     Ok(InSession { request, session, ticket })
 }
 
@@ -31,7 +31,7 @@ impl InSession {
         &self.session
     }
 
-    /// Whether it would keep its caller waiting: for others of its session, for a command to end, or for a search.
+    /// Whether answering blocks: on earlier mutations, on a command, or on a search.
     pub(crate) fn must_wait(&self) -> bool {
         match (&self.request, &self.ticket) {
             (SessionRequest::Exec(_) | SessionRequest::Grep(_) | SessionRequest::Glob(_), _) => true,
@@ -40,7 +40,7 @@ impl InSession {
         }
     }
 
-    /// Waits until it is first in the order. The ticket is held until the answer is on its way.
+    /// Waits until it is first in the lane. The ticket is held until the answer is sent.
     pub(crate) fn wait(&mut self) -> Option<Ticket> {
         self.ticket.take().inspect(Ticket::wait)
     }

@@ -1,11 +1,11 @@
-//! The stages inside a session: each takes what only the stage before it makes.
+//! The stages inside a session: each takes a value that only the stage before it can make.
 //!
 //! ```text
 //! a request             InSession ──▶ Authorized ──▶ PolicyChecked ──▶ Planned ──▶ (change: Armed ──▶ Done)
 //! a command's changes   ProposedChanges ──▶ Authorized ──▶ PolicyChecked ──▶ PlannedLanding ──▶ (the same)
 //! ```
 //!
-//! The fields of a stage are private to this module, and so is making one.
+//! The fields of a stage are private to this module, so no other module can construct one.
 
 mod authorize;
 mod check_policy;

@@ -1,4 +1,4 @@
-//! Planning: the operation reads and computes. A change holds its paths from here until its receipt is written.
+//! Planning: the operation reads and computes. A change holds its path locks from here until its receipt is written.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::disk::Meta;
 use crate::host::Host;
 use crate::jail::Found;
 use crate::lock::Locked;
-use crate::operation::{Proposal, Scene};
+use crate::operation::{PlanInput, Proposal};
 use crate::outcome::Done;
 use crate::proposed::{Landing, ProposedChanges};
 use crate::session::OpenSession;
 use crate::steps::{Ending, Plan};
 
-/// What is to be done, by where it happens.
+/// What to do, by where it happens.
 #[derive(Debug)]
 pub(crate) enum Planned<'a> {
     Answer(Done),
@@ -27,7 +27,7 @@ pub(crate) enum Planned<'a> {
     Command(CommandStart),
 }
 
-/// A change of the host's files. Only [`plan`] makes one: the private field keeps others from it.
+/// A change of host files. The private field ensures that only [`plan`] makes one.
 #[derive(Debug)]
 pub(crate) struct DiskChange<'a> {
     pub(crate) session: Arc<OpenSession>,
@@ -36,7 +36,7 @@ pub(crate) struct DiskChange<'a> {
     _made_by_plan: (),
 }
 
-/// A change of the session's layer: steps, or nodes where they are known already.
+/// A change of the session's layer: steps, or deltas if they are known already.
 #[derive(Debug)]
 pub(crate) struct LayerChange {
     pub(crate) session: Arc<OpenSession>,
@@ -50,7 +50,7 @@ pub(crate) enum LayerWork {
     Deltas(Vec<Delta>, Ending),
 }
 
-/// A command that may start.
+/// A command that is allowed to start.
 #[derive(Debug)]
 pub(crate) struct CommandStart {
     pub(crate) session: Arc<OpenSession>,
@@ -64,9 +64,9 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
     let mut found: Vec<Found> = targets.into_iter().map(|(_, resolved)| resolved.found).collect();
     let locks = host.locks.hold(found.iter().filter(|_| changes).map(Found::absolute));
     if changes {
-        found.iter_mut().try_for_each(look_again)?;
+        found.iter_mut().try_for_each(refresh_meta)?;
     }
-    let proposal = operation.plan(Scene { host, session: &session, found, warnings, blob_only })?;
+    let proposal = operation.plan(PlanInput { host, session: &session, found, warnings, blob_only })?;
     let _made_by_plan = ();
     Ok(match proposal {
         Proposal::Answer(done) => Planned::Answer(done),
@@ -83,14 +83,14 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
     })
 }
 
-/// What becomes of a command's changes.
+/// The plan for a command's changes.
 #[derive(Debug)]
 pub(crate) enum PlannedLanding<'a> {
     Answer(Done),
     OnDisk(DiskChange<'a>),
 }
 
-/// The same for what a command changed: its steps are known since they were read.
+/// The same for a command's changes, whose steps are known since the overlay was read.
 pub(crate) fn plan_landing(checked: PolicyChecked<ProposedChanges<'_>>) -> PlannedLanding<'_> {
     let PolicyChecked { session, subject: mut changes, mut warnings, .. } = checked;
     warnings.append(&mut changes.notes);
@@ -102,14 +102,14 @@ pub(crate) fn plan_landing(checked: PolicyChecked<ProposedChanges<'_>>) -> Plann
     }
 }
 
-/// Before the locks were held, another session may have changed what is there.
-fn look_again(found: &mut Found) -> Result<(), Refusal> {
+/// Reads the metadata again under the locks: another session may have changed the path before.
+fn refresh_meta(found: &mut Found) -> Result<(), Refusal> {
     if let Found::Resolved(place) = found
         && !place.is_root()
-        // Only its own session changes a layer, one request at a time.
+        // A layer is changed only by its own session, one request at a time.
         && place.leaf.is_none()
     {
-        place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.refusal("look at", why))?;
+        place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.refusal("stat", why))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The entries of a folder in a view: those of the tree over those of the host's folder.
+//! The entries of a folder in a view: the layer's nodes over the entries of the host folder.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl View {
         Meta::of_node(absolute, node, mount)
     }
 
-    /// A place of the tree's own.
+    /// A place that is a node of the layer.
     pub(crate) fn leaf(self: &Arc<View>, absolute: Vec<u8>, node: Option<Arc<Node>>) -> Place {
         let name = absolute.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
         Place {
@@ -31,7 +31,7 @@ impl View {
         }
     }
 
-    /// What stands right in a folder, in no order.
+    /// The direct entries of a folder, unsorted.
     pub(crate) fn inside(self: &Arc<View>, folder: &Place) -> Result<Vec<Place>, Errno> {
         let mut places = Vec::new();
         let own = |name: &[u8]| self.tree.get(&format!("{}{}", self.prefix(&folder.absolute), show(name)));
@@ -65,13 +65,13 @@ impl View {
         Ok(places)
     }
 
-    /// Everything below a folder, each folder before what is in it.
+    /// Calls `each` for everything below a folder, parents first.
     pub(crate) fn each_below(
         self: &Arc<View>,
         folder: &Place,
         each: &mut dyn FnMut(&Place, Meta) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let mut inside = self.inside(folder).map_err(|why| folder.refusal("look into", why))?;
+        let mut inside = self.inside(folder).map_err(|why| folder.refusal("list", why))?;
         inside.sort_by(|a, b| a.name.cmp(&b.name));
         for place in inside {
             let Some(meta) = place.meta else { continue };
@@ -85,7 +85,7 @@ impl View {
 }
 
 impl Meta {
-    /// What a node looks like; nothing where it hides something.
+    /// The metadata of a node; `None` for a `Gone` node.
     fn of_node(absolute: &[u8], node: &Node, mount: u64) -> Option<Meta> {
         let (kind, size) = match &node.what {
             What::File(body) => (Kind::File, body.size_bytes),
@@ -93,7 +93,7 @@ impl Meta {
             What::Link { target } => (Kind::Symlink, target.len() as u64),
             What::Gone => return None,
         };
-        // Nodes have no number; paths tell them apart.
+        // Nodes have no inode number; they are identified by path.
         let number = absolute.iter().fold(5381_u64, |sum, b| sum.wrapping_mul(33) ^ u64::from(*b));
         Some(Meta {
             kind,

@@ -1,4 +1,4 @@
-//! Reading a view: finding paths in it and listing its folders.
+//! Reads a view: resolves paths in it and lists its folders.
 
 mod entries;
 mod resolve;

@@ -1,7 +1,7 @@
-//! Finding a path in a layered tree, name by name: a node of the tree decides, else what the host's folder holds there.
+//! Resolves a path in a view, name by name: a node of the layer decides, else the host folder.
 //!
-//! Links are followed here, not by the kernel: what they lead to may be in the tree. Each folder of the host is opened
-//! from the one above it with links forbidden (I3).
+//! Links are followed here, not by the kernel, because their targets may be in the layer. Each host folder is opened from
+//! its parent with links forbidden (I3).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::jail::{Leaf, View};
 use crate::disk::{Meta, open_beneath};
 use crate::jail::{Dir, Found, Last, Place, ResolvedPath, link_refused, outside};
 
-/// Resolves `text` in a view. Without a text the workdir is meant.
+/// Resolves `text` in a view; `None` means the workdir.
 pub(crate) fn resolve(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<ResolvedPath, Refusal> {
     if view.layer.is_staged {
         in_staged(view, text.unwrap_or("."), last)
@@ -52,7 +52,7 @@ fn in_staged(view: &Arc<View>, text: &str, last: Last) -> Result<ResolvedPath, R
         .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shown())))?;
     let literal = jail.clean(&spelled)?.absolute;
     let start = jail.start(&spelled);
-    let root = jail.root_of(&start).expect("BUG: cleaning found a root");
+    let root = jail.root_of(&start).expect("BUG: normalizing found a root");
     let rest = names_of(&start[jail.roots[root].path.len()..]);
     let mut walk = Walk { view, last, links: 0, rest, root: None, frames: Vec::new() };
     walk.begin_at(root);
@@ -63,7 +63,7 @@ fn names_of(text: &[u8]) -> VecDeque<Vec<u8>> {
     text.split(|b| *b == b'/').filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec).collect()
 }
 
-/// A folder on the way, and the host's folder where it is seen through.
+/// A folder of the path, and the host folder if it is visible.
 struct Frame {
     absolute: Vec<u8>,
     folder: Option<Dir>,
@@ -74,15 +74,15 @@ struct Walk<'a> {
     last: Last,
     links: usize,
     rest: VecDeque<Vec<u8>>,
-    /// The root of the jail that the walk is in.
+    /// The index of the jail root that the walk is in.
     root: Option<usize>,
     frames: Vec<Frame>,
 }
 
-/// What stands at a name.
-enum Standing {
+/// What a name refers to.
+enum EntryAt {
     Nothing,
-    Own(Arc<Node>, Meta),
+    Node(Arc<Node>, Meta),
     Base(Meta),
 }
 
@@ -96,12 +96,12 @@ impl Walk<'_> {
     }
 
     fn at(&self) -> &Frame {
-        self.frames.last().expect("BUG: a walk is somewhere")
+        self.frames.last().expect("BUG: a walk has at least one frame")
     }
 
     fn run(mut self) -> Result<Found, Refusal> {
         loop {
-            let Some(name) = self.rest.pop_front() else { return Ok(Found::Resolved(self.folder_itself()?)) };
+            let Some(name) = self.rest.pop_front() else { return Ok(Found::Resolved(self.final_folder()?)) };
             if name == b".." {
                 self.frames.pop();
                 if self.frames.is_empty() {
@@ -116,19 +116,19 @@ impl Walk<'_> {
             if self.view.jail.is_hidden(&absolute) {
                 return Err(outside(&self.view.jail.display(&absolute), &self.view.jail));
             }
-            let standing = self.look(&absolute, &name)?;
+            let entry = self.lookup(&absolute, &name)?;
             let is_last = self.rest.is_empty();
-            match &standing {
-                Standing::Own(_, meta) | Standing::Base(meta)
+            match &entry {
+                EntryAt::Node(_, meta) | EntryAt::Base(meta)
                     if meta.kind == Kind::Symlink && self.follows(is_last) =>
                 {
-                    self.follow(&absolute, &name, &standing)?;
+                    self.follow(&absolute, &name, &entry)?;
                 }
-                _ if is_last => return Ok(Found::Resolved(self.place(absolute, &name, standing))),
-                Standing::Own(_, meta) | Standing::Base(meta) if meta.kind == Kind::Dir => {
-                    self.enter(absolute, &name, &standing)?;
+                _ if is_last => return Ok(Found::Resolved(self.place(absolute, &name, entry))),
+                EntryAt::Node(_, meta) | EntryAt::Base(meta) if meta.kind == Kind::Dir => {
+                    self.enter(absolute, &name, &entry)?;
                 }
-                _ => return Ok(self.below(&name, &standing)),
+                _ => return Ok(self.below(&name, &entry)),
             }
         }
     }
@@ -141,29 +141,29 @@ impl Walk<'_> {
         }
     }
 
-    fn look(&self, absolute: &[u8], name: &[u8]) -> Result<Standing, Refusal> {
+    fn lookup(&self, absolute: &[u8], name: &[u8]) -> Result<EntryAt, Refusal> {
         if let Some(node) = self.view.node(absolute) {
             let meta = self.view.meta(absolute, node);
-            return Ok(meta.map_or(Standing::Nothing, |meta| Standing::Own(node.clone(), meta)));
+            return Ok(meta.map_or(EntryAt::Nothing, |meta| EntryAt::Node(node.clone(), meta)));
         }
-        let Some(folder) = &self.at().folder else { return Ok(Standing::Nothing) };
+        let Some(folder) = &self.at().folder else { return Ok(EntryAt::Nothing) };
         let shown = || self.view.jail.display(absolute);
-        let fail = |why| crate::fault::refusal(&format!("cannot look at {}", shown()), why);
-        let Some(meta) = Meta::at(folder, name).map_err(fail)? else { return Ok(Standing::Nothing) };
+        let fail = |why| crate::fault::refusal(&format!("cannot stat {}", shown()), why);
+        let Some(meta) = Meta::at(folder, name).map_err(fail)? else { return Ok(EntryAt::Nothing) };
         let jail = &self.view.jail;
         let mount = self.root.map(|root| jail.roots[root].meta.mount);
         if meta.kind != Kind::Symlink && !jail.cross_mounts && Some(meta.mount) != mount {
             return Err(Refusal::new(
                 Code::PathOutsideRoots,
-                format!("{} lies on another mount, which is outside the roots", shown()),
+                format!("{} is on another mount, which is outside the roots", shown()),
             ));
         }
-        Ok(Standing::Base(meta))
+        Ok(EntryAt::Base(meta))
     }
 
-    fn enter(&mut self, absolute: Vec<u8>, name: &[u8], standing: &Standing) -> Result<(), Refusal> {
-        let folder = match (standing, &self.at().folder) {
-            (Standing::Base(_), Some(folder)) => {
+    fn enter(&mut self, absolute: Vec<u8>, name: &[u8], entry: &EntryAt) -> Result<(), Refusal> {
+        let folder = match (entry, &self.at().folder) {
+            (EntryAt::Base(_), Some(folder)) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let jail = &self.view.jail;
                 let opened = open_beneath(folder, name, flags, jail.cross_mounts).map_err(|why| {
@@ -177,20 +177,20 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Puts what a link says in the place of its name.
-    fn follow(&mut self, absolute: &[u8], name: &[u8], standing: &Standing) -> Result<(), Refusal> {
+    /// Replaces the name of a link by its target.
+    fn follow(&mut self, absolute: &[u8], name: &[u8], entry: &EntryAt) -> Result<(), Refusal> {
         let jail = &self.view.jail;
         let shown = jail.display(absolute);
         self.links += 1;
         if self.links > LINKS_MAX {
-            let why = format!("{shown}: more than {LINKS_MAX} links on the way, or a link loop");
+            let why = format!("{shown}: more than {LINKS_MAX} links in the path, or a link loop");
             return Err(Refusal::new(Code::InvalidPath, why));
         }
         if jail.follow == FollowSymlinks::Deny {
             return Err(link_refused(&shown, "the capability's `follow_symlinks` is `deny`"));
         }
-        let target = match (standing, &self.at().folder) {
-            (Standing::Own(node, _), _) => match &node.what {
+        let target = match (entry, &self.at().folder) {
+            (EntryAt::Node(node, _), _) => match &node.what {
                 What::Link { target } => Spelled::parse(target)
                     .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{shown}: {fault}")))?
                     .as_bytes()
@@ -215,11 +215,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn place(&self, absolute: Vec<u8>, name: &[u8], standing: Standing) -> Place {
-        let (node, meta) = match standing {
-            Standing::Nothing => (None, None),
-            Standing::Own(node, meta) => (Some(node), Some(meta)),
-            Standing::Base(meta) => (None, Some(meta)),
+    fn place(&self, absolute: Vec<u8>, name: &[u8], entry: EntryAt) -> Place {
+        let (node, meta) = match entry {
+            EntryAt::Nothing => (None, None),
+            EntryAt::Node(node, meta) => (Some(node), Some(meta)),
+            EntryAt::Base(meta) => (None, Some(meta)),
         };
         let no_folder = || Dir::Opened(self.view.layer.no_folder.clone());
         Place {
@@ -233,23 +233,23 @@ impl Walk<'_> {
         }
     }
 
-    /// The folder where the walk ended: a root, or what a link or `..` led to.
-    fn folder_itself(mut self) -> Result<Place, Refusal> {
-        let frame = self.frames.pop().expect("BUG: a walk is somewhere");
+    /// The folder where the walk ended: a root, or the target of a link or `..`.
+    fn final_folder(mut self) -> Result<Place, Refusal> {
+        let frame = self.frames.pop().expect("BUG: a walk has at least one frame");
         if self.frames.is_empty() {
             let meta = match &frame.folder {
                 Some(folder) => {
-                    Meta::of(folder).map_err(|why| crate::fault::refusal("cannot look at the root", why))?
+                    Meta::of(folder).map_err(|why| crate::fault::refusal("cannot stat the root", why))?
                 }
-                None => self.view.meta(b"", &root_node()).expect("BUG: a folder has a look"),
+                None => self.view.meta(b"", &root_node()).expect("BUG: a folder node has metadata"),
             };
             let place = self.place_in(frame.folder, frame.absolute, Vec::new());
             return Ok(Place { meta: Some(meta), ..place });
         }
         let slash = frame.absolute.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
         let name = frame.absolute[slash..].to_vec();
-        let standing = self.look(&frame.absolute, &name)?;
-        Ok(self.place(frame.absolute, &name, standing))
+        let entry = self.lookup(&frame.absolute, &name)?;
+        Ok(self.place(frame.absolute, &name, entry))
     }
 
     fn place_in(&self, folder: Option<Dir>, absolute: Vec<u8>, name: Vec<u8>) -> Place {
@@ -264,8 +264,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The walk cannot go on: a name is missing, or is no folder.
-    fn below(mut self, name: &[u8], standing: &Standing) -> Found {
+    /// The rest of the path does not exist: a name is missing, or is not a folder.
+    fn below(mut self, name: &[u8], entry: &EntryAt) -> Found {
         let jail = &self.view.jail;
         let mut absolute = [self.at().absolute.as_slice(), b"/", name].concat();
         for next in &self.rest {
@@ -275,11 +275,11 @@ impl Walk<'_> {
         if self.rest.iter().any(|name| name == b"..") {
             return Found::Unresolvable { absolute, shown };
         }
-        let frame = self.frames.pop().expect("BUG: a walk is somewhere");
+        let frame = self.frames.pop().expect("BUG: a walk has at least one frame");
         let base = self.place_in(frame.folder, frame.absolute, Vec::new());
-        let meta = match standing {
-            Standing::Nothing => None,
-            Standing::Own(_, meta) | Standing::Base(meta) => Some(*meta),
+        let meta = match entry {
+            EntryAt::Nothing => None,
+            EntryAt::Node(_, meta) | EntryAt::Base(meta) => Some(*meta),
         };
         let mut missing = vec![name.to_vec()];
         missing.extend(self.rest);
@@ -287,7 +287,7 @@ impl Walk<'_> {
     }
 }
 
-/// The root of a virtual tree: it is always there.
+/// The root of a virtual tree, which always exists.
 pub(crate) fn root_node() -> Node {
     Node { what: What::Dir, mode: 0o755, version: 1, created_at_ns: 0, updated_at_ns: 0, base: None }
 }

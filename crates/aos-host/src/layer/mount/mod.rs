@@ -1,8 +1,8 @@
-//! Host mounts: folders of the host copied into a virtual tree when its session is opened, whole or not at all.
+//! Host mounts: copies host folders into a virtual tree when its session is opened, all or none.
 //!
-//! The walk finds what is to be copied and judges it by name and size, in path order, so that the same folder gives the
-//! same tree or the same complaint. Then many hands read, each its share, every file through the root's descriptor with
-//! links forbidden (I3). Contents are stored many to a blob: a mount costs what its bytes cost.
+//! The walk lists the files and checks names and sizes in path order, so that the same folder gives the same tree or the
+//! same error. Several threads then read batches of files, each file opened below its root's descriptor with links
+//! forbidden (I3). The contents of a batch share a blob, so the cost of a mount follows its bytes, not its file count.
 
 mod reach;
 mod walk;
@@ -23,19 +23,19 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::content::Held;
+use crate::content::CachedBytes;
 use crate::disk::open_beneath;
 use crate::host::Host;
 use crate::jail::Root;
 use walk::File;
 
-/// Where mounts may come from.
+/// The allowed host roots.
 struct Allowed<'a> {
     roots: Vec<Root>,
     hidden: &'a [Vec<u8>],
 }
 
-/// All mounts of a session, in order: the nodes of the tree it starts with, and how the mounts are shown.
+/// Copies all mounts of a session, in order. Returns the initial nodes and the description of the mounts.
 pub(crate) fn mount(
     host: &Host,
     target: &VfsTarget,
@@ -78,7 +78,8 @@ fn invalid(why: impl Into<String>) -> Refusal {
     Refusal::new(Code::InvalidMount, why)
 }
 
-/// A later mount overwrites, folders merge, and no path is both a file and a folder. `folder` is the one of the file before.
+/// Adds a file. A later mount overwrites an earlier one, folders merge, and no path is both a file and a folder.
+/// `folder` is the folder of the previous file.
 fn place(nodes: &mut BTreeMap<String, Node>, folder: &mut String, key: String, body: Body, now_ns: u64) {
     let node = |what, mode| Node {
         what,
@@ -107,7 +108,7 @@ fn place(nodes: &mut BTreeMap<String, Node>, folder: &mut String, key: String, b
     }
 }
 
-/// The mount as a model is told of it. Where on the host it lies is the operator's to tell.
+/// The description of a mount for the agent. The host path is shown only if the operator allows it.
 fn describe(mount: &HostMount, mount_path: String, files: &[(File, Body)], show_host: bool) -> MountShown {
     let prefix = if mount_path.is_empty() { String::new() } else { format!("{mount_path}/") };
     let mut entries: Vec<String> = Vec::new();
@@ -127,104 +128,104 @@ fn describe(mount: &HostMount, mount_path: String, files: &[(File, Body)], show_
     MountShown { mount_path, shown, entries, more }
 }
 
-/// Files whose contents share a blob.
-const SHARE_BYTES: u64 = 2 << 20;
-const SHARE_FILES: usize = 512;
+/// The limits of a batch: the files of a batch share a blob.
+const BATCH_BYTES: u64 = 2 << 20;
+const BATCH_FILES: usize = 512;
 
-/// Files and where their contents are.
+/// Files and the location of their contents.
 type Copied = Vec<(File, Body)>;
 
-/// What the walk found and nobody has read yet.
+/// The batches that no thread has taken yet.
 #[derive(Default)]
-struct Shares {
+struct Batches {
     waiting: VecDeque<(usize, Vec<File>)>,
-    handed_out: usize,
-    /// The walk is over.
+    pushed: usize,
+    /// Whether the walk has ended.
     complete: bool,
 }
 
-/// Files on their way from the walk to the hands that read them.
-struct Reading<'a> {
+/// Passes files from the walk to the reading threads.
+struct BatchQueue<'a> {
     host: &'a Host,
     allowed: &'a Allowed<'a>,
-    shares: Mutex<Shares>,
+    batches: Mutex<Batches>,
     more: Condvar,
     done: Mutex<BTreeMap<usize, Result<Copied, Refusal>>>,
 }
 
-impl Reading<'_> {
-    fn hand_out(&self, share: Vec<File>) {
-        let mut shares = self.shares.lock().expect("BUG: nobody panics handing out");
-        let number = shares.handed_out;
-        shares.handed_out += 1;
-        shares.waiting.push_back((number, share));
+impl BatchQueue<'_> {
+    fn push(&self, batch: Vec<File>) {
+        let mut batches = self.batches.lock().expect("BUG: lock poisoned");
+        let number = batches.pushed;
+        batches.pushed += 1;
+        batches.waiting.push_back((number, batch));
         self.more.notify_one();
     }
 
-    /// The walk is over; where it failed, nothing more is read.
-    fn complete(&self, well: bool) {
-        let mut shares = self.shares.lock().expect("BUG: nobody panics handing out");
-        shares.complete = true;
-        if !well {
-            shares.waiting.clear();
+    /// Ends the queue after the walk. If the walk failed, waiting batches are dropped.
+    fn complete(&self, walk_succeeded: bool) {
+        let mut batches = self.batches.lock().expect("BUG: lock poisoned");
+        batches.complete = true;
+        if !walk_succeeded {
+            batches.waiting.clear();
         }
         self.more.notify_all();
     }
 
     fn work(&self) {
         loop {
-            let mut shares = self.shares.lock().expect("BUG: nobody panics handing out");
-            let (number, share) = loop {
-                match shares.waiting.pop_front() {
-                    Some(share) => break share,
-                    None if shares.complete => return,
-                    None => shares = self.more.wait(shares).expect("BUG: nobody panics handing out"),
+            let mut batches = self.batches.lock().expect("BUG: lock poisoned");
+            let (number, batch) = loop {
+                match batches.waiting.pop_front() {
+                    Some(batch) => break batch,
+                    None if batches.complete => return,
+                    None => batches = self.more.wait(batches).expect("BUG: lock poisoned"),
                 }
             };
-            drop(shares);
-            let outcome = read_share(self.host, self.allowed, share);
-            self.done.lock().expect("BUG: nobody panics handing in").insert(number, outcome);
+            drop(batches);
+            let outcome = read_batch(self.host, self.allowed, batch);
+            self.done.lock().expect("BUG: lock poisoned").insert(number, outcome);
         }
     }
 }
 
-/// One mount: the walk goes ahead, other hands read behind it. What the walk complains of is told first, then the first
-/// file in its order that could not be read.
+/// Copies one mount: the walk runs ahead, other threads read behind it. An error of the walk is reported first, then
+/// the first file in path order that could not be read.
 fn copy(host: &Host, allowed: &Allowed<'_>, mount: &HostMount) -> Result<(String, Copied), Refusal> {
-    let reading =
-        Reading { host, allowed, shares: Mutex::default(), more: Condvar::new(), done: Mutex::default() };
+    let queue =
+        BatchQueue { host, allowed, batches: Mutex::default(), more: Condvar::new(), done: Mutex::default() };
     let mount_path = std::thread::scope(|scope| {
         for _ in 1..host.machine.cores {
-            // Where no thread is to be had, fewer hands do the same work.
-            let _ = std::thread::Builder::new().name("mount".into()).spawn_scoped(scope, || reading.work());
+            // If a thread cannot be started, the others do the work.
+            let _ = std::thread::Builder::new().name("mount".into()).spawn_scoped(scope, || queue.work());
         }
-        let (mut share, mut bytes) = (Vec::new(), 0);
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         let walked = walk::walk(allowed, mount, &mut |file: File| {
-            if !share.is_empty() && (bytes + file.size > SHARE_BYTES || share.len() >= SHARE_FILES) {
-                reading.hand_out(std::mem::take(&mut share));
+            if !batch.is_empty() && (bytes + file.size > BATCH_BYTES || batch.len() >= BATCH_FILES) {
+                queue.push(std::mem::take(&mut batch));
                 bytes = 0;
             }
             bytes += file.size;
-            share.push(file);
+            batch.push(file);
         });
-        if walked.is_ok() && !share.is_empty() {
-            reading.hand_out(share);
+        if walked.is_ok() && !batch.is_empty() {
+            queue.push(batch);
         }
-        reading.complete(walked.is_ok());
+        queue.complete(walked.is_ok());
         if walked.is_ok() {
-            reading.work();
+            queue.work();
         }
         walked
     })?;
     let mut files = Vec::new();
-    for outcome in reading.done.into_inner().expect("BUG: nobody panics handing in").into_values() {
+    for outcome in queue.done.into_inner().expect("BUG: lock poisoned").into_values() {
         files.extend(outcome?);
     }
     files.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
     Ok((mount_path, files))
 }
 
-fn read_share(host: &Host, allowed: &Allowed<'_>, files: Vec<File>) -> Result<Copied, Refusal> {
+fn read_batch(host: &Host, allowed: &Allowed<'_>, files: Vec<File>) -> Result<Copied, Refusal> {
     let size: u64 = files.iter().map(|file| file.size + 1).sum();
     let mut blob: Vec<u8> = Vec::with_capacity(size as usize);
     let mut folder = Folder::default();
@@ -236,7 +237,7 @@ fn read_share(host: &Host, allowed: &Allowed<'_>, files: Vec<File>) -> Result<Co
         }
     }
     let blob_ref = host.blobs.put(&blob)?;
-    host.contents.keep(&blob_ref, Arc::new(Held::new(blob)));
+    host.contents.keep(&blob_ref, Arc::new(CachedBytes::new(blob)));
     let (mut at, alone) = (0, files.len() == 1);
     let body = |file: File| {
         let offset_bytes = (!alone).then_some(at);
@@ -247,7 +248,7 @@ fn read_share(host: &Host, allowed: &Allowed<'_>, files: Vec<File>) -> Result<Co
     Ok(files.into_iter().map(body).collect())
 }
 
-/// The folder of the file before: most files of a share lie in few.
+/// The folder of the previous file, kept open: most files of a batch are in few folders.
 #[derive(Default)]
 struct Folder {
     at: Option<(usize, Vec<u8>)>,
@@ -271,7 +272,7 @@ impl Folder {
     }
 }
 
-/// Exactly as many bytes as the walk counted: the budget was judged by them.
+/// Reads exactly the size that the walk counted, because the byte budget was checked with it.
 fn read_file(
     folder: &mut Folder,
     allowed: &Allowed<'_>,
@@ -284,7 +285,7 @@ fn read_file(
     let opened = folder.open(allowed, file).map_err(|why| failed(&why))?;
     let start = blob.len();
     loop {
-        // One byte more than it had: a file that grew is told.
+        // One byte more than the size, to detect a file that grew.
         blob.reserve_exact((file.size as usize + 1).saturating_sub(blob.len() - start));
         let wanted = file.size as usize + 1 - (blob.len() - start);
         let at = (blob.len() - start) as u64;

@@ -1,4 +1,4 @@
-//! Where a path of a mount leads: links are followed as text, and every step must stay inside an allowed root.
+//! Resolves a path of a mount: links are read as text, and every step must stay inside an allowed root.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use super::Allowed;
 use crate::disk::{Meta, open_beneath};
 use aos_model::path::is_below;
 
-/// Something inside an allowed root, by its link-free path from there.
+/// A path inside an allowed root, without links.
 pub(super) struct Reached {
     pub(super) root: usize,
     pub(super) below: Vec<u8>,
     pub(super) meta: Meta,
 }
 
-/// Follows `path` from a folder of a root. `Err`: it leads outside. `Ok(None)`: nowhere, or in a circle.
+/// Resolves `path` from a folder of a root. `Err`: it leads outside. `Ok(None)`: it is missing or a link loop.
 pub(super) fn reach(
     allowed: &Allowed<'_>,
     mut root: usize,
@@ -33,7 +33,7 @@ pub(super) fn reach(
             continue;
         }
         let Some(meta) = look(allowed, root, &at, &name) else {
-            // What is missing now may come to be: where it would be must be inside all the same.
+            // A missing path may be created later, so its location must be inside a root too.
             let leaves = rest.iter().try_fold(at.len() + 1, |depth, name| {
                 if name == b".." { depth.checked_sub(1) } else { Some(depth + 1) }
             });

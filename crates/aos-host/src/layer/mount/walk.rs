@@ -1,4 +1,4 @@
-//! What a mount brings: its files in path order, chosen by the globs, within the budget, judged one by one.
+//! Lists the files of a mount in path order, selected by its globs and within its byte budget.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,17 +21,17 @@ use aos_model::path::is_below;
 
 /// A file to be copied.
 pub(super) struct File {
-    /// Where it comes to stand in the tree.
+    /// Its key in the tree.
     pub(super) key: String,
     pub(super) root: usize,
-    /// Link-free, from the root.
+    /// The path below the root, without links.
     pub(super) below: Vec<u8>,
-    /// As the mount reaches it, for people.
+    /// The path as the mount names it, for messages.
     pub(super) named: Vec<u8>,
     pub(super) size: u64,
 }
 
-/// Shows what a mount brings, file by file. Returns where in the tree it is mounted.
+/// Calls `each` for every file of a mount. Returns the mount path in the tree.
 pub(super) fn walk(
     allowed: &Allowed<'_>,
     mount: &HostMount,
@@ -85,7 +85,7 @@ pub(super) fn walk(
     Ok(show(mount_path.as_str().as_bytes()))
 }
 
-/// Where the mount begins: the first allowed root that has it.
+/// The start of the mount: the first allowed root that contains it.
 fn source(allowed: &Allowed<'_>, spelled: &Spelled) -> Option<Reached> {
     (0..allowed.roots.len()).find_map(|root| {
         let path = &allowed.roots[root].path;
@@ -103,7 +103,7 @@ fn folder_of(path: &[u8]) -> &[u8] {
     &path[..path.iter().rposition(|b| *b == b'/').unwrap_or(0)]
 }
 
-/// As the original's: a `*` goes over slashes too.
+/// As in the original tool, `*` also matches slashes.
 fn globs(patterns: &[String], field: &str) -> Result<GlobSet, Refusal> {
     let bad = |why: &dyn std::fmt::Display| invalid(format!("{field}: {why}"));
     let mut set = GlobSetBuilder::new();
@@ -121,7 +121,7 @@ struct Walk<'a> {
     include: GlobSet,
     exclude: GlobSet,
     mount_path: &'a str,
-    /// The folders that the walk is in, for links that lead back.
+    /// The folders above the current one, to detect link loops.
     folders: Vec<(u64, u64)>,
     files: usize,
     bytes: u64,
@@ -130,7 +130,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// `relative` is the folder's path from where the mount begins.
+    /// `relative` is the folder's path below the mounted folder.
     fn folder(&mut self, at: &Reached, relative: &[u8], named: &[u8]) -> Result<(), Refusal> {
         let identity = (at.meta.dev, at.meta.ino);
         if self.folders.contains(&identity) {
@@ -168,7 +168,7 @@ impl Walk<'_> {
             Kind::Dir => {
                 if at.meta.mount != self.allowed.roots[at.root].meta.mount {
                     return Err(invalid(format!(
-                        "{}: it lies on another mount, which is outside the allowed roots",
+                        "{}: it is on another mount, which is outside the allowed roots",
                         show(&named)
                     )));
                 }
@@ -178,19 +178,19 @@ impl Walk<'_> {
             Kind::Symlink => self.link(at, relative, named),
             Kind::File | Kind::Other if !self.is_wanted(relative) => Ok(()),
             Kind::Other => {
-                Err(invalid(format!("{}: it is no regular file and cannot be mounted", show(&named))))
+                Err(invalid(format!("{}: it is not a regular file and cannot be mounted", show(&named))))
             }
             Kind::File => self.file(at, relative, named),
         }
     }
 
-    /// A link to outside is refused whether links are followed or not: what is mounted must not depend on it.
+    /// A link to the outside is refused even if links are not followed, so that the result does not depend on that setting.
     fn link(&mut self, at: &Reached, relative: &[u8], named: Vec<u8>) -> Result<(), Refusal> {
         let shown = show(&named);
         match reach(self.allowed, at.root, folder_of(&at.below), &at.below[folder_of(&at.below).len()..]) {
             Err(()) => Err(invalid(format!("{shown}: it is a link that leads outside the allowed roots"))),
             Ok(Some(target)) if self.follow => self.entry(&target, relative, named),
-            // Passed over, as is one that leads nowhere or in a circle.
+            // Skipped, like a dangling link or a link loop.
             Ok(_) => Ok(()),
         }
     }
@@ -205,7 +205,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Names are taken in order: the first file that does not fit is always the same.
+    /// Files are counted in path order, so the first file over the budget is always the same.
     fn count(&mut self, size: u64, named: &[u8]) -> Result<(), Refusal> {
         (self.files, self.bytes) = (self.files + 1, self.bytes.saturating_add(size));
         if self.files > VFS_MOUNT_FILES_MAX {

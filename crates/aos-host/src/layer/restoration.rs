@@ -1,4 +1,4 @@
-//! Taking changes of a tree back: each path gets the node it had before the oldest of them, if nobody touched it since.
+//! Restoration in a layer: each path gets the node it had before the oldest change, if no later call changed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,52 +18,52 @@ use crate::session::OpenSession;
 use crate::snapshot::{self, with_entry};
 use crate::target::Target;
 
-/// The paths of a tree that a run of changes touched.
+/// The paths of a layer that a list of changes touched.
 #[derive(Debug, Default)]
-pub(crate) struct TreeRestoration {
-    paths: BTreeMap<String, Back>,
+pub(crate) struct LayerRestoration {
+    paths: BTreeMap<String, PathGoal>,
 }
 
-/// One path: what it was, and how the newest of the changes left it.
+/// The node that a path had before the changes, and the node they left.
 #[derive(Debug)]
-pub(crate) struct Back {
+pub(crate) struct PathGoal {
     to: Option<Box<Node>>,
-    left: Left,
+    left: Expected,
     seq: u64,
 }
 
 #[derive(Debug)]
-enum Left {
-    So(Option<Box<Node>>),
-    /// Captured by hand: whatever stands there now may be replaced.
-    Anyhow,
+enum Expected {
+    Node(Option<Box<Node>>),
+    /// Captured explicitly: the current node may be replaced.
+    Any,
 }
 
-/// What taking back comes to.
+/// The deltas, and the path lists for the receipt.
 #[derive(Debug, Default)]
-pub(crate) struct Restaged {
+pub(crate) struct LayerPlan {
     pub(crate) deltas: Vec<Delta>,
     pub(crate) restored: Vec<String>,
     pub(crate) deleted: Vec<String>,
     pub(crate) conflicts: Vec<Conflict>,
 }
 
-impl TreeRestoration {
-    /// What the entries of these numbers, in order, did to the session's tree. With `only`, those paths and below.
+impl LayerRestoration {
+    /// Reads the changes that these entries, in order, made to the session's layer. With `only`, those paths and below.
     pub(crate) fn read(
         host: &Host,
         session: &Arc<OpenSession>,
         seqs: &[u64],
         only: Option<&[String]>,
-    ) -> Result<TreeRestoration, Refusal> {
-        let mut unwound = TreeRestoration::default();
+    ) -> Result<LayerRestoration, Refusal> {
+        let mut restoration = LayerRestoration::default();
         if session.layer.is_none() {
-            return Ok(unwound);
+            return Ok(restoration);
         }
         for seq in seqs.iter().rev() {
             with_entry(host, *seq, |entry| {
                 for fact in &entry.facts {
-                    unwound.step_back(*seq, fact);
+                    restoration.undo_fact(*seq, fact);
                 }
             })?;
         }
@@ -76,38 +76,38 @@ impl TreeRestoration {
             let wanted = |path: &str| {
                 only.iter().any(|root| root.is_empty() || crate::restore::is_or_below(path, root))
             };
-            unwound.paths.retain(|path, _| wanted(path));
+            restoration.paths.retain(|path, _| wanted(path));
         }
-        Ok(unwound)
+        Ok(restoration)
     }
 
-    fn step_back(&mut self, seq: u64, fact: &Fact) {
+    fn undo_fact(&mut self, seq: u64, fact: &Fact) {
         match fact {
             Fact::Tree(change) => {
                 for delta in &change.deltas {
-                    let left = || Back { to: None, left: Left::So(delta.after.clone()), seq };
-                    let back = self.paths.entry(delta.path.clone()).or_insert_with(left);
-                    back.to.clone_from(&delta.before);
+                    let new = || PathGoal { to: None, left: Expected::Node(delta.after.clone()), seq };
+                    let goal = self.paths.entry(delta.path.clone()).or_insert_with(new);
+                    goal.to.clone_from(&delta.before);
                 }
             }
             Fact::TreeKept(kept) => {
                 for kept in kept {
-                    let left = || Back { to: None, left: Left::Anyhow, seq };
-                    let back = self.paths.entry(kept.path.clone()).or_insert_with(left);
-                    back.to.clone_from(&kept.node);
+                    let new = || PathGoal { to: None, left: Expected::Any, seq };
+                    let goal = self.paths.entry(kept.path.clone()).or_insert_with(new);
+                    goal.to.clone_from(&kept.node);
                 }
             }
             _ => {}
         }
     }
 
-    /// For the policy: what would be written, and what would go.
+    /// The targets for the policy: paths to write and paths to remove.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let op = |back: &Back| match &back.to {
+        let op = |goal: &PathGoal| match &goal.to {
             Some(node) if !node.is_gone() => Op::Write,
             _ => Op::Remove,
         };
-        self.paths.iter().map(|(path, back)| Target::new(path, op(back), Last::NoLinks)).collect()
+        self.paths.iter().map(|(path, goal)| Target::new(path, op(goal), Last::NoLinks)).collect()
     }
 
     pub(crate) fn plan(
@@ -115,22 +115,22 @@ impl TreeRestoration {
         host: &Host,
         session: &Arc<OpenSession>,
         force: bool,
-    ) -> Result<Restaged, Refusal> {
-        let Some(view) = session.view() else { return Ok(Restaged::default()) };
-        let mut out = Restaged::default();
+    ) -> Result<LayerPlan, Refusal> {
+        let Some(view) = session.view() else { return Ok(LayerPlan::default()) };
+        let mut out = LayerPlan::default();
         let mut goals = BTreeMap::new();
-        for (path, back) in self.paths {
+        for (path, goal) in self.paths {
             let now = view.tree.get(&path).map(|node| &**node);
-            if same(now, back.to.as_deref()) {
+            if same(now, goal.to.as_deref()) {
                 continue;
             }
-            match &back.left {
-                Left::So(left) if !force && !same(now, left.as_deref()) => {
-                    let changed_by = newest(host, session, &path, back.seq)?;
+            match &goal.left {
+                Expected::Node(left) if !force && !same(now, left.as_deref()) => {
+                    let changed_by = last_author(host, session, &path, goal.seq)?;
                     out.conflicts.push(Conflict { path, changed_by });
                 }
-                Left::So(_) | Left::Anyhow => {
-                    let to = back.to.filter(|node| !is_as_on_disk(session, &path, node));
+                Expected::Node(_) | Expected::Any => {
+                    let to = goal.to.filter(|node| !equals_disk(session, &path, node));
                     if !same(now, to.as_deref()) {
                         goals.insert(path, to);
                     }
@@ -141,7 +141,7 @@ impl TreeRestoration {
             Builder {
                 view: &view,
                 tree: view.tree.clone(),
-                net: BTreeMap::new(),
+                deltas: BTreeMap::new(),
                 now_ns: (host.machine.now_ns)(),
             }
             .build(goals, &mut out)?;
@@ -150,7 +150,7 @@ impl TreeRestoration {
     }
 }
 
-/// Both say nothing, or look the same.
+/// Both are absent, or have the same content and attributes.
 fn same(one: Option<&Node>, other: Option<&Node>) -> bool {
     match (one, other) {
         (None, None) => true,
@@ -159,8 +159,8 @@ fn same(one: Option<&Node>, other: Option<&Node>) -> bool {
     }
 }
 
-/// A copy of what the host's folder holds there still: the folder itself will do.
-fn is_as_on_disk(session: &Arc<OpenSession>, path: &str, node: &Node) -> bool {
+/// Whether a node equals what the host folder still has there. Then the layer needs no node.
+fn equals_disk(session: &Arc<OpenSession>, path: &str, node: &Node) -> bool {
     let as_found = match (&node.what, &node.base) {
         (What::File(body), Some(Base::File { hash, mode })) => {
             body.hash() == Some(hash) && node.mode == *mode
@@ -172,8 +172,8 @@ fn is_as_on_disk(session: &Arc<OpenSession>, path: &str, node: &Node) -> bool {
     as_found && base_now(session, path).is_ok_and(|(base, _)| Some(base) == node.base)
 }
 
-/// The tool call that touched a path last, after an entry.
-fn newest(host: &Host, session: &OpenSession, path: &str, after: u64) -> Result<String, Refusal> {
+/// The last tool call after an entry that touched a path.
+fn last_author(host: &Host, session: &OpenSession, path: &str, after: u64) -> Result<String, Refusal> {
     for seq in snapshot::seqs_from(host, session, after + 1)?.into_iter().rev() {
         let author = with_entry(host, seq, |entry| {
             let touched = entry.facts.iter().any(|fact| match fact {
@@ -192,7 +192,7 @@ fn newest(host: &Host, session: &OpenSession, path: &str, after: u64) -> Result<
 struct Builder<'a> {
     view: &'a Arc<View>,
     tree: Tree,
-    net: BTreeMap<String, Delta>,
+    deltas: BTreeMap<String, Delta>,
     now_ns: u64,
 }
 
@@ -200,13 +200,13 @@ impl Builder<'_> {
     fn build(
         mut self,
         goals: BTreeMap<String, Option<Box<Node>>>,
-        out: &mut Restaged,
+        out: &mut LayerPlan,
     ) -> Result<(), Refusal> {
-        let goes = |to: &Option<Box<Node>>| to.as_ref().is_none_or(|node| node.is_gone());
-        let going: BTreeSet<&str> =
-            goals.iter().filter(|(_, to)| goes(to)).map(|(path, _)| path.as_str()).collect();
-        // A folder that was made, and in which others put something since, stays.
-        let stays: BTreeSet<String> = going
+        let is_removed = |to: &Option<Box<Node>>| to.as_ref().is_none_or(|node| node.is_gone());
+        let removed: BTreeSet<&str> =
+            goals.iter().filter(|(_, to)| is_removed(to)).map(|(path, _)| path.as_str()).collect();
+        // A folder that we created is kept if others have put entries into it since.
+        let stays: BTreeSet<String> = removed
             .iter()
             .filter(|path| self.tree.get(path).is_some_and(|node| node.is_dir()))
             .filter(|path| {
@@ -218,18 +218,18 @@ impl Builder<'_> {
         for (path, to) in goals.into_iter().filter(|(path, _)| !stays.contains(path)) {
             let visible = to.as_ref().is_some_and(|node| !node.is_gone());
             if visible {
-                self.make_way(&path)?;
+                self.create_parents(&path)?;
             }
             let base = self.tree.get(&path).and_then(|node| node.base.clone());
-            if to.is_none() && is_there(base.as_ref()) {
-                uncover(&mut self.tree, &mut self.net, self.view, &path);
+            if to.is_none() && exists(base.as_ref()) {
+                unhide(&mut self.tree, &mut self.deltas, self.view, &path);
             }
-            let node = to.map(|node| self.renewed(&path, *node));
-            // Where something else stands in the way of a file, all of it goes.
+            let node = to.map(|node| self.with_new_version(&path, *node));
+            // A file that replaces a folder removes everything below it.
             if visible && node.as_ref().is_some_and(|node| !node.is_dir()) {
                 self.clear_below(&path);
             }
-            let shows = visible || (node.is_none() && is_there(base.as_ref()));
+            let shows = visible || (node.is_none() && exists(base.as_ref()));
             let list = if shows { &mut out.restored } else { &mut out.deleted };
             list.push(path.clone());
             self.set(path, node);
@@ -237,11 +237,11 @@ impl Builder<'_> {
         let all = std::mem::take(&mut out.deleted);
         let holds = |folder: &String| all.iter().any(|path| path.starts_with(&format!("{folder}/")));
         out.deleted = all.iter().filter(|path| !holds(path)).cloned().collect();
-        out.deltas = self.net.into_values().filter(|delta| delta.before != delta.after).collect();
+        out.deltas = self.deltas.into_values().filter(|delta| delta.before != delta.after).collect();
         Ok(())
     }
 
-    /// What stands below a path goes; what the host's folder holds there stays hidden, path by path.
+    /// Removes all nodes below a path. Paths that exist in the host folder get a `Gone` node, which hides them.
     fn clear_below(&mut self, path: &str) {
         let below: Vec<(String, Arc<Node>)> = self
             .tree
@@ -249,14 +249,13 @@ impl Builder<'_> {
             .map(|(path, node)| (path.to_owned(), node.clone()))
             .collect();
         for (path, node) in below.into_iter().filter(|(_, node)| !node.is_gone()) {
-            let hidden =
-                is_there(node.base.as_ref()).then(|| Node { what: What::Gone, ..Node::clone(&node) });
+            let hidden = exists(node.base.as_ref()).then(|| Node { what: What::Gone, ..Node::clone(&node) });
             self.set(path, hidden);
         }
     }
 
-    /// A file that comes back is written anew: its version goes on, or starts again where it was gone.
-    fn renewed(&self, path: &str, node: Node) -> Node {
+    /// A restored file is a new version: one after the current version, or 1 if the file does not exist now.
+    fn with_new_version(&self, path: &str, node: Node) -> Node {
         let prior = self.view.tree.get(path).filter(|prior| prior.body().is_some());
         let (version, created_at_ns) =
             prior.map_or((1, self.now_ns), |prior| (prior.version + 1, prior.created_at_ns));
@@ -266,8 +265,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The folders above a path, where they are missing by now.
-    fn make_way(&mut self, path: &str) -> Result<(), Refusal> {
+    /// Creates missing parent folders.
+    fn create_parents(&mut self, path: &str) -> Result<(), Refusal> {
         let above: Vec<usize> =
             path.match_indices('/').map(|(slash, _)| slash).filter(|slash| *slash > 0).collect();
         for slash in above {
@@ -280,7 +279,7 @@ impl Builder<'_> {
                     return Err(Refusal::new(
                         aos_model::refusal::Code::ChangedSince,
                         format!(
-                            "{} is no folder any more; nothing was touched. Move it away first",
+                            "{} is no longer a folder; nothing was changed. Move it away first",
                             place.shown
                         ),
                     ));
@@ -302,36 +301,42 @@ impl Builder<'_> {
     }
 
     fn set(&mut self, path: String, after: Option<Node>) {
-        set(&mut self.tree, &mut self.net, self.view, path, after);
+        set(&mut self.tree, &mut self.deltas, self.view, path, after);
     }
 }
 
-fn set(tree: &mut Tree, net: &mut BTreeMap<String, Delta>, view: &View, path: String, after: Option<Node>) {
+fn set(
+    tree: &mut Tree,
+    deltas: &mut BTreeMap<String, Delta>,
+    view: &View,
+    path: String,
+    after: Option<Node>,
+) {
     let before = view.tree.get(&path).map(|node| Box::new(Node::clone(node)));
     let delta = Delta { path: path.clone(), before, after: after.map(Box::new) };
     tree.put(std::slice::from_ref(&delta));
-    net.insert(path, delta);
+    deltas.insert(path, delta);
 }
 
-pub(super) fn is_there(base: Option<&Base>) -> bool {
+pub(super) fn exists(base: Option<&Base>) -> bool {
     base.is_some_and(|base| *base != Base::Absent)
 }
 
-/// What the host's folder holds at a path is to be seen again: folders of the tree's own above it, which stand for the
-/// host's, let it through. What else they hide is hidden path by path.
-pub(super) fn uncover(tree: &mut Tree, net: &mut BTreeMap<String, Delta>, view: &View, path: &str) {
+/// Makes a path of the host folder visible again: removes the layer's folder nodes above it that cover host folders.
+/// Other entries of those folders stay hidden by their own `Gone` nodes.
+pub(super) fn unhide(tree: &mut Tree, deltas: &mut BTreeMap<String, Delta>, view: &View, path: &str) {
     let above: Vec<String> = path.match_indices('/').map(|(slash, _)| path[..slash].to_owned()).collect();
     for folder in above {
         if tree.get(&folder).is_some_and(|node| node.base == Some(Base::Dir)) {
-            set(tree, net, view, folder, None);
+            set(tree, deltas, view, folder, None);
         }
     }
 }
 
-/// A file's content, or nothing where there was none.
+/// The content of a file, or `None` if it did not exist.
 type Bytes = Option<Vec<u8>>;
 
-/// Both sides of a path that an entry changed in the tree, as far as they are to be had.
+/// The content of a path before and after a delta, if it is still available.
 pub(crate) fn contents_of(session: &Arc<OpenSession>, delta: &Delta) -> Result<(Bytes, Bytes), &'static str> {
     let (before, after) = (delta.before.as_deref(), delta.after.as_deref());
     Ok((side(session, delta, before, after)?, side(session, delta, after, before)?))
@@ -343,8 +348,8 @@ fn side(
     node: Option<&Node>,
     other: Option<&Node>,
 ) -> Result<Bytes, &'static str> {
-    const LARGE: &str = "too large to be shown line by line";
-    const GONE: &str = "its content is not to be had any more";
+    const LARGE: &str = "too large for a line diff";
+    const GONE: &str = "its content is no longer stored";
     match node.map(|node| &node.what) {
         Some(What::File(body)) if body.size_bytes > DIFF_FILE_BYTES_MAX as u64 => Err(LARGE),
         Some(What::File(body)) => {
@@ -356,7 +361,7 @@ fn side(
             Ok(Some(bytes))
         }
         Some(What::Gone) => Ok(None),
-        Some(What::Dir | What::Link { .. }) => Err("no file, so no lines"),
+        Some(What::Dir | What::Link { .. }) => Err("not a regular file, so it has no lines"),
         None => match other.and_then(|other| other.base.as_ref()) {
             Some(Base::File { hash, .. }) => {
                 let found =
@@ -369,7 +374,9 @@ fn side(
                 let bytes = crate::payload::read_whole(place, &source, meta.size).map_err(|_| GONE)?;
                 if aos_model::request::content_hash(&bytes) == *hash { Ok(Some(bytes)) } else { Err(GONE) }
             }
-            Some(Base::Dir | Base::Link { .. } | Base::Other) => Err("no file, so no lines"),
+            Some(Base::Dir | Base::Link { .. } | Base::Other) => {
+                Err("not a regular file, so it has no lines")
+            }
             Some(Base::Absent) | None => Ok(None),
         },
     }

@@ -1,8 +1,8 @@
-//! Searching where lines may be too long for memory: each line is taken as it comes, in windows if need be.
+//! Searches files whose lines may be too long for memory: line by line, in windows.
 //!
-//! The quick way holds whole lines. This one is for files where that fails, and for the file at which a scan's bytes
-//! run out. A window overlaps the one before it, so a match is found wherever it lies unless it needs more than the
-//! overlap; and one that only seems to match because the window ends there is not taken for a match.
+//! The fast path in `grep` holds whole lines. This one is used where that fails, and for the file in which the byte limit of
+//! the scan is reached. A window overlaps the one before it, so a match is found unless it needs more than the overlap. A
+//! match at the end of a window counts only if it does not depend on the bytes that follow.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -15,17 +15,17 @@ use super::lines::{Lines, Row};
 
 const OVERLAP_BYTES: usize = 64 << 10;
 const BLOCK_BYTES: usize = 64 << 10;
-/// The longest character: what look-around may need to see before a window.
+/// The longest UTF-8 character: look-behind may need that much before a window.
 const CHARACTER_BYTES: usize = 4;
 
-/// How a file is searched line by line.
-pub(super) struct Giant<'a, 'b> {
+/// The parameters of one search.
+pub(super) struct LongLineSearch<'a, 'b> {
     pub(super) matcher: &'a RegexMatcher,
     pub(super) lines: &'a mut Lines<'b>,
     pub(super) context: u64,
     /// A NUL ends the search, as it does for ripgrep.
     pub(super) stop_at_nul: bool,
-    /// The end of what can be read is not the end of the file: an unfinished line there is none.
+    /// The readable part ends before the file does: an incomplete last line is ignored.
     pub(super) cut_at_end: bool,
 }
 
@@ -34,19 +34,19 @@ pub(super) struct Giant<'a, 'b> {
 struct Line {
     number: u64,
     window: Vec<u8>,
-    /// The first bytes of a line whose window has moved on.
+    /// The first bytes of a line that is longer than the window.
     head: Option<Vec<u8>>,
     matches: bool,
 }
 
-/// Lines before a match that may have to be shown.
+/// Context lines before a possible match.
 #[derive(Default)]
 struct Before {
     lines: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
 }
 
-impl Giant<'_, '_> {
+impl LongLineSearch<'_, '_> {
     pub(super) fn search(mut self, reader: &mut dyn Read) -> io::Result<()> {
         let mut block = vec![0; BLOCK_BYTES];
         let mut line = Line { number: 1, ..Line::default() };
@@ -72,7 +72,7 @@ impl Giant<'_, '_> {
             }
             line.window.extend_from_slice(rest);
             if line.window.len() > GREP_WINDOW_BYTES {
-                self.move_on(&mut line)?;
+                self.slide_window(&mut line)?;
             }
         }
         let unfinished = !line.window.is_empty();
@@ -82,8 +82,8 @@ impl Giant<'_, '_> {
         Ok(())
     }
 
-    /// Looks through a full window and keeps its end.
-    fn move_on(&self, line: &mut Line) -> io::Result<()> {
+    /// Searches a full window and keeps its end.
+    fn slide_window(&self, line: &mut Line) -> io::Result<()> {
         line.matches = line.matches || self.matches_in(&mut line.window, line.head.is_some(), false)?;
         if line.head.is_none() {
             line.head = Some(line.window[..=GREP_LINE_BYTES_MAX].to_vec());
@@ -92,9 +92,9 @@ impl Giant<'_, '_> {
         Ok(())
     }
 
-    /// Whether a window matches: what ends where the window does counts only if it does not matter what follows.
-    fn matches_in(&self, window: &mut Vec<u8>, goes_before: bool, at_end: bool) -> io::Result<bool> {
-        let start = if goes_before { CHARACTER_BYTES.min(window.len()) } else { 0 };
+    /// Whether a window matches. A match at the end of the window is tried again with two different following bytes.
+    fn matches_in(&self, window: &mut Vec<u8>, has_previous: bool, at_end: bool) -> io::Result<bool> {
+        let start = if has_previous { CHARACTER_BYTES.min(window.len()) } else { 0 };
         let find = |text: &[u8]| self.matcher.find_at(text, start).map_err(io::Error::other);
         let Some(found) = find(window)? else { return Ok(false) };
         if at_end || found.end() < window.len() {
@@ -112,21 +112,21 @@ impl Giant<'_, '_> {
         Ok(true)
     }
 
-    /// A whole line was read. False when no more are wanted.
+    /// Handles a complete line. Returns false when no more lines are needed.
     fn end_line(&mut self, line: &mut Line, before: &mut Before, after_left: &mut u64) -> io::Result<bool> {
         let matches = line.matches || self.matches_in(&mut line.window, line.head.is_some(), true)?;
         let (number, text) = (line.number, line.head.as_ref().unwrap_or(&line.window));
-        let mut go_on = true;
+        let mut wants_more = true;
         if matches {
             for (number, text) in before.lines.drain(..) {
-                go_on = go_on && self.lines.row(Row::Before, number, &text);
+                wants_more = wants_more && self.lines.row(Row::Before, number, &text);
             }
             before.bytes = 0;
-            go_on = go_on && self.lines.row(Row::Match, number, text);
+            wants_more = wants_more && self.lines.row(Row::Match, number, text);
             *after_left = self.context;
         } else if *after_left > 0 {
             *after_left -= 1;
-            go_on = self.lines.row(Row::After, number, text);
+            wants_more = self.lines.row(Row::After, number, text);
         } else if self.context > 0 {
             before.keep(number, text, self.context);
         }
@@ -134,7 +134,7 @@ impl Giant<'_, '_> {
         line.head = None;
         line.matches = false;
         line.number += 1;
-        Ok(go_on)
+        Ok(wants_more)
     }
 }
 

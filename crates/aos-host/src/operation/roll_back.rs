@@ -1,37 +1,34 @@
-//! `host.fs.snapshot`, `restore`, `list_snapshots`, `drop_snapshot`, `rollback`, `redo`: taking back and putting back.
+//! `host.fs.restore`, `host.fs.rollback` and `host.fs.redo`: restore paths to earlier content.
 
 use std::sync::{Arc, Mutex};
 
 use aos_model::entry::Fact;
-use aos_model::id::{self, Token};
+use aos_model::id::Token;
 use aos_model::limits::RECEIPT_PATHS_MAX;
-use aos_model::policy::Op;
-use aos_model::receipt::{Body, Coverage, ListedSnapshot, Restored, Snapshotted};
-use aos_model::refusal::{Code, Detail, Refusal, Status};
-use aos_model::request::{DropSnapshot, ListSnapshots, Redo, Restore, Rollback, Snapshot};
-use aos_model::state::{SnapshotRecord, StepRecord, Turns, lost_key, step_key, turns_key};
+use aos_model::receipt::{Body, Restored};
+use aos_model::refusal::{Code, Detail, Refusal};
+use aos_model::request::{Redo, Restore, Rollback};
+use aos_model::state::{StepRecord, Turns, lost_key, step_key, turns_key};
 use aos_model::undo::Touch;
 
-use super::{Operation, Proposal, Scene};
+use super::{Operation, PlanInput, Proposal};
 use crate::host::Host;
-use crate::jail::Last;
-use crate::layer::{self, TreeRestoration};
-use crate::outcome::Done;
-use crate::restore::{DiskRestoration, Goals};
+use crate::layer::{self, LayerRestoration};
+use crate::restore::{DiskGoals, DiskRestoration};
 use crate::session::OpenSession;
-use crate::snapshot::{self};
+use crate::snapshot;
 use crate::steps::{Ending, Outcome, Plan};
 use crate::target::Target;
 
-/// Bringing paths back, whoever asked for it.
+/// The restoration of paths, on the disk and in the layer.
 #[derive(Debug)]
 pub(super) struct Restoration {
-    goals: Mutex<Option<(Goals, TreeRestoration)>>,
-    /// How many targets are the goals' on the disk; the rest are the tree's.
+    goals: Mutex<Option<(DiskGoals, LayerRestoration)>>,
+    /// The number of targets on the disk; the other targets are in the layer.
     on_disk: usize,
     force: bool,
     dry_run: bool,
-    /// The turns that are taken back or done again, by their steps and their names.
+    /// The turns that are rolled back or redone.
     rolled: Option<Rolled>,
 }
 
@@ -39,7 +36,7 @@ pub(super) struct Restoration {
 struct Rolled {
     steps: Vec<u64>,
     turns: Vec<String>,
-    again: bool,
+    is_redo: bool,
 }
 
 impl Restoration {
@@ -47,21 +44,21 @@ impl Restoration {
         host: &Host,
         session: &Arc<OpenSession>,
         seqs: &[u64],
-        is_meant: impl Fn(&Touch) -> bool,
+        includes: impl Fn(&Touch) -> bool,
         only: Option<&[String]>,
         (force, dry_run): (Option<bool>, Option<bool>),
     ) -> Result<Restoration, Refusal> {
         snapshot::finalize_entries(host, session, seqs)?;
         let mut touches = snapshot::touches(host, seqs.iter().copied())?;
-        touches.retain(is_meant);
+        touches.retain(includes);
         let seqs: Vec<u64> = touches.iter().map(|touch| touch.seq).collect();
-        let unwound = TreeRestoration::read(host, session, &seqs, only)?;
+        let in_layer = LayerRestoration::read(host, session, &seqs, only)?;
         touches.retain(|touch| !touch.in_tree);
         let only = only.filter(|_| !touches.is_empty());
-        let goals = Goals::read(host, session, touches, only)?;
+        let goals = DiskGoals::read(host, session, touches, only)?;
         Ok(Restoration {
             on_disk: goals.targets_count(),
-            goals: Mutex::new(Some((goals, unwound))),
+            goals: Mutex::new(Some((goals, in_layer))),
             force: force == Some(true),
             dry_run: dry_run == Some(true),
             rolled: None,
@@ -71,22 +68,22 @@ impl Restoration {
 
 impl Operation for Restoration {
     fn targets(&self) -> Vec<Target> {
-        let goals = self.goals.lock().expect("BUG: asked before it is planned");
-        let (goals, unwound) = goals.as_ref().expect("BUG: asked before it is planned");
+        let goals = self.goals.lock().expect("BUG: targets are read before the plan is made");
+        let (goals, in_layer) = goals.as_ref().expect("BUG: targets are read before the plan is made");
         let mut targets: Vec<Target> = goals.targets().map(Target::on_disk).collect();
-        targets.extend(unwound.targets());
+        targets.extend(in_layer.targets());
         targets
     }
 
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let (goals, unwound) =
+    fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
+        let (goals, in_layer) =
             self.goals.lock().expect("BUG: planned once").take().expect("BUG: planned once");
         let DiskRestoration { steps, mut restored, mut deleted, mut conflicts } =
-            goals.plan(scene.host, scene.session, &scene.found[..self.on_disk], self.force)?;
-        let mut staged = unwound.plan(scene.host, scene.session, self.force)?;
-        conflicts.append(&mut staged.conflicts);
-        join(&mut restored, staged.restored);
-        join(&mut deleted, staged.deleted);
+            goals.plan(input.host, input.session, &input.found[..self.on_disk], self.force)?;
+        let mut layer_plan = in_layer.plan(input.host, input.session, self.force)?;
+        conflicts.append(&mut layer_plan.conflicts);
+        merge(&mut restored, layer_plan.restored);
+        merge(&mut deleted, layer_plan.deleted);
         deleted.retain(|path| restored.binary_search(path).is_err());
         if !conflicts.is_empty() {
             let named: Vec<String> = conflicts
@@ -95,7 +92,7 @@ impl Operation for Restoration {
                 .map(|conflict| format!("{} (by {})", conflict.path, conflict.changed_by))
                 .collect();
             let message = format!(
-                "changed since: {}{}; nothing was touched. Take the later change back first, or set `force` to overwrite it",
+                "changed since: {}{}; nothing was changed. Undo the later change first, or set `force` to overwrite it",
                 named.join(", "),
                 if conflicts.len() > 3 { ", …" } else { "" }
             );
@@ -115,37 +112,37 @@ impl Operation for Restoration {
         if let Some(rolled) = &self.rolled {
             let turns = Some(rolled.turns.clone());
             (body.rolled_back_turns, body.redone_turns) =
-                if rolled.again { (None, turns) } else { (turns, None) };
-            facts.push(Fact::Rolled { steps: rolled.steps.clone(), again: rolled.again });
+                if rolled.is_redo { (None, turns) } else { (turns, None) };
+            facts.push(Fact::Rolled { steps: rolled.steps.clone(), again: rolled.is_redo });
         }
         if self.dry_run {
-            return scene.answer(Body::Restored(Box::new(body)));
+            return input.answer(Body::Restored(Box::new(body)));
         }
         let finish = move |outcome: &Outcome<'_>| {
             body.redo_snapshot_id = Some(outcome.snapshot_id.to_owned());
             Body::Restored(Box::new(body))
         };
         let mut ending = Ending {
-            warnings: scene.warnings,
+            warnings: input.warnings,
             finish: Box::new(finish),
             raced: Code::ChangedSince,
             facts,
             own_snapshot: true,
         };
-        if scene.session.layer.is_none() {
+        if input.session.layer.is_none() {
             return Ok(Proposal::Change(Plan { steps, ending }));
         }
         if steps.is_empty() {
-            return Ok(Proposal::InTree(staged.deltas, ending));
+            return Ok(Proposal::InTree(layer_plan.deltas, ending));
         }
-        // Of a commit: files go back on the disk, and what they were made from into the tree.
-        ending.facts.extend(layer::change_of(scene.session, staged.deltas));
+        // Undo of a commit: the files are restored on the disk and staged again in the layer, in one entry.
+        ending.facts.extend(layer::change_of(input.session, layer_plan.deltas));
         Ok(Proposal::OnDisk(Plan { steps, ending }))
     }
 }
 
-/// Two lists of paths in order as one.
-fn join(paths: &mut Vec<String>, mut more: Vec<String>) {
+/// Merges two sorted lists of paths.
+fn merge(paths: &mut Vec<String>, mut more: Vec<String>) {
     paths.append(&mut more);
     paths.sort();
     paths.dedup();
@@ -182,17 +179,17 @@ pub(super) fn restore(
     )
 }
 
-fn not_found(id: &str) -> Refusal {
+pub(super) fn not_found(id: &str) -> Refusal {
     Refusal::new(
         Code::SnapshotNotFound,
         format!(
-            "this session keeps no snapshot of `{}`; it may have been dropped or evicted. `host.fs.list_snapshots` shows those there are",
+            "this session has no snapshot for `{}`; it may have been dropped or evicted. `host.fs.list_snapshots` lists them",
             aos_model::text::escape(id)
         ),
     )
 }
 
-fn check_id(name: &str, id: Option<&str>) -> Result<(), Refusal> {
+pub(super) fn check_id(name: &str, id: Option<&str>) -> Result<(), Refusal> {
     match id.map(Token::parse) {
         None | Some(Ok(_)) => Ok(()),
         Some(Err(why)) => Err(Refusal::new(Code::InvalidParams, format!("field `{name}`: {why}"))),
@@ -218,7 +215,7 @@ pub(super) fn rollback(
         return Err(Refusal::new(Code::NothingToRollBack, "no turn of this session changed anything yet"));
     };
     let oldest = oldest.0;
-    rollback_to(host, session, (request.force, request.dry_run), chain, false, oldest)
+    restore_state_before(host, session, (request.force, request.dry_run), chain, false, oldest)
 }
 
 pub(super) fn redo(host: &Host, session: &Arc<OpenSession>, request: &Redo) -> Result<Restoration, Refusal> {
@@ -233,18 +230,18 @@ pub(super) fn redo(host: &Host, session: &Arc<OpenSession>, request: &Redo) -> R
             "nothing was rolled back, or something was changed since",
         ));
     };
-    let last_of_it = snapshot::seqs_of_step(host, session, *newest)?.last().copied().unwrap_or(*newest);
-    rollback_to(host, session, (request.force, request.dry_run), chain, true, last_of_it + 1)
+    let last_entry = snapshot::seqs_of_step(host, session, *newest)?.last().copied().unwrap_or(*newest);
+    restore_state_before(host, session, (request.force, request.dry_run), chain, true, last_entry + 1)
 }
 
-/// Back to a moment of the session: everything it changed from this entry on is taken back, the rolling back and forth
+/// Restores the state before entry `first`: undoes every later change of the session, earlier rollbacks and redos
 /// included.
-fn rollback_to(
+fn restore_state_before(
     host: &Host,
     session: &Arc<OpenSession>,
     flags: (Option<bool>, Option<bool>),
     chain: Vec<(u64, String)>,
-    again: bool,
+    is_redo: bool,
     first: u64,
 ) -> Result<Restoration, Refusal> {
     let seqs = snapshot::seqs_from(host, session, first)?;
@@ -252,19 +249,19 @@ fn rollback_to(
     let lost: Option<u64> = lost.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if lost.is_some_and(|lost| lost >= first) {
         let (code, what) =
-            if again { (Code::NothingToRedo, "done again") } else { (Code::NothingToRollBack, "taken back") };
+            if is_redo { (Code::NothingToRedo, "redone") } else { (Code::NothingToRollBack, "rolled back") };
         let turns: Vec<String> = chain.iter().map(|(_, turn)| aos_model::text::escape(turn)).collect();
         return Err(Refusal::new(
             code,
             format!(
-                "turn {} cannot be {what}: pre-images on the way were dropped or evicted. `host.fs.list_snapshots` shows what is kept",
+                "turn {} cannot be {what}: pre-images that it needs were dropped or evicted. `host.fs.list_snapshots` shows what is kept",
                 turns.join(", ")
             ),
         ));
     }
     let (steps, turns) = chain.into_iter().unzip();
     let restoration = Restoration::new(host, session, &seqs, |touch| !touch.explicit, None, flags)?;
-    Ok(Restoration { rolled: Some(Rolled { steps, turns, again }), ..restoration })
+    Ok(Restoration { rolled: Some(Rolled { steps, turns, is_redo }), ..restoration })
 }
 
 fn turns(host: &Host, session: &OpenSession) -> Result<Turns, Refusal> {
@@ -280,85 +277,4 @@ fn step_record(host: &Host, session: &OpenSession, step: u64) -> Result<StepReco
             format!("the journal is damaged: step {step} is missing; run `aos verify`"),
         )
     })
-}
-
-impl Operation for ListSnapshots {
-    fn targets(&self) -> Vec<Target> {
-        Vec::new()
-    }
-
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        let mut snapshots = Vec::new();
-        for known in snapshot::all(scene.host, scene.session)? {
-            let touches = snapshot::touches(scene.host, known.seqs.iter().copied())?;
-            let mut paths: Vec<String> =
-                touches.into_iter().flat_map(|touch| touch.paths).map(|record| record.path).collect();
-            paths.sort();
-            paths.dedup();
-            let paths_count = paths.len() as u64;
-            paths.truncate(RECEIPT_PATHS_MAX);
-            snapshots.push(ListedSnapshot {
-                snapshot_id: known.id.to_string(),
-                scope_id: known.scope.to_string(),
-                turn_id: known.turn.as_deref().map(str::to_owned),
-                captured_at_ns: known.at_ns,
-                paths,
-                paths_count,
-                bytes: known.bytes,
-                coverage: known.coverage,
-            });
-        }
-        scene.answer(Body::Snapshots { snapshots })
-    }
-}
-
-impl Operation for DropSnapshot {
-    fn targets(&self) -> Vec<Target> {
-        Vec::new()
-    }
-
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        if !snapshot::is_kept(scene.host, scene.session, &self.snapshot_id)? {
-            return Err(not_found(&self.snapshot_id));
-        }
-        let mut done = Done::new(Status::Ok, Body::Dropped {}, scene.warnings);
-        done.facts.push(Fact::SnapshotDropped { snapshot_id: self.snapshot_id.clone() });
-        Ok(Proposal::Answer(done))
-    }
-}
-
-/// What stands at some paths now, kept; or a snapshot that waits for the changes of its tool call.
-impl Operation for Snapshot {
-    fn targets(&self) -> Vec<Target> {
-        self.paths.iter().flatten().map(|path| Target::new(path, Op::Read, Last::Itself)).collect()
-    }
-
-    fn plan(&self, scene: Scene<'_>) -> Result<Proposal, Refusal> {
-        check_id("scope_id", Some(&self.scope_id))?;
-        let (now_ns, random) = ((scene.host.machine.now_ns)(), (scene.host.machine.random)());
-        let snapshot_id = id::make(id::SNAPSHOT, now_ns, random);
-        let in_tree = scene.session.layer.is_some();
-        let (paths, captured, kept) = if in_tree {
-            layer::capture(scene.host, scene.session, &scene.found, now_ns)?
-        } else {
-            let (paths, captured) = snapshot::capture(scene.host, scene.session, &snapshot_id, &scene.found)?;
-            (paths, captured, Vec::new())
-        };
-        let explicit = self.paths.is_some();
-        let mode = if explicit { "explicit" } else { "open" };
-        let body = Snapshotted { snapshot_id: snapshot_id.clone(), mode, captured };
-        let mut done = Done::new(Status::Ok, Body::Snapshotted(body), scene.warnings);
-        let scope_id = Some(self.scope_id.clone());
-        done.facts.extend((!kept.is_empty()).then_some(Fact::TreeKept(kept)));
-        done.facts.push(Fact::Captured(Box::new(SnapshotRecord {
-            snapshot_id,
-            scope_id,
-            explicit,
-            own: false,
-            in_tree,
-            coverage: Coverage::Exact,
-            paths,
-        })));
-        Ok(Proposal::Answer(done))
-    }
 }
