@@ -1,21 +1,16 @@
 //! Lists one folder: the names that the search visits, in path order.
 
 use std::cmp::Ordering;
-use std::ffi::{CStr, OsStr};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::ffi::CStr;
 use std::sync::Arc;
 
-use aos_model::policy::{Decision, Op};
 use aos_model::receipt::Kind;
 use aos_model::vfs::Node;
-use ignore::Match;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::merged::{MergedDir, kind_of, spelled};
 use super::rules::{Marks, Rules};
-use super::walk::{Visitor, Walk};
 use crate::disk::{self, Meta, TEMPORARY_PREFIX};
 
 /// An open folder.
@@ -95,23 +90,22 @@ impl Scratch {
 
 impl Listing {
     /// Reads a folder. Its ignore files are read first, because they apply to its own names.
-    pub(super) fn read<V: Visitor>(
-        walk: &Walk<'_>,
-        visitor: &V,
+    pub(super) fn read(
         mut folder: Folder,
+        (links, ignored_too): (bool, bool),
         scratch: &mut Scratch,
+        keeps: impl Fn(&Folder, Kind, &[u8], &mut Vec<u8>) -> bool,
     ) -> Result<Listing, Errno> {
-        let Names { names, mut entries, marks, own } = read_names(&folder, walk.options.links, scratch)?;
-        if walk.options.ignored_too {
+        let Names { names, mut entries, marks, own } = read_names(&folder, links, scratch)?;
+        if ignored_too {
             folder.rules = None;
         } else {
             let parent = folder.rules.take();
             folder.rules = Rules::load(&folder.merged, folder.path.len(), marks, parent);
         }
-        let filter = Filter { walk, visitor, folder: &folder };
         scratch.path.clear();
         scratch.path.extend_from_slice(&folder.path);
-        entries.retain(|entry| filter.keeps(entry, name_of(&names, entry), &mut scratch.path));
+        entries.retain(|entry| keeps(&folder, entry.kind, name_of(&names, entry), &mut scratch.path));
         entries.sort_unstable_by(|a, b| in_path_order((a, name_of(&names, a)), (b, name_of(&names, b))));
         Ok(Listing { folder, names, entries, own })
     }
@@ -213,69 +207,6 @@ fn read_disk(
         all.add(name, kind, None, links);
     }
     Ok(())
-}
-
-struct Filter<'a, V> {
-    walk: &'a Walk<'a>,
-    visitor: &'a V,
-    folder: &'a Folder,
-}
-
-impl<V: Visitor> Filter<'_, V> {
-    /// `path` holds the folder's path and is restored to it.
-    fn keeps(&self, entry: &Entry, name: &[u8], path: &mut Vec<u8>) -> bool {
-        let options = &self.walk.options;
-        let is_dir = entry.kind == Kind::Dir;
-        let hidden = name[0] == b'.' && !options.hidden_too;
-        if is_dir && options.never_git && name == b".git" {
-            return false;
-        }
-        if hidden && options.overrides.is_none() && self.folder.rules.is_none() {
-            return false;
-        }
-        path.truncate(self.folder.path.len());
-        path.extend_from_slice(name);
-        // The cheapest check first: most entries do not match.
-        self.is_wanted(path, is_dir) && self.passes(path, is_dir, hidden) && self.is_allowed(path, is_dir)
-    }
-
-    fn is_wanted(&self, path: &[u8], is_dir: bool) -> bool {
-        if is_dir {
-            self.visitor.enters(path)
-        } else {
-            self.walk.files_max.is_some() || self.visitor.wants(path)
-        }
-    }
-
-    /// The rules in ripgrep's order: overrides, then ignore files, then hidden names.
-    fn passes(&self, path: &[u8], is_dir: bool, hidden: bool) -> bool {
-        if let Some(overrides) = self.walk.options.overrides {
-            let spelled = Path::new(OsStr::from_bytes(self.walk.session.jail.relative(path)));
-            match overrides.matched(spelled, is_dir) {
-                Match::Whitelist(_) => return true,
-                Match::Ignore(_) => return false,
-                Match::None => {}
-            }
-        }
-        match self.folder.rules.as_ref().map_or(Match::None, |rules| rules.matched(path, is_dir)) {
-            Match::Whitelist(()) => true,
-            Match::Ignore(()) => false,
-            Match::None => !hidden,
-        }
-    }
-
-    /// Whether policy allows reading and searching the file, and it is not our own state.
-    fn is_allowed(&self, path: &[u8], is_dir: bool) -> bool {
-        if self.walk.may_meet_hidden && self.walk.session.jail.is_hidden(path) {
-            return false;
-        }
-        let policy = &self.walk.session.policy;
-        if is_dir || policy.rules().is_empty() {
-            return true;
-        }
-        let shown = self.walk.session.jail.display(path);
-        [Op::Search, Op::Read].iter().all(|op| policy.judge(*op, &shown, &shown).decision != Decision::Deny)
-    }
 }
 
 #[cfg(test)]

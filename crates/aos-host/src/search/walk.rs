@@ -3,13 +3,18 @@
 //! Each folder is opened from its parent's descriptor with links and other mounts forbidden (I3). The order of visits is
 //! near path order but not guaranteed: visitors sort by path. With one thread it is exact.
 
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use aos_model::limits::{PATH_BYTES_MAX, SCAN_THREADS_MAX};
+use aos_model::policy::{Decision, Op};
 use aos_model::receipt::Kind;
 use aos_model::refusal::Refusal;
+use ignore::Match;
 use ignore::overrides::Override;
 use rustix::io::Errno;
 
@@ -78,6 +83,13 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
+    fn list<V: Visitor>(&self, visitor: &V, folder: Folder, scratch: &mut Scratch) -> Result<Listing, Errno> {
+        let options = (self.options.links, self.options.ignored_too);
+        Listing::read(folder, options, scratch, |folder, kind, name, path| {
+            Filter { walk: self, visitor, folder }.keeps(kind, name, path)
+        })
+    }
+
     pub(super) fn new(
         session: &'a OpenSession,
         place: &Place,
@@ -107,8 +119,7 @@ impl<'a> Walk<'a> {
         let rules = if self.options.ignored_too { None } else { Rules::above(&self.session.jail, place) };
         let base = Folder { merged, path, rules };
         let mut scratch = Scratch::new();
-        let listing =
-            Listing::read(self, visitor, base, &mut scratch).map_err(|why| place.refusal("search", why))?;
+        let listing = self.list(visitor, base, &mut scratch).map_err(|why| place.refusal("search", why))?;
         let mut tasks = Vec::new();
         push_tasks(&Arc::new(listing), &mut tasks);
         let pool = WorkerPool {
@@ -239,7 +250,7 @@ impl<V: Visitor> WorkerPool<'_, V> {
         if self.is_over() || self.visitor.is_past(&item) {
             return;
         }
-        let read = |folder| Listing::read(self.walk, self.visitor, folder, scratch);
+        let read = |folder| self.walk.list(self.visitor, folder, scratch);
         match self.walk.enter(item).and_then(read) {
             Ok(listing) => push_tasks(&Arc::new(listing), tasks),
             Err(why) => self.walk.skipped.add(&item.path(), why),
@@ -307,5 +318,69 @@ impl<V: Visitor> Drop for Busy<'_, '_, V> {
         if finished || added > 1 {
             self.pool.changed.notify_all();
         }
+    }
+}
+
+/// Which entries of a folder the walk looks at.
+struct Filter<'a, V> {
+    walk: &'a Walk<'a>,
+    visitor: &'a V,
+    folder: &'a Folder,
+}
+
+impl<V: Visitor> Filter<'_, V> {
+    /// `path` holds the folder's path and is restored to it.
+    fn keeps(&self, kind: Kind, name: &[u8], path: &mut Vec<u8>) -> bool {
+        let options = &self.walk.options;
+        let is_dir = kind == Kind::Dir;
+        let hidden = name[0] == b'.' && !options.hidden_too;
+        if is_dir && options.never_git && name == b".git" {
+            return false;
+        }
+        if hidden && options.overrides.is_none() && self.folder.rules.is_none() {
+            return false;
+        }
+        path.truncate(self.folder.path.len());
+        path.extend_from_slice(name);
+        // The cheapest check first: most entries do not match.
+        self.is_wanted(path, is_dir) && self.passes(path, is_dir, hidden) && self.is_allowed(path, is_dir)
+    }
+
+    fn is_wanted(&self, path: &[u8], is_dir: bool) -> bool {
+        if is_dir {
+            self.visitor.enters(path)
+        } else {
+            self.walk.files_max.is_some() || self.visitor.wants(path)
+        }
+    }
+
+    /// The rules in ripgrep's order: overrides, then ignore files, then hidden names.
+    fn passes(&self, path: &[u8], is_dir: bool, hidden: bool) -> bool {
+        if let Some(overrides) = self.walk.options.overrides {
+            let spelled = Path::new(OsStr::from_bytes(self.walk.session.jail.relative(path)));
+            match overrides.matched(spelled, is_dir) {
+                Match::Whitelist(_) => return true,
+                Match::Ignore(_) => return false,
+                Match::None => {}
+            }
+        }
+        match self.folder.rules.as_ref().map_or(Match::None, |rules| rules.matched(path, is_dir)) {
+            Match::Whitelist(()) => true,
+            Match::Ignore(()) => false,
+            Match::None => !hidden,
+        }
+    }
+
+    /// Whether policy allows reading and searching the file, and it is not our own state.
+    fn is_allowed(&self, path: &[u8], is_dir: bool) -> bool {
+        if self.walk.may_meet_hidden && self.walk.session.jail.is_hidden(path) {
+            return false;
+        }
+        let policy = &self.walk.session.policy;
+        if is_dir || policy.rules().is_empty() {
+            return true;
+        }
+        let shown = self.walk.session.jail.display(path);
+        [Op::Search, Op::Read].iter().all(|op| policy.judge(*op, &shown, &shown).decision != Decision::Deny)
     }
 }
