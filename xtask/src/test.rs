@@ -31,10 +31,11 @@ const STEPS: [Step; 5] = [
         arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
         runs_tests: false,
     },
-    // Before the build, which replaces these programs by those without the feature.
+    // Before the build, which replaces these programs by those without the feature. For the whole workspace, so that the
+    // dependencies are built once, with the features that the build uses too.
     Step {
         name: "panics",
-        arguments: &["test", "-p", "aos", "--features", "testing", "--test", "panics"],
+        arguments: &["test", "--workspace", "--features", "aos/testing", "--test", "panics"],
         runs_tests: true,
     },
     Step { name: "build", arguments: &["build", "--workspace", "--all-targets"], runs_tests: false },
