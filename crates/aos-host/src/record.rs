@@ -24,7 +24,7 @@ pub struct Answer {
     pub receipt: String,
     pub status: Status,
     /// The position of a mutation in its session's lane. Held until the answer is sent, so that answers keep the order.
-    pub turn: Option<LaneGuard>,
+    pub lane: Option<LaneGuard>,
 }
 
 /// Dropping it lets the next mutation of the session begin.
@@ -95,7 +95,7 @@ impl Host {
                     let (tool_call, turn) = (ids.tool_call.as_deref(), ids.turn.as_deref());
                     snapshot::remember(self, session, &EntryRef { seq, at_ns, tool_call, turn }, &noted);
                 }
-                Answer { receipt: with_seq(seq, &json), status: receipt.status, turn: None }
+                Answer { receipt: with_seq(seq, &json), status: receipt.status, lane: None }
             }
             Err(fault) => self.unrecorded(fault.into(), opened.as_deref(), armed),
         }
@@ -111,7 +111,7 @@ impl Host {
             self.journal.abandon(armed.intent);
         }
         let receipt = Receipt::refusal(refusal);
-        Answer { receipt: receipt.to_json(), status: receipt.status, turn: None }
+        Answer { receipt: receipt.to_json(), status: receipt.status, lane: None }
     }
 }
 

@@ -43,7 +43,7 @@ impl Host {
         let about = EffectSession { session_id: session_id.as_deref(), session: session.as_ref() };
         let answer = self.record(&job, &ids, about, ended, intent);
         self.memory.trim_if_large();
-        Answer { turn: lane.map(|ticket| LaneGuard { _ticket: ticket }), ..answer }
+        Answer { lane: lane.map(|ticket| LaneGuard { _ticket: ticket }), ..answer }
     }
 
     /// Answers an operator's request, as JSON.

@@ -407,5 +407,5 @@ fn response_to(id: Option<&RawValue>, outcome: Result<String, RpcError>) -> Opti
 }
 
 fn effect_response(id: Option<&RawValue>, answer: Answer) -> Option<Response> {
-    id.map(|id| Response { answer: rpc::result(id, &answer.receipt), lane: answer.turn })
+    id.map(|id| Response { answer: rpc::result(id, &answer.receipt), lane: answer.lane })
 }

@@ -40,6 +40,11 @@ const SKIPS: &[(&str, &str, &str)] = &[
         "fn skip(session: Arc<OpenSession>, plan: Plan) -> DiskChange<'static> { DiskChange { session, plan, locks: Locked::default(), _made_by_plan: () } }",
     ),
     (
+        "an armed change is forged",
+        "E0451",
+        "fn skip(armed: change::Armed<'static>) -> change::Armed<'static> { change::Armed { intent: 0, ..armed } }",
+    ),
+    (
         "a change is applied that is not armed",
         "E0308",
         "fn skip(host: &Host, change: DiskChange<'_>) -> Result<(), Refusal> { change::apply(host, &change).map(drop) }",

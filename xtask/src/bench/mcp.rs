@@ -1,4 +1,4 @@
-//! Section 7: the MCP door beside other MCP servers: the first answer, small files, a search, memory.
+//! Section 7: MCP beside other MCP servers: the first answer, small files, a search, memory.
 
 use std::path::Path;
 use std::process::Command;
