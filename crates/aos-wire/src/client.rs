@@ -8,10 +8,12 @@ use aos_tools::{CallError, DaemonApi, Progress, effect_call};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::polled::Polled;
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
-    reader: BufReader<UnixStream>,
+    reader: BufReader<Polled<UnixStream>>,
     next_id: u64,
     /// How long [`Client::call`] waits for the first byte of an answer; without one, until it comes.
     timeout: Option<Duration>,
@@ -76,7 +78,13 @@ struct ErrorObject {
 
 impl Client {
     pub fn new(stream: UnixStream) -> Client {
-        Client { reader: BufReader::new(stream), next_id: 1, timeout: None, pending: None, reconnect: None }
+        Client {
+            reader: BufReader::new(Polled(stream)),
+            next_id: 1,
+            timeout: None,
+            pending: None,
+            reconnect: None,
+        }
     }
 
     /// Uses `reconnect` when a request cannot be sent because the daemon has stopped.
@@ -85,6 +93,10 @@ impl Client {
         reconnect: impl FnMut() -> std::io::Result<UnixStream> + Send + 'static,
     ) -> Client {
         Client { reconnect: Some(Reconnect(Box::new(reconnect))), ..self }
+    }
+
+    fn stream(&self) -> &UnixStream {
+        &self.reader.get_ref().0
     }
 
     /// Whether the connection is open. Between calls the daemon sends nothing, so readable means closed.
@@ -104,7 +116,7 @@ impl Client {
     }
 
     fn is_readable_within(&self, time: Duration) -> bool {
-        let mut fds = [rustix::event::PollFd::new(self.reader.get_ref(), rustix::event::PollFlags::IN)];
+        let mut fds = [rustix::event::PollFd::new(self.stream(), rustix::event::PollFlags::IN)];
         let time =
             rustix::event::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         !self.reader.buffer().is_empty() || !matches!(rustix::event::poll(&mut fds, Some(&time)), Ok(0))
@@ -168,7 +180,7 @@ impl Client {
             line = line.replace(['\n', '\r'], " ");
         }
         line.push('\n');
-        match self.reader.get_ref().write_all(line.as_bytes()) {
+        match self.stream().write_all(line.as_bytes()) {
             // The daemon reads no more: it has not received this request, so sending it again cannot repeat it.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => self.send_again(&line, error)?,
             outcome => outcome?,
@@ -178,8 +190,8 @@ impl Client {
 
     fn send_again(&mut self, line: &str, error: std::io::Error) -> std::io::Result<()> {
         let Some(Reconnect(reconnect)) = &mut self.reconnect else { return Err(error) };
-        self.reader = BufReader::new(reconnect()?);
-        self.reader.get_ref().write_all(line.as_bytes())
+        self.reader = BufReader::new(Polled(reconnect()?));
+        self.stream().write_all(line.as_bytes())
     }
 
     /// Calls one effect.

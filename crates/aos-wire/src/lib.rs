@@ -5,6 +5,7 @@ mod frame;
 pub mod mcp;
 mod methods;
 mod peer;
+mod polled;
 pub mod rpc;
 mod server;
 mod socket;

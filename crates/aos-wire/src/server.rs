@@ -24,6 +24,7 @@ use serde_json::value::RawValue;
 use crate::frame::{Frame, FrameBudget, read_frame};
 use crate::methods;
 use crate::peer::check_peer;
+use crate::polled::Polled;
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, RpcError};
 use crate::writer::{ConnectionWriter, Response};
 
@@ -247,7 +248,7 @@ type Work = Box<dyn FnOnce() -> Option<Response> + Send>;
 
 impl Connection {
     fn run(&self) -> io::Result<()> {
-        let mut reader = BufReader::with_capacity(READ_BYTES, &self.writer.stream);
+        let mut reader = BufReader::with_capacity(READ_BYTES, Polled(&self.writer.stream));
         let mut line = Vec::new();
         loop {
             let mut share = self.server.frames.share();
