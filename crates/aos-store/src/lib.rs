@@ -16,6 +16,7 @@ mod log_files;
 mod manifest;
 mod read_only;
 mod reader;
+mod slots;
 mod spool;
 mod sqlite;
 mod state_table;

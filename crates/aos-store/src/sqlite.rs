@@ -3,6 +3,7 @@
 //! There is no writer thread. A thread that wants to write takes the writer lock and commits for itself and for all
 //! writes that queued up meanwhile (see [`crate::group`]).
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
@@ -20,6 +21,7 @@ use crate::file::{CREATED_MARKER, PAGE_BYTES, check_length, check_not_lost, crea
 use crate::group::Group;
 use crate::home::Home;
 use crate::journal::{Append, Journal, OpenIntent};
+use crate::slots::IntentSlots;
 use crate::state_table::RecentChanges;
 use crate::{disk, wal};
 
@@ -34,6 +36,15 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// state: deleting each one in its own commit would write one page more per change.
 const OPEN_INTENTS: &str = "SELECT id, body, digest FROM intent WHERE id NOT IN
     (SELECT closes FROM entry WHERE seq > coalesce((SELECT seq FROM folded), 0) AND closes IS NOT NULL) ORDER BY id";
+
+/// The newest intent that left a trace. Ids are not used twice while an entry that closes one is looked at.
+const LAST_INTENT: &str =
+    "SELECT max((SELECT coalesce(max(id), 0) FROM intent), (SELECT coalesce(max(closes), 0) FROM entry
+    WHERE seq > coalesce((SELECT seq FROM folded), 0)))";
+
+/// The intents that the entries since the last checkpoint of the state closed.
+const CLOSED_INTENTS: &str =
+    "SELECT closes FROM entry WHERE seq > coalesce((SELECT seq FROM folded), 0) AND closes IS NOT NULL";
 
 /// The chain value before the first entry.
 pub(crate) const GENESIS: [u8; 32] = [0; 32];
@@ -51,6 +62,8 @@ pub struct SqliteJournal {
     recent: Arc<RwLock<RecentChanges>>,
     group: Group<Write>,
     reader: Mutex<Connection>,
+    slots: Arc<IntentSlots>,
+    durability: Durability,
     next_intent: AtomicU64,
     head: AtomicU64,
     checkpoints: Arc<Checkpoints>,
@@ -64,6 +77,7 @@ struct Writer {
     seq: u64,
     chain: [u8; 32],
     recent: Arc<RwLock<RecentChanges>>,
+    slots: Arc<IntentSlots>,
     abandoned: Vec<u64>,
     /// Closed intents whose rows still exist. The next intent reuses such a row: the table stays on one page, and
     /// SQLite does not allocate and free a page for each change.
@@ -77,7 +91,7 @@ enum Write {
     Intent {
         id: u64,
         body: Vec<u8>,
-        /// An open intent has this id already, and gets a new body.
+        /// The row of an open intent has this id already, and gets a new body.
         replaces: bool,
     },
     Entry(Append),
@@ -107,8 +121,10 @@ impl SqliteJournal {
             })
             .optional()?;
         let (seq, chain) = last.map_or((0, GENESIS), |(seq, chain)| (seq as u64, chain));
-        let last_intent: i64 =
-            connection.query_row("SELECT coalesce(max(id), 0) FROM intent", [], |row| row.get(0))?;
+        let slots = Arc::new(IntentSlots::open(home)?);
+        slots.load(&closed_intents(&connection)?)?;
+        let last_intent: i64 = connection.query_row(LAST_INTENT, [], |row| row.get(0))?;
+        let last_intent = slots.last_id().max(last_intent as u64);
         let reader = Connection::open_with_flags(home.journal_path(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let recent = Arc::new(RwLock::new(RecentChanges::load(&connection)?));
         let writer = Arc::new(Mutex::new(Writer {
@@ -116,6 +132,7 @@ impl SqliteJournal {
             seq,
             chain,
             recent: recent.clone(),
+            slots: slots.clone(),
             abandoned: Vec::new(),
             closed: Vec::new(),
             stale_frames: false,
@@ -129,7 +146,9 @@ impl SqliteJournal {
             recent,
             group: Group::default(),
             reader: Mutex::new(reader),
-            next_intent: AtomicU64::new(last_intent as u64 + 1),
+            slots,
+            durability,
+            next_intent: AtomicU64::new(last_intent + 1),
             head: AtomicU64::new(seq),
             checkpoints,
             checkpointer: Some(checkpointer),
@@ -207,7 +226,7 @@ impl Writer {
             return outcome;
         }
         self.abandoned.clear();
-        self.closed.extend(writes.iter().filter_map(Write::closes));
+        self.closed.extend(writes.iter().filter_map(Write::closes).filter(|id| !self.slots.close(*id)));
         if self.stale_frames {
             // Not before a commit succeeds: on a full disk, truncating the WAL would free space that the next commits
             // need.
@@ -217,7 +236,7 @@ impl Writer {
         recent.accept(fresh);
         if recent.lag(self.seq) >= FOLD_EVERY {
             // When the checkpoint fails (a full disk), the next commit tries again.
-            match recent.checkpoint(&mut self.connection, self.seq) {
+            match self.slots.erase_closed().and_then(|()| recent.checkpoint(&mut self.connection, self.seq)) {
                 Ok(()) => self.closed.clear(),
                 Err(fault) => tracing::warn!("the state table is behind the journal: {fault}"),
             }
@@ -278,11 +297,17 @@ impl Writer {
 impl Journal for SqliteJournal {
     fn intend(&self, body: Vec<u8>) -> Result<u64, Fault> {
         let id = self.next_intent.fetch_add(1, Ordering::Relaxed);
+        if self.durability == Durability::Process && self.slots.put(id, &body) {
+            return Ok(id);
+        }
         self.write(Write::Intent { id, body, replaces: false })
     }
 
     fn intend_instead(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault> {
-        self.write(Write::Intent { id: intent, body, replaces: true }).map(drop)
+        let replaces = !self.slots.contains(intent);
+        self.write(Write::Intent { id: intent, body, replaces })?;
+        // Between the two both exist, and the row counts.
+        self.slots.remove(intent).map(drop)
     }
 
     fn append(&self, append: Append) -> Result<u64, Fault> {
@@ -290,7 +315,11 @@ impl Journal for SqliteJournal {
     }
 
     fn abandon(&self, intent: u64) {
-        self.lock_writer().abandoned.push(intent);
+        match self.slots.remove(intent) {
+            Ok(true) => {}
+            Ok(false) => self.lock_writer().abandoned.push(intent),
+            Err(fault) => tracing::error!(intent, "an abandoned intent stays: {fault}"),
+        }
     }
 
     fn entry(&self, seq: u64) -> Result<Option<Vec<u8>>, Fault> {
@@ -313,6 +342,10 @@ impl Journal for SqliteJournal {
             }
             intents.push(OpenIntent { id: id as u64, body });
         }
+        let mut in_slots = self.slots.open_intents()?;
+        in_slots.retain(|one| intents.iter().all(|row| row.id != one.id));
+        intents.extend(in_slots);
+        intents.sort_by_key(|intent| intent.id);
         Ok(intents)
     }
 
@@ -336,8 +369,9 @@ impl Drop for SqliteJournal {
             let _ = checkpointer.join();
         }
         if let Ok(mut writer) = self.writer.lock() {
-            let Writer { connection, seq, recent, .. } = &mut *writer;
-            let folded = recent.write().expect(LOCK_POISONED).checkpoint(connection, *seq);
+            let Writer { connection, seq, recent, slots, .. } = &mut *writer;
+            let mut recent = recent.write().expect(LOCK_POISONED);
+            let folded = slots.erase_closed().and_then(|()| recent.checkpoint(connection, *seq));
             if let Err(fault) = folded {
                 tracing::warn!("the state table is behind the journal: {fault}");
             }
@@ -356,6 +390,12 @@ fn truncate_wal(connection: &Connection) -> bool {
             false
         }
     }
+}
+
+fn closed_intents(connection: &Connection) -> Result<HashSet<u64>, Fault> {
+    let mut select = connection.prepare(CLOSED_INTENTS)?;
+    let ids = select.query_map([], |row| row.get::<_, i64>(0))?;
+    Ok(ids.map(|id| id.map(|id| id as u64)).collect::<Result<_, _>>()?)
 }
 
 fn create_private(home: &Home, name: &str) -> Result<(), Fault> {
@@ -406,41 +446,4 @@ fn abort_if_fsync_failed(fault: &Fault) {
 }
 
 #[cfg(test)]
-mod tests {
-    use aos_model::state::Effects;
-
-    use super::*;
-
-    #[test]
-    fn intents_reuse_the_rows_of_closed_ones_and_open_ones_are_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let home = Home::open(dir.path()).unwrap();
-        let journal = SqliteJournal::open(&home, Durability::Process).unwrap();
-        let close = |intent| {
-            let append = Append { body: b"{}".to_vec(), effects: Effects::default(), closes: Some(intent) };
-            journal.append(append).unwrap();
-        };
-        let open = || -> Vec<(u64, Vec<u8>)> {
-            journal.open_intents().unwrap().into_iter().map(|intent| (intent.id, intent.body)).collect()
-        };
-        let stays = journal.intend(b"stays".to_vec()).unwrap();
-        for _ in 0..20 {
-            let passing = journal.intend(b"passing".to_vec()).unwrap();
-            journal.intend_instead(passing, b"otherwise".to_vec()).unwrap();
-            assert_eq!(open(), [(stays, b"stays".to_vec()), (passing, b"otherwise".to_vec())]);
-            close(passing);
-            assert_eq!(open(), [(stays, b"stays".to_vec())]);
-        }
-        let rows: i64 = journal
-            .lock_writer()
-            .connection
-            .query_row("SELECT count(*) FROM intent", [], |row| row.get(0))
-            .unwrap();
-        assert_eq!(rows, 2, "one open intent, and one row to reuse");
-        close(stays);
-        let abandoned = journal.intend(b"abandoned".to_vec()).unwrap();
-        journal.abandon(abandoned);
-        let last = journal.intend(b"last".to_vec()).unwrap();
-        assert_eq!(open(), [(last, b"last".to_vec())]);
-    }
-}
+mod tests;

@@ -210,6 +210,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("PATCH-08")],
     },
     Mutant {
+        name: "intent-slots-not-read",
+        promise: 4,
+        breaks: "an intent that a killed daemon left in a slot is not found",
+        edits: &[Edit {
+            file: "crates/aos-store/src/sqlite.rs",
+            old: "        slots.load(&closed_intents(&connection)?)?;\n",
+            new: "        closed_intents(&connection)?;\n",
+        }],
+        caught_by: &[attack("PATCH-08")],
+    },
+    Mutant {
         name: "failed-step-stays",
         promise: 4,
         breaks: "when a step fails the steps before it are not taken back",
