@@ -1,3 +1,5 @@
+//! Intents in rows and slots, across the death of a daemon.
+
 use aos_model::entry::Draft;
 use aos_model::state::Effects;
 
