@@ -176,7 +176,7 @@ impl Client {
         let mut line =
             format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}");
         // A message is one line; a newline in the caller's JSON can only be white space between tokens.
-        if line.contains(['\n', '\r']) {
+        if memchr::memchr2(b'\n', b'\r', line.as_bytes()).is_some() {
             line = line.replace(['\n', '\r'], " ");
         }
         line.push('\n');

@@ -30,7 +30,7 @@ pub(crate) fn read_frame(
             Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
             Err(why) => return Err(why),
         };
-        let end = available.iter().position(|b| *b == b'\n');
+        let end = memchr::memchr(b'\n', available);
         let taken = end.unwrap_or(available.len());
         if line.len() + taken > FRAME_BYTES_MAX || !share.grow_to(line.len() + taken) {
             return Ok(Frame::TooLong(line.len() + taken));
