@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aos_model::limits::RECORDED_RAW_BYTES_MAX;
 use aos_model::refusal::Refusal;
-use aos_model::request::{HostRequest, Request, Unparsed};
+use aos_model::request::{HostRequest, Request, RequestError};
 
 use crate::host::Host;
 use crate::maintenance::OperatorRequest;
@@ -45,8 +45,8 @@ impl Host {
     /// Parses a request and queues it. Fails only on invalid JSON; every other error becomes a receipt.
     pub fn admit(&self, call: Call<'_>) -> Result<Job, String> {
         let parsed = match Request::parse(call.kind, call.params) {
-            Err(Unparsed::Syntax(why)) => return Err(why),
-            Err(Unparsed::Refused(refusal)) => Err(refusal),
+            Err(RequestError::Syntax(why)) => return Err(why),
+            Err(RequestError::Refused(refusal)) => Err(refusal),
             Ok(request) => Ok(request),
         };
         let params = recorded_params(&parsed, call.params);

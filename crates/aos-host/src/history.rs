@@ -9,7 +9,7 @@ use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{Image, PathRecord, StepRecord, Turns, step_key, turns_key};
 use aos_model::text;
-use aos_store::{KeptKind, Manifest};
+use aos_store::{EntryKind, Manifest};
 use serde::Serialize;
 
 use crate::host::Host;
@@ -180,7 +180,7 @@ impl Host {
         let (Some(manifest), Some(bank)) = (manifest, before.bank.as_deref()) else { return out };
         for suffix in manifest.below(bank) {
             let below = format!("{path}{suffix}");
-            let Some(kept) = manifest.kept(bank, path, suffix).filter(|kept| kept.kind == KeptKind::File)
+            let Some(kept) = manifest.kept(bank, path, suffix).filter(|kept| kept.kind == EntryKind::File)
             else {
                 continue;
             };
@@ -230,7 +230,7 @@ impl Host {
         let kept = manifest.and_then(|manifest| manifest.entries.get(&record.path));
         let old = match (&record.before, kept) {
             (None, _) => None,
-            (Some(_), Some(kept)) if kept.kind == KeptKind::File => {
+            (Some(_), Some(kept)) if kept.kind == EntryKind::File => {
                 Some(self.body(kept.body_hash.as_deref()).ok_or("its pre-image is no longer stored")?)
             }
             _ => return Err("its pre-image is no longer stored"),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use aos_model::entry::{Draft, Fact};
+use aos_model::entry::{EntryDraft, Fact};
 use aos_model::receipt::{Body, Receipt};
 use aos_model::refusal::Status;
-use aos_model::state::Effects;
-use aos_store::{Append, Bank, Blobs, Home, Journal, Manifests};
+use aos_model::state::FoldInput;
+use aos_store::{Append, Blobs, Home, Journal, Manifests, SessionDirs};
 
 use crate::content::Contents;
 use crate::exec::Executor;
@@ -24,7 +24,7 @@ pub struct Host {
     pub(crate) blobs: Arc<Blobs>,
     /// File contents of virtual and staged layers.
     pub(crate) contents: Arc<Contents>,
-    pub(crate) bank: Arc<Bank>,
+    pub(crate) bank: Arc<SessionDirs>,
     pub(crate) manifests: Arc<Manifests>,
     pub(crate) finalizer: Arc<Finalizer>,
     pub(crate) memory: Memory,
@@ -42,7 +42,7 @@ impl Host {
     pub(crate) fn note(&self, kind: &str, session_id: &str, why: &str, fact: Fact) {
         let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();
         let facts = vec![fact];
-        let draft = Draft {
+        let draft = EntryDraft {
             at_ns: (self.machine.now_ns)(),
             kind,
             session_id: Some(session_id),
@@ -55,7 +55,7 @@ impl Host {
         };
         let body = draft.to_bytes();
         // On a full disk the append fails; the session stays ended in memory and the next start journals it again.
-        let effects = Effects {
+        let effects = FoldInput {
             session_id: Some(session_id.to_owned()),
             turn_id: None,
             blobs: Vec::new(),

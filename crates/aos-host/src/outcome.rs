@@ -2,7 +2,7 @@
 
 use aos_model::entry::Fact;
 use aos_model::id::{self, Token};
-use aos_model::receipt::{Body, Trace, Warning};
+use aos_model::receipt::{Body, MutationFields, Warning};
 use aos_model::refusal::{Code, Detail, Refusal, Status};
 
 #[derive(Debug, Clone, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Done {
     pub(crate) body: Body,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) facts: Vec<Fact>,
-    pub(crate) trace: Option<Trace>,
+    pub(crate) trace: Option<MutationFields>,
     /// The error of an effect that ran but did not succeed, such as a command that was killed.
     pub(crate) fault: Option<(Code, String)>,
     /// More fields of the receipt for that error.

@@ -1,6 +1,6 @@
 //! Policy for paths and commands: the same functions for the preview and the check.
 
-use aos_model::path::{Spelled, show};
+use aos_model::path::{RequestPath, show};
 use aos_model::policy::{
     CommandQuery, Decision, Evaluation, Op, PathQuery, Policy, PolicySpec, Verdict, lexical_join,
 };
@@ -133,7 +133,7 @@ fn join(cwd: &str, path: &str) -> String {
 
 /// The target of an absolute path with its links resolved; the path itself if they cannot be.
 fn link_free(path: &str) -> String {
-    let Ok(spelled) = Spelled::parse(path) else { return lexical_join("/", path) };
+    let Ok(spelled) = RequestPath::parse(path) else { return lexical_join("/", path) };
     if let Some(followed) = crate::jail::follow_text(spelled.as_bytes()) {
         return absolute_shown(&followed);
     }

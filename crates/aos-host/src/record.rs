@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use aos_model::entry::{Draft, Fact};
+use aos_model::entry::{EntryDraft, Fact};
 use aos_model::receipt::{Receipt, with_seq};
 use aos_model::refusal::{Detail, Refusal, Status};
-use aos_model::state::Effects;
+use aos_model::state::FoldInput;
 use aos_store::Append;
 
 use crate::admit::Job;
@@ -69,7 +69,7 @@ impl Host {
         let blobs = receipt.blob_refs();
         let opened = session_opened(&facts);
         let session_id = about.session_id.or(opened.as_deref());
-        let draft = Draft {
+        let draft = EntryDraft {
             at_ns,
             kind: &job.kind,
             session_id,
@@ -85,7 +85,7 @@ impl Host {
         let facts = Arc::new(facts);
         let noted = facts.clone();
         let effects =
-            Effects { session_id: session_id.map(str::to_owned), turn_id: ids.turn.clone(), blobs, facts };
+            FoldInput { session_id: session_id.map(str::to_owned), turn_id: ids.turn.clone(), blobs, facts };
         match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })
         {
             Ok(seq) => {

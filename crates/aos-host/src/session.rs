@@ -11,7 +11,7 @@ use aos_model::policy::Policy;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::OnFailure;
 
-use aos_store::{Bank, Manifests};
+use aos_store::{Manifests, SessionDirs};
 
 use crate::exec::ExecConfig;
 use crate::jail::Layer;
@@ -81,14 +81,14 @@ impl Drop for OpenSession {
 #[derive(Debug)]
 pub(crate) struct Preimages {
     session_id: String,
-    dirs: Arc<Bank>,
+    dirs: Arc<SessionDirs>,
     manifests: Arc<Manifests>,
     dir: OnceLock<OwnedFd>,
     opening: Mutex<()>,
 }
 
 impl Preimages {
-    pub(crate) fn new(session_id: &str, dirs: &Arc<Bank>, manifests: &Arc<Manifests>) -> Preimages {
+    pub(crate) fn new(session_id: &str, dirs: &Arc<SessionDirs>, manifests: &Arc<Manifests>) -> Preimages {
         Preimages {
             session_id: session_id.to_owned(),
             dirs: dirs.clone(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use aos_model::receipt::Warning;
 use aos_model::refusal::{Code, Refusal};
-use aos_model::request::{HostRequest, Request, Unparsed};
+use aos_model::request::{HostRequest, Request, RequestError};
 
 use crate::admit::{Admitted, Job};
 use crate::capture::{self, Captured, Proposed};
@@ -54,8 +54,8 @@ impl Host {
     /// Runs the capability and policy stages of an effect without executing or journaling it.
     pub fn preview(&self, kind: &str, params: &str) -> Result<Vec<Warning>, Refusal> {
         let request = match Request::parse(kind, params) {
-            Err(Unparsed::Syntax(why)) => return Err(Refusal::new(Code::InvalidParams, why)),
-            Err(Unparsed::Refused(refusal)) => return Err(refusal),
+            Err(RequestError::Syntax(why)) => return Err(Refusal::new(Code::InvalidParams, why)),
+            Err(RequestError::Refused(refusal)) => return Err(refusal),
             Ok(request) => request,
         };
         let Request::Session(request) = request else { return Ok(Vec::new()) };

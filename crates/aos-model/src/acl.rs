@@ -15,7 +15,7 @@ const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 
 /// The attributes as the kernel shows them on an object with this mode.
-pub fn under_mode(attributes: &Attributes, mode: u32) -> Attributes {
+pub fn with_mode(attributes: &Attributes, mode: u32) -> Attributes {
     let mut shown = attributes.clone();
     if let Some(list) = shown.get_mut(ATTRIBUTE) {
         set_mode(&mut list.0, mode);
@@ -56,16 +56,16 @@ mod tests {
     fn a_mode_sets_only_the_entries_that_repeat_it() {
         let before = list(&[(OWNER, 7), (0x02, 4), (GROUP, 4), (MASK, 5), (OTHERS, 1)]);
         let closed = list(&[(OWNER, 5), (0x02, 4), (GROUP, 4), (MASK, 0), (OTHERS, 0)]);
-        assert_eq!(under_mode(&before, 0o500), closed);
+        assert_eq!(with_mode(&before, 0o500), closed);
         let bare = list(&[(OWNER, 7), (GROUP, 4), (OTHERS, 1)]);
-        assert_eq!(under_mode(&bare, 0o2640), list(&[(OWNER, 6), (GROUP, 4), (OTHERS, 0)]));
+        assert_eq!(with_mode(&bare, 0o2640), list(&[(OWNER, 6), (GROUP, 4), (OTHERS, 0)]));
     }
 
     #[test]
     fn a_malformed_acl_is_left_unchanged() {
         for bytes in [vec![], vec![2, 0], vec![2, 0, 0, 0, 1], vec![2, 0, 0, 0, 9, 0, 7, 0, 0, 0, 0, 0, 1]] {
             let odd = Attributes::from([(ATTRIBUTE.to_owned(), Base64(bytes))]);
-            assert_eq!(under_mode(&odd, 0o777), odd);
+            assert_eq!(with_mode(&odd, 0o777), odd);
         }
     }
 }

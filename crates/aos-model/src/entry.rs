@@ -10,7 +10,7 @@ use crate::vfs::{Kept, TreeChange};
 
 /// An entry to be written. Params and receipt are JSON already and are copied unchanged.
 #[derive(Debug, Clone, Copy)]
-pub struct Draft<'a> {
+pub struct EntryDraft<'a> {
     pub at_ns: u64,
     pub kind: &'a str,
     pub session_id: Option<&'a str>,
@@ -22,7 +22,7 @@ pub struct Draft<'a> {
     pub facts: &'a [Fact],
 }
 
-impl Draft<'_> {
+impl EntryDraft<'_> {
     /// The bytes of the entry. Their form is frozen: new fields may only be added at the end.
     pub fn to_bytes(&self) -> Vec<u8> {
         fn json(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_bytes_of_an_entry_are_frozen_and_can_be_read() {
         let facts = [Fact::SessionEnded { session_id: "hs_1".into(), state: SessionState::Closed }];
-        let draft = Draft {
+        let draft = EntryDraft {
             at_ns: 7,
             kind: "host.x\"y",
             session_id: Some("hs_1"),

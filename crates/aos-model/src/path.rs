@@ -5,7 +5,7 @@ use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 
 /// Why a text is not a valid path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PathFault {
+pub enum PathError {
     #[error("the path is empty; use `.` for the workdir")]
     Empty,
     #[error("the path contains a NUL byte")]
@@ -20,26 +20,26 @@ pub enum PathFault {
 
 /// A path as a request spelled it, decoded to bytes and within the limits of the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spelled {
+pub struct RequestPath {
     bytes: Vec<u8>,
 }
 
-impl Spelled {
-    pub fn parse(text: &str) -> Result<Spelled, PathFault> {
+impl RequestPath {
+    pub fn parse(text: &str) -> Result<RequestPath, PathError> {
         let bytes = decode(text)?;
         if bytes.is_empty() {
-            return Err(PathFault::Empty);
+            return Err(PathError::Empty);
         }
         if bytes.contains(&0) {
-            return Err(PathFault::Nul);
+            return Err(PathError::Nul);
         }
         if bytes.len() > PATH_BYTES_MAX {
-            return Err(PathFault::TooLong);
+            return Err(PathError::TooLong);
         }
         if bytes.split(|b| *b == b'/').any(|name| name.len() > NAME_BYTES_MAX) {
-            return Err(PathFault::NameTooLong);
+            return Err(PathError::NameTooLong);
         }
-        Ok(Spelled { bytes })
+        Ok(RequestPath { bytes })
     }
 
     pub fn is_absolute(&self) -> bool {
@@ -57,7 +57,7 @@ impl Spelled {
 }
 
 /// The inverse of [`show`]: `\xNN` is that byte, any other backslash is itself.
-fn decode(text: &str) -> Result<Vec<u8>, PathFault> {
+fn decode(text: &str) -> Result<Vec<u8>, PathError> {
     if !text.contains('\\') {
         return Ok(text.as_bytes().to_vec());
     }
@@ -65,8 +65,8 @@ fn decode(text: &str) -> Result<Vec<u8>, PathFault> {
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
         match escaped(rest) {
-            Some(0) => return Err(PathFault::Nul),
-            Some(b'/') => return Err(PathFault::EscapedSlash),
+            Some(0) => return Err(PathError::Nul),
+            Some(b'/') => return Err(PathError::EscapedSlash),
             Some(byte) => {
                 bytes.push(byte);
                 rest = &rest[4..];
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn an_invalid_path_is_refused_with_its_reason() {
-        assert_eq!(Spelled::parse(""), Err(PathFault::Empty));
-        assert_eq!(Spelled::parse("a\0b"), Err(PathFault::Nul));
-        assert_eq!(Spelled::parse("a\\x00b"), Err(PathFault::Nul));
-        assert_eq!(Spelled::parse("a\\x2fb"), Err(PathFault::EscapedSlash));
-        assert_eq!(Spelled::parse(&"x".repeat(256)), Err(PathFault::NameTooLong));
-        assert_eq!(Spelled::parse(&"x/".repeat(2500)), Err(PathFault::TooLong));
+        assert_eq!(RequestPath::parse(""), Err(PathError::Empty));
+        assert_eq!(RequestPath::parse("a\0b"), Err(PathError::Nul));
+        assert_eq!(RequestPath::parse("a\\x00b"), Err(PathError::Nul));
+        assert_eq!(RequestPath::parse("a\\x2fb"), Err(PathError::EscapedSlash));
+        assert_eq!(RequestPath::parse(&"x".repeat(256)), Err(PathError::NameTooLong));
+        assert_eq!(RequestPath::parse(&"x/".repeat(2500)), Err(PathError::TooLong));
     }
 
     #[test]
@@ -144,15 +144,15 @@ mod tests {
         assert_eq!(show("caf\u{e9}".as_bytes()), "caf\u{e9}");
         assert_eq!(show(b"back\\slash"), "back\\slash");
         assert_eq!(show(b"lit\\x41"), "lit\\x5cx41");
-        assert_eq!(Spelled::parse("lit\\x5cx41").unwrap().as_bytes(), b"lit\\x41");
+        assert_eq!(RequestPath::parse("lit\\x5cx41").unwrap().as_bytes(), b"lit\\x41");
     }
 
     proptest! {
         #[test]
-        fn showing_and_asking_are_inverse(name in proptest::collection::vec(any::<u8>().prop_filter("no NUL or slash", |b| *b != 0 && *b != b'/'), 1..40)) {
+        fn show_and_parse_are_inverse(name in proptest::collection::vec(any::<u8>().prop_filter("no NUL or slash", |b| *b != 0 && *b != b'/'), 1..40)) {
             let shown = show(&name);
             prop_assert!(!shown.chars().any(char::is_control));
-            let spelled = Spelled::parse(&shown).unwrap();
+            let spelled = RequestPath::parse(&shown).unwrap();
             prop_assert_eq!(spelled.as_bytes(), name.as_slice());
         }
     }

@@ -10,7 +10,7 @@ use crate::records::{Attributes, Image, PathRecord};
 
 /// One journaled change with its paths, in the order in which they were changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Touch {
+pub struct RecordedChange {
     pub seq: u64,
     pub turn_id: Option<String>,
     pub snapshot_id: String,
@@ -86,7 +86,7 @@ impl Node {
 
 /// What the newest change of an object left, under the path that the object has now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedImage {
     /// `None`: the path is absent.
     pub image: Option<Image>,
     /// There is no post-image to compare with, so whatever is there now is replaced.
@@ -100,12 +100,12 @@ pub struct UndoPlan {
     pub before: BTreeMap<String, Node>,
     /// Objects that the changes created and that are removed: the path now, and the path at which it was created.
     pub gone: BTreeMap<String, String>,
-    pub expected: BTreeMap<String, Expected>,
+    pub expected: BTreeMap<String, ExpectedImage>,
 }
 
 impl UndoPlan {
     /// Plans the undo of `touches`, which are in the order in which they happened.
-    pub fn of(touches: &[Touch]) -> UndoPlan {
+    pub fn of(touches: &[RecordedChange]) -> UndoPlan {
         let mut plan = UndoPlan::default();
         for touch in touches.iter().rev() {
             for record in touch.paths.iter().rev() {
@@ -127,7 +127,7 @@ impl UndoPlan {
         above.unwrap_or_else(|| Node::current(path.to_owned()))
     }
 
-    fn step_back(&mut self, touch: &Touch, record: &PathRecord) {
+    fn step_back(&mut self, touch: &RecordedChange, record: &PathRecord) {
         self.expect(&record.path, touch, record.after.as_ref());
         if let Some(to) = &record.moved_to {
             self.expect(to, touch, record.before.as_ref());
@@ -161,9 +161,9 @@ impl UndoPlan {
 
     /// The change left `image` at the path. Unless a newer change touched the object, it must still be there. A newer
     /// change that only moved the object did not record its hash; the older one that wrote it did.
-    fn expect(&mut self, path: &str, touch: &Touch, image: Option<&Image>) {
+    fn expect(&mut self, path: &str, touch: &RecordedChange, image: Option<&Image>) {
         let Node::Current { path, .. } = self.at(path) else { return };
-        let left = || Expected { image: image.cloned(), unconditional: touch.explicit, seq: touch.seq };
+        let left = || ExpectedImage { image: image.cloned(), unconditional: touch.explicit, seq: touch.seq };
         let known = self.expected.entry(path).or_insert_with(left);
         if let (Some(newer), Some(older)) = (&mut known.image, image)
             && newer.hash.is_none()
@@ -243,8 +243,8 @@ mod tests {
         ]
     }
 
-    fn touch(seq: u64, paths: Vec<PathRecord>) -> Touch {
-        Touch {
+    fn touch(seq: u64, paths: Vec<PathRecord>) -> RecordedChange {
+        RecordedChange {
             seq,
             turn_id: None,
             snapshot_id: format!("snap_{seq}"),

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::limits::RECEIPT_PATHS_MAX;
 pub use crate::records::{Coverage, Kind};
-use crate::records::{MountShown, SessionState};
+use crate::records::{MountSummary, SessionState};
 use crate::refusal::{Code, Detail, Refusal, Status};
 use crate::request::Base64;
 
@@ -231,7 +231,7 @@ pub struct ListedSession<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<&'a std::collections::BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub mounts: &'a [MountShown],
+    pub mounts: &'a [MountSummary],
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -349,7 +349,7 @@ impl Executed {
 
 /// The fields that every mutation adds to its receipt.
 #[derive(Debug, Clone, Serialize)]
-pub struct Trace {
+pub struct MutationFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
     pub durability: Durability,
@@ -374,7 +374,7 @@ pub struct Receipt {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
     #[serde(flatten)]
-    pub trace: Option<Trace>,
+    pub trace: Option<MutationFields>,
 }
 
 impl Receipt {

@@ -50,13 +50,13 @@ pub struct SessionRecord {
     pub labels: Option<BTreeMap<String, String>>,
     /// The host mounts of a virtual tree, as the prompt for models lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mounts: Vec<MountShown>,
+    pub mounts: Vec<MountSummary>,
 }
 
 /// A host mount as the prompt for models shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MountShown {
+pub struct MountSummary {
     pub mount_path: String,
     /// The mount path, or the host path where the operator allows it to be shown.
     pub shown: String,
@@ -146,7 +146,7 @@ pub struct Image {
 
 impl Image {
     /// The image with the name of its pre-image.
-    pub fn in_bank(mut self, name: String) -> Image {
+    pub fn with_preimage(mut self, name: String) -> Image {
         self.bank = Some(name);
         self
     }

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_means_one_thing_except_where_an_effect_has_its_own_status_for_it() {
+    fn a_code_has_one_status_except_where_an_effect_has_its_own() {
         for code in Code::ALL {
             let twins: Vec<_> = Code::ALL.iter().filter(|c| c.as_str() == code.as_str()).collect();
             let status_of_its_own = ["session_not_found", "is_directory"];

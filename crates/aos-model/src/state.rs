@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, Fact};
 pub use crate::records::{
-    Attributes, Identity, Image, MountShown, PathRecord, RootRecord, SessionRecord, SessionState,
+    Attributes, Identity, Image, MountSummary, PathRecord, RootRecord, SessionRecord, SessionState,
     SnapshotRecord,
 };
 use crate::vfs::{self, TreeChange};
@@ -36,7 +36,7 @@ pub fn snapshot_prefix(session_id: &str) -> String {
 const CHANGED: &[u8] = b"1";
 
 /// The key of the newest change of a session whose pre-images were dropped.
-pub fn lost_key(session_id: &str) -> String {
+pub fn dropped_key(session_id: &str) -> String {
     format!("lost/{session_id}")
 }
 
@@ -108,7 +108,7 @@ pub trait Before {
 
 /// The part of an entry that the fold reads.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Effects {
+pub struct FoldInput {
     pub session_id: Option<String>,
     pub turn_id: Option<String>,
     pub blobs: Vec<String>,
@@ -116,7 +116,7 @@ pub struct Effects {
     pub facts: Arc<Vec<Fact>>,
 }
 
-impl Effects {
+impl FoldInput {
     pub fn is_empty(&self) -> bool {
         self.blobs.is_empty() && self.facts.is_empty()
     }
@@ -139,9 +139,9 @@ impl Effects {
     }
 }
 
-impl From<Entry<'_>> for Effects {
-    fn from(entry: Entry<'_>) -> Effects {
-        Effects {
+impl From<Entry<'_>> for FoldInput {
+    fn from(entry: Entry<'_>) -> FoldInput {
+        FoldInput {
             session_id: entry.session_id.map(Into::into),
             turn_id: entry.turn_id.map(Into::into),
             blobs: entry.blobs.into_iter().map(Into::into).collect(),
@@ -152,7 +152,7 @@ impl From<Entry<'_>> for Effects {
 
 /// What entry `seq` changes. Facts that contradict the state, such as a session that was never opened, change nothing:
 /// `verify` also folds damaged journals.
-pub fn fold(before: &impl Before, seq: u64, effects: &Effects) -> Vec<Change> {
+pub fn fold(before: &impl Before, seq: u64, effects: &FoldInput) -> Vec<Change> {
     let mut changes = Vec::new();
     let session_id = effects.session_id.as_deref();
     for blob_ref in &effects.blobs {
@@ -204,9 +204,9 @@ fn drop_snapshot(before: &impl Before, session_id: &str, snapshot_id: &str, chan
     let keys = before.keys_with_prefix(&format!("{}{snapshot_id}/", snapshot_prefix(session_id)));
     let is_change = |key: &&String| before.get(key).is_some_and(|value| value == CHANGED);
     let newest = keys.iter().filter(is_change).filter_map(|key| Some(decode_snapshot_key(key)?.1)).max();
-    let known: Option<u64> = decode(before, &lost_key(session_id));
+    let known: Option<u64> = decode(before, &dropped_key(session_id));
     if newest > known {
-        changes.push(put(lost_key(session_id), encode(&newest)));
+        changes.push(put(dropped_key(session_id), encode(&newest)));
     }
     changes.extend(keys.into_iter().map(|key| Change { key, value: None }));
 }
@@ -228,7 +228,7 @@ fn end_session(before: &impl Before, session_id: &str, state: SessionState, chan
     ] {
         remove_below(before, &prefix, changes);
     }
-    for key in [turns_key(session_id), lost_key(session_id), tree_version_key(session_id)] {
+    for key in [turns_key(session_id), dropped_key(session_id), tree_version_key(session_id)] {
         if before.get(&key).is_some() {
             changes.push(Change { key, value: None });
         }
@@ -299,7 +299,7 @@ pub struct State {
 }
 
 impl State {
-    pub fn apply(&mut self, seq: u64, effects: &Effects) {
+    pub fn apply(&mut self, seq: u64, effects: &FoldInput) {
         for change in fold(self, seq, effects) {
             match change.value {
                 Some(value) => self.map.insert(change.key, value),
@@ -349,8 +349,11 @@ mod tests {
         assert_eq!(serde_json::from_str::<Fact>(&json).unwrap(), made);
         let mut state = State::default();
         let mut apply = |seq, fact| {
-            let effects =
-                Effects { session_id: Some("hs_1".into()), facts: vec![fact].into(), ..Effects::default() };
+            let effects = FoldInput {
+                session_id: Some("hs_1".into()),
+                facts: vec![fact].into(),
+                ..FoldInput::default()
+            };
             state.apply(seq, &effects);
             (state.get("tree/hs_1/d"), state.keys_with_prefix(&tree_versions_prefix("hs_1")).len())
         };

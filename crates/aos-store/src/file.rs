@@ -110,7 +110,7 @@ mod tests {
 
     /// A running daemon appends a page in two writes; a file that was cut keeps its length.
     #[test]
-    fn a_page_that_is_being_written_is_no_damage() {
+    fn a_page_that_is_being_written_is_not_damage() {
         let length = Cell::new(3 * PAGE_BYTES - PAGE_BYTES / 2);
         assert_eq!(torn_length(|| length.get(), || length.set(3 * PAGE_BYTES)), None);
         length.set(PAGE_BYTES + 1);

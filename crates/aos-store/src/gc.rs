@@ -3,19 +3,19 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
-use aos_model::state::Effects;
+use aos_model::state::FoldInput;
 use rustix::fs::AtFlags;
 
-use crate::bank::names_in;
 use crate::blobs::{Blobs, hex_digits};
 use crate::disk;
 use crate::fault::Fault;
 use crate::manifest::Manifests;
 use crate::reader::Reader;
+use crate::session_dirs::names_in;
 
 /// What one garbage collection kept and removed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Swept {
+pub struct GcReport {
     pub kept: u64,
     pub removed: u64,
     pub removed_bytes: u64,
@@ -25,7 +25,7 @@ pub struct Swept {
 const KEEP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 impl Blobs {
-    pub fn sweep(&self, reader: &Reader, manifests: &Manifests, now_ns: u64) -> Result<Swept, Fault> {
+    pub fn sweep(&self, reader: &Reader, manifests: &Manifests, now_ns: u64) -> Result<GcReport, Fault> {
         self.with_exclusive(|| {
             let mut named = named_blobs(reader)?;
             let mut damaged = None;
@@ -37,7 +37,7 @@ impl Blobs {
             if let Some(fault) = damaged {
                 return Err(fault);
             }
-            let mut swept = Swept::default();
+            let mut swept = GcReport::default();
             for folder in names_in(self.dir())? {
                 let Ok(folder) = String::from_utf8(folder) else { continue };
                 if is_blob_folder(&folder) {
@@ -48,7 +48,7 @@ impl Blobs {
                     sweep_file(self.dir(), &folder, now_ns, &mut swept)?;
                 }
             }
-            let Swept { kept, removed, removed_bytes } = swept;
+            let GcReport { kept, removed, removed_bytes } = swept;
             tracing::info!(kept, removed, removed_bytes, "swept the blobs");
             Ok(swept)
         })
@@ -62,7 +62,7 @@ fn is_blob_folder(name: &str) -> bool {
 fn named_blobs(reader: &Reader) -> Result<HashSet<String>, Fault> {
     let mut named = HashSet::new();
     reader.entries(0, |row| {
-        let effects = Effects::from(row.entry()?);
+        let effects = FoldInput::from(row.entry()?);
         named.extend(effects.blob_refs().map(str::to_owned));
         Ok(true)
     })?;
@@ -74,7 +74,7 @@ fn sweep_folder(
     folder: &str,
     named: &HashSet<String>,
     now_ns: u64,
-    swept: &mut Swept,
+    swept: &mut GcReport,
 ) -> Result<(), Fault> {
     for name in names_in(dir)? {
         let Ok(name) = String::from_utf8(name) else { continue };
@@ -88,7 +88,7 @@ fn sweep_folder(
     Ok(())
 }
 
-fn sweep_file(dir: &OwnedFd, name: &str, now_ns: u64, swept: &mut Swept) -> Result<(), Fault> {
+fn sweep_file(dir: &OwnedFd, name: &str, now_ns: u64, swept: &mut GcReport) -> Result<(), Fault> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
         .map_err(|why| Fault::io(format!("cannot stat {name}"), why))?;
     let changed_ns =

@@ -8,12 +8,12 @@ use aos_model::receipt::Durability;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use crate::bank::Bank;
 use crate::blobs::Blobs;
 use crate::disk;
 use crate::fault::Fault;
 use crate::log_files::LogDir;
 use crate::manifest::Manifests;
+use crate::session_dirs::SessionDirs;
 
 /// The folders of a home; those that are used often are open.
 ///
@@ -104,8 +104,8 @@ impl Home {
         Ok(())
     }
 
-    pub fn bank(&self) -> Result<Bank, Fault> {
-        Ok(Bank::new(disk::make_dir(&self.state, "preimages")?))
+    pub fn bank(&self) -> Result<SessionDirs, Fault> {
+        Ok(SessionDirs::new(disk::make_dir(&self.state, "preimages")?))
     }
 
     pub fn manifests(&self, durability: Durability) -> Result<Manifests, Fault> {
@@ -113,13 +113,13 @@ impl Home {
     }
 
     /// The folders with the private home and /tmp of commands.
-    pub fn rooms(&self) -> Result<Bank, Fault> {
-        Ok(Bank::new(disk::make_dir(&self.state, "rooms")?))
+    pub fn rooms(&self) -> Result<SessionDirs, Fault> {
+        Ok(SessionDirs::new(disk::make_dir(&self.state, "rooms")?))
     }
 
     /// The folders with the uncommitted changes of running commands, one per command.
-    pub fn overlays(&self) -> Result<Bank, Fault> {
-        Ok(Bank::new(disk::make_dir(&self.state, "overlays")?))
+    pub fn overlays(&self) -> Result<SessionDirs, Fault> {
+        Ok(SessionDirs::new(disk::make_dir(&self.state, "overlays")?))
     }
 
     /// Takes the daemon's lock, or reports that another daemon has it.

@@ -1,6 +1,6 @@
 //! The journal as the host uses it. SQLite implements it today; another store can implement the same trait.
 
-use aos_model::state::Effects;
+use aos_model::state::FoldInput;
 
 use crate::fault::Fault;
 
@@ -10,7 +10,7 @@ pub struct Append {
     /// The bytes of the entry, exactly as they are stored.
     pub body: Vec<u8>,
     /// The part of the entry that the state is folded from, so that the body is not parsed again.
-    pub effects: Effects,
+    pub effects: FoldInput,
     /// The intent that this receipt closes.
     pub closes: Option<u64>,
 }
@@ -28,7 +28,7 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     fn intend(&self, body: Vec<u8>) -> Result<u64, Fault>;
 
     /// Replaces the body of an open intent, atomically.
-    fn intend_instead(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault>;
+    fn replace_intent(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault>;
 
     /// Appends an entry and folds it into the state, atomically. Returns its sequence number.
     fn append(&self, append: Append) -> Result<u64, Fault>;

@@ -2,7 +2,6 @@
 //!
 //! The store keeps bytes and finds them again. It knows nothing about running sessions, policy or the user's files.
 
-mod bank;
 mod blobs;
 mod checkpoint;
 mod disk;
@@ -16,6 +15,7 @@ mod log_files;
 mod manifest;
 mod read_only;
 mod reader;
+mod session_dirs;
 mod slots;
 mod spool;
 mod sqlite;
@@ -23,15 +23,15 @@ mod state_table;
 mod verify;
 mod wal;
 
-pub use bank::{Bank, is_bank_name, remove_tree};
 pub use blobs::{BlobWriter, Blobs};
 pub use fault::Fault;
-pub use gc::Swept;
+pub use gc::GcReport;
 pub use home::{Home, StateLock};
 pub use journal::{Append, Journal, OpenIntent};
 pub use log_files::{LogDir, LogLimits, LogPart, LogWriter};
-pub use manifest::{Kept, KeptKind, Manifest, Manifests};
+pub use manifest::{EntryKind, Kept, Manifest, Manifests};
 pub use reader::{Reader, Row};
+pub use session_dirs::{SessionDirs, is_preimage_name, remove_tree};
 pub use spool::Spool;
 pub use sqlite::SqliteJournal;
 pub use verify::{Finding, Report, replay, verify};

@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::bank::{check_name, drop_folder, is_plain_name, names_in};
 use crate::blobs::copy_hashing;
 use crate::disk;
 use crate::fault::Fault;
+use crate::session_dirs::{check_name, drop_folder, is_plain_name, names_in};
 
 /// The pre-images of one tool call.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -74,7 +74,7 @@ impl std::io::Write for HashWriter {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
-    pub kind: KeptKind,
+    pub kind: EntryKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_hash: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ pub struct Kept {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum KeptKind {
+pub enum EntryKind {
     File,
     Absent,
     Symlink,
@@ -108,7 +108,7 @@ pub enum KeptKind {
 impl Kept {
     pub fn absent() -> Kept {
         Kept {
-            kind: KeptKind::Absent,
+            kind: EntryKind::Absent,
             body_hash: None,
             mode: None,
             size_bytes: None,
@@ -138,7 +138,7 @@ impl Manifest {
 
     /// Adds a pre-image: the object itself under the empty suffix, and everything below it.
     pub fn keep(&mut self, bank: &str, path: &str, piece: BTreeMap<String, Kept>) {
-        let is_plain = piece.len() == 1 && piece.values().all(|kept| kept.kind != KeptKind::Dir);
+        let is_plain = piece.len() == 1 && piece.values().all(|kept| kept.kind != EntryKind::Dir);
         let is_first = !self.entries.contains_key(path);
         for (suffix, kept) in &piece {
             self.entries.entry(format!("{path}{suffix}")).or_insert_with(|| kept.clone());

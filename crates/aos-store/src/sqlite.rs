@@ -303,7 +303,7 @@ impl Journal for SqliteJournal {
         self.write(Write::Intent { id, body, replaces: false })
     }
 
-    fn intend_instead(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault> {
+    fn replace_intent(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault> {
         let replaces = !self.slots.contains(intent);
         self.write(Write::Intent { id: intent, body, replaces })?;
         // Between the two both exist, and the row counts.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aos_model::entry::Entry;
-use aos_model::state::{self, Before, Change, Effects};
+use aos_model::state::{self, Before, Change, FoldInput};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::fault::Fault;
@@ -46,7 +46,7 @@ impl RecentChanges {
         fresh: &[Change],
         table: &Connection,
         seq: u64,
-        effects: &Effects,
+        effects: &FoldInput,
     ) -> Vec<Change> {
         state::fold(&View { fresh, recent: &self.map, table }, seq, effects)
     }

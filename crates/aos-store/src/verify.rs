@@ -8,7 +8,7 @@ mod snapshots;
 
 use std::path::Path;
 
-use aos_model::state::{Effects, State};
+use aos_model::state::{FoldInput, State};
 use blob_check::BlobCheck;
 pub use report::{Finding, Report};
 
@@ -100,7 +100,7 @@ fn fold_all(
         match row.entry() {
             Ok(entry) => {
                 let wanted = session.is_none() || entry.session_id.as_deref() == session;
-                let effects = Effects::from(entry);
+                let effects = FoldInput::from(entry);
                 for blob_ref in effects.blob_refs().filter(|_| wanted) {
                     blobs.check(blob_ref, row.seq, report);
                 }

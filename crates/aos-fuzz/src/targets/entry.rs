@@ -1,7 +1,7 @@
 //! Journal entries, one per line: an entry survives writing and reading, and folding is deterministic.
 
-use aos_model::entry::{Draft, Entry};
-use aos_model::state::{Effects, State};
+use aos_model::entry::{Entry, EntryDraft};
+use aos_model::state::{FoldInput, State};
 
 use super::Target;
 use crate::Shape;
@@ -47,7 +47,7 @@ fn run(data: &[u8]) -> Shape {
         for fact in &entry.facts {
             shape = shape.mark(std::mem::discriminant(fact));
         }
-        let (effects, same) = (Effects::from(entry), Effects::from(again));
+        let (effects, same) = (FoldInput::from(entry), FoldInput::from(again));
         assert_eq!(effects, same);
         effects.blob_refs().for_each(drop);
         once.apply(seq, &effects);
@@ -59,7 +59,7 @@ fn run(data: &[u8]) -> Shape {
 
 fn serialize(entry: &Entry<'_>) -> Vec<u8> {
     let blobs: Vec<&str> = entry.blobs.iter().map(|blob| &**blob).collect();
-    let draft = Draft {
+    let draft = EntryDraft {
         at_ns: entry.at_ns,
         kind: &entry.kind,
         session_id: entry.session_id.as_deref(),

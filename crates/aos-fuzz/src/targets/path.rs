@@ -1,7 +1,7 @@
 //! Paths: a shown path parses to the same path, a joined path is normalised, and containment is right.
 
 use aos_model::capability::protected_name;
-use aos_model::path::{Spelled, show};
+use aos_model::path::{RequestPath, show};
 use aos_model::policy::{HostAccess, Op, PathQuery, Policy, Preset, lexical_join, rule_path};
 use aos_model::vfs::VfsPath;
 
@@ -59,11 +59,11 @@ fn run(data: &[u8]) -> Shape {
 
 /// The number of `..` in the path, or its error.
 fn spelled(text: &str) -> Result<usize, String> {
-    let spelled = Spelled::parse(text).map_err(|fault| fault.to_string())?;
+    let spelled = RequestPath::parse(text).map_err(|fault| fault.to_string())?;
     let bytes = spelled.as_bytes();
     assert!(!bytes.is_empty() && !bytes.contains(&0) && bytes.len() <= 4_095);
     assert!(spelled.names().all(|name| !name.is_empty() && name != b"." && name.len() <= 255));
-    let again = Spelled::parse(&show(bytes)).expect("a shown path parses");
+    let again = RequestPath::parse(&show(bytes)).expect("a shown path parses");
     assert_eq!(again, spelled, "shown as {:?}", show(bytes));
     Ok(spelled.names().filter(|name| *name == b"..").count().min(4))
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use aos_model::request::{Request, Unparsed};
+use aos_model::request::{Request, RequestError};
 use aos_model::strict;
 use aos_wire::rpc::{self, EffectCall, Line, Message, RpcError};
 use serde_json::value::RawValue;
@@ -75,8 +75,8 @@ fn check_message(message: Result<Message<'_>, RpcError>, shape: Shape) -> Shape 
     };
     match Request::parse(&call.kind, call.params.map_or("{}", RawValue::get)) {
         Ok(request) => check_record(&request, shape.with(request.kind())),
-        Err(Unparsed::Syntax(why)) => shape.with("syntax").message(&why),
-        Err(Unparsed::Refused(refusal)) => shape.with("refused").message(&refusal.message),
+        Err(RequestError::Syntax(why)) => shape.with("syntax").message(&why),
+        Err(RequestError::Refused(refusal)) => shape.with("refused").message(&refusal.message),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tool calls of models: whatever the arguments are, the effect is in the session that the front end chose (I19), and
 //! its params are valid JSON.
 
-use aos_model::request::{Request, Unparsed};
+use aos_model::request::{Request, RequestError};
 use aos_tools::{Profile, effect_of, find};
 use serde_json::{Map, Value};
 
@@ -73,7 +73,7 @@ fn parse_effect(kind: &str, params: &Value) -> String {
             assert_eq!(request.session_id(), Some(SESSION));
             String::new()
         }
-        Err(Unparsed::Refused(refusal)) => refusal.code.as_str().to_owned(),
-        Err(Unparsed::Syntax(why)) => panic!("a tool made invalid JSON: {why}: {params}"),
+        Err(RequestError::Refused(refusal)) => refusal.code.as_str().to_owned(),
+        Err(RequestError::Syntax(why)) => panic!("a tool made invalid JSON: {why}: {params}"),
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use aos_model::capability::FsOp;
 use aos_model::entry::Fact;
-use aos_model::receipt::{Body, Coverage, Trace, Warning};
+use aos_model::receipt::{Body, Coverage, MutationFields, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Isolation, OnFailure};
 
@@ -156,7 +156,7 @@ pub(crate) fn finish(host: &Host, ran: Ran, applied: Result<Done, Refusal>) -> D
             record.coverage = Coverage::Overlay;
         }
     }
-    done.trace.get_or_insert(Trace { snapshot_id: None, durability: host.machine.durability });
+    done.trace.get_or_insert(MutationFields { snapshot_id: None, durability: host.machine.durability });
     done.fault = ran.fault;
     done.status = done.fault.as_ref().map_or(Status::Ok, |(code, _)| code.status());
     done

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::limits::SCANNED_PATHS_MAX;
-use aos_model::receipt::{Coverage, Kind, Trace};
+use aos_model::receipt::{Coverage, Kind, MutationFields};
 use aos_model::state::{Identity, Image, PathRecord, SnapshotRecord};
 use rustix::fs::OFlags;
 
@@ -105,7 +105,7 @@ impl Scan {
                 paths: made,
             })));
         }
-        done.trace = Some(Trace { snapshot_id, durability: host.machine.durability });
+        done.trace = Some(MutationFields { snapshot_id, durability: host.machine.durability });
         done
     }
 }

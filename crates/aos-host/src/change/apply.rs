@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use aos_model::entry::Fact;
-use aos_model::receipt::{Coverage, Durability, Kind, Trace, Warning};
+use aos_model::receipt::{Coverage, Durability, Kind, MutationFields, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::state::{Attributes, SnapshotRecord};
 use rustix::io::Errno;
@@ -75,7 +75,8 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
             paths,
         })));
     }
-    done.trace = Some(Trace { snapshot_id: armed.snapshot_id.clone(), durability: host.machine.durability });
+    done.trace =
+        Some(MutationFields { snapshot_id: armed.snapshot_id.clone(), durability: host.machine.durability });
     Ok(done)
 }
 

@@ -125,7 +125,7 @@ fn prepare<'a>(
     };
     let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
     let number = match instead_of {
-        Some(number) => host.journal.intend_instead(number, body).map(|()| number)?,
+        Some(number) => host.journal.replace_intent(number, body).map(|()| number)?,
         None => host.journal.intend(body)?,
     };
     Ok(Armed {
@@ -173,7 +173,7 @@ impl Armed<'_> {
     /// The overlay could not be made: the intent must no longer say that what the command did is taken back.
     pub(crate) fn drop_overlay(&mut self, host: &Host, params: &str) -> Result<(), Refusal> {
         self.change_id.clear();
-        Ok(host.journal.intend_instead(self.intent, self.announcement((host.machine.now_ns)(), params))?)
+        Ok(host.journal.replace_intent(self.intent, self.announcement((host.machine.now_ns)(), params))?)
     }
 
     fn announcement(&self, at_ns: u64, params: &str) -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use aos_model::entry::Fact;
 use aos_model::id;
-use aos_model::receipt::{Coverage, Kind, Trace};
+use aos_model::receipt::{Coverage, Kind, MutationFields};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::state::{PathRecord, SnapshotRecord};
 use aos_model::vfs::{Base, Body, Delta, Node, Tree, VfsPath, What};
@@ -78,7 +78,7 @@ fn finish(
             paths,
         })));
     }
-    done.trace = Some(Trace { snapshot_id, durability: host.machine.durability });
+    done.trace = Some(MutationFields { snapshot_id, durability: host.machine.durability });
     Ok(done)
 }
 

@@ -10,18 +10,18 @@ use crate::steps::Step;
 pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecord> {
     let mut paths = Vec::with_capacity(armed.steps.len());
     for (index, (step, after)) in armed.steps.iter().zip(after).enumerate() {
-        let in_bank = |meta: &Meta| image(meta).in_bank(preimage_name(&armed.change_id, index));
+        let with_preimage = |meta: &Meta| image(meta).with_preimage(preimage_name(&armed.change_id, index));
         match step {
             Step::Put(put) => paths.push(PathRecord {
                 path: put.at.shown.clone(),
-                before: put.before.as_ref().map(in_bank),
+                before: put.before.as_ref().map(with_preimage),
                 after: after.as_ref().map(|meta| Image { hash: Some(put.content.hash()), ..image(meta) }),
                 moved_to: None,
                 mode_only: false,
             }),
             Step::Remove { at, before, bytes } => paths.push(PathRecord {
                 path: at.shown.clone(),
-                before: Some(Image { size_bytes: *bytes, ..in_bank(before) }),
+                before: Some(Image { size_bytes: *bytes, ..with_preimage(before) }),
                 after: None,
                 moved_to: None,
                 mode_only: false,
@@ -49,7 +49,7 @@ pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecor
             Step::Rename { from, before, to, replaced } => {
                 paths.push(PathRecord {
                     path: to.shown.clone(),
-                    before: replaced.as_ref().map(in_bank),
+                    before: replaced.as_ref().map(with_preimage),
                     after: after.as_ref().map(image),
                     moved_to: None,
                     mode_only: false,

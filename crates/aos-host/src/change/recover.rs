@@ -1,10 +1,10 @@
 //! Recovery: intents that no receipt closed are taken back, and closed with a receipt that says so.
 
 use aos_model::capability::FollowSymlinks;
-use aos_model::entry::Draft;
+use aos_model::entry::EntryDraft;
 use aos_model::receipt::Receipt;
 use aos_model::refusal::{Code, Detail, Refusal};
-use aos_model::state::{Effects, decode_session, session_key};
+use aos_model::state::{FoldInput, decode_session, session_key};
 use aos_store::{Append, Fault, OpenIntent};
 
 use super::step_intent::{At, Intent};
@@ -45,7 +45,7 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
     let mut receipt = Receipt::refusal(Refusal::new(code, message).with(detail));
     receipt.tool_call_id = Some(intent.tool_call_id.clone());
     receipt.turn_id = Some(intent.turn_id.clone());
-    let draft = Draft {
+    let draft = EntryDraft {
         at_ns: (host.machine.now_ns)(),
         kind: &intent.kind,
         session_id: Some(&intent.session_id),
@@ -57,7 +57,7 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
         facts: &[],
     };
     let body = draft.to_bytes();
-    host.journal.append(Append { body, effects: Effects::default(), closes: Some(open.id) })?;
+    host.journal.append(Append { body, effects: FoldInput::default(), closes: Some(open.id) })?;
     Ok(())
 }
 

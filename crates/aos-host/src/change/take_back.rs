@@ -5,7 +5,7 @@
 use std::borrow::Borrow;
 use std::os::fd::{AsFd, OwnedFd};
 
-use aos_model::path::Spelled;
+use aos_model::path::RequestPath;
 use aos_model::receipt::Kind;
 use rustix::io::Errno;
 
@@ -190,7 +190,7 @@ impl Site {
     /// By its path; `None` when the folder is gone.
     fn find(at: &At) -> Result<Option<Site>, Errno> {
         let bytes = |text: &str| {
-            Spelled::parse(text).map(|spelled| spelled.as_bytes().to_vec()).map_err(|_| Errno::INVAL)
+            RequestPath::parse(text).map(|spelled| spelled.as_bytes().to_vec()).map_err(|_| Errno::INVAL)
         };
         let (path, name) = (bytes(&at.dir)?, bytes(&at.name)?);
         if name.contains(&b'/') || name == b".." || name == b"." {

@@ -4,12 +4,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use aos_model::limits::MOUNTS_MAX;
-use aos_model::path::Spelled;
+use aos_model::path::RequestPath;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Home, Isolation, LocalTarget, Mount, MountMode, NetworkMode, check_environment};
 use aos_model::strict::UniqueMap;
 use aos_sandbox::{BindMount, HomeMount, RunningSet, SYSTEM_DIRS, User, View};
-use aos_store::Bank;
+use aos_store::SessionDirs;
 use rustix::io::Errno;
 
 use super::environment::{self, Surroundings};
@@ -27,7 +27,7 @@ pub(crate) struct ExecConfig {
     home: Home,
     mounts: Vec<Pin>,
     session_id: String,
-    rooms: Arc<Bank>,
+    rooms: Arc<SessionDirs>,
     making_dirs: Mutex<()>,
 }
 
@@ -45,7 +45,7 @@ impl ExecConfig {
         isolation: Isolation,
         workdir: &Root,
         hidden: &[Vec<u8>],
-        rooms: &Arc<Bank>,
+        rooms: &Arc<SessionDirs>,
     ) -> Result<ExecConfig, Refusal> {
         let env = target.env.clone().unwrap_or_default();
         check_environment(
@@ -71,7 +71,7 @@ impl ExecConfig {
     }
 
     /// Of a session in which no command runs.
-    pub(crate) fn unused(session_id: &str, isolation: Isolation, rooms: &Arc<Bank>) -> ExecConfig {
+    pub(crate) fn unused(session_id: &str, isolation: Isolation, rooms: &Arc<SessionDirs>) -> ExecConfig {
         ExecConfig {
             isolation,
             network: None,
@@ -192,7 +192,7 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
         )
     };
     let absolute = |text: &str, what: &str| -> Result<Vec<u8>, Refusal> {
-        let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
+        let spelled = RequestPath::parse(text).map_err(|fault| bad(&fault.to_string()))?;
         if !spelled.is_absolute() || spelled.names().any(|name| name == b"..") {
             return Err(bad(&format!("{what} must be absolute and without `..`")));
         }

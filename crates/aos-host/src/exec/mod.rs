@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use aos_sandbox::{Abilities, Spawner, probe};
-use aos_store::Bank;
+use aos_store::SessionDirs;
 
 pub(crate) use config::ExecConfig;
 pub(crate) use environment::{Surroundings, locate, resolved};
@@ -20,13 +20,13 @@ pub(crate) struct Executor {
     pub(crate) spawner: Spawner,
     abilities: OnceLock<Abilities>,
     pub(crate) surroundings: Surroundings,
-    pub(crate) rooms: Arc<Bank>,
+    pub(crate) rooms: Arc<SessionDirs>,
     /// What running commands change, until it is committed.
     pub(crate) overlays: Arc<Sweeper>,
 }
 
 impl Executor {
-    pub(crate) fn new(spawner: &Path, rooms: Bank, overlays: Bank) -> Executor {
+    pub(crate) fn new(spawner: &Path, rooms: SessionDirs, overlays: SessionDirs) -> Executor {
         Executor {
             spawner: Spawner::new(spawner),
             abilities: OnceLock::new(),

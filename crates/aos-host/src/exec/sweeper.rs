@@ -3,18 +3,18 @@
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use aos_store::{Bank, Fault};
+use aos_store::{Fault, SessionDirs};
 
 /// Makes the folders of overlays, and removes them on a background thread: no command waits for that.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    pub(crate) bank: Arc<Bank>,
+    pub(crate) bank: Arc<SessionDirs>,
     /// What is to be removed; the thread is started when first needed and ends with the sweeper.
     due: Mutex<Option<Sender<String>>>,
 }
 
 impl Sweeper {
-    pub(crate) fn new(bank: Bank) -> Sweeper {
+    pub(crate) fn new(bank: SessionDirs) -> Sweeper {
         Sweeper { bank: Arc::new(bank), due: Mutex::new(None) }
     }
 

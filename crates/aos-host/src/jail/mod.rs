@@ -48,7 +48,7 @@ impl Root {
 
     /// Pins the same folder again after a restart; anything else at its path is not it.
     pub(crate) fn pin_again(record: &RootRecord) -> Result<Root, Errno> {
-        let bytes = aos_model::path::Spelled::parse(&record.path).map_err(|_| Errno::INVAL)?;
+        let bytes = aos_model::path::RequestPath::parse(&record.path).map_err(|_| Errno::INVAL)?;
         let root = Root::pin(Path::new(std::ffi::OsStr::from_bytes(bytes.as_bytes())))?;
         if root.record() != *record {
             return Err(Errno::STALE);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aos_model::capability::FollowSymlinks;
 use aos_model::limits::{LINKS_MAX, PATH_BYTES_MAX};
-use aos_model::path::Spelled;
+use aos_model::path::RequestPath;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
 use rustix::fs::{Mode, OFlags};
@@ -47,7 +47,7 @@ pub(crate) struct ResolvedPath {
 
 /// Resolves a path as a request spelled it.
 pub(crate) fn resolve(jail: &Jail, text: &str, last: Last) -> Result<ResolvedPath, Refusal> {
-    let spelled = Spelled::parse(text)
+    let spelled = RequestPath::parse(text)
         .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shorten(text))))?;
     let clean = jail.clean(&spelled)?;
     let literal = clean.absolute.clone();
@@ -86,7 +86,7 @@ fn shorten(text: &str) -> String {
 
 impl Jail {
     /// The absolute names a request means, before links: the workdir's and its own, or its own alone.
-    pub(crate) fn start(&self, spelled: &Spelled) -> Vec<u8> {
+    pub(crate) fn start(&self, spelled: &RequestPath) -> Vec<u8> {
         let mut absolute = Vec::with_capacity(self.workdir.len() + spelled.as_bytes().len() + 1);
         if !spelled.is_absolute() {
             absolute.extend_from_slice(&self.workdir);
@@ -104,7 +104,7 @@ impl Jail {
     }
 
     /// Cleans as text. A `..` that leaves the root is refused even where the path comes back in.
-    pub(crate) fn clean(&self, spelled: &Spelled) -> Result<Clean, Refusal> {
+    pub(crate) fn clean(&self, spelled: &RequestPath) -> Result<Clean, Refusal> {
         let start = self.start(spelled);
         let outside = || Err(outside(&aos_model::path::show(spelled.as_bytes()), self));
         let Some(root) = self.root_of(&start) else { return outside() };
@@ -141,7 +141,7 @@ impl Jail {
 
     /// Follows the links on the way, as text, under the session's rule. What comes out is opened with links
     /// forbidden, so that a change made meanwhile is detected. `None`: a missing name is followed by `..`.
-    fn follow_links(&self, spelled: &Spelled, last: Last) -> Result<Option<Clean>, Refusal> {
+    fn follow_links(&self, spelled: &RequestPath, last: Last) -> Result<Option<Clean>, Refusal> {
         self.clean(spelled)?;
         let subject = || aos_model::path::show(spelled.as_bytes());
         let start = self.start(spelled);

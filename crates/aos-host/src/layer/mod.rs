@@ -85,7 +85,7 @@ pub(crate) fn no_layer() -> Refusal {
 /// The absolute path of the key `key`.
 pub(crate) fn absolute(session: &OpenSession, key: &str) -> Vec<u8> {
     let bytes =
-        aos_model::path::Spelled::parse(key).map_or_else(|_| key.into(), |path| path.as_bytes().to_vec());
+        aos_model::path::RequestPath::parse(key).map_or_else(|_| key.into(), |path| path.as_bytes().to_vec());
     if bytes.starts_with(b"/") { bytes } else { [session.jail.workdir.as_slice(), b"/", &bytes].concat() }
 }
 

@@ -28,12 +28,12 @@ pub(crate) struct LayerRestoration {
 #[derive(Debug)]
 pub(crate) struct PathGoal {
     to: Option<Box<Node>>,
-    left: Expected,
+    left: ExpectedImage,
     seq: u64,
 }
 
 #[derive(Debug)]
-enum Expected {
+enum ExpectedImage {
     Node(Option<Box<Node>>),
     /// Captured explicitly: the current node may be replaced.
     Any,
@@ -85,14 +85,14 @@ impl LayerRestoration {
         match fact {
             Fact::Tree(change) => {
                 for delta in &change.deltas {
-                    let new = || PathGoal { to: None, left: Expected::Node(delta.after.clone()), seq };
+                    let new = || PathGoal { to: None, left: ExpectedImage::Node(delta.after.clone()), seq };
                     let goal = self.paths.entry(delta.path.clone()).or_insert_with(new);
                     goal.to.clone_from(&delta.before);
                 }
             }
             Fact::TreeKept(kept) => {
                 for kept in kept {
-                    let new = || PathGoal { to: None, left: Expected::Any, seq };
+                    let new = || PathGoal { to: None, left: ExpectedImage::Any, seq };
                     let goal = self.paths.entry(kept.path.clone()).or_insert_with(new);
                     goal.to.clone_from(&kept.node);
                 }
@@ -125,11 +125,11 @@ impl LayerRestoration {
                 continue;
             }
             match &goal.left {
-                Expected::Node(left) if !force && !same(now, left.as_deref()) => {
+                ExpectedImage::Node(left) if !force && !same(now, left.as_deref()) => {
                     let changed_by = last_author(host, session, &path, goal.seq)?;
                     out.conflicts.push(Conflict { path, changed_by });
                 }
-                Expected::Node(_) | Expected::Any => {
+                ExpectedImage::Node(_) | ExpectedImage::Any => {
                     let to = goal.to.filter(|node| !equals_disk(session, &path, node));
                     if !same(now, to.as_deref()) {
                         goals.insert(path, to);
@@ -154,7 +154,7 @@ impl LayerRestoration {
 fn same(one: Option<&Node>, other: Option<&Node>) -> bool {
     match (one, other) {
         (None, None) => true,
-        (Some(one), Some(other)) => one.looks_like(other),
+        (Some(one), Some(other)) => one.same_content_and_mode(other),
         _ => false,
     }
 }

@@ -311,7 +311,7 @@ impl Commit<'_> {
                 Content::Blob(blob.ok_or_else(lost)?)
             }
             What::Link { target } => {
-                let target = aos_model::path::Spelled::parse(target)
+                let target = aos_model::path::RequestPath::parse(target)
                     .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{path}: {fault}")))?;
                 Content::Link(target.as_bytes().to_vec())
             }

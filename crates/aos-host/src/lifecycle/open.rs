@@ -9,7 +9,7 @@ use aos_model::capability::Capability;
 use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::limits::{LABEL_BYTES_MAX, LABELS_MAX, ROOTS_MAX, SNAPSHOT_BYTES_DEFAULT};
-use aos_model::path::Spelled;
+use aos_model::path::RequestPath;
 use aos_model::policy::{Policy, PolicySpec};
 use aos_model::receipt::{Body, Opened, Warning};
 use aos_model::refusal::{Code, Refusal, Status};
@@ -172,7 +172,7 @@ fn pin_workdir(text: &str) -> Result<Root, Refusal> {
     let bad = |why: &str| {
         Refusal::new(Code::InvalidWorkdir, format!("workdir {}: {why}", aos_model::text::escape(text)))
     };
-    let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
+    let spelled = RequestPath::parse(text).map_err(|fault| bad(&fault.to_string()))?;
     if !spelled.is_absolute() {
         return Err(bad("give an absolute path"));
     }
@@ -192,7 +192,7 @@ fn pin_roots(given: Option<&[String]>, workdir: &Root) -> Result<Vec<Root>, Refu
                 format!("capability: field `fs_roots`: {}: {why}", aos_model::text::escape(text)),
             )
         };
-        let spelled = Spelled::parse(text).map_err(|fault| bad(&fault.to_string()))?;
+        let spelled = RequestPath::parse(text).map_err(|fault| bad(&fault.to_string()))?;
         let absolute = if spelled.is_absolute() {
             spelled.as_bytes().to_vec()
         } else {
@@ -211,7 +211,7 @@ fn pin_roots(given: Option<&[String]>, workdir: &Root) -> Result<Vec<Root>, Refu
     }
 }
 
-fn as_path(spelled: &Spelled) -> &Path {
+fn as_path(spelled: &RequestPath) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(spelled.as_bytes()))
 }
 
@@ -229,7 +229,7 @@ fn jail(host: &Host, record: &SessionRecord) -> Result<Jail, Refusal> {
         .iter()
         .map(|root| Root::pin_again(root).map(Arc::new).map_err(|why| gone(&root.path, why)))
         .collect::<Result<Vec<_>, _>>()?;
-    let workdir = Spelled::parse(&record.workdir.path)
+    let workdir = RequestPath::parse(&record.workdir.path)
         .map_err(|_| gone(&record.workdir.path, rustix::io::Errno::INVAL))?;
     let workdir = if workdir.as_bytes() == b"/" { Vec::new() } else { workdir.as_bytes().to_vec() };
     Ok(Jail {
@@ -301,7 +301,7 @@ pub(super) fn open_recorded(
 /// The workdir as the request spelled it, if that differs from the resolved path.
 fn alias(record: &SessionRecord, workdir: &[u8]) -> Option<Vec<u8>> {
     let target: TargetSpec = serde_json::from_str(record.target.get()).ok()?;
-    let spelled = Spelled::parse(workdir_of(&target)?).ok()?;
+    let spelled = RequestPath::parse(workdir_of(&target)?).ok()?;
     let clean = spelled.names().flat_map(|name| [b"/", name].concat()).collect::<Vec<u8>>();
     (clean != workdir).then_some(clean)
 }

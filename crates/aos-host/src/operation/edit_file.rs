@@ -61,7 +61,7 @@ impl Operation for Checked {
         if input.session.is_virtual() {
             for edit in &self.edits {
                 for text in [&edit.old_string, &edit.new_string] {
-                    vfs::check_text(text, "Replacement strings must be 48,000 characters or fewer.")?;
+                    vfs::check_text_length(text, "Replacement strings must be 48,000 characters or fewer.")?;
                 }
             }
         }

@@ -78,7 +78,7 @@ impl Operation for Exec {
             output_bytes_max: limits.max_output_bytes.unwrap_or(OUTPUT_BYTES_DEFAULT),
             form,
             applied,
-            captured: self.takes_a_turn(),
+            captured: self.is_ordered(),
             dry_run: self.dry_run == Some(true),
             warnings,
         })))

@@ -97,7 +97,7 @@ pub(crate) fn access(request: &SessionRequest) -> Option<FsOp> {
 /// Whether a request waits in the session's lane: mutations do, everything else runs concurrently.
 pub(crate) fn is_ordered(request: &SessionRequest) -> bool {
     match (access(request), request) {
-        (None, SessionRequest::Exec(exec)) => exec.takes_a_turn(),
+        (None, SessionRequest::Exec(exec)) => exec.is_ordered(),
         // The set of snapshots must not change while a mutation of the session is in progress.
         (_, SessionRequest::Snapshot(_) | SessionRequest::DropSnapshot(_)) => true,
         (Some(FsOp::Write | FsOp::Edit | FsOp::Patch), _) => true,

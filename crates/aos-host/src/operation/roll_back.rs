@@ -8,8 +8,8 @@ use aos_model::limits::RECEIPT_PATHS_MAX;
 use aos_model::receipt::{Body, Restored};
 use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::request::{Redo, Restore, Rollback};
-use aos_model::state::{StepRecord, Turns, lost_key, step_key, turns_key};
-use aos_model::undo::Touch;
+use aos_model::state::{StepRecord, Turns, dropped_key, step_key, turns_key};
+use aos_model::undo::RecordedChange;
 
 use super::{Operation, PlanInput, Proposal};
 use crate::host::Host;
@@ -44,7 +44,7 @@ impl Restoration {
         host: &Host,
         session: &Arc<OpenSession>,
         seqs: &[u64],
-        includes: impl Fn(&Touch) -> bool,
+        includes: impl Fn(&RecordedChange) -> bool,
         only: Option<&[String]>,
         (force, dry_run): (Option<bool>, Option<bool>),
     ) -> Result<Restoration, Refusal> {
@@ -245,7 +245,7 @@ fn restore_state_before(
     first: u64,
 ) -> Result<Restoration, Refusal> {
     let seqs = snapshot::seqs_from(host, session, first)?;
-    let lost = host.journal.state(&lost_key(&session.id))?;
+    let lost = host.journal.state(&dropped_key(&session.id))?;
     let lost: Option<u64> = lost.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if lost.is_some_and(|lost| lost >= first) {
         let (code, what) =

@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use aos_model::path::Spelled;
+use aos_model::path::RequestPath;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::undo::Look;
-use aos_store::{Kept, KeptKind};
+use aos_store::{EntryKind, Kept};
 
 use super::conflict_check::{AffectedPaths, attrs_of};
 use super::{DiskRestoration, GoalState, ResolvedGoal, damaged, meta_at};
@@ -138,7 +138,7 @@ impl<'a> Builder<'a> {
         }
         match &resolved.goal.state {
             GoalState::MovedFrom { .. } => true,
-            GoalState::Stored(kept) => (kept.kind == KeptKind::Dir) != (now.kind == Kind::Dir),
+            GoalState::Stored(kept) => (kept.kind == EntryKind::Dir) != (now.kind == Kind::Dir),
             GoalState::Attrs(_) => false,
         }
     }
@@ -241,7 +241,7 @@ impl<'a> Builder<'a> {
                 (None, _) => return Ok(()),
             },
             GoalState::Attrs(look) => self.restore_attrs(resolved, look)?,
-            GoalState::Stored(kept) if kept.kind == KeptKind::Dir => self.restore_folder(resolved, kept)?,
+            GoalState::Stored(kept) if kept.kind == EntryKind::Dir => self.restore_folder(resolved, kept)?,
             GoalState::Stored(kept) => self.put(resolved, kept)?,
         }
         self.out.restored.push(goal.path.clone());
@@ -350,7 +350,8 @@ impl<'a> Builder<'a> {
     }
 
     fn absolute(&self, path: &str) -> Result<Vec<u8>, Refusal> {
-        let spelled = Spelled::parse(path).map_err(|why| damaged(&format!("the path `{path}`: {why}")))?;
+        let spelled =
+            RequestPath::parse(path).map_err(|why| damaged(&format!("the path `{path}`: {why}")))?;
         let bytes = spelled.as_bytes();
         Ok(if spelled.is_absolute() {
             bytes.to_vec()
@@ -361,8 +362,8 @@ impl<'a> Builder<'a> {
 
     /// The content of a goal. Its hash is checked before anything is changed.
     fn content(&self, path: &str, kept: &Kept) -> Result<Content, Refusal> {
-        if kept.kind == KeptKind::Symlink {
-            let target = kept.target.as_deref().map(Spelled::parse);
+        if kept.kind == EntryKind::Symlink {
+            let target = kept.target.as_deref().map(RequestPath::parse);
             let Some(Ok(target)) = target else {
                 return Err(damaged(&format!("the target of the link {path} is missing")));
             };

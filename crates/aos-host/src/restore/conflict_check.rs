@@ -8,8 +8,8 @@ use aos_model::acl;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Conflict, Refusal};
 use aos_model::state::{Attributes, Image, PathRecord};
-use aos_model::undo::{Expected, Look};
-use aos_store::{Kept, KeptKind};
+use aos_model::undo::{ExpectedImage, Look};
+use aos_store::{EntryKind, Kept};
 use rustix::io::Errno;
 
 use super::{GoalState, Removal, ResolvedGoal};
@@ -148,7 +148,7 @@ impl<'a> ConflictCheck<'a> {
 
     /// The call that changed a folder's mode or attributes since our change. Only goals that set them can overwrite it.
     fn attrs_changed_since(&self, resolved: &ResolvedGoal<'_>) -> Result<Option<Conflict>, Refusal> {
-        let Some(Expected { image: Some(left), unconditional: false, seq }) =
+        let Some(ExpectedImage { image: Some(left), unconditional: false, seq }) =
             resolved.goal.expected.as_deref()
         else {
             return Ok(None);
@@ -174,7 +174,7 @@ impl<'a> ConflictCheck<'a> {
         path: &str,
         found: &Found,
         now: Option<Meta>,
-        expected: Option<&Expected>,
+        expected: Option<&ExpectedImage>,
     ) -> Result<Option<Conflict>, Refusal> {
         let Some(expected) = expected else { return Ok(Some(outside(path))) };
         if expected.unconditional || self.is_as_left(found, now, expected.image.as_ref())? {
@@ -186,7 +186,7 @@ impl<'a> ConflictCheck<'a> {
     /// Whether the goal deletes or replaces a folder with entries that others created.
     fn would_delete_others(&self, resolved: &ResolvedGoal<'_>) -> Result<bool, Refusal> {
         let replaces = match &resolved.goal.state {
-            GoalState::Stored(kept) => kept.kind != KeptKind::Dir,
+            GoalState::Stored(kept) => kept.kind != EntryKind::Dir,
             GoalState::MovedFrom { .. } => true,
             GoalState::Attrs(_) => false,
         };
@@ -277,12 +277,12 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
     let fail = |why| place.refusal("stat", why);
     let same_mode = kept.mode.is_none_or(|mode| mode == now.mode);
     Ok(match (kept.kind, now.kind) {
-        (KeptKind::Dir, Kind::Dir) => same_mode && has_attrs(place, now, &kept.xattrs)?,
-        (KeptKind::Symlink, Kind::Symlink) => {
+        (EntryKind::Dir, Kind::Dir) => same_mode && has_attrs(place, now, &kept.xattrs)?,
+        (EntryKind::Symlink, Kind::Symlink) => {
             let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
             kept.target.as_deref() == Some(aos_model::path::show(&target).as_str())
         }
-        (KeptKind::File, Kind::File) => {
+        (EntryKind::File, Kind::File) => {
             if !same_mode || kept.size_bytes != Some(now.size) {
                 return Ok(false);
             }
@@ -300,9 +300,9 @@ fn has_look(found: &Found, now: Option<Meta>, look: Option<&Look>) -> Result<boo
     Ok(now.mode == look.mode && wanted.map_or(Ok(true), |wanted| has_attrs(place, &now, wanted))?)
 }
 
-/// Whether a file or a folder has exactly these attributes. The mode changes how an ACL reads (see `acl::under_mode`).
+/// Whether a file or a folder has exactly these attributes. The mode changes how an ACL reads (see `acl::with_mode`).
 fn has_attrs(place: &Place, now: &Meta, kept: &Attributes) -> Result<bool, Refusal> {
-    Ok(attrs_of(place, now.kind)? == acl::under_mode(kept, now.mode))
+    Ok(attrs_of(place, now.kind)? == acl::with_mode(kept, now.mode))
 }
 
 pub(super) fn attrs_of(place: &Place, kind: Kind) -> Result<Attributes, Refusal> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use aos_model::policy::Op;
 use aos_model::refusal::{Code, Conflict, Refusal};
-use aos_model::undo::{Expected, Look, Node, Piece, Touch, UndoPlan};
+use aos_model::undo::{ExpectedImage, Look, Node, Piece, RecordedChange, UndoPlan};
 use aos_store::{Kept, Manifest};
 
 use crate::disk::Meta;
@@ -36,7 +36,7 @@ pub(crate) struct DiskGoals {
 #[derive(Debug)]
 pub(super) struct Removal {
     pub(super) path: String,
-    expected: Option<Box<Expected>>,
+    expected: Option<Box<ExpectedImage>>,
 }
 
 #[derive(Debug)]
@@ -49,9 +49,9 @@ pub(super) struct PathGoal {
     pub(super) is_new: bool,
     pub(super) state: GoalState,
     /// The state that our changes left at `now_at`.
-    pub(super) expected: Option<Box<Expected>>,
+    pub(super) expected: Option<Box<ExpectedImage>>,
     /// The state that our changes left at the path it is moved from.
-    pub(super) expected_there: Option<Box<Expected>>,
+    pub(super) expected_there: Option<Box<ExpectedImage>>,
 }
 
 impl PathGoal {
@@ -89,7 +89,7 @@ impl DiskGoals {
     pub(crate) fn read(
         host: &Host,
         session: &Arc<OpenSession>,
-        touches: Vec<Touch>,
+        touches: Vec<RecordedChange>,
         only: Option<&[String]>,
     ) -> Result<DiskGoals, Refusal> {
         let undo = UndoPlan::of(&touches);
@@ -202,7 +202,7 @@ impl DiskGoals {
 }
 
 /// The `.git` folders that these changes created or removed as a whole. A protected one could not have been removed.
-fn own_repositories(touches: &[Touch]) -> BTreeSet<String> {
+fn own_repositories(touches: &[RecordedChange]) -> BTreeSet<String> {
     let records = touches.iter().filter(|touch| !touch.explicit).flat_map(|touch| &touch.paths);
     records
         .filter(|record| record.path == ".git" || record.path.ends_with("/.git"))
@@ -250,7 +250,7 @@ pub(super) fn meta_at(found: &Found, path: &str) -> Option<Meta> {
 }
 
 /// The state that our changes left at a path. An explicit snapshot is restored whatever is there.
-fn state_left(undo: &UndoPlan, path: &str) -> Option<Box<Expected>> {
+fn state_left(undo: &UndoPlan, path: &str) -> Option<Box<ExpectedImage>> {
     let above = || {
         let mut above = path.rmatch_indices('/').map(|(slash, _)| &path[..slash]);
         above.find_map(|above| undo.expected.get(above)).filter(|above| above.unconditional)

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use aos_model::limits::IGNORE_FILE_BYTES_MAX;
-use aos_model::path::Spelled;
+use aos_model::path::RequestPath;
 use aos_model::receipt::Kind;
 use aos_model::vfs::{Node, What};
 use rustix::fs::OFlags;
@@ -189,5 +189,5 @@ pub(super) fn spelled(name: &str) -> Option<Cow<'_, [u8]>> {
     if !name.contains('\\') {
         return Some(Cow::Borrowed(name.as_bytes()));
     }
-    Spelled::parse(name).ok().map(|spelled| Cow::Owned(spelled.as_bytes().to_vec()))
+    RequestPath::parse(name).ok().map(|spelled| Cow::Owned(spelled.as_bytes().to_vec()))
 }

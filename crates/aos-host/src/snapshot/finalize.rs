@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use aos_model::path::show;
 use aos_model::receipt::Kind;
 use aos_model::state::PathRecord;
-use aos_model::undo::Touch;
-use aos_store::{Fault, Kept, KeptKind, Manifest};
+use aos_model::undo::RecordedChange;
+use aos_store::{EntryKind, Fault, Kept, Manifest};
 use rustix::io::Errno;
 
 use super::{lock_index, touches, with_index};
@@ -149,14 +149,14 @@ fn finalize_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Resu
 fn superseded<'t>(
     host: &Host,
     session: &OpenSession,
-    touches: &'t [Touch],
+    touches: &'t [RecordedChange],
 ) -> Result<HashSet<&'t str>, Fault> {
     let mut superseded = HashSet::new();
     if touches.iter().flat_map(|touch| &touch.paths).any(|record| record.moved_to.is_some()) {
         return Ok(superseded);
     }
     let mut seen: HashSet<&str> = HashSet::new();
-    let mut last: Option<&Touch> = None;
+    let mut last: Option<&RecordedChange> = None;
     for touch in touches {
         let continues = match last {
             Some(last) if last.turn_id == touch.turn_id && !last.explicit => {
@@ -200,12 +200,12 @@ pub(super) fn discard(host: &Host, session: &OpenSession, snapshot: &Snapshot) {
 fn described(record: &PathRecord, in_tree: bool, entries: &mut BTreeMap<String, Kept>) {
     let kept = record.before.as_ref().map(|image| {
         let kind = match image.kind {
-            Kind::Dir => KeptKind::Dir,
-            Kind::Symlink => KeptKind::Symlink,
-            Kind::File | Kind::Other => KeptKind::File,
+            Kind::Dir => EntryKind::Dir,
+            Kind::Symlink => EntryKind::Symlink,
+            Kind::File | Kind::Other => EntryKind::File,
         };
         // The content of a layer's file is a blob already.
-        let body_hash = image.hash.clone().filter(|_| in_tree && kind == KeptKind::File);
+        let body_hash = image.hash.clone().filter(|_| in_tree && kind == EntryKind::File);
         let size_bytes = body_hash.is_some().then_some(image.size_bytes);
         Kept {
             kind,
@@ -254,7 +254,7 @@ fn examine(
     let kept = match meta.kind {
         Kind::Symlink => {
             let target = disk::read_link(dir, name).map_err(failed)?;
-            Kept { kind: KeptKind::Symlink, target: Some(show(&target)), mode: None, ..owner }
+            Kept { kind: EntryKind::Symlink, target: Some(show(&target)), mode: None, ..owner }
         }
         Kind::Dir => {
             let folder = OpenPreimage::open(dir, name, &meta).map_err(failed)?;
@@ -262,7 +262,7 @@ fn examine(
                 examine(host, &folder.file, &name, &format!("{suffix}/{}", show(&name)), piece)?;
             }
             let xattrs = read_xattrs(&folder.file).map_err(failed)?;
-            Kept { kind: KeptKind::Dir, xattrs, ..owner }
+            Kept { kind: EntryKind::Dir, xattrs, ..owner }
         }
         Kind::File => {
             let OpenPreimage { file, .. } = &OpenPreimage::open(dir, name, &meta).map_err(failed)?;
@@ -272,7 +272,13 @@ fn examine(
             } else {
                 hash_open(file).map_err(failed)?
             };
-            Kept { kind: KeptKind::File, body_hash: Some(hash), size_bytes: Some(meta.size), xattrs, ..owner }
+            Kept {
+                kind: EntryKind::File,
+                body_hash: Some(hash),
+                size_bytes: Some(meta.size),
+                xattrs,
+                ..owner
+            }
         }
         // A FIFO or a socket has no content; it cannot be restored and is not listed.
         Kind::Other => return Ok(()),

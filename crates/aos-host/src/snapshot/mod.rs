@@ -12,7 +12,7 @@ use std::sync::{Arc, MutexGuard};
 use aos_model::entry::{Entry, Fact};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{SnapshotRecord, decode_snapshot_key, snapshot_prefix, step_prefix};
-use aos_model::undo::Touch;
+use aos_model::undo::RecordedChange;
 use aos_store::Fault;
 
 use crate::host::Host;
@@ -182,14 +182,17 @@ pub(crate) fn seqs_from(host: &Host, session: &OpenSession, first: u64) -> Resul
 }
 
 /// The changes of these entries, in order.
-pub(crate) fn touches(host: &Host, seqs: impl IntoIterator<Item = u64>) -> Result<Vec<Touch>, Fault> {
+pub(crate) fn touches(
+    host: &Host,
+    seqs: impl IntoIterator<Item = u64>,
+) -> Result<Vec<RecordedChange>, Fault> {
     let mut touches = Vec::new();
     for seq in seqs {
         with_entry(host, seq, |entry| {
             for fact in entry.facts {
                 if let Fact::Captured(record) = fact {
                     check_bank_names(seq, &record)?;
-                    touches.push(Touch {
+                    touches.push(RecordedChange {
                         seq,
                         turn_id: entry.turn_id.as_deref().map(str::to_owned),
                         explicit: record.explicit,
@@ -215,7 +218,7 @@ pub(crate) fn finalize_entries(host: &Host, session: &OpenSession, seqs: &[u64])
 /// A home can come from another machine, so only names that we generate are opened in the bank.
 fn check_bank_names(seq: u64, record: &SnapshotRecord) -> Result<(), Fault> {
     let mut names = record.paths.iter().filter_map(|path| path.before.as_ref()?.bank.as_deref());
-    match names.find(|name| !aos_store::is_bank_name(name)) {
+    match names.find(|name| !aos_store::is_preimage_name(name)) {
         None => Ok(()),
         Some(_) => {
             Err(Fault::Refused(format!("entry {seq} of the journal names a pre-image with an invalid name")))

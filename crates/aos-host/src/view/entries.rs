@@ -57,7 +57,7 @@ impl View {
         }
         for (name, node) in self.tree.children(&self.prefix(&folder.absolute)) {
             if !node.is_gone() {
-                let name = aos_model::path::Spelled::parse(name).map_err(|_| Errno::INVAL)?;
+                let name = aos_model::path::RequestPath::parse(name).map_err(|_| Errno::INVAL)?;
                 let absolute = [folder.absolute.as_slice(), b"/", name.as_bytes()].concat();
                 places.push(self.leaf(absolute, Some(node.clone())));
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use aos_model::capability::FollowSymlinks;
 use aos_model::limits::LINKS_MAX;
-use aos_model::path::Spelled;
+use aos_model::path::RequestPath;
 use aos_model::receipt::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::vfs::{Node, VfsPath, What};
@@ -48,7 +48,7 @@ fn in_virtual(view: &Arc<View>, text: Option<&str>, last: Last) -> Result<Resolv
 fn in_staged(view: &Arc<View>, text: &str, last: Last) -> Result<ResolvedPath, Refusal> {
     let jail = &view.jail;
     let shown = || aos_model::text::escape(&text.chars().take(200).collect::<String>());
-    let spelled = Spelled::parse(text)
+    let spelled = RequestPath::parse(text)
         .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{}: {fault}", shown())))?;
     let literal = jail.clean(&spelled)?.absolute;
     let start = jail.start(&spelled);
@@ -191,7 +191,7 @@ impl Walk<'_> {
         }
         let target = match (entry, &self.at().folder) {
             (EntryAt::Node(node, _), _) => match &node.what {
-                What::Link { target } => Spelled::parse(target)
+                What::Link { target } => RequestPath::parse(target)
                     .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{shown}: {fault}")))?
                     .as_bytes()
                     .to_vec(),

@@ -42,7 +42,7 @@ pub struct Exec {
 
 impl Exec {
     /// Whether the command is ordered with the mutations of its session (I9). One without capture is not.
-    pub fn takes_a_turn(&self) -> bool {
+    pub fn is_ordered(&self) -> bool {
         self.capture != Some(Capture::None)
     }
 

@@ -40,11 +40,11 @@ macro_rules! effects {
         impl Request {
             pub const KINDS: &'static [&'static str] = &[$($outer_kind,)* $($inner_kind,)*];
 
-            pub fn parse(kind: &str, params: &str) -> Result<Request, Unparsed> {
+            pub fn parse(kind: &str, params: &str) -> Result<Request, RequestError> {
                 Ok(match kind {
                     $($outer_kind => Request::Host(HostRequest::$outer(strict::parse(params)?)),)*
                     $($inner_kind => Request::Session(SessionRequest::$inner(strict::parse(params)?)),)*
-                    unknown => return Err(Unparsed::Refused(Refusal::new(
+                    unknown => return Err(RequestError::Refused(Refusal::new(
                         Code::InvalidParams,
                         format!("kind: unknown effect `{}`; known effects: {}", crate::text::escape(unknown), Self::KINDS.join(", ")),
                     ))),
@@ -128,7 +128,7 @@ impl Request {
 
 /// Why a request was not parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unparsed {
+pub enum RequestError {
     /// The JSON is invalid: answered with a JSON-RPC error, without a receipt.
     #[error("{0}")]
     Syntax(String),
@@ -136,11 +136,11 @@ pub enum Unparsed {
     Refused(Refusal),
 }
 
-impl From<Invalid> for Unparsed {
-    fn from(invalid: Invalid) -> Unparsed {
+impl From<Invalid> for RequestError {
+    fn from(invalid: Invalid) -> RequestError {
         match invalid {
-            Invalid::Syntax(why) => Unparsed::Syntax(why),
-            Invalid::Shape(why) => Unparsed::Refused(Refusal::new(Code::InvalidParams, why)),
+            Invalid::Syntax(why) => RequestError::Syntax(why),
+            Invalid::Shape(why) => RequestError::Refused(Refusal::new(Code::InvalidParams, why)),
         }
     }
 }
@@ -174,7 +174,7 @@ mod tests {
 
     fn refused(kind: &str, params: &str) -> String {
         match Request::parse(kind, params) {
-            Err(Unparsed::Refused(refusal)) => {
+            Err(RequestError::Refused(refusal)) => {
                 assert_eq!(refusal.code, Code::InvalidParams);
                 refusal.message
             }

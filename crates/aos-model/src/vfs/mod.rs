@@ -7,7 +7,7 @@
 mod name;
 mod tree;
 
-pub use name::{VfsPath, check_content, check_text};
+pub use name::{VfsPath, check_content, check_text_length};
 pub use tree::Tree;
 
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ pub enum Base {
 
 impl Node {
     /// Whether kind, content and mode are the same.
-    pub fn looks_like(&self, other: &Node) -> bool {
+    pub fn same_content_and_mode(&self, other: &Node) -> bool {
         self.what == other.what && (self.mode == other.mode || self.what == What::Gone)
     }
 

@@ -1,7 +1,7 @@
 //! Paths and contents of a virtual tree: ASCII names, never `.` or `..`, and UTF-8 text of a bounded length.
 
 use crate::limits::{VFS_CONTENT_CHARACTERS_MAX, VFS_SEGMENT_CHARACTERS_MAX, VFS_SEGMENTS_MAX};
-use crate::path::Spelled;
+use crate::path::RequestPath;
 use crate::refusal::{Code, Refusal};
 
 /// A path of a virtual tree: segments joined by single slashes, empty for the root. The refusal texts are fixed, because
@@ -15,13 +15,13 @@ impl VfsPath {
         if text.is_empty() {
             return Err(invalid("path must not be empty."));
         }
-        let spelled = Spelled::parse(text).map_err(|fault| match fault {
-            crate::path::PathFault::NameTooLong => invalid("Path segments must be 80 characters or fewer."),
+        let spelled = RequestPath::parse(text).map_err(|fault| match fault {
+            crate::path::PathError::NameTooLong => invalid("Path segments must be 80 characters or fewer."),
             other => invalid(&other.to_string()),
         })?;
         let mut path = String::new();
         let mut depth = 0;
-        // Not `Spelled::names`, which drops `.`: here `.` is an error.
+        // Not `RequestPath::names`, which drops `.`: here `.` is an error.
         for name in spelled.as_bytes().split(|b| *b == b'/').filter(|name| !name.is_empty()) {
             if name == b"." || name == b".." {
                 return Err(invalid("Path segments may not include '.' or '..'."));
@@ -57,11 +57,11 @@ pub fn check_content(shown: &str, bytes: &[u8]) -> Result<(), Refusal> {
             format!("{shown}: a virtual tree holds UTF-8 text only; nothing was changed"),
         )
     })?;
-    check_text(text, "Content exceeds maximum length of 48,000 characters.")
+    check_text_length(text, "Content exceeds maximum length of 48,000 characters.")
 }
 
 /// Refuses a text that is too long; `why` is the message.
-pub fn check_text(text: &str, why: &str) -> Result<(), Refusal> {
+pub fn check_text_length(text: &str, why: &str) -> Result<(), Refusal> {
     let is_short =
         text.len() <= VFS_CONTENT_CHARACTERS_MAX || text.chars().count() <= VFS_CONTENT_CHARACTERS_MAX;
     if is_short { Ok(()) } else { Err(Refusal::new(Code::ContentTooLong, why)) }

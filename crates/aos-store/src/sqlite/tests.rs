@@ -1,7 +1,7 @@
 //! Intents in rows and slots, across the death of a daemon.
 
-use aos_model::entry::Draft;
-use aos_model::state::Effects;
+use aos_model::entry::EntryDraft;
+use aos_model::state::FoldInput;
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn open(home: &Home, durability: Durability) -> SqliteJournal {
 }
 
 fn close(journal: &SqliteJournal, intent: u64) {
-    let entry = Draft {
+    let entry = EntryDraft {
         at_ns: 1,
         kind: "host.fs.write_file",
         session_id: None,
@@ -27,7 +27,7 @@ fn close(journal: &SqliteJournal, intent: u64) {
         blobs: &[],
         facts: &[],
     };
-    let append = Append { body: entry.to_bytes(), effects: Effects::default(), closes: Some(intent) };
+    let append = Append { body: entry.to_bytes(), effects: FoldInput::default(), closes: Some(intent) };
     journal.append(append).unwrap();
 }
 
@@ -53,7 +53,7 @@ fn intents_reuse_the_rows_and_slots_of_closed_ones_and_open_ones_are_kept() {
         let stays = journal.intend(b"stays".to_vec()).unwrap();
         for _ in 0..20 {
             let passing = journal.intend(b"passing".to_vec()).unwrap();
-            journal.intend_instead(passing, b"otherwise".to_vec()).unwrap();
+            journal.replace_intent(passing, b"otherwise".to_vec()).unwrap();
             assert_eq!(
                 open_intents(&journal),
                 [(stays, b"stays".to_vec()), (passing, b"otherwise".to_vec())]
@@ -78,7 +78,7 @@ fn the_next_daemon_finds_the_intents_that_a_killed_one_left_open_and_no_others()
         let closed = journal.intend(b"closed".to_vec()).unwrap();
         let left = journal.intend(b"left".to_vec()).unwrap();
         let replaced = journal.intend(b"first".to_vec()).unwrap();
-        journal.intend_instead(replaced, b"second".to_vec()).unwrap();
+        journal.replace_intent(replaced, b"second".to_vec()).unwrap();
         close(&journal, closed);
         let also_closed = journal.intend(b"also closed".to_vec()).unwrap();
         close(&journal, also_closed);

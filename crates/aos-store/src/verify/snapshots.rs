@@ -14,11 +14,11 @@ use rustix::io::Errno;
 
 use super::blob_check::BlobCheck;
 use super::report::{Finding, Report};
-use crate::bank::names_in;
 use crate::blobs::copy_hashing;
 use crate::disk;
 use crate::fault::Fault;
 use crate::manifest::{Manifest, Manifests};
+use crate::session_dirs::names_in;
 
 pub(super) fn check(home: &Path, report: &mut Report) -> Result<(), Fault> {
     let open = |path: &Path| {

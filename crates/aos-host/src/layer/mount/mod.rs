@@ -14,10 +14,10 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
 use aos_model::limits::{MOUNTS_MAX, ROOTS_MAX, VFS_MOUNT_ENTRIES_SHOWN};
-use aos_model::path::{Spelled, show};
+use aos_model::path::{RequestPath, show};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{HostMount, VfsTarget};
-use aos_model::state::MountShown;
+use aos_model::state::MountSummary;
 use aos_model::vfs::{Body, Delta, Node, What};
 use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
@@ -40,7 +40,7 @@ pub(crate) fn mount(
     host: &Host,
     target: &VfsTarget,
     now_ns: u64,
-) -> Result<(Vec<Delta>, Vec<MountShown>), Refusal> {
+) -> Result<(Vec<Delta>, Vec<MountSummary>), Refusal> {
     let mounts = target.mounts.as_deref().unwrap_or_default();
     let roots = target.allowed_roots.as_deref().unwrap_or_default();
     if mounts.len() > MOUNTS_MAX || roots.len() > ROOTS_MAX {
@@ -64,7 +64,7 @@ pub(crate) fn mount(
 
 fn pin(text: &str) -> Result<Root, Refusal> {
     let missing = || invalid(format!("{}: Allowed host root does not exist.", aos_model::text::escape(text)));
-    let spelled = Spelled::parse(text).map_err(|_| missing())?;
+    let spelled = RequestPath::parse(text).map_err(|_| missing())?;
     if !spelled.is_absolute() {
         return Err(invalid(format!(
             "{}: an allowed root is an absolute path",
@@ -109,7 +109,7 @@ fn place(nodes: &mut BTreeMap<String, Node>, folder: &mut String, key: String, b
 }
 
 /// The description of a mount for the agent. The host path is shown only if the operator allows it.
-fn describe(mount: &HostMount, mount_path: String, files: &[(File, Body)], show_host: bool) -> MountShown {
+fn describe(mount: &HostMount, mount_path: String, files: &[(File, Body)], show_host: bool) -> MountSummary {
     let prefix = if mount_path.is_empty() { String::new() } else { format!("{mount_path}/") };
     let mut entries: Vec<String> = Vec::new();
     for (file, _) in files {
@@ -125,7 +125,7 @@ fn describe(mount: &HostMount, mount_path: String, files: &[(File, Body)], show_
     entries.truncate(VFS_MOUNT_ENTRIES_SHOWN);
     let mount_path = if mount_path.is_empty() { "/".to_owned() } else { mount_path };
     let shown = if show_host { mount.host_path.clone() } else { mount_path.clone() };
-    MountShown { mount_path, shown, entries, more }
+    MountSummary { mount_path, shown, entries, more }
 }
 
 /// The limits of a batch: the files of a batch share a blob.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 
 use aos_model::limits::{VFS_MOUNT_BYTES_DEFAULT, VFS_MOUNT_FILES_MAX};
-use aos_model::path::{Spelled, show};
+use aos_model::path::{RequestPath, show};
 use aos_model::receipt::Kind;
 use aos_model::refusal::Refusal;
 use aos_model::request::HostMount;
@@ -53,7 +53,7 @@ pub(super) fn walk(
     if allowed.roots.is_empty() {
         return Err(invalid("No allowed host roots configured for mounts."));
     }
-    let spelled = Spelled::parse(text).map_err(|_| outside())?;
+    let spelled = RequestPath::parse(text).map_err(|_| outside())?;
     let source = source(allowed, &spelled).ok_or_else(outside)?;
     let is_file = source.meta.kind != Kind::Dir;
     let relative = source.below.clone();
@@ -86,7 +86,7 @@ pub(super) fn walk(
 }
 
 /// The start of the mount: the first allowed root that contains it.
-fn source(allowed: &Allowed<'_>, spelled: &Spelled) -> Option<Reached> {
+fn source(allowed: &Allowed<'_>, spelled: &RequestPath) -> Option<Reached> {
     (0..allowed.roots.len()).find_map(|root| {
         let path = &allowed.roots[root].path;
         let below = if spelled.is_absolute() {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use aos_model::path::{Spelled, show};
+use aos_model::path::{RequestPath, show};
 use aos_model::request::content_hash;
 
 use crate::random::Random;
@@ -158,7 +158,7 @@ fn attributes(path: &Path) -> BTreeMap<String, Vec<u8>> {
 
 /// The path on the disk of a spelled one.
 pub(super) fn on_disk(root: &Path, spelled: &str) -> PathBuf {
-    let bytes = Spelled::parse(spelled).map(|spelled| spelled.as_bytes().to_vec()).unwrap_or_default();
+    let bytes = RequestPath::parse(spelled).map(|spelled| spelled.as_bytes().to_vec()).unwrap_or_default();
     root.join(OsStr::from_bytes(&bytes))
 }
 

@@ -11,15 +11,15 @@ use rustix::io::Errno;
 use crate::disk;
 use crate::fault::Fault;
 
-/// The parent folder. The host moves files in and out through the descriptors that [`Bank::session`] returns.
+/// The parent folder. The host moves files in and out through the descriptors that [`SessionDirs::session`] returns.
 #[derive(Debug)]
-pub struct Bank {
+pub struct SessionDirs {
     dir: OwnedFd,
 }
 
-impl Bank {
-    pub(crate) fn new(dir: OwnedFd) -> Bank {
-        Bank { dir }
+impl SessionDirs {
+    pub(crate) fn new(dir: OwnedFd) -> SessionDirs {
+        SessionDirs { dir }
     }
 
     /// Opens the folder of one session, and creates it when it is missing.
@@ -56,7 +56,7 @@ pub(crate) fn check_name(id: &str) -> Result<(), Fault> {
 
 /// Whether `name` is the name of a pre-image: the id of a change, a dot and a number. Other names in the journal are
 /// never opened.
-pub fn is_bank_name(name: &str) -> bool {
+pub fn is_preimage_name(name: &str) -> bool {
     let parts = name.split_once('.');
     parts.is_some_and(|(id, number)| {
         is_plain_name(id) && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
