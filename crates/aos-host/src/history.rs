@@ -5,9 +5,9 @@ use std::sync::Arc;
 use aos_model::entry::{Entry, Fact};
 use aos_model::limits::DIFF_FILE_BYTES_MAX;
 use aos_model::policy::Op;
-use aos_model::receipt::Kind;
+use aos_model::records::{Image, Kind, PathRecord};
 use aos_model::refusal::{Code, Refusal};
-use aos_model::state::{Image, PathRecord, StepRecord, Turns, step_key, turns_key};
+use aos_model::state::{StepRecord, Turns, step_key, turns_key};
 use aos_model::text;
 use aos_store::{EntryKind, Manifest};
 use serde::Serialize;
@@ -177,10 +177,11 @@ impl Host {
             (Some(before), None) => before,
         };
         let mut out = format!("removed folder {path}\n");
-        let (Some(manifest), Some(bank)) = (manifest, before.bank.as_deref()) else { return out };
-        for suffix in manifest.below(bank) {
+        let (Some(manifest), Some(preimage)) = (manifest, before.preimage.as_deref()) else { return out };
+        for suffix in manifest.below(preimage) {
             let below = format!("{path}{suffix}");
-            let Some(kept) = manifest.kept(bank, path, suffix).filter(|kept| kept.kind == EntryKind::File)
+            let Some(kept) =
+                manifest.kept(preimage, path, suffix).filter(|kept| kept.kind == EntryKind::File)
             else {
                 continue;
             };

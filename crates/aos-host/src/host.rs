@@ -24,7 +24,7 @@ pub struct Host {
     pub(crate) blobs: Arc<Blobs>,
     /// File contents of virtual and staged layers.
     pub(crate) contents: Arc<Contents>,
-    pub(crate) bank: Arc<SessionDirs>,
+    pub(crate) preimages: Arc<SessionDirs>,
     pub(crate) manifests: Arc<Manifests>,
     pub(crate) finalizer: Arc<Finalizer>,
     pub(crate) memory: Memory,

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use aos_model::entry::Fact;
-use aos_model::receipt::Coverage;
-use aos_model::state::SnapshotRecord;
+use aos_model::records::{Coverage, SnapshotRecord};
 
 /// The snapshots of one open session, in the order of capture.
 #[derive(Debug, Default)]
@@ -79,7 +78,8 @@ impl Snapshot {
             self.paths.clear();
         }
         for path in &record.paths {
-            if let Some(before) = path.before.as_ref().filter(|image| image.bank.is_some() || record.in_tree)
+            if let Some(before) =
+                path.before.as_ref().filter(|image| image.preimage.is_some() || record.in_tree)
                 && self.paths.insert(path.path.as_str().into())
             {
                 self.bytes += before.size_bytes;

@@ -5,9 +5,9 @@ use aos_model::policy::{
     CommandQuery, Decision, Evaluation, Op, PathQuery, Policy, PolicySpec, Verdict, lexical_join,
 };
 use aos_model::receipt::Warning;
+use aos_model::records::SessionRecord;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::TargetSpec;
-use aos_model::state::SessionRecord;
 use aos_model::strict::present;
 use aos_model::vfs::VfsPath;
 use serde::Deserialize;
@@ -122,7 +122,7 @@ fn command<'p>(
         resolve: &|path| link_free(path),
     };
     let evaluation = policy.host_access().evaluate_command(&query);
-    let verdict = policy.judge_command(&query, evaluation.references());
+    let verdict = policy.check_command(&query, evaluation.references());
     (evaluation, verdict)
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn check_path(
         }
     }
     let (literal, shown) = (session.jail.display(literal), session.jail.display(resolved));
-    apply_verdict(session.policy.judge(op, &literal, &shown), op, &shown, warnings)
+    apply_verdict(session.policy.check(op, &literal, &shown), op, &shown, warnings)
 }
 
 /// Checks a command by its arguments and its working folder, with the function that `policy.evaluate` uses.

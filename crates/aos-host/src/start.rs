@@ -5,7 +5,8 @@ use std::sync::Arc;
 use aos_model::entry::Fact;
 use aos_model::limits::WALK_STACK_BYTES;
 use aos_model::receipt::Durability;
-use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
+use aos_model::records::{SessionRecord, SessionState};
+use aos_model::state::{decode_session, session_key};
 use aos_store::{Fault, Home, SqliteJournal};
 
 use crate::change;
@@ -31,7 +32,7 @@ impl Host {
     /// Opens a home, rolls back changes that the last daemon left incomplete, and reopens its sessions.
     pub fn start(home: Home, machine: Machine) -> Result<(Arc<Host>, StartReport), Fault> {
         let journal = Box::new(SqliteJournal::open(&home, machine.durability)?);
-        let (blobs, bank) = (Arc::new(home.blobs(machine.durability)?), Arc::new(home.bank()?));
+        let (blobs, preimages) = (Arc::new(home.blobs(machine.durability)?), Arc::new(home.preimages()?));
         let manifests = Arc::new(home.manifests(machine.durability)?);
         if machine.durability == Durability::Power {
             home.sync()?;
@@ -43,7 +44,7 @@ impl Host {
             journal,
             contents: Arc::new(Contents::new(blobs.clone())),
             blobs,
-            bank,
+            preimages,
             manifests,
             finalizer: Arc::default(),
             memory: Memory::default(),
@@ -88,10 +89,10 @@ impl Host {
 
     /// Removes the pre-images and private folders of sessions that ended just before a crash.
     fn drop_orphans(&self) -> Result<(), Fault> {
-        for bank in [&self.bank, &self.executor.rooms] {
-            for session_id in bank.sessions()? {
+        for dirs in [&self.preimages, &self.executor.rooms] {
+            for session_id in dirs.sessions()? {
                 if self.sessions.get(&session_id).is_none() {
-                    bank.drop_session(&session_id)?;
+                    dirs.drop_session(&session_id)?;
                 }
             }
         }

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use aos_model::entry::Fact;
 use aos_model::limits::CHANGED_PATHS_MAX;
-use aos_model::receipt::{Body, Kind, Warning};
+use aos_model::receipt::{Body, Warning};
+use aos_model::records::{Attributes, Kind};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::content_hash;
-use aos_model::state::Attributes;
 use aos_store::{Blobs, Fault};
 use rustix::io::Errno;
 

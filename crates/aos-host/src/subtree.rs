@@ -3,7 +3,8 @@
 use std::os::fd::AsFd;
 
 use aos_model::policy::Op;
-use aos_model::receipt::{Kind, Warning};
+use aos_model::receipt::Warning;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 
 use crate::disk::{Meta, names_in, open_dir};

@@ -167,7 +167,7 @@ impl Capability {
 }
 
 /// Refuses an `actual` above `limit`. A write is refused as a whole, never truncated.
-pub fn within(limit: Option<u64>, name: &str, actual: u64, subject: &str) -> Result<(), Refusal> {
+pub fn check_limit(limit: Option<u64>, name: &str, actual: u64, subject: &str) -> Result<(), Refusal> {
     match limit {
         Some(limit) if actual > limit => Err(Refusal::new(
             Code::LimitExceeded,
@@ -180,7 +180,7 @@ pub fn within(limit: Option<u64>, name: &str, actual: u64, subject: &str) -> Res
 }
 
 /// The smaller of the limits in the request and in the capability.
-pub fn smaller(request: Option<u64>, capability: Option<u64>) -> Option<u64> {
+pub fn smaller_limit(request: Option<u64>, capability: Option<u64>) -> Option<u64> {
     match (request, capability) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
@@ -249,7 +249,7 @@ mod tests {
         }
         assert_eq!(open.inline_bytes_max(), INLINE_BYTES_DEFAULT);
         assert_eq!(open.follow_symlinks, FollowSymlinks::WithinRootOnly);
-        assert!(within(None, "max_write_bytes", u64::MAX, "f").is_ok());
+        assert!(check_limit(None, "max_write_bytes", u64::MAX, "f").is_ok());
     }
 
     #[test]
@@ -263,10 +263,10 @@ mod tests {
 
     #[test]
     fn the_smaller_limit_applies() {
-        assert_eq!(smaller(Some(5), Some(3)), Some(3));
-        assert_eq!(smaller(Some(2), Some(3)), Some(2));
-        assert_eq!(smaller(None, Some(3)), Some(3));
-        assert_eq!(smaller(None, None), None);
+        assert_eq!(smaller_limit(Some(5), Some(3)), Some(3));
+        assert_eq!(smaller_limit(Some(2), Some(3)), Some(2));
+        assert_eq!(smaller_limit(None, Some(3)), Some(3));
+        assert_eq!(smaller_limit(None, None), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::records::{SessionRecord, SessionState, SnapshotRecord};
-use crate::vfs::{Kept, TreeChange};
+use crate::vfs::{CapturedNode, TreeChange};
 
 /// An entry to be written. Params and receipt are JSON already and are copied unchanged.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +109,7 @@ pub enum Fact {
     /// How the entry changed the virtual or staged tree of its session (I18).
     Tree(TreeChange),
     /// The nodes that `host.fs.snapshot` captured from a tree, beside the `captured` fact of the same entry.
-    TreeKept(Vec<Kept>),
+    TreeKept(Vec<CapturedNode>),
 }
 
 #[cfg(test)]

@@ -21,6 +21,3 @@ pub mod state;
 pub mod strict;
 pub mod text;
 pub mod vfs;
-
-/// The former name of [`plan_undo`], for callers that still use it.
-pub use plan_undo as undo;

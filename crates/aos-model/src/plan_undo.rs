@@ -27,19 +27,19 @@ pub enum Node {
     /// The object that is at `path` now. A folder may have had other attributes (`look`).
     Current {
         path: String,
-        look: Option<Look>,
+        dir_attrs: Option<DirAttrs>,
     },
     /// An object that a snapshot holds.
     Kept {
-        piece: Piece,
-        look: Option<Look>,
+        preimage: PreimageRef,
+        dir_attrs: Option<DirAttrs>,
     },
     Absent,
 }
 
 /// The mode and the attributes that a folder had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct DirAttrs {
     pub mode: u32,
     /// `None`: unchanged.
     pub xattrs: Option<Attributes>,
@@ -48,10 +48,10 @@ pub struct Look {
 /// A pre-image, or an object below a pre-image that is a folder. If the folder's pre-image does not have it, the path
 /// was absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct PreimageRef {
     pub snapshot_id: String,
     /// The name of the pre-image: a path may have several in one snapshot.
-    pub bank: String,
+    pub name: String,
     /// The path of the pre-image.
     pub path: String,
     /// The rest of the path: empty, or beginning with a slash.
@@ -62,23 +62,23 @@ impl Node {
     fn below(&self, suffix: &str) -> Node {
         match self {
             Node::Current { path, .. } => Node::current(format!("{path}{suffix}")),
-            Node::Kept { piece, .. } => {
-                let suffix = format!("{}{suffix}", piece.suffix);
-                Node::Kept { piece: Piece { suffix, ..piece.clone() }, look: None }
+            Node::Kept { preimage, .. } => {
+                let suffix = format!("{}{suffix}", preimage.suffix);
+                Node::Kept { preimage: PreimageRef { suffix, ..preimage.clone() }, dir_attrs: None }
             }
             Node::Absent => Node::Absent,
         }
     }
 
     fn current(path: String) -> Node {
-        Node::Current { path, look: None }
+        Node::Current { path, dir_attrs: None }
     }
 
     /// The object with its attributes of before. Attributes that `before` does not have come from a later change.
     fn with_attributes(mut self, before: &Image) -> Node {
-        if let Node::Current { look, .. } | Node::Kept { look, .. } = &mut self {
-            let later = look.take().and_then(|look| look.xattrs);
-            *look = Some(Look { mode: before.mode, xattrs: before.xattrs.clone().or(later) });
+        if let Node::Current { dir_attrs, .. } | Node::Kept { dir_attrs, .. } = &mut self {
+            let later = dir_attrs.take().and_then(|dir_attrs| dir_attrs.xattrs);
+            *dir_attrs = Some(DirAttrs { mode: before.mode, xattrs: before.xattrs.clone().or(later) });
         }
         self
     }
@@ -145,13 +145,13 @@ impl UndoPlan {
         }
         let was = match &record.before {
             Some(before) => {
-                let piece = Piece {
+                let preimage = PreimageRef {
                     snapshot_id: touch.snapshot_id.clone(),
-                    bank: before.bank.clone().unwrap_or_default(),
+                    name: before.preimage.clone().unwrap_or_default(),
                     path: record.path.clone(),
                     suffix: String::new(),
                 };
-                Node::Kept { piece, look: None }
+                Node::Kept { preimage, dir_attrs: None }
             }
             None => Node::Absent,
         };
@@ -214,7 +214,7 @@ mod tests {
             mode: 0o644,
             size_bytes: 1,
             hash: Some(hash.into()),
-            bank: None,
+            preimage: None,
             identity: None,
             xattrs: None,
         })
@@ -256,8 +256,9 @@ mod tests {
 
     fn kept_below(seq: u64, path: &str, suffix: &str) -> Node {
         let snapshot_id = format!("snap_{seq}");
-        let piece = Piece { snapshot_id, bank: String::new(), path: path.into(), suffix: suffix.into() };
-        Node::Kept { piece, look: None }
+        let preimage =
+            PreimageRef { snapshot_id, name: String::new(), path: path.into(), suffix: suffix.into() };
+        Node::Kept { preimage, dir_attrs: None }
     }
 
     fn kept(seq: u64, path: &str) -> Node {

@@ -4,8 +4,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::limits::RECEIPT_PATHS_MAX;
-pub use crate::records::{Coverage, Kind};
-use crate::records::{MountSummary, SessionState};
+use crate::records::{Coverage, Kind, MountSummary, SessionState};
 use crate::refusal::{Code, Detail, Refusal, Status};
 use crate::request::Base64;
 

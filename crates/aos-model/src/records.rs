@@ -134,8 +134,8 @@ pub struct Image {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
     /// The name of the pre-image in the session's pre-image folder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bank: Option<String>,
+    #[serde(rename = "bank", default, skip_serializing_if = "Option::is_none")]
+    pub preimage: Option<String>,
     /// Identifies the object without reading it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
@@ -147,7 +147,7 @@ pub struct Image {
 impl Image {
     /// The image with the name of its pre-image.
     pub fn with_preimage(mut self, name: String) -> Image {
-        self.bank = Some(name);
+        self.preimage = Some(name);
         self
     }
 }

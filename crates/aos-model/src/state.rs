@@ -10,10 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, Fact};
-pub use crate::records::{
-    Attributes, Identity, Image, MountSummary, PathRecord, RootRecord, SessionRecord, SessionState,
-    SnapshotRecord,
-};
+use crate::records::{SessionRecord, SessionState};
 use crate::vfs::{self, TreeChange};
 
 /// A change of the map: a new value, or `None` to remove the key.
@@ -101,7 +98,7 @@ pub fn tree_versions_prefix(session_id: &str) -> String {
 }
 
 /// Reads the map as it is before an entry.
-pub trait Before {
+pub trait StateReader {
     fn get(&self, key: &str) -> Option<Vec<u8>>;
     fn keys_with_prefix(&self, prefix: &str) -> Vec<String>;
 }
@@ -152,7 +149,7 @@ impl From<Entry<'_>> for FoldInput {
 
 /// What entry `seq` changes. Facts that contradict the state, such as a session that was never opened, change nothing:
 /// `verify` also folds damaged journals.
-pub fn fold(before: &impl Before, seq: u64, effects: &FoldInput) -> Vec<Change> {
+pub fn fold(before: &impl StateReader, seq: u64, effects: &FoldInput) -> Vec<Change> {
     let mut changes = Vec::new();
     let session_id = effects.session_id.as_deref();
     for blob_ref in &effects.blobs {
@@ -200,7 +197,7 @@ fn change_tree(session_id: &str, seq: u64, change: &TreeChange, changes: &mut Ve
 }
 
 /// Removes a snapshot. Changes without pre-images cannot be undone, so the newest of them is recorded.
-fn drop_snapshot(before: &impl Before, session_id: &str, snapshot_id: &str, changes: &mut Vec<Change>) {
+fn drop_snapshot(before: &impl StateReader, session_id: &str, snapshot_id: &str, changes: &mut Vec<Change>) {
     let keys = before.keys_with_prefix(&format!("{}{snapshot_id}/", snapshot_prefix(session_id)));
     let is_change = |key: &&String| before.get(key).is_some_and(|value| value == CHANGED);
     let newest = keys.iter().filter(is_change).filter_map(|key| Some(decode_snapshot_key(key)?.1)).max();
@@ -212,7 +209,7 @@ fn drop_snapshot(before: &impl Before, session_id: &str, snapshot_id: &str, chan
 }
 
 /// Closes a session and removes its snapshots, its tree and its references to blobs.
-fn end_session(before: &impl Before, session_id: &str, state: SessionState, changes: &mut Vec<Change>) {
+fn end_session(before: &impl StateReader, session_id: &str, state: SessionState, changes: &mut Vec<Change>) {
     let key = session_key(session_id);
     let Some(mut record) = before.get(&key).and_then(|bytes| decode_session(&bytes)) else { return };
     record.state = state;
@@ -235,12 +232,18 @@ fn end_session(before: &impl Before, session_id: &str, state: SessionState, chan
     }
 }
 
-fn remove_below(before: &impl Before, prefix: &str, changes: &mut Vec<Change>) {
+fn remove_below(before: &impl StateReader, prefix: &str, changes: &mut Vec<Change>) {
     changes.extend(before.keys_with_prefix(prefix).into_iter().map(|key| Change { key, value: None }));
 }
 
 /// Adds a change to the step of the current turn, or starts a new step for another turn. Both clear the redo stack.
-fn add_to_turn(before: &impl Before, session_id: &str, turn_id: &str, seq: u64, changes: &mut Vec<Change>) {
+fn add_to_turn(
+    before: &impl StateReader,
+    session_id: &str,
+    turn_id: &str,
+    seq: u64,
+    changes: &mut Vec<Change>,
+) {
     let turns: Turns = decode(before, &turns_key(session_id)).unwrap_or_default();
     for step in &turns.undone {
         changes.push(Change { key: step_key(session_id, *step), value: None });
@@ -261,7 +264,7 @@ fn add_to_turn(before: &impl Before, session_id: &str, turn_id: &str, seq: u64, 
     }
 }
 
-fn roll(before: &impl Before, session_id: &str, steps: &[u64], again: bool, changes: &mut Vec<Change>) {
+fn roll(before: &impl StateReader, session_id: &str, steps: &[u64], again: bool, changes: &mut Vec<Change>) {
     let mut turns: Turns = decode(before, &turns_key(session_id)).unwrap_or_default();
     for step in steps {
         if again {
@@ -276,7 +279,7 @@ fn roll(before: &impl Before, session_id: &str, steps: &[u64], again: bool, chan
     changes.push(put(turns_key(session_id), encode(&turns)));
 }
 
-fn decode<T: serde::de::DeserializeOwned>(before: &impl Before, key: &str) -> Option<T> {
+fn decode<T: serde::de::DeserializeOwned>(before: &impl StateReader, key: &str) -> Option<T> {
     serde_json::from_slice(&before.get(key)?).ok()
 }
 
@@ -313,7 +316,7 @@ impl State {
     }
 }
 
-impl Before for State {
+impl StateReader for State {
     fn get(&self, key: &str) -> Option<Vec<u8>> {
         self.map.get(key).cloned()
     }
@@ -332,12 +335,18 @@ impl Before for State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfs::{Delta, Node, What};
+    use crate::vfs::{Delta, Node, NodeKind};
 
     #[test]
     fn a_tree_change_has_frozen_bytes_and_folds_to_one_row_per_path() {
-        let folder =
-            Node { what: What::Dir, mode: 0o755, version: 1, created_at_ns: 1, updated_at_ns: 1, base: None };
+        let folder = Node {
+            what: NodeKind::Dir,
+            mode: 0o755,
+            version: 1,
+            created_at_ns: 1,
+            updated_at_ns: 1,
+            base: None,
+        };
         let change = |version, before: Option<&Node>, after: Option<&Node>| {
             let [before, after] = [before, after].map(|node| node.cloned().map(Box::new));
             Fact::Tree(TreeChange { version, deltas: vec![Delta { path: "d".into(), before, after }] })

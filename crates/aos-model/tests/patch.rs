@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::fs;
 use std::path::Path;
 
-use aos_model::patch::{Before, Plan, parse, plan};
+use aos_model::patch::{FilesBefore, Plan, parse, plan};
 use proptest::prelude::*;
 use similar::{ChangeTag, TextDiff};
 
@@ -17,7 +17,7 @@ type Tree = BTreeMap<String, Vec<u8>>;
 
 struct OnDisk<'a>(&'a Tree);
 
-impl Before for OnDisk<'_> {
+impl FilesBefore for OnDisk<'_> {
     type Error = Infallible;
 
     fn read(&mut self, path: &str) -> Result<Option<Vec<u8>>, Infallible> {

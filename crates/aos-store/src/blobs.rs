@@ -101,7 +101,7 @@ impl Blobs {
     }
 
     /// Renames a file of the store to the blob that its content was found to hash to.
-    pub fn adopt(&self, dir: impl AsFd, name: &[u8], blob_ref: &str) -> Result<(), Fault> {
+    pub fn adopt_file(&self, dir: impl AsFd, name: &[u8], blob_ref: &str) -> Result<(), Fault> {
         let fail = |why| Fault::io(format!("cannot store {blob_ref}"), why);
         let _no_gc = self.lock_shared();
         let (folder, file_name) = split_name(blob_ref);
@@ -183,7 +183,7 @@ impl Blobs {
         use std::os::fd::AsRawFd as _;
         let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
         let fail = |why| Fault::io(format!("cannot copy {blob_ref}"), why);
-        let copy = self.nameless().map_err(fail)?;
+        let copy = self.open_unnamed().map_err(fail)?;
         let found = hash_name(&copy_hashing(&file, |piece| disk::write_all(&copy, piece).map_err(fail))?);
         if found != blob_ref {
             return Err(damaged(blob_ref, &found));
@@ -207,7 +207,7 @@ impl Blobs {
     }
 
     /// A file without a name: it can be published as a blob, or disappears when it is closed.
-    pub fn nameless(&self) -> Result<OwnedFd, Errno> {
+    pub fn open_unnamed(&self) -> Result<OwnedFd, Errno> {
         match disk::open_tmpfile(&self.dir) {
             // Without `O_TMPFILE`, a file that is unlinked at once does the same.
             Err(why) if disk::tmpfile_unsupported(why) => {

@@ -104,7 +104,7 @@ impl Home {
         Ok(())
     }
 
-    pub fn bank(&self) -> Result<SessionDirs, Fault> {
+    pub fn preimages(&self) -> Result<SessionDirs, Fault> {
         Ok(SessionDirs::new(disk::make_dir(&self.state, "preimages")?))
     }
 

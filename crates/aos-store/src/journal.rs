@@ -25,7 +25,7 @@ pub struct OpenIntent {
 /// The ordered, durable record. When a call returns, its write is durable at the daemon's durability level.
 pub trait Journal: Send + Sync + std::fmt::Debug {
     /// Records what is about to be done, before anything moves (I4). Returns the intent's id.
-    fn intend(&self, body: Vec<u8>) -> Result<u64, Fault>;
+    fn begin_intent(&self, body: Vec<u8>) -> Result<u64, Fault>;
 
     /// Replaces the body of an open intent, atomically.
     fn replace_intent(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault>;

@@ -29,7 +29,7 @@ pub use gc::GcReport;
 pub use home::{Home, StateLock};
 pub use journal::{Append, Journal, OpenIntent};
 pub use log_files::{LogDir, LogLimits, LogPart, LogWriter};
-pub use manifest::{EntryKind, Kept, Manifest, Manifests};
+pub use manifest::{EntryKind, Manifest, ManifestEntry, Manifests};
 pub use reader::{Reader, Row};
 pub use session_dirs::{SessionDirs, is_preimage_name, remove_tree};
 pub use spool::Spool;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+use aos_model::records::Attributes;
 use aos_model::request::hash_name;
-use aos_model::state::Attributes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -30,11 +30,11 @@ pub struct Manifest {
     pub captured_at_ns: u64,
     pub workspace_root: String,
     /// By path, spelled as in receipts.
-    pub entries: BTreeMap<String, Kept>,
+    pub entries: BTreeMap<String, ManifestEntry>,
     /// Pre-images that `entries` cannot hold: folders with everything below them, and second and later pre-images of
     /// a path. By the name of the pre-image file, then by the suffix that follows the path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub pieces: BTreeMap<String, BTreeMap<String, Kept>>,
+    pub pieces: BTreeMap<String, BTreeMap<String, ManifestEntry>>,
     /// The hash of the manifest with this field empty, checked before anything is restored.
     #[serde(default)]
     checksum: String,
@@ -50,9 +50,9 @@ struct Written<'a> {
     turn_id: Option<&'a str>,
     captured_at_ns: u64,
     workspace_root: &'a str,
-    entries: &'a BTreeMap<String, Kept>,
+    entries: &'a BTreeMap<String, ManifestEntry>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pieces: &'a BTreeMap<String, BTreeMap<String, Kept>>,
+    pieces: &'a BTreeMap<String, BTreeMap<String, ManifestEntry>>,
     checksum: &'a str,
 }
 
@@ -73,7 +73,7 @@ impl std::io::Write for HashWriter {
 /// What one path was before the change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct ManifestEntry {
     pub kind: EntryKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_hash: Option<String>,
@@ -105,9 +105,9 @@ pub enum EntryKind {
     Dir,
 }
 
-impl Kept {
-    pub fn absent() -> Kept {
-        Kept {
+impl ManifestEntry {
+    pub fn absent() -> ManifestEntry {
+        ManifestEntry {
             kind: EntryKind::Absent,
             body_hash: None,
             mode: None,
@@ -137,20 +137,20 @@ impl Manifest {
     }
 
     /// Adds a pre-image: the object itself under the empty suffix, and everything below it.
-    pub fn keep(&mut self, bank: &str, path: &str, piece: BTreeMap<String, Kept>) {
+    pub fn keep(&mut self, preimage: &str, path: &str, piece: BTreeMap<String, ManifestEntry>) {
         let is_plain = piece.len() == 1 && piece.values().all(|kept| kept.kind != EntryKind::Dir);
         let is_first = !self.entries.contains_key(path);
         for (suffix, kept) in &piece {
             self.entries.entry(format!("{path}{suffix}")).or_insert_with(|| kept.clone());
         }
         if !(is_plain && is_first) {
-            self.pieces.insert(bank.to_owned(), piece);
+            self.pieces.insert(preimage.to_owned(), piece);
         }
     }
 
-    /// What was at `path` and `suffix` when the pre-image `bank` was taken.
-    pub fn kept(&self, bank: &str, path: &str, suffix: &str) -> Option<&Kept> {
-        match self.pieces.get(bank) {
+    /// What was at `path` and `suffix` when the pre-image `preimage` was taken.
+    pub fn kept(&self, preimage: &str, path: &str, suffix: &str) -> Option<&ManifestEntry> {
+        match self.pieces.get(preimage) {
             Some(piece) => piece.get(suffix),
             None if suffix.is_empty() => self.entries.get(path),
             None => None,
@@ -158,8 +158,8 @@ impl Manifest {
     }
 
     /// The suffixes of everything below a pre-image. Each begins with a slash.
-    pub fn below(&self, bank: &str) -> impl Iterator<Item = &str> {
-        let suffixes = self.pieces.get(bank).into_iter().flat_map(BTreeMap::keys);
+    pub fn below(&self, preimage: &str) -> impl Iterator<Item = &str> {
+        let suffixes = self.pieces.get(preimage).into_iter().flat_map(BTreeMap::keys);
         suffixes.map(String::as_str).filter(|suffix| !suffix.is_empty())
     }
 

@@ -105,7 +105,7 @@ impl Spool {
                 return Ok(());
             }
             let memory = std::mem::take(memory);
-            let file = blobs.nameless()?;
+            let file = blobs.open_unnamed()?;
             write_at(&file, 0, &memory)?;
             self.storage = Storage::File(file);
             self.digest(0, &memory);

@@ -295,7 +295,7 @@ impl Writer {
 }
 
 impl Journal for SqliteJournal {
-    fn intend(&self, body: Vec<u8>) -> Result<u64, Fault> {
+    fn begin_intent(&self, body: Vec<u8>) -> Result<u64, Fault> {
         let id = self.next_intent.fetch_add(1, Ordering::Relaxed);
         if self.durability == Durability::Process && self.slots.put(id, &body) {
             return Ok(id);

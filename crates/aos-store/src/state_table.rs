@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aos_model::entry::Entry;
-use aos_model::state::{self, Before, Change, FoldInput};
+use aos_model::state::{self, Change, FoldInput, StateReader};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::fault::Fault;
@@ -131,7 +131,7 @@ struct View<'a> {
     table: &'a Connection,
 }
 
-impl Before for View<'_> {
+impl StateReader for View<'_> {
     fn get(&self, key: &str) -> Option<Vec<u8>> {
         if let Some(change) = self.fresh.iter().rev().find(|change| change.key == key) {
             return change.value.clone();

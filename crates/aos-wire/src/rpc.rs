@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use aos_model::strict::{self, Invalid, present};
+use aos_model::strict::{self, JsonError, present};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -39,10 +39,10 @@ impl RpcError {
     }
 
     /// Params that do not fit their method. Invalid JSON in them is a parse error of the whole message.
-    pub fn params(invalid: Invalid) -> RpcError {
+    pub fn params(invalid: JsonError) -> RpcError {
         match invalid {
-            Invalid::Syntax(why) => RpcError::new(ErrorCode::ParseError, why),
-            Invalid::Shape(why) => RpcError::new(ErrorCode::InvalidParams, why),
+            JsonError::Syntax(why) => RpcError::new(ErrorCode::ParseError, why),
+            JsonError::Shape(why) => RpcError::new(ErrorCode::InvalidParams, why),
         }
     }
 }
@@ -95,8 +95,8 @@ struct Envelope<'a> {
 
 fn parse_message(text: &str) -> Result<Message<'_>, RpcError> {
     let envelope: Envelope<'_> = strict::parse(text).map_err(|invalid| match invalid {
-        Invalid::Syntax(why) => RpcError::new(ErrorCode::ParseError, why),
-        Invalid::Shape(why) => RpcError::new(ErrorCode::InvalidRequest, why),
+        JsonError::Syntax(why) => RpcError::new(ErrorCode::ParseError, why),
+        JsonError::Shape(why) => RpcError::new(ErrorCode::InvalidRequest, why),
     })?;
     if envelope.jsonrpc != "2.0" {
         return Err(RpcError::new(ErrorCode::InvalidRequest, "field `jsonrpc`: must be \"2.0\""));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use aos_host::{LaneGuard, Piece, Watcher};
+use aos_host::{LaneGuard, OutputChunk, Watcher};
 use aos_model::request::Base64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
@@ -97,7 +97,7 @@ impl ConnectionWriter {
 
 /// Sends a command's output while it runs, as `exec.progress`.
 impl Watcher for ConnectionWriter {
-    fn output(&self, piece: Piece<'_>) {
+    fn output(&self, chunk: OutputChunk<'_>) {
         use std::sync::atomic::Ordering::Relaxed;
         #[derive(serde::Serialize)]
         struct Params<'a> {
@@ -111,11 +111,11 @@ impl Watcher for ConnectionWriter {
             return;
         }
         let params = serde_json::to_string(&Params {
-            session_id: piece.session_id,
-            tool_call_id: piece.tool_call_id,
-            stream: piece.stream,
-            offset_bytes: piece.offset_bytes,
-            bytes: Base64(piece.bytes.to_vec()),
+            session_id: chunk.session_id,
+            tool_call_id: chunk.tool_call_id,
+            stream: chunk.stream,
+            offset_bytes: chunk.offset_bytes,
+            bytes: Base64(chunk.bytes.to_vec()),
         });
         let params = params.expect("BUG: a notification is plain data");
         let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"exec.progress\",\"params\":{params}}}\n");
@@ -124,8 +124,8 @@ impl Watcher for ConnectionWriter {
             let Some(left) = STALL_TIMEOUT.checked_sub(started.elapsed()) else {
                 if !self.stalled.swap(true, Relaxed) {
                     tracing::warn!(
-                        session_id = piece.session_id,
-                        tool_call_id = piece.tool_call_id,
+                        session_id = chunk.session_id,
+                        tool_call_id = chunk.tool_call_id,
                         "a client does not read the output of its command; it gets no more progress"
                     );
                 }

@@ -45,9 +45,12 @@ fn run(data: &[u8]) -> Shape {
     }
     check_bit_flip(&bytes, data, &read);
     let bodies = manifest.bodies().count();
-    for (bank, piece) in &manifest.pieces {
-        assert_eq!(manifest.below(bank).count(), piece.keys().filter(|suffix| !suffix.is_empty()).count());
-        assert!(piece.keys().all(|suffix| manifest.kept(bank, "", suffix).is_some()));
+    for (preimage, piece) in &manifest.pieces {
+        assert_eq!(
+            manifest.below(preimage).count(),
+            piece.keys().filter(|suffix| !suffix.is_empty()).count()
+        );
+        assert!(piece.keys().all(|suffix| manifest.kept(preimage, "", suffix).is_some()));
     }
     let shape = Shape::default().about(manifest.entries.len()).about(manifest.pieces.len()).about(bodies);
     manifest.entries.values().take(8).fold(shape, |shape, kept| {

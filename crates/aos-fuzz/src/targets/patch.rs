@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
-use aos_model::patch::{Before, FileOp, Hunk, HunkLine, ParseError, Patch, Plan, PlanError, parse, plan};
+use aos_model::patch::{
+    FileOp, FilesBefore, Hunk, HunkLine, ParseError, Patch, Plan, PlanError, parse, plan,
+};
 
 use super::{Target, parts};
 use crate::Shape;
@@ -71,7 +73,7 @@ struct Files<'a> {
     read: BTreeSet<String>,
 }
 
-impl Before for Files<'_> {
+impl FilesBefore for Files<'_> {
     type Error = Infallible;
 
     fn read(&mut self, path: &str) -> Result<Option<Vec<u8>>, Infallible> {

@@ -87,6 +87,6 @@ fn evaluate(input: &str, joined: &str) -> String {
     assert_eq!(evaluation.risk_codes().contains(&"outside_workspace"), !is_inside, "{joined:?}");
     assert!(is_inside || evaluation.should_deny(), "{joined:?} is outside and not denied");
     let spelling = rule_path(CWD, joined);
-    let decision = POLICY.with(|policy| policy.judge(Op::Write, spelling, spelling).decision);
+    let decision = POLICY.with(|policy| policy.check(Op::Write, spelling, spelling).decision);
     format!("{:?} {decision:?}", evaluation.risk_codes())
 }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use aos_model::capability::FsOp;
 use aos_model::entry::Fact;
-use aos_model::receipt::{Body, Coverage, MutationFields, Warning};
+use aos_model::receipt::{Body, MutationFields, Warning};
+use aos_model::records::Coverage;
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Isolation, OnFailure};
 

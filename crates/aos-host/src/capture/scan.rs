@@ -10,8 +10,8 @@ use std::sync::Arc;
 use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::limits::SCANNED_PATHS_MAX;
-use aos_model::receipt::{Coverage, Kind, MutationFields};
-use aos_model::state::{Identity, Image, PathRecord, SnapshotRecord};
+use aos_model::receipt::MutationFields;
+use aos_model::records::{Coverage, Identity, Image, Kind, PathRecord, SnapshotRecord};
 use rustix::fs::OFlags;
 
 use crate::command::Ran;
@@ -122,7 +122,7 @@ fn image(meta: &Meta) -> Image {
         mode: meta.mode,
         size_bytes: meta.size,
         hash: None,
-        bank: None,
+        preimage: None,
         identity: Some(Identity { dev: meta.dev, ino: meta.ino, mtime_ns: meta.mtime_ns }),
         xattrs: None,
     }

@@ -5,9 +5,9 @@ use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use aos_model::entry::Fact;
-use aos_model::receipt::{Coverage, Durability, Kind, MutationFields, Warning};
+use aos_model::receipt::{Durability, MutationFields, Warning};
+use aos_model::records::{Attributes, Coverage, Kind, SnapshotRecord};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::state::{Attributes, SnapshotRecord};
 use rustix::io::Errno;
 
 use super::arm::Armed;

@@ -126,7 +126,7 @@ fn prepare<'a>(
     let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
     let number = match instead_of {
         Some(number) => host.journal.replace_intent(number, body).map(|()| number)?,
-        None => host.journal.intend(body)?,
+        None => host.journal.begin_intent(body)?,
     };
     Ok(Armed {
         intent: number,
@@ -165,7 +165,7 @@ pub(crate) fn announce(
         ending: Mutex::new(None),
         _locks: Locked::default(),
     };
-    announced.intent = host.journal.intend(announced.announcement(at_ns, params))?;
+    announced.intent = host.journal.begin_intent(announced.announcement(at_ns, params))?;
     Ok(announced)
 }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use aos_model::entry::Fact;
 use aos_model::id;
-use aos_model::receipt::{Coverage, Kind, MutationFields};
+use aos_model::receipt::MutationFields;
+use aos_model::records::{Coverage, Kind, PathRecord, SnapshotRecord};
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_model::state::{PathRecord, SnapshotRecord};
-use aos_model::vfs::{Base, Body, Delta, Node, Tree, VfsPath, What};
+use aos_model::vfs::{Base, Body, Delta, Node, NodeKind, Tree, VfsPath};
 
 use crate::disk::Meta;
 use crate::host::Host;
@@ -111,7 +111,7 @@ impl<'a> Work<'a> {
         match step {
             Step::Put(put) => self.put(put).map(Some),
             Step::Remove { at, .. } => self.remove(&at).map(|()| None),
-            Step::MakeDir { at, mode, .. } => self.make(&at, What::Dir, mode).map(Some),
+            Step::MakeDir { at, mode, .. } => self.make(&at, NodeKind::Dir, mode).map(Some),
             Step::Rename { from, to, .. } => self.rename(&from, &to).map(Some),
             Step::SetMode { at, mode, .. } => self.set_mode(&at, mode),
         }
@@ -127,25 +127,25 @@ impl<'a> Work<'a> {
                     );
                     return Err(Refusal::new(Code::InvalidUtf8, why));
                 }
-                What::File(self.view.layer.contents.put(bytes)?)
+                NodeKind::File(self.view.layer.contents.put(bytes)?)
             }
             Content::Blob(blob) => {
                 let (hash, size) = blob.into_hash_and_size();
-                What::File(Body::whole(hash, size))
+                NodeKind::File(Body::whole(hash, size))
             }
-            Content::Link(target) => What::Link { target: aos_model::path::show(&target) },
+            Content::Link(target) => NodeKind::Link { target: aos_model::path::show(&target) },
             Content::Moved(_) => unreachable!("BUG: commands do not run in a tree"),
         };
         self.make(&put.at, what, put.mode)
     }
 
     /// Makes a node in place of whatever was there.
-    fn make(&mut self, at: &StepTarget, what: What, mode: u32) -> Result<Meta, Refusal> {
+    fn make(&mut self, at: &StepTarget, what: NodeKind, mode: u32) -> Result<Meta, Refusal> {
         let key = self.view.key(&at.absolute);
         let prior = self.tree.get(&key).filter(|prior| prior.body().is_some());
         let (version, created_at_ns) =
             prior.map_or((1, self.now_ns), |prior| (prior.version + 1, prior.created_at_ns));
-        let version = if matches!(what, What::File(_)) { version } else { 1 };
+        let version = if matches!(what, NodeKind::File(_)) { version } else { 1 };
         let base = self.base(&key)?;
         let node = Node { what, mode, version, created_at_ns, updated_at_ns: self.now_ns, base };
         let meta = self.view.meta(&at.absolute, &node).expect("BUG: what is made is there");
@@ -191,7 +191,7 @@ impl<'a> Work<'a> {
         let gone = match base {
             None | Some(Base::Absent) => None,
             base => Some(Node {
-                what: What::Gone,
+                what: NodeKind::Gone,
                 mode: 0,
                 version: 0,
                 created_at_ns: self.now_ns,

@@ -2,7 +2,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use rustix::io::Errno;
 
 use crate::disk::{self, Meta};

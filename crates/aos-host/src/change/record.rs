@@ -1,6 +1,6 @@
 //! What the journal remembers of a change, for undo and for people.
 
-use aos_model::state::{Identity, Image, PathRecord};
+use aos_model::records::{Identity, Image, PathRecord};
 
 use super::arm::{Armed, preimage_name};
 use crate::disk::Meta;
@@ -73,7 +73,7 @@ fn image(meta: &Meta) -> Image {
         mode: meta.mode,
         size_bytes: meta.size,
         hash: None,
-        bank: None,
+        preimage: None,
         xattrs: None,
         identity: Some(Identity { dev: meta.dev, ino: meta.ino, mtime_ns: meta.mtime_ns }),
     }

@@ -28,7 +28,7 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
     })?;
     check(host, &intent)
         .map_err(|why| Fault::Refused(format!("the journal is damaged: intent {}: {why}", open.id)))?;
-    let preimages = host.bank.session(&intent.session_id)?;
+    let preimages = host.preimages.session(&intent.session_id)?;
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
     let stayed = take_back_intents(&intent.steps, &preimages, sync);
     // There is nothing to take back of a command that ran without an overlay.

@@ -1,7 +1,6 @@
 //! Step intents: what the journal keeps of each step before it begins, enough for another process to take it back.
 
-use aos_model::receipt::Kind;
-use aos_model::state::Attributes;
+use aos_model::records::{Attributes, Kind};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::Meta;

@@ -6,7 +6,7 @@ use std::borrow::Borrow;
 use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::path::RequestPath;
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use rustix::io::Errno;
 
 use super::arm::Armed;

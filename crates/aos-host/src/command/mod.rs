@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aos_model::capability::FsOp;
-use aos_model::receipt::{Coverage, Executed, Payload, Warning};
+use aos_model::receipt::{Executed, Payload, Warning};
+use aos_model::records::Coverage;
 use aos_model::refusal::{Code, Refusal};
 use aos_sandbox::{
     Applied, BindMount, Cgroups, LaunchError, LaunchFds, LaunchSpec, LaunchStage, Limits, Namespaces,
@@ -19,7 +20,7 @@ use aos_store::Spool;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
-pub use watch::{Piece, Watcher};
+pub use watch::{OutputChunk, Watcher};
 
 use crate::host::Host;
 use crate::output::Form;

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 /// Receives the output of a command while it runs. It is called on its own thread.
 pub trait Watcher: Send + Sync {
-    fn output(&self, piece: Piece<'_>);
+    fn output(&self, chunk: OutputChunk<'_>);
 }
 
 /// Some bytes that a command wrote.
 #[derive(Debug, Clone, Copy)]
-pub struct Piece<'a> {
+pub struct OutputChunk<'a> {
     pub session_id: &'a str,
     pub tool_call_id: &'a str,
     /// `stdout` or `stderr`.
@@ -50,7 +50,7 @@ impl Pump {
         let (session_id, tool_call_id) = (session_id.to_owned(), tool_call_id.to_owned());
         let carry = move || {
             for QueuedPiece { stream, offset_bytes, bytes } in carried {
-                watcher.output(Piece {
+                watcher.output(OutputChunk {
                     session_id: &session_id,
                     tool_call_id: &tool_call_id,
                     stream,
@@ -73,8 +73,8 @@ impl Pump {
             Some(_) => bytes.len().saturating_sub(SAMPLE_BYTES),
         };
         let offset_bytes = offset_bytes + skipped as u64;
-        let piece = QueuedPiece { stream, offset_bytes, bytes: bytes[skipped..].to_vec() };
-        if self.queue.try_send(piece).is_err() || self.sampling_since.is_some() {
+        let chunk = QueuedPiece { stream, offset_bytes, bytes: bytes[skipped..].to_vec() };
+        if self.queue.try_send(chunk).is_err() || self.sampling_since.is_some() {
             self.sampling_since = Some(now);
         }
     }

@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
-use aos_model::receipt::{Kind, Warning};
+use aos_model::receipt::Warning;
+use aos_model::records::{Attributes, Kind};
 use aos_model::request::Base64;
-use aos_model::state::Attributes;
 use rustix::fs::{Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 

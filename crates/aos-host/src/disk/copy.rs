@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::request::{content_hash, hash_name};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};

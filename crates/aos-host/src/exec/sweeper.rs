@@ -8,20 +8,20 @@ use aos_store::{Fault, SessionDirs};
 /// Makes the folders of overlays, and removes them on a background thread: no command waits for that.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    pub(crate) bank: Arc<SessionDirs>,
+    pub(crate) overlays: Arc<SessionDirs>,
     /// What is to be removed; the thread is started when first needed and ends with the sweeper.
     due: Mutex<Option<Sender<String>>>,
 }
 
 impl Sweeper {
-    pub(crate) fn new(bank: SessionDirs) -> Sweeper {
-        Sweeper { bank: Arc::new(bank), due: Mutex::new(None) }
+    pub(crate) fn new(overlays: SessionDirs) -> Sweeper {
+        Sweeper { overlays: Arc::new(overlays), due: Mutex::new(None) }
     }
 
     /// Removes the uncommitted changes of an earlier daemon's commands. That may be a million files, so the start does
     /// not wait for it. What cannot be removed now (a dying process may still hold it) is removed at the next start.
     pub(crate) fn sweep_all(&self) -> Result<(), Fault> {
-        self.bank.sessions()?.iter().for_each(|change_id| self.sweep(change_id));
+        self.overlays.sessions()?.iter().for_each(|change_id| self.sweep(change_id));
         Ok(())
     }
 
@@ -29,14 +29,14 @@ impl Sweeper {
         let mut due = self.due.lock().expect("BUG: lock poisoned");
         if due.is_none() {
             let (sender, receiver) = channel::<String>();
-            let bank = self.bank.clone();
-            let work = move || receiver.iter().for_each(|change_id| drop(bank.drop_session(&change_id)));
+            let overlays = self.overlays.clone();
+            let work = move || receiver.iter().for_each(|change_id| drop(overlays.drop_session(&change_id)));
             let started = std::thread::Builder::new().name("sweep".into()).spawn(work);
             *due = started.is_ok().then_some(sender);
         }
         let left = due.as_ref().is_none_or(|due| due.send(change_id.to_owned()).is_err());
         if left {
-            let _ = self.bank.drop_session(change_id);
+            let _ = self.overlays.drop_session(change_id);
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use aos_model::capability::FollowSymlinks;
 use aos_model::path::is_below;
-use aos_model::state::RootRecord;
+use aos_model::records::RootRecord;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aos_model::capability::FollowSymlinks;
 use aos_model::limits::{LINKS_MAX, PATH_BYTES_MAX};
 use aos_model::path::RequestPath;
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

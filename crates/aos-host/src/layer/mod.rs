@@ -12,10 +12,10 @@ mod version;
 
 use aos_model::entry::Fact;
 use aos_model::path::show;
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{tree_prefix, tree_version_key, tree_versions_prefix};
-use aos_model::vfs::{Node, Tree, What};
+use aos_model::vfs::{Node, NodeKind, Tree};
 use aos_store::Fault;
 
 use crate::disk::Meta;
@@ -93,15 +93,15 @@ pub(crate) fn absolute(session: &OpenSession, key: &str) -> Vec<u8> {
 pub(crate) fn copied(host: &Host, place: &Place, meta: &Meta, now_ns: u64) -> Result<Node, Refusal> {
     let fail = |why| place.refusal("read", why);
     let what = match meta.kind {
-        Kind::Dir => What::Dir,
+        Kind::Dir => NodeKind::Dir,
         Kind::Symlink => {
             let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
-            What::Link { target: show(&target) }
+            NodeKind::Link { target: show(&target) }
         }
         Kind::File => {
             let (source, meta) = place.open_file()?;
             let file = source.file().expect("BUG: a host path opens as a disk file");
-            What::File(aos_model::vfs::Body::whole(host.blobs.copy(file)?, meta.size))
+            NodeKind::File(aos_model::vfs::Body::whole(host.blobs.copy(file)?, meta.size))
         }
         Kind::Other => {
             return Err(Refusal::new(

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use aos_model::entry::Fact;
 use aos_model::limits::DIFF_FILE_BYTES_MAX;
 use aos_model::policy::Op;
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::refusal::{Conflict, Refusal};
-use aos_model::vfs::{Base, Delta, Node, Tree, What};
+use aos_model::vfs::{Base, Delta, Node, NodeKind, Tree};
 
 use super::base_now;
 use crate::host::Host;
@@ -162,11 +162,11 @@ fn same(one: Option<&Node>, other: Option<&Node>) -> bool {
 /// Whether a node equals what the host folder still has there. Then the layer needs no node.
 fn equals_disk(session: &Arc<OpenSession>, path: &str, node: &Node) -> bool {
     let as_found = match (&node.what, &node.base) {
-        (What::File(body), Some(Base::File { hash, mode })) => {
+        (NodeKind::File(body), Some(Base::File { hash, mode })) => {
             body.hash() == Some(hash) && node.mode == *mode
         }
-        (What::Link { target }, Some(Base::Link { target: found })) => target == found,
-        (What::Dir, Some(Base::Dir)) => node.created_at_ns == node.updated_at_ns,
+        (NodeKind::Link { target }, Some(Base::Link { target: found })) => target == found,
+        (NodeKind::Dir, Some(Base::Dir)) => node.created_at_ns == node.updated_at_ns,
         _ => false,
     };
     as_found && base_now(session, path).is_ok_and(|(base, _)| Some(base) == node.base)
@@ -249,7 +249,8 @@ impl Builder<'_> {
             .map(|(path, node)| (path.to_owned(), node.clone()))
             .collect();
         for (path, node) in below.into_iter().filter(|(_, node)| !node.is_gone()) {
-            let hidden = exists(node.base.as_ref()).then(|| Node { what: What::Gone, ..Node::clone(&node) });
+            let hidden =
+                exists(node.base.as_ref()).then(|| Node { what: NodeKind::Gone, ..Node::clone(&node) });
             self.set(path, hidden);
         }
     }
@@ -260,7 +261,7 @@ impl Builder<'_> {
         let (version, created_at_ns) =
             prior.map_or((1, self.now_ns), |prior| (prior.version + 1, prior.created_at_ns));
         match node.what {
-            What::File(_) => Node { version, created_at_ns, updated_at_ns: self.now_ns, ..node },
+            NodeKind::File(_) => Node { version, created_at_ns, updated_at_ns: self.now_ns, ..node },
             _ => node,
         }
     }
@@ -351,8 +352,8 @@ fn side(
     const LARGE: &str = "too large for a line diff";
     const GONE: &str = "its content is no longer stored";
     match node.map(|node| &node.what) {
-        Some(What::File(body)) if body.size_bytes > DIFF_FILE_BYTES_MAX as u64 => Err(LARGE),
-        Some(What::File(body)) => {
+        Some(NodeKind::File(body)) if body.size_bytes > DIFF_FILE_BYTES_MAX as u64 => Err(LARGE),
+        Some(NodeKind::File(body)) => {
             let layer = session.layer.as_ref().ok_or(GONE)?;
             let source = layer.contents.open(&delta.path, body).map_err(|_| GONE)?;
             let mut bytes = vec![0; usize::try_from(body.size_bytes).map_err(|_| GONE)?];
@@ -360,8 +361,8 @@ fn side(
             bytes.truncate(read);
             Ok(Some(bytes))
         }
-        Some(What::Gone) => Ok(None),
-        Some(What::Dir | What::Link { .. }) => Err("not a regular file, so it has no lines"),
+        Some(NodeKind::Gone) => Ok(None),
+        Some(NodeKind::Dir | NodeKind::Link { .. }) => Err("not a regular file, so it has no lines"),
         None => match other.and_then(|other| other.base.as_ref()) {
             Some(Base::File { hash, .. }) => {
                 let found =

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use aos_model::limits::DIFF_BYTES_MAX;
 use aos_model::policy::Op;
-use aos_model::receipt::{Kind, StagedFile};
+use aos_model::receipt::StagedFile;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Conflict, Detail, Refusal};
 use aos_model::text;
-use aos_model::vfs::{Base, Delta, Node, TreeChange, What};
+use aos_model::vfs::{Base, Delta, Node, NodeKind, TreeChange};
 
 use super::no_layer;
 use super::restoration::{contents_of, exists, unhide};
@@ -124,9 +125,9 @@ pub(crate) fn diff(session: &Arc<OpenSession>, selection: &Selection) -> (String
 /// How a node differs from the state of the host folder when the path was first changed.
 fn change(node: &Node) -> Option<&'static str> {
     match (&node.what, &node.base) {
-        (What::Gone, Some(Base::Dir)) | (What::Dir, Some(Base::Dir)) => None,
-        (What::Gone, _) => Some("removed"),
-        (What::File(body), Some(Base::File { hash, mode })) => {
+        (NodeKind::Gone, Some(Base::Dir)) | (NodeKind::Dir, Some(Base::Dir)) => None,
+        (NodeKind::Gone, _) => Some("removed"),
+        (NodeKind::File(body), Some(Base::File { hash, mode })) => {
             (body.hash() != Some(hash) || node.mode != *mode).then_some("changed")
         }
         (_, Some(Base::Absent) | None) => Some("added"),
@@ -146,9 +147,9 @@ fn file_diff(session: &Arc<OpenSession>, path: &str, node: &Node) -> String {
             };
             mode + &text::diff(path, before.as_deref(), after.as_deref())
         }
-        (Err(_), What::Dir) => format!("new folder {path}\n"),
-        (Err(_), What::Link { target }) => format!("link {path} -> {target}\n"),
-        (Err(why), What::File(_) | What::Gone) => format!("{path}: {why}\n"),
+        (Err(_), NodeKind::Dir) => format!("new folder {path}\n"),
+        (Err(_), NodeKind::Link { target }) => format!("link {path} -> {target}\n"),
+        (Err(why), NodeKind::File(_) | NodeKind::Gone) => format!("{path}: {why}\n"),
     }
 }
 
@@ -230,9 +231,9 @@ impl Commit<'_> {
     fn is_removed_first(&self, node: &Node) -> bool {
         match (&node.what, &node.base) {
             (_, Some(Base::Absent) | None) => false,
-            (What::Gone, _) => true,
-            (What::Dir, base) => *base != Some(Base::Dir),
-            (What::File(_) | What::Link { .. }, base) => *base == Some(Base::Dir),
+            (NodeKind::Gone, _) => true,
+            (NodeKind::Dir, base) => *base != Some(Base::Dir),
+            (NodeKind::File(_) | NodeKind::Link { .. }, base) => *base == Some(Base::Dir),
         }
     }
 
@@ -269,13 +270,13 @@ impl Commit<'_> {
             protect(self.session, self.found[path.as_str()].absolute(), &mut Vec::new())?;
             let found = self.found[path.as_str()];
             match &node.what {
-                What::Gone => {}
-                What::Dir if node.base == Some(Base::Dir) || self.is_above_another(path) => {}
-                What::Dir => {
+                NodeKind::Gone => {}
+                NodeKind::Dir if node.base == Some(Base::Dir) || self.is_above_another(path) => {}
+                NodeKind::Dir => {
                     let at = parents.target(found, steps, folder_mode, &self.session.jail);
                     steps.push(Step::MakeDir { at, mode: node.mode, attrs: None });
                 }
-                What::File(_) | What::Link { .. } => {
+                NodeKind::File(_) | NodeKind::Link { .. } => {
                     let unchanged = change(node).is_none();
                     if !unchanged {
                         let put = self.put(path, node, found, &mut parents, steps)?;
@@ -304,18 +305,18 @@ impl Commit<'_> {
         steps: &mut Vec<Step>,
     ) -> Result<Put, Refusal> {
         let content = match &node.what {
-            What::File(body) => {
+            NodeKind::File(body) => {
                 let lost =
                     || Refusal::new(Code::IoError, format!("{path}: its content is missing from the store"));
                 let blob = Blob::checked(&self.host.blobs, &body.blob_ref, body.size_bytes)?;
                 Content::Blob(blob.ok_or_else(lost)?)
             }
-            What::Link { target } => {
+            NodeKind::Link { target } => {
                 let target = aos_model::path::RequestPath::parse(target)
                     .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{path}: {fault}")))?;
                 Content::Link(target.as_bytes().to_vec())
             }
-            What::Dir | What::Gone => unreachable!("BUG: folders and removals are not put"),
+            NodeKind::Dir | NodeKind::Gone => unreachable!("BUG: folders and removals are not put"),
         };
         let before = match found {
             Found::Resolved(place) if !self.is_removed_first(node) => place.meta,

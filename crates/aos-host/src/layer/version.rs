@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use aos_model::entry::Fact;
-use aos_model::receipt::Kind;
+use aos_model::records::{Image, Kind, PathRecord};
 use aos_model::refusal::{Code, Refusal};
-use aos_model::state::{Image, PathRecord};
-use aos_model::vfs::{Base, Delta, Kept, Node, TreeChange, What};
+use aos_model::vfs::{Base, CapturedNode, Delta, Node, NodeKind, TreeChange};
 
 use crate::disk::Meta;
 use crate::host::Host;
@@ -30,7 +29,7 @@ pub(crate) fn capture(
     session: &OpenSession,
     found: &[Found],
     now_ns: u64,
-) -> Result<(Vec<PathRecord>, u64, Vec<Kept>), Refusal> {
+) -> Result<(Vec<PathRecord>, u64, Vec<CapturedNode>), Refusal> {
     let (mut kept, mut bytes) = (Vec::new(), 0);
     let mut keep = |place: &Place, meta: Meta| -> Result<(), Refusal> {
         let view = &place.leaf.as_ref().expect("BUG: resolved in a layer").view;
@@ -51,7 +50,7 @@ pub(crate) fn capture(
                 ),
             ));
         }
-        kept.push(Kept { path: view.key(&place.absolute), node: Some(Box::new(node)) });
+        kept.push(CapturedNode { path: view.key(&place.absolute), node: Some(Box::new(node)) });
         Ok(())
     };
     let mut absent = Vec::new();
@@ -66,11 +65,11 @@ pub(crate) fn capture(
                     view.each_below(place, &mut keep)?;
                 }
             }
-            Err(_) => absent.push(Kept { path: session.jail.display(found.absolute()), node: None }),
+            Err(_) => absent.push(CapturedNode { path: session.jail.display(found.absolute()), node: None }),
         }
     }
     kept.append(&mut absent);
-    let shown = |kept: &Kept| PathRecord {
+    let shown = |kept: &CapturedNode| PathRecord {
         path: kept.path.clone(),
         before: image(kept.node.as_deref(), None),
         after: None,
@@ -119,10 +118,10 @@ pub(crate) fn record_of(delta: &Delta) -> PathRecord {
 /// Without a node the host folder is visible; the other node of the delta stores its state.
 fn image(node: Option<&Node>, other: Option<&Node>) -> Option<Image> {
     let (kind, mode, size_bytes, hash) = match (node.map(|node| (&node.what, node.mode)), other) {
-        (Some((What::File(body), mode)), _) => (Kind::File, mode, body.size_bytes, body.hash()),
-        (Some((What::Dir, mode)), _) => (Kind::Dir, mode, 0, None),
-        (Some((What::Link { target }, mode)), _) => (Kind::Symlink, mode, target.len() as u64, None),
-        (Some((What::Gone, _)), _) => return None,
+        (Some((NodeKind::File(body), mode)), _) => (Kind::File, mode, body.size_bytes, body.hash()),
+        (Some((NodeKind::Dir, mode)), _) => (Kind::Dir, mode, 0, None),
+        (Some((NodeKind::Link { target }, mode)), _) => (Kind::Symlink, mode, target.len() as u64, None),
+        (Some((NodeKind::Gone, _)), _) => return None,
         (None, Some(other)) => match &other.base {
             Some(Base::File { mode, .. }) => (Kind::File, *mode, 0, None),
             Some(Base::Dir) => (Kind::Dir, 0o755, 0, None),
@@ -133,5 +132,5 @@ fn image(node: Option<&Node>, other: Option<&Node>) -> Option<Image> {
         (None, None) => return None,
     };
     let hash = hash.map(str::to_owned);
-    Some(Image { kind, mode, size_bytes, hash, bank: None, identity: None, xattrs: None })
+    Some(Image { kind, mode, size_bytes, hash, preimage: None, identity: None, xattrs: None })
 }

@@ -9,9 +9,10 @@ use aos_model::entry::Fact;
 use aos_model::limits;
 use aos_model::policy::Policy;
 use aos_model::receipt::{Body, ListedSession, Warning};
+use aos_model::records::{SessionRecord, SessionState};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{SessionSignal, Signal};
-use aos_model::state::{SessionRecord, SessionState, decode_session, session_key};
+use aos_model::state::{decode_session, session_key};
 
 use crate::host::Host;
 use crate::layer;

@@ -12,10 +12,10 @@ use aos_model::limits::{LABEL_BYTES_MAX, LABELS_MAX, ROOTS_MAX, SNAPSHOT_BYTES_D
 use aos_model::path::RequestPath;
 use aos_model::policy::{Policy, PolicySpec};
 use aos_model::receipt::{Body, Opened, Warning};
+use aos_model::records::{RootRecord, SessionRecord, SessionState};
 use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Isolation, OnFailure, SessionOpen, TargetSpec};
-use aos_model::state::{RootRecord, SessionRecord, SessionState};
-use aos_model::strict::{self, Invalid};
+use aos_model::strict::{self, JsonError};
 use aos_model::vfs::{Tree, TreeChange, VfsPath};
 
 use super::expire_all;
@@ -84,7 +84,7 @@ fn inner<T: serde::de::DeserializeOwned>(
 ) -> Result<T, Refusal> {
     let field = if code == Code::InvalidPolicy { "policy" } else { "capability" };
     strict::parse(raw.map_or("{}", serde_json::value::RawValue::get)).map_err(|invalid| match invalid {
-        Invalid::Syntax(why) | Invalid::Shape(why) => Refusal::new(code, format!("{field}: {why}")),
+        JsonError::Syntax(why) | JsonError::Shape(why) => Refusal::new(code, format!("{field}: {why}")),
     })
 }
 
@@ -293,7 +293,7 @@ pub(super) fn open_recorded(
         ledger,
         exec_config,
         layer,
-        preimages: Preimages::new(&record.session_id, &host.bank, &host.manifests),
+        preimages: Preimages::new(&record.session_id, &host.preimages, &host.manifests),
         ended: AtomicBool::new(false),
     })
 }

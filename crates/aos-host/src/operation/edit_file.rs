@@ -1,6 +1,6 @@
 //! `host.fs.edit_file`: replaces text that the edit ladder finds, all edits or none.
 
-use aos_model::capability::within;
+use aos_model::capability::check_limit;
 use aos_model::edit::{self, Edit, EditError};
 use aos_model::limits::EDIT_FILE_BYTES_MAX;
 use aos_model::policy::Op;
@@ -87,8 +87,13 @@ impl Operation for Checked {
         let edits: Vec<Edit<'_>> = self.edits.iter().map(item).collect();
         let edited = edit::edit(old_text, &edits).map_err(|error| refuse(&place.shown, &error))?;
         let capability = &input.session.capability;
-        within(capability.max_edit_replacements, "max_edit_replacements", edited.replacements, &place.shown)?;
-        within(capability.max_write_bytes, "max_write_bytes", edited.text.len() as u64, &place.shown)?;
+        check_limit(
+            capability.max_edit_replacements,
+            "max_edit_replacements",
+            edited.replacements,
+            &place.shown,
+        )?;
+        check_limit(capability.max_write_bytes, "max_write_bytes", edited.text.len() as u64, &place.shown)?;
         let changed = edited.text != old_text;
         let diff = (self.request.with_diff == Some(true))
             .then(|| text::diff(&place.shown, Some(&old), Some(edited.text.as_bytes())));

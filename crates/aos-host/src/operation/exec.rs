@@ -2,10 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use aos_model::capability::{ExecCapability, smaller};
+use aos_model::capability::{ExecCapability, smaller_limit};
 use aos_model::limits::OUTPUT_BYTES_DEFAULT;
 use aos_model::policy::Op;
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Exec;
 
@@ -74,7 +74,7 @@ impl Operation for Exec {
             program,
             cwd,
             stdin,
-            timeout_ns: smaller(self.timeout_ns, limits.max_timeout_ns),
+            timeout_ns: smaller_limit(self.timeout_ns, limits.max_timeout_ns),
             output_bytes_max: limits.max_output_bytes.unwrap_or(OUTPUT_BYTES_DEFAULT),
             form,
             applied,

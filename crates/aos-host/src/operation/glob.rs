@@ -1,9 +1,10 @@
 //! `host.fs.glob`: files and links whose path matches a pattern, newest first.
 
-use aos_model::capability::smaller;
+use aos_model::capability::smaller_limit;
 use aos_model::limits::{GLOB_RESULTS_DEFAULT, GLOB_RESULTS_MAX, SEARCH_OUTPUT_BYTES_MAX};
 use aos_model::policy::Op;
-use aos_model::receipt::{Body, Kind};
+use aos_model::receipt::Body;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Glob;
 use aos_model::text::count;
@@ -41,7 +42,7 @@ impl Operation for Compiled {
         }
         let session = input.session.as_ref();
         let wanted = self.request.max_results.unwrap_or(GLOB_RESULTS_DEFAULT).min(GLOB_RESULTS_MAX);
-        let paths_max = smaller(Some(wanted), session.capability.max_glob_results).unwrap_or(wanted);
+        let paths_max = smaller_limit(Some(wanted), session.capability.max_glob_results).unwrap_or(wanted);
         let query = GlobQuery {
             pattern: &self.pattern,
             ignored_too: self.request.include_ignored == Some(true),

@@ -1,9 +1,10 @@
 //! `host.fs.grep`: lines that match a pattern, in path order.
 
-use aos_model::capability::smaller;
+use aos_model::capability::smaller_limit;
 use aos_model::limits::{GREP_RESULTS_DEFAULT, PATTERN_BYTES_MAX};
 use aos_model::policy::{Decision, Op};
-use aos_model::receipt::{Body, Kind, Payload, Warning};
+use aos_model::receipt::{Body, Payload, Warning};
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Grep;
 use aos_model::text::count;
@@ -62,7 +63,7 @@ impl Operation for Compiled {
     fn plan(&self, mut input: PlanInput<'_>) -> Result<Proposal, Refusal> {
         let (place, meta) = input.found[0].existing()?;
         let (machine, session) = (&input.host.machine, input.session.as_ref());
-        let matches_max = smaller(Some(self.query.matches_max), session.capability.max_grep_results);
+        let matches_max = smaller_limit(Some(self.query.matches_max), session.capability.max_grep_results);
         let query = GrepQuery { matches_max: matches_max.unwrap_or(u64::MAX), ..self.query.clone() };
         let found = if meta.kind == Kind::Dir {
             query.below(machine, session, place)?
@@ -99,7 +100,7 @@ impl Compiled {
         for (path, _) in &found.files {
             let shown = session.jail.display(path);
             for op in [Op::Search, Op::Read] {
-                let verdict = session.policy.judge(op, &shown, &shown);
+                let verdict = session.policy.check(op, &shown, &shown);
                 input.blob_only |= verdict.blob_only;
                 if let Some(rule) = verdict.rule.filter(|_| verdict.decision == Decision::Warn) {
                     let message = format!(

@@ -3,7 +3,8 @@
 use aos_model::limits::{LIST_ENTRIES_MAX, LIST_RESULTS_DEFAULT};
 use aos_model::path::show;
 use aos_model::policy::Op;
-use aos_model::receipt::{Body, Kind};
+use aos_model::receipt::Body;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::ListDir;
 use rustix::fs::FileType;

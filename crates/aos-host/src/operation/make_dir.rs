@@ -1,7 +1,8 @@
 //! `host.fs.make_dir`: creates a folder, on request with its parents.
 
 use aos_model::policy::Op;
-use aos_model::receipt::{Body, Kind};
+use aos_model::receipt::Body;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::MakeDir;
 

@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use aos_model::capability::within;
+use aos_model::capability::check_limit;
 use aos_model::limits::{
     CHANGED_PATHS_MAX, DIFF_BYTES_MAX, EDIT_FILE_BYTES_MAX, PATCH_ERRORS_MAX, RECEIPT_PATHS_MAX,
     VFS_CONTENT_CHARACTERS_MAX,
 };
 use aos_model::patch::{self, FileOp, HunkLine, ParseError, Patch, PlanError, Role};
 use aos_model::policy::Op;
-use aos_model::receipt::{Body, Kind, PatchOps, Patched, Warning};
+use aos_model::receipt::{Body, PatchOps, Patched, Warning};
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::request::ApplyPatch;
 use aos_model::text;
@@ -35,7 +36,7 @@ pub(super) fn parse(host: &Host, session: &OpenSession, request: ApplyPatch) -> 
     check_format(session, request.patch_format.as_deref().unwrap_or("v4a"))?;
     let limit = session.capability.max_patch_bytes;
     let bytes = content(host, session, &request.patch, limit.unwrap_or(EDIT_FILE_BYTES_MAX))?;
-    within(limit, "max_patch_bytes", bytes.len() as u64, "patch")?;
+    check_limit(limit, "max_patch_bytes", bytes.len() as u64, "patch")?;
     let text = String::from_utf8(bytes)
         .map_err(|_| Refusal::new(Code::PatchParseError, "the patch is not UTF-8 text"))?;
     let patch = patch::parse(&text).map_err(|error| match error {
@@ -106,10 +107,10 @@ impl Operation for Parsed {
         let patch = tree.name_places(self.patch.clone(), std::mem::take(&mut input.found));
         let plan = patch::plan(&patch, &mut tree).map_err(refuse)?;
         let capability = &input.session.capability;
-        within(capability.max_changed_files, "max_changed_files", plan.changed_files as u64, "patch")?;
+        check_limit(capability.max_changed_files, "max_changed_files", plan.changed_files as u64, "patch")?;
         for change in &plan.changes {
             let size = change.after.as_ref().map_or(0, |bytes| bytes.len() as u64);
-            within(capability.max_write_bytes, "max_write_bytes", size, &change.path)?;
+            check_limit(capability.max_write_bytes, "max_write_bytes", size, &change.path)?;
         }
         let diff = (self.request.with_diff == Some(true)).then(|| tree.diff(&plan.changes));
         let counts = plan.counts;
@@ -269,7 +270,7 @@ impl Tree {
     }
 }
 
-impl patch::Before for Tree {
+impl patch::FilesBefore for Tree {
     type Error = Refusal;
 
     fn read(&mut self, path: &str) -> Result<Option<Vec<u8>>, Refusal> {

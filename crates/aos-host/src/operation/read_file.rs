@@ -1,6 +1,6 @@
 //! `host.fs.read_file`: returns a range of a regular file, inline or as a blob.
 
-use aos_model::capability::smaller;
+use aos_model::capability::smaller_limit;
 use aos_model::limits::{PREVIEW_BYTES_MAX, READ_BYTES_MAX};
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Payload, ReadBody};
@@ -26,7 +26,7 @@ impl Operation for ReadFile {
         let (place, _) = input.found[0].existing()?;
         let (file, meta) = place.open_file().map_err(with_read_status)?;
         let offset = self.offset_bytes.unwrap_or(0);
-        let limit = smaller(self.max_bytes, input.session.capability.max_read_bytes)
+        let limit = smaller_limit(self.max_bytes, input.session.capability.max_read_bytes)
             .unwrap_or(u64::MAX)
             .min(READ_BYTES_MAX);
         let form = input.form(self.output_mode)?;

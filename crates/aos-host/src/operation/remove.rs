@@ -2,7 +2,8 @@
 
 use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::policy::Op;
-use aos_model::receipt::{Body, Kind};
+use aos_model::receipt::Body;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Remove;
 

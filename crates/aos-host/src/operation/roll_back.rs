@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use aos_model::entry::Fact;
 use aos_model::id::Token;
 use aos_model::limits::RECEIPT_PATHS_MAX;
+use aos_model::plan_undo::RecordedChange;
 use aos_model::receipt::{Body, Restored};
 use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::request::{Redo, Restore, Rollback};
 use aos_model::state::{StepRecord, Turns, dropped_key, step_key, turns_key};
-use aos_model::undo::RecordedChange;
 
 use super::{Operation, PlanInput, Proposal};
 use crate::host::Host;

@@ -4,10 +4,10 @@ use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::limits::RECEIPT_PATHS_MAX;
 use aos_model::policy::Op;
-use aos_model::receipt::{Body, Coverage, ListedSnapshot, Snapshotted};
+use aos_model::receipt::{Body, ListedSnapshot, Snapshotted};
+use aos_model::records::{Coverage, SnapshotRecord};
 use aos_model::refusal::{Refusal, Status};
 use aos_model::request::{DropSnapshot, ListSnapshots, Snapshot};
-use aos_model::state::SnapshotRecord;
 
 use super::roll_back::{check_id, not_found};
 use super::{Operation, PlanInput, Proposal};

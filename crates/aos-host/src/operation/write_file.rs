@@ -1,6 +1,6 @@
 //! `host.fs.write_file`: writes a whole file atomically.
 
-use aos_model::capability::within;
+use aos_model::capability::check_limit;
 use aos_model::limits::READ_BYTES_MAX;
 use aos_model::policy::Op;
 use aos_model::receipt::{Body, Written};
@@ -30,7 +30,7 @@ impl Operation for WriteFile {
         let mut bytes = content(input.host, input.session, &self.content, limit.unwrap_or(READ_BYTES_MAX))?;
         let written_bytes = bytes.len() as u64;
         let found = &input.found[0];
-        within(limit, "max_write_bytes", written_bytes, found.display())?;
+        check_limit(limit, "max_write_bytes", written_bytes, found.display())?;
         if input.session.is_virtual() {
             vfs::check_content(found.display(), &bytes)?;
         }
@@ -45,7 +45,7 @@ impl Operation for WriteFile {
             && let Some((_, Some(old))) = &old
         {
             bytes = [old.as_slice(), &bytes].concat();
-            within(limit, "max_write_bytes", bytes.len() as u64, found.display())?;
+            check_limit(limit, "max_write_bytes", bytes.len() as u64, found.display())?;
         }
         let diff = (self.with_diff == Some(true)).then(|| {
             aos_model::text::diff(

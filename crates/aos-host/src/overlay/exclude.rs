@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::limits::EXCLUDE_FOLDERS_MAX;
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::OFlags;
 

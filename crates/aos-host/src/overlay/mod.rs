@@ -47,7 +47,7 @@ impl Overlay {
 
     pub(crate) fn make(host: &Host, session: &OpenSession, change_id: &str) -> Result<Overlay, String> {
         let sweeper = host.executor.overlays.clone();
-        let dir = sweeper.bank.session(change_id).map_err(|fault| fault.to_string())?;
+        let dir = sweeper.overlays.session(change_id).map_err(|fault| fault.to_string())?;
         let mut overlay = Overlay {
             change_id: change_id.to_owned(),
             parts: Vec::new(),

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aos_model::limits::{DIFF_BYTES_MAX, DIFF_FILE_BYTES_MAX};
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::text;
 use rustix::io::Errno;
 

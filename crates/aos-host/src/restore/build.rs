@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aos_model::path::RequestPath;
-use aos_model::receipt::Kind;
+use aos_model::plan_undo::DirAttrs;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
-use aos_model::undo::Look;
-use aos_store::{EntryKind, Kept};
+use aos_store::{EntryKind, ManifestEntry};
 
 use super::conflict_check::{AffectedPaths, attrs_of};
 use super::{DiskRestoration, GoalState, ResolvedGoal, damaged, meta_at};
@@ -191,8 +191,8 @@ impl<'a> Builder<'a> {
         self.placed.insert(to.absolute.clone(), Placed::Moved);
         self.out.steps.push(Step::Rename { from, before, to: to.clone(), replaced: None });
         match (&resolved.goal.state, resolved.other) {
-            (GoalState::MovedFrom { look: Some(look), .. }, Found::Resolved(place)) => {
-                self.set_attrs(place, to, before, look)
+            (GoalState::MovedFrom { dir_attrs: Some(dir_attrs), .. }, Found::Resolved(place)) => {
+                self.set_attrs(place, to, before, dir_attrs)
             }
             _ => Ok(()),
         }
@@ -230,17 +230,17 @@ impl<'a> Builder<'a> {
     fn restore(&mut self, resolved: &ResolvedGoal<'_>) -> Result<(), Refusal> {
         let goal = &resolved.goal;
         match &goal.state {
-            GoalState::MovedFrom { look, .. } => match (self.parked.remove(&goal.path), look) {
+            GoalState::MovedFrom { dir_attrs, .. } => match (self.parked.remove(&goal.path), dir_attrs) {
                 (Some((from, before)), _) => {
                     let to = self.target(resolved)?;
                     self.move_into_place(resolved, from, before, to)?;
                 }
-                (None, Some(look)) if resolved.incoming_meta().is_none() => {
-                    self.restore_attrs(resolved, look)?;
+                (None, Some(dir_attrs)) if resolved.incoming_meta().is_none() => {
+                    self.restore_attrs(resolved, dir_attrs)?;
                 }
                 (None, _) => return Ok(()),
             },
-            GoalState::Attrs(look) => self.restore_attrs(resolved, look)?,
+            GoalState::Attrs(dir_attrs) => self.restore_attrs(resolved, dir_attrs)?,
             GoalState::Stored(kept) if kept.kind == EntryKind::Dir => self.restore_folder(resolved, kept)?,
             GoalState::Stored(kept) => self.put(resolved, kept)?,
         }
@@ -254,28 +254,34 @@ impl<'a> Builder<'a> {
         resolved.now().filter(|_| !self.was_vacated(now_at))
     }
 
-    fn restore_attrs(&mut self, resolved: &ResolvedGoal<'_>, look: &Look) -> Result<(), Refusal> {
+    fn restore_attrs(&mut self, resolved: &ResolvedGoal<'_>, dir_attrs: &DirAttrs) -> Result<(), Refusal> {
         let (Some(before), Found::Resolved(place)) = (self.remaining_meta(resolved), resolved.here) else {
             return Ok(());
         };
         let at = self.target(resolved)?;
-        self.set_attrs(place, at, before, look)
+        self.set_attrs(place, at, before, dir_attrs)
     }
 
     /// Sets the mode and attributes of the folder that was resolved at `place` and is now at `at`.
-    fn set_attrs(&mut self, place: &Place, at: StepTarget, before: Meta, look: &Look) -> Result<(), Refusal> {
-        let now = look.xattrs.as_ref().map(|_| attrs_of(place, Kind::Dir)).transpose()?;
-        let xattrs = now.zip(look.xattrs.clone()).filter(|(now, wanted)| now != wanted);
-        if before.mode != look.mode || xattrs.is_some() {
-            self.out.steps.push(Step::SetMode { at, before, mode: look.mode, xattrs });
+    fn set_attrs(
+        &mut self,
+        place: &Place,
+        at: StepTarget,
+        before: Meta,
+        dir_attrs: &DirAttrs,
+    ) -> Result<(), Refusal> {
+        let now = dir_attrs.xattrs.as_ref().map(|_| attrs_of(place, Kind::Dir)).transpose()?;
+        let xattrs = now.zip(dir_attrs.xattrs.clone()).filter(|(now, wanted)| now != wanted);
+        if before.mode != dir_attrs.mode || xattrs.is_some() {
+            self.out.steps.push(Step::SetMode { at, before, mode: dir_attrs.mode, xattrs });
         }
         Ok(())
     }
 
-    fn restore_folder(&mut self, resolved: &ResolvedGoal<'_>, kept: &Kept) -> Result<(), Refusal> {
+    fn restore_folder(&mut self, resolved: &ResolvedGoal<'_>, kept: &ManifestEntry) -> Result<(), Refusal> {
         let mode = kept.mode.unwrap_or_else(|| self.folder_mode());
         if self.remaining_meta(resolved).is_some() {
-            return self.restore_attrs(resolved, &Look { mode, xattrs: Some(kept.xattrs.clone()) });
+            return self.restore_attrs(resolved, &DirAttrs { mode, xattrs: Some(kept.xattrs.clone()) });
         }
         let at = self.target(resolved)?;
         self.placed.insert(at.absolute.clone(), Placed::Created(self.out.steps.len()));
@@ -283,7 +289,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn put(&mut self, resolved: &ResolvedGoal<'_>, kept: &Kept) -> Result<(), Refusal> {
+    fn put(&mut self, resolved: &ResolvedGoal<'_>, kept: &ManifestEntry) -> Result<(), Refusal> {
         let before = self.remaining_meta(resolved);
         let at = self.target(resolved)?;
         let content = self.content(&resolved.goal.path, kept)?;
@@ -361,7 +367,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The content of a goal. Its hash is checked before anything is changed.
-    fn content(&self, path: &str, kept: &Kept) -> Result<Content, Refusal> {
+    fn content(&self, path: &str, kept: &ManifestEntry) -> Result<Content, Refusal> {
         if kept.kind == EntryKind::Symlink {
             let target = kept.target.as_deref().map(RequestPath::parse);
             let Some(Ok(target)) = target else {
@@ -398,7 +404,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn attrs_from(kept: &Kept) -> FileAttrs {
+fn attrs_from(kept: &ManifestEntry) -> FileAttrs {
     FileAttrs { owner: kept.uid.zip(kept.gid), xattrs: kept.xattrs.clone() }
 }
 

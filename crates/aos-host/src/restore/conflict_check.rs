@@ -5,11 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use aos_model::acl;
-use aos_model::receipt::Kind;
+use aos_model::plan_undo::{DirAttrs, ExpectedImage};
+use aos_model::records::{Attributes, Image, Kind, PathRecord};
 use aos_model::refusal::{Conflict, Refusal};
-use aos_model::state::{Attributes, Image, PathRecord};
-use aos_model::undo::{ExpectedImage, Look};
-use aos_store::{EntryKind, Kept};
+use aos_store::{EntryKind, ManifestEntry};
 use rustix::io::Errno;
 
 use super::{GoalState, Removal, ResolvedGoal};
@@ -95,14 +94,14 @@ impl<'a> ConflictCheck<'a> {
         // An object that moves away does not count, even if it matches.
         let now = resolved.now().filter(|_| !self.affected.moving.contains(&goal.now_at));
         Ok(match &goal.state {
-            GoalState::Attrs(look) => has_look(resolved.here, now, Some(look))?,
+            GoalState::Attrs(dir_attrs) => has_dir_attrs(resolved.here, now, Some(dir_attrs))?,
             // Moved back already: nothing at the other path, and this path has what our change left there.
-            GoalState::MovedFrom { look, .. } => {
+            GoalState::MovedFrom { dir_attrs, .. } => {
                 let image = goal.expected_there.as_ref().and_then(|expected| expected.image.as_ref());
                 resolved.incoming_meta().is_none()
                     && image.is_some()
                     && self.is_as_left(resolved.here, now, image)?
-                    && has_look(resolved.here, now, look.as_ref())?
+                    && has_dir_attrs(resolved.here, now, dir_attrs.as_ref())?
             }
             GoalState::Stored(kept) => match (resolved.here, now) {
                 (Found::Resolved(place), Some(now)) => is_kept(place, &now, kept)?,
@@ -155,10 +154,10 @@ impl<'a> ConflictCheck<'a> {
         };
         let is_folder = resolved.now().is_some_and(|now| now.kind == Kind::Dir);
         let has_attrs = |image: &Image| {
-            has_look(
+            has_dir_attrs(
                 resolved.here,
                 resolved.now(),
-                Some(&Look { mode: image.mode, xattrs: image.xattrs.clone() }),
+                Some(&DirAttrs { mode: image.mode, xattrs: image.xattrs.clone() }),
             )
         };
         if !is_folder || has_attrs(left)? {
@@ -273,7 +272,7 @@ fn hash_at(place: &Place, kind: Kind) -> Result<Option<String>, Refusal> {
 }
 
 /// Whether content, kind, mode and attributes match the manifest.
-fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
+fn is_kept(place: &Place, now: &Meta, kept: &ManifestEntry) -> Result<bool, Refusal> {
     let fail = |why| place.refusal("stat", why);
     let same_mode = kept.mode.is_none_or(|mode| mode == now.mode);
     Ok(match (kept.kind, now.kind) {
@@ -294,10 +293,12 @@ fn is_kept(place: &Place, now: &Meta, kept: &Kept) -> Result<bool, Refusal> {
 }
 
 /// Whether an existing folder has the given mode and attributes.
-fn has_look(found: &Found, now: Option<Meta>, look: Option<&Look>) -> Result<bool, Refusal> {
-    let (Found::Resolved(place), Some(now), Some(look)) = (found, now, look) else { return Ok(true) };
-    let wanted = look.xattrs.as_ref();
-    Ok(now.mode == look.mode && wanted.map_or(Ok(true), |wanted| has_attrs(place, &now, wanted))?)
+fn has_dir_attrs(found: &Found, now: Option<Meta>, dir_attrs: Option<&DirAttrs>) -> Result<bool, Refusal> {
+    let (Found::Resolved(place), Some(now), Some(dir_attrs)) = (found, now, dir_attrs) else {
+        return Ok(true);
+    };
+    let wanted = dir_attrs.xattrs.as_ref();
+    Ok(now.mode == dir_attrs.mode && wanted.map_or(Ok(true), |wanted| has_attrs(place, &now, wanted))?)
 }
 
 /// Whether a file or a folder has exactly these attributes. The mode changes how an ACL reads (see `acl::with_mode`).

@@ -9,10 +9,10 @@ mod conflict_check;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use aos_model::plan_undo::{DirAttrs, ExpectedImage, Node, PreimageRef, RecordedChange, UndoPlan};
 use aos_model::policy::Op;
 use aos_model::refusal::{Code, Conflict, Refusal};
-use aos_model::undo::{ExpectedImage, Look, Node, Piece, RecordedChange, UndoPlan};
-use aos_store::{Kept, Manifest};
+use aos_store::{Manifest, ManifestEntry};
 
 use crate::disk::Meta;
 use crate::host::Host;
@@ -64,14 +64,14 @@ impl PathGoal {
 
 #[derive(Debug)]
 pub(super) enum GoalState {
-    Stored(Kept),
+    Stored(ManifestEntry),
     /// Moved back from the other path. A folder may also get its earlier attributes.
     MovedFrom {
         path: String,
-        look: Option<Look>,
+        dir_attrs: Option<DirAttrs>,
     },
     /// At its path already; only its attributes change.
-    Attrs(Look),
+    Attrs(DirAttrs),
 }
 
 /// The steps, and the path lists for the receipt.
@@ -334,10 +334,10 @@ impl Manifests<'_> {
     fn paths(&mut self, undo: &UndoPlan) -> Result<BTreeSet<String>, Refusal> {
         let mut paths: BTreeSet<String> = undo.before.keys().cloned().collect();
         for (path, node) in &undo.before {
-            if let Node::Kept { piece, .. } = node {
-                let manifest = self.get(&piece.snapshot_id)?;
+            if let Node::Kept { preimage, .. } = node {
+                let manifest = self.get(&preimage.snapshot_id)?;
                 let below =
-                    manifest.below(&piece.bank).filter_map(|suffix| suffix.strip_prefix(&piece.suffix));
+                    manifest.below(&preimage.name).filter_map(|suffix| suffix.strip_prefix(&preimage.suffix));
                 let below = below.filter(|rest| rest.starts_with('/'));
                 paths.extend(below.map(|rest| format!("{path}{rest}")));
             }
@@ -354,25 +354,29 @@ impl Manifests<'_> {
     ) -> Result<Option<GoalState>, Refusal> {
         Ok(match undo.at(path) {
             Node::Absent => None,
-            Node::Kept { piece, look } => self.kept(&piece, look)?.map(GoalState::Stored),
-            Node::Current { path: from, look } if stays(undo, moving, path, &from) => {
-                look.map(GoalState::Attrs)
+            Node::Kept { preimage, dir_attrs } => self.kept(&preimage, dir_attrs)?.map(GoalState::Stored),
+            Node::Current { path: from, dir_attrs } if stays(undo, moving, path, &from) => {
+                dir_attrs.map(GoalState::Attrs)
             }
             // Entries of a moved folder move with it.
             Node::Current { .. } if !undo.before.contains_key(path) => None,
-            Node::Current { path, look } => Some(GoalState::MovedFrom { path, look }),
+            Node::Current { path, dir_attrs } => Some(GoalState::MovedFrom { path, dir_attrs }),
         })
     }
 
     /// The stored state of a path; `None` where nothing existed.
-    fn kept(&mut self, piece: &Piece, look: Option<Look>) -> Result<Option<Kept>, Refusal> {
-        let Piece { snapshot_id, bank, path, suffix } = piece;
-        match self.get(snapshot_id)?.kept(bank, path, suffix) {
+    fn kept(
+        &mut self,
+        preimage: &PreimageRef,
+        dir_attrs: Option<DirAttrs>,
+    ) -> Result<Option<ManifestEntry>, Refusal> {
+        let PreimageRef { snapshot_id, name, path, suffix } = preimage;
+        match self.get(snapshot_id)?.kept(name, path, suffix) {
             Some(kept) => {
                 let mut kept = kept.clone();
-                if let Some(look) = look {
-                    kept.mode = Some(look.mode);
-                    kept.xattrs = look.xattrs.unwrap_or(kept.xattrs);
+                if let Some(dir_attrs) = dir_attrs {
+                    kept.mode = Some(dir_attrs.mode);
+                    kept.xattrs = dir_attrs.xattrs.unwrap_or(kept.xattrs);
                 }
                 Ok(Some(kept))
             }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::vfs::Node;
 use rustix::fs::FileType;
 use rustix::io::Errno;

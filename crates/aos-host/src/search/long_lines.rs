@@ -41,7 +41,7 @@ struct Line {
 
 /// Context lines before a possible match.
 #[derive(Default)]
-struct Before {
+struct LinesBefore {
     lines: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
 }
@@ -50,7 +50,7 @@ impl LongLineSearch<'_, '_> {
     pub(super) fn search(mut self, reader: &mut dyn Read) -> io::Result<()> {
         let mut block = vec![0; BLOCK_BYTES];
         let mut line = Line { number: 1, ..Line::default() };
-        let (mut before, mut after_left) = (Before::default(), 0);
+        let (mut before, mut after_left) = (LinesBefore::default(), 0);
         loop {
             let read = match reader.read(&mut block) {
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
@@ -113,7 +113,12 @@ impl LongLineSearch<'_, '_> {
     }
 
     /// Handles a complete line. Returns false when no more lines are needed.
-    fn end_line(&mut self, line: &mut Line, before: &mut Before, after_left: &mut u64) -> io::Result<bool> {
+    fn end_line(
+        &mut self,
+        line: &mut Line,
+        before: &mut LinesBefore,
+        after_left: &mut u64,
+    ) -> io::Result<bool> {
         let matches = line.matches || self.matches_in(&mut line.window, line.head.is_some(), true)?;
         let (number, text) = (line.number, line.head.as_ref().unwrap_or(&line.window));
         let mut wants_more = true;
@@ -138,7 +143,7 @@ impl LongLineSearch<'_, '_> {
     }
 }
 
-impl Before {
+impl LinesBefore {
     fn keep(&mut self, number: u64, text: &[u8], lines_max: u64) {
         let shown = &text[..text.len().min(GREP_LINE_BYTES_MAX + 1)];
         self.bytes += shown.len();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use aos_model::limits::IGNORE_FILE_BYTES_MAX;
 use aos_model::path::RequestPath;
-use aos_model::receipt::Kind;
-use aos_model::vfs::{Node, What};
+use aos_model::records::Kind;
+use aos_model::vfs::{Node, NodeKind};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -151,10 +151,10 @@ impl MergedDir {
 
 pub(super) fn kind_of(node: &Node) -> Option<Kind> {
     match node.what {
-        What::File(_) => Some(Kind::File),
-        What::Dir => Some(Kind::Dir),
-        What::Link { .. } => Some(Kind::Symlink),
-        What::Gone => None,
+        NodeKind::File(_) => Some(Kind::File),
+        NodeKind::Dir => Some(Kind::Dir),
+        NodeKind::Link { .. } => Some(Kind::Symlink),
+        NodeKind::Gone => None,
     }
 }
 

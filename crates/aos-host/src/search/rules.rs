@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use aos_model::limits::{PATH_BYTES_MAX, SCAN_THREADS_MAX};
 use aos_model::policy::{Decision, Op};
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::refusal::Refusal;
 use ignore::Match;
 use ignore::overrides::Override;
@@ -381,6 +381,6 @@ impl<V: Visitor> Filter<'_, V> {
             return true;
         }
         let shown = self.walk.session.jail.display(path);
-        [Op::Search, Op::Read].iter().all(|op| policy.judge(*op, &shown, &shown).decision != Decision::Deny)
+        [Op::Search, Op::Read].iter().all(|op| policy.check(*op, &shown, &shown).decision != Decision::Deny)
     }
 }

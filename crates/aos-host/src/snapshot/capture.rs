@@ -1,11 +1,11 @@
-//! Explicit snapshots: copies the current content of paths into the bank.
+//! Explicit snapshots: copies the current content of paths to the pre-images.
 
 use std::os::fd::AsFd;
 
 use aos_model::limits::FOLDERS_DEEP_MAX;
-use aos_model::receipt::{Durability, Kind};
+use aos_model::receipt::Durability;
+use aos_model::records::{Image, Kind, PathRecord};
 use aos_model::refusal::{Code, Refusal};
-use aos_model::state::{Image, PathRecord};
 use rustix::io::Errno;
 
 use crate::disk::Meta;
@@ -89,16 +89,16 @@ impl Capture<'_> {
                 ),
             ));
         }
-        let bank_name = format!("{}.{}", self.snapshot_id, self.records.len());
+        let preimage_name = format!("{}.{}", self.snapshot_id, self.records.len());
         let sync = self.host.machine.durability == Durability::Power;
-        let bank = self.session.preimages.dir()?;
-        copy(dir, name, &meta, bank, bank_name.as_bytes(), sync).map_err(fail)?;
+        let preimages = self.session.preimages.dir()?;
+        copy(dir, name, &meta, preimages, preimage_name.as_bytes(), sync).map_err(fail)?;
         let image = Image {
             kind: meta.kind,
             mode: meta.mode,
             size_bytes: bytes,
             hash: None,
-            bank: Some(bank_name),
+            preimage: Some(preimage_name),
             identity: None,
             xattrs: None,
         };

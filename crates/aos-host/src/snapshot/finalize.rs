@@ -1,17 +1,16 @@
 //! Finalizing: hashes displaced content, moves it into the blob store and lists it in the snapshot's manifest.
 //!
-//! The manifest is written before the bodies move. After a crash in between, each body is in the blob store or still in
-//! the bank, and finalizing again finds it.
+//! The manifest is written before the bodies move. After a crash in between, each body is in the blob store or still
+//! among the pre-images, and finalizing again finds it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use aos_model::path::show;
-use aos_model::receipt::Kind;
-use aos_model::state::PathRecord;
-use aos_model::undo::RecordedChange;
-use aos_store::{EntryKind, Fault, Kept, Manifest};
+use aos_model::plan_undo::RecordedChange;
+use aos_model::records::{Kind, PathRecord};
+use aos_store::{EntryKind, Fault, Manifest, ManifestEntry};
 use rustix::io::Errno;
 
 use super::{lock_index, touches, with_index};
@@ -89,7 +88,7 @@ pub(crate) fn finalize(
     }
 }
 
-/// After a start, removes manifests that a crash left of dropped snapshots. Everything else in the bank stays until the
+/// After a start, removes manifests that a crash left of dropped snapshots. Every other pre-image stays until the
 /// session ends: it may be the last copy of content that recovery could not restore.
 pub(super) fn tidy(host: &Host, session: &OpenSession, index: &SnapshotIndex) -> Result<(), Fault> {
     for id in host.manifests.snapshots(&session.id)? {
@@ -101,7 +100,7 @@ pub(super) fn tidy(host: &Host, session: &OpenSession, index: &SnapshotIndex) ->
 }
 
 fn finalize_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Result<(), Fault> {
-    let bank = host.bank.session(&session.id)?;
+    let preimages = host.preimages.session(&session.id)?;
     let damaged = |fault: Fault| Fault::Refused(fault.to_string());
     let known = host.manifests.read(&session.id, &snapshot.id).map_err(damaged)?;
     let mut manifest = known.clone().unwrap_or_else(|| {
@@ -116,15 +115,17 @@ fn finalize_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Resu
     let records = touches.iter().flat_map(|touch| touch.paths.iter().map(|record| (touch.in_tree, record)));
     let mut waiting = Vec::new();
     for (in_tree, record) in records {
-        match record.before.as_ref().and_then(|image| image.bank.as_deref()) {
+        match record.before.as_ref().and_then(|image| image.preimage.as_deref()) {
             None => described(record, in_tree, &mut manifest.entries),
-            Some(name) if superseded.contains(name) => remove_any(&bank, name.as_bytes()).map_err(failed)?,
+            Some(name) if superseded.contains(name) => {
+                remove_any(&preimages, name.as_bytes()).map_err(failed)?;
+            }
             Some(name) => {
-                // A crash may have interrupted the adoption of a folder: the manifest decides, not what is still in the bank.
+                // A crash may have interrupted the adoption of a folder: the manifest decides, not what is still among the pre-images.
                 if manifest.pieces.contains_key(name) {
                     waiting.push((name, None));
-                // Content that is not in the bank was adopted before, or is lost; a restore then reports it.
-                } else if let Some(piece) = examine_piece(host, &bank, name, record)? {
+                // Content that is not there was adopted before, or is lost; a restore then reports it.
+                } else if let Some(piece) = examine_piece(host, &preimages, name, record)? {
                     // A non-folder is one body and needs no second lookup.
                     let alone = (piece.len() == 1).then(|| piece.clone());
                     manifest.keep(name, &record.path, piece);
@@ -139,7 +140,7 @@ fn finalize_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Resu
     }
     for (name, alone) in waiting {
         let piece = alone.as_ref().unwrap_or_else(|| &manifest.pieces[name]);
-        adopt(host, &bank, name.as_bytes(), "", piece)?;
+        adopt(host, &preimages, name.as_bytes(), "", piece)?;
     }
     Ok(())
 }
@@ -168,9 +169,9 @@ fn superseded<'t>(
             seen.clear();
         }
         for record in &touch.paths {
-            let bank = record.before.as_ref().and_then(|image| image.bank.as_deref());
+            let preimage = record.before.as_ref().and_then(|image| image.preimage.as_deref());
             if !seen.insert(&record.path) {
-                superseded.extend(bank);
+                superseded.extend(preimage);
             }
         }
         last = Some(touch);
@@ -182,22 +183,22 @@ fn failed(why: Errno) -> Fault {
     Fault::io("cannot finalize a pre-image", why)
 }
 
-/// Removes what the bank still holds for a dropped snapshot.
+/// Removes the pre-images of a dropped snapshot.
 pub(super) fn discard(host: &Host, session: &OpenSession, snapshot: &Snapshot) {
-    let (Ok(bank), Ok(touches)) =
-        (host.bank.session(&session.id), touches(host, snapshot.seqs.iter().copied()))
+    let (Ok(preimages), Ok(touches)) =
+        (host.preimages.session(&session.id), touches(host, snapshot.seqs.iter().copied()))
     else {
         return;
     };
     for record in touches.iter().flat_map(|touch| &touch.paths) {
-        if let Some(name) = record.before.as_ref().and_then(|image| image.bank.as_deref()) {
-            let _ = remove_any(&bank, name.as_bytes());
+        if let Some(name) = record.before.as_ref().and_then(|image| image.preimage.as_deref()) {
+            let _ = remove_any(&preimages, name.as_bytes());
         }
     }
 }
 
 /// The manifest entry of a path that did not exist or was not displaced, from the journal's record.
-fn described(record: &PathRecord, in_tree: bool, entries: &mut BTreeMap<String, Kept>) {
+fn described(record: &PathRecord, in_tree: bool, entries: &mut BTreeMap<String, ManifestEntry>) {
     let kept = record.before.as_ref().map(|image| {
         let kind = match image.kind {
             Kind::Dir => EntryKind::Dir,
@@ -207,27 +208,27 @@ fn described(record: &PathRecord, in_tree: bool, entries: &mut BTreeMap<String, 
         // The content of a layer's file is a blob already.
         let body_hash = image.hash.clone().filter(|_| in_tree && kind == EntryKind::File);
         let size_bytes = body_hash.is_some().then_some(image.size_bytes);
-        Kept {
+        ManifestEntry {
             kind,
             mode: Some(image.mode),
             moved_to: record.moved_to.clone(),
             body_hash,
             size_bytes,
-            ..Kept::absent()
+            ..ManifestEntry::absent()
         }
     });
-    entries.entry(record.path.clone()).or_insert_with(|| kept.unwrap_or_else(Kept::absent));
+    entries.entry(record.path.clone()).or_insert_with(|| kept.unwrap_or_else(ManifestEntry::absent));
 }
 
-/// The manifest entries of a path and everything below it; `None` if the bank has no such name.
+/// The manifest entries of a path and everything below it; `None` if there is no such pre-image.
 fn examine_piece(
     host: &Host,
-    bank: &OwnedFd,
+    preimages: &OwnedFd,
     name: &str,
     record: &PathRecord,
-) -> Result<Option<BTreeMap<String, Kept>>, Fault> {
+) -> Result<Option<BTreeMap<String, ManifestEntry>>, Fault> {
     let mut piece = BTreeMap::new();
-    examine(host, bank, name.as_bytes(), "", &mut piece)?;
+    examine(host, preimages, name.as_bytes(), "", &mut piece)?;
     // A crash may have left the mode that `OpenPreimage` sets temporarily.
     if let (Some(kept), Some(before)) = (piece.get_mut(""), &record.before)
         && kept.mode.is_some()
@@ -237,24 +238,29 @@ fn examine_piece(
     Ok((!piece.is_empty()).then_some(piece))
 }
 
-/// Lists a name of the bank and everything below it, by suffix.
+/// Lists a pre-image and everything below it, by suffix.
 fn examine(
     host: &Host,
     dir: impl AsFd,
     name: &[u8],
     suffix: &str,
-    piece: &mut BTreeMap<String, Kept>,
+    piece: &mut BTreeMap<String, ManifestEntry>,
 ) -> Result<(), Fault> {
     if is_too_deep(suffix.as_bytes()) {
         return Err(failed(Errno::NAMETOOLONG));
     }
     let dir = dir.as_fd();
     let Some(meta) = Meta::at(dir, name).map_err(failed)? else { return Ok(()) };
-    let owner = Kept { mode: Some(meta.mode), uid: Some(meta.uid), gid: Some(meta.gid), ..Kept::absent() };
+    let owner = ManifestEntry {
+        mode: Some(meta.mode),
+        uid: Some(meta.uid),
+        gid: Some(meta.gid),
+        ..ManifestEntry::absent()
+    };
     let kept = match meta.kind {
         Kind::Symlink => {
             let target = disk::read_link(dir, name).map_err(failed)?;
-            Kept { kind: EntryKind::Symlink, target: Some(show(&target)), mode: None, ..owner }
+            ManifestEntry { kind: EntryKind::Symlink, target: Some(show(&target)), mode: None, ..owner }
         }
         Kind::Dir => {
             let folder = OpenPreimage::open(dir, name, &meta).map_err(failed)?;
@@ -262,7 +268,7 @@ fn examine(
                 examine(host, &folder.file, &name, &format!("{suffix}/{}", show(&name)), piece)?;
             }
             let xattrs = read_xattrs(&folder.file).map_err(failed)?;
-            Kept { kind: EntryKind::Dir, xattrs, ..owner }
+            ManifestEntry { kind: EntryKind::Dir, xattrs, ..owner }
         }
         Kind::File => {
             let OpenPreimage { file, .. } = &OpenPreimage::open(dir, name, &meta).map_err(failed)?;
@@ -272,7 +278,7 @@ fn examine(
             } else {
                 hash_open(file).map_err(failed)?
             };
-            Kept {
+            ManifestEntry {
                 kind: EntryKind::File,
                 body_hash: Some(hash),
                 size_bytes: Some(meta.size),
@@ -287,7 +293,7 @@ fn examine(
     Ok(())
 }
 
-/// Whether the file has other hard links. A folder that was moved into the bank may hold files that the user still has
+/// Whether the file has other hard links. A folder that was became a pre-image may hold files that the user still has
 /// under other names: those are copied and left unchanged.
 fn has_other_names(meta: &Meta) -> bool {
     meta.kind == Kind::File && meta.nlink > 1
@@ -324,13 +330,13 @@ fn is_closed(meta: &Meta, needed: u32) -> bool {
     !euid.is_root() && meta.mode & needed != needed && meta.uid == euid.as_raw()
 }
 
-/// Moves a name of the bank and everything below it into the blob store, as listed in `piece`.
+/// Moves a pre-image and everything below it into the blob store, as listed in `piece`.
 fn adopt(
     host: &Host,
     dir: impl AsFd,
     name: &[u8],
     suffix: &str,
-    piece: &BTreeMap<String, Kept>,
+    piece: &BTreeMap<String, ManifestEntry>,
 ) -> Result<(), Fault> {
     let dir = dir.as_fd();
     let Some(meta) = Meta::at(dir, name).map_err(failed)? else { return Ok(()) };
@@ -347,7 +353,7 @@ fn adopt(
     match piece.get(suffix).and_then(|kept| kept.body_hash.as_deref()) {
         Some(hash) if meta.kind == Kind::File && !has_other_names(&meta) => {
             disk::set_mode_at(dir, name, 0o600).map_err(failed)?;
-            host.blobs.adopt(dir, name, hash)
+            host.blobs.adopt_file(dir, name, hash)
         }
         _ => remove_any(dir, name).map_err(failed),
     }

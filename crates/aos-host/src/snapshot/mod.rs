@@ -1,7 +1,7 @@
 //! Snapshots: the pre-images that a session holds, their tool calls and their size.
 //!
 //! The journal is the record: the entry of each mutation lists what it displaced. The ledger is the open session's index
-//! of those entries, read from the journal on first use. Displaced content waits in the bank. The finalizer hashes it,
+//! of those entries, read from the journal on first use. Displaced content waits among the pre-images. The finalizer hashes it,
 //! moves it into the blob store and lists it in a manifest, at the latest before it is read.
 
 mod capture;
@@ -10,9 +10,10 @@ mod finalize;
 use std::sync::{Arc, MutexGuard};
 
 use aos_model::entry::{Entry, Fact};
+use aos_model::plan_undo::RecordedChange;
+use aos_model::records::SnapshotRecord;
 use aos_model::refusal::{Code, Refusal};
-use aos_model::state::{SnapshotRecord, decode_snapshot_key, snapshot_prefix, step_prefix};
-use aos_model::undo::RecordedChange;
+use aos_model::state::{decode_snapshot_key, snapshot_prefix, step_prefix};
 use aos_store::Fault;
 
 use crate::host::Host;
@@ -129,7 +130,7 @@ pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<
     host.finalizer.wake(session);
 }
 
-/// Removes the manifest of a snapshot and its content in the bank. If it is being finalized now, the finalizer finds it
+/// Removes the manifest of a snapshot and its pre-images. If it is being finalized now, the finalizer finds it
 /// missing from the index and does the same.
 fn drop_stored(host: &Host, session: &OpenSession, snapshot_id: &str, known: Option<&Snapshot>) {
     let _ = host.manifests.drop_snapshot(&session.id, snapshot_id);
@@ -215,9 +216,9 @@ pub(crate) fn finalize_entries(host: &Host, session: &OpenSession, seqs: &[u64])
     unfinalized.into_values().find(|fault| !matches!(fault, Fault::Refused(_))).map_or(Ok(()), Err)
 }
 
-/// A home can come from another machine, so only names that we generate are opened in the bank.
+/// A home can come from another machine, so only names that we generate are opened.
 fn check_bank_names(seq: u64, record: &SnapshotRecord) -> Result<(), Fault> {
-    let mut names = record.paths.iter().filter_map(|path| path.before.as_ref()?.bank.as_deref());
+    let mut names = record.paths.iter().filter_map(|path| path.before.as_ref()?.preimage.as_deref());
     match names.find(|name| !aos_store::is_preimage_name(name)) {
         None => Ok(()),
         Some(_) => {

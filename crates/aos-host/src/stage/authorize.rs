@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aos_model::capability::within;
+use aos_model::capability::check_limit;
 use aos_model::receipt::Warning;
 use aos_model::refusal::Refusal;
 
@@ -63,9 +63,9 @@ pub(crate) fn authorize_changes(
         if !path.in_new_git {
             protect(&session, &path.absolute, &mut warnings)?;
         }
-        within(session.capability.max_write_bytes, "max_write_bytes", path.bytes, &path.shown)?;
+        check_limit(session.capability.max_write_bytes, "max_write_bytes", path.bytes, &path.shown)?;
     }
-    within(
+    check_limit(
         session.capability.max_changed_files,
         "max_changed_files",
         changes.files,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use aos_model::path::show;
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::refusal::Refusal;
-use aos_model::vfs::{Node, What};
+use aos_model::vfs::{Node, NodeKind};
 use rustix::io::Errno;
 
 use crate::disk::{Meta, TEMPORARY_PREFIX, names_in};
@@ -88,10 +88,10 @@ impl Meta {
     /// The metadata of a node; `None` for a `Gone` node.
     fn of_node(absolute: &[u8], node: &Node, mount: u64) -> Option<Meta> {
         let (kind, size) = match &node.what {
-            What::File(body) => (Kind::File, body.size_bytes),
-            What::Dir => (Kind::Dir, 0),
-            What::Link { target } => (Kind::Symlink, target.len() as u64),
-            What::Gone => return None,
+            NodeKind::File(body) => (Kind::File, body.size_bytes),
+            NodeKind::Dir => (Kind::Dir, 0),
+            NodeKind::Link { target } => (Kind::Symlink, target.len() as u64),
+            NodeKind::Gone => return None,
         };
         // Nodes have no inode number; they are identified by path.
         let number = absolute.iter().fold(5381_u64, |sum, b| sum.wrapping_mul(33) ^ u64::from(*b));

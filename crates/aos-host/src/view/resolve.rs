@@ -9,9 +9,9 @@ use std::sync::Arc;
 use aos_model::capability::FollowSymlinks;
 use aos_model::limits::LINKS_MAX;
 use aos_model::path::RequestPath;
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
-use aos_model::vfs::{Node, VfsPath, What};
+use aos_model::vfs::{Node, NodeKind, VfsPath};
 use rustix::fs::OFlags;
 
 use crate::jail::{Leaf, View};
@@ -191,11 +191,11 @@ impl Walk<'_> {
         }
         let target = match (entry, &self.at().folder) {
             (EntryAt::Node(node, _), _) => match &node.what {
-                What::Link { target } => RequestPath::parse(target)
+                NodeKind::Link { target } => RequestPath::parse(target)
                     .map_err(|fault| Refusal::new(Code::InvalidPath, format!("{shown}: {fault}")))?
                     .as_bytes()
                     .to_vec(),
-                What::File(_) | What::Dir | What::Gone => Vec::new(),
+                NodeKind::File(_) | NodeKind::Dir | NodeKind::Gone => Vec::new(),
             },
             (_, Some(folder)) => crate::disk::read_link(folder, name)
                 .map_err(|why| crate::fault::refusal(&format!("cannot resolve {shown}"), why))?,
@@ -289,5 +289,5 @@ impl Walk<'_> {
 
 /// The root of a virtual tree, which always exists.
 pub(crate) fn root_node() -> Node {
-    Node { what: What::Dir, mode: 0o755, version: 1, created_at_ns: 0, updated_at_ns: 0, base: None }
+    Node { what: NodeKind::Dir, mode: 0o755, version: 1, created_at_ns: 0, updated_at_ns: 0, base: None }
 }

@@ -17,7 +17,7 @@ mod seek;
 mod text;
 
 pub use parse::{ParseError, parse};
-pub use plan::{Before, Change, Counts, Plan, PlanError, Warning, plan};
+pub use plan::{Change, Counts, FilesBefore, Plan, PlanError, Warning, plan};
 
 /// A patch as written: its sections, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]

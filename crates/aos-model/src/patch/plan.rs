@@ -15,7 +15,7 @@ use super::{FileOp, Hunk, Patch};
 const REPORTS_MAX: usize = 20;
 
 /// The files before the patch.
-pub trait Before {
+pub trait FilesBefore {
     type Error;
 
     /// The bytes of a file, or `None` if it does not exist. Called at most once per path. For a path that the patch only
@@ -95,7 +95,7 @@ pub enum PlanError<E> {
 /// Computes the net effect of `patch` on the files of `before`, or returns up to twenty errors.
 ///
 /// Two paths are the same file exactly if they are the same string: see [`Patch::map_paths`].
-pub fn plan<B: Before>(patch: &Patch, before: &mut B) -> Result<Plan, Vec<PlanError<B::Error>>> {
+pub fn plan<B: FilesBefore>(patch: &Patch, before: &mut B) -> Result<Plan, Vec<PlanError<B::Error>>> {
     let mut planner = Planner {
         before,
         files: BTreeMap::new(),
@@ -137,7 +137,7 @@ impl File {
     }
 }
 
-struct Planner<'p, 'b, B: Before> {
+struct Planner<'p, 'b, B: FilesBefore> {
     before: &'b mut B,
     files: BTreeMap<&'p str, File>,
     counts: Counts,
@@ -148,7 +148,7 @@ struct Planner<'p, 'b, B: Before> {
     cost: SearchCost,
 }
 
-impl<'p, B: Before> Planner<'p, '_, B> {
+impl<'p, B: FilesBefore> Planner<'p, '_, B> {
     fn add(&mut self, path: &'p str, content: &str) {
         self.counts.add += 1;
         let Some(file) = self.open(path) else { return };
@@ -311,7 +311,7 @@ mod tests {
     /// Files in memory. A path that starts with `!` cannot be read; a second read of any path is a bug.
     struct Files(BTreeMap<&'static str, Option<&'static str>>);
 
-    impl Before for Files {
+    impl FilesBefore for Files {
         type Error = String;
 
         fn read(&mut self, path: &str) -> Result<Option<Vec<u8>>, String> {

@@ -219,8 +219,8 @@ proptest! {
         };
         let deny = serde_json::json!({"name": "deny", "ops": ["read"], "paths": [glob], "decision": "deny"});
         let (given, stricter) = (spec(&rules), spec(&[vec![deny], rules.clone()].concat()));
-        let verdict = stricter.judge(Op::Read, &literal, &resolved);
-        prop_assert!(verdict.decision >= given.judge(Op::Read, &literal, &resolved).decision);
+        let verdict = stricter.check(Op::Read, &literal, &resolved);
+        prop_assert!(verdict.decision >= given.check(Op::Read, &literal, &resolved).decision);
         prop_assert_eq!(verdict.rule.map(|rule| rule.decision).unwrap_or(Decision::Allow), verdict.decision);
     }
 }

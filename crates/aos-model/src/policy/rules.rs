@@ -137,13 +137,13 @@ impl Policy {
     }
 
     /// Checks both spellings of a path. The stricter decision wins, and either can require `blob_only`.
-    pub fn judge(&self, op: Op, literal: &str, resolved: &str) -> Verdict<'_> {
+    pub fn check(&self, op: Op, literal: &str, resolved: &str) -> Verdict<'_> {
         let verdict = Verdict::of(self.rule_for(op, literal));
         if literal == resolved { verdict } else { verdict.and(Verdict::of(self.rule_for(op, resolved))) }
     }
 
     /// Checks a command: the program as written, and every path that it names.
-    pub fn judge_command(&self, query: &CommandQuery<'_>, references: &[Reference]) -> Verdict<'_> {
+    pub fn check_command(&self, query: &CommandQuery<'_>, references: &[Reference]) -> Verdict<'_> {
         if self.rules.is_empty() {
             return Verdict::of(None);
         }
@@ -152,7 +152,7 @@ impl Policy {
         references.iter().fold(Verdict::of(program), |verdict, reference| {
             let literal = rule_path(query.cwd, &reference.literal);
             let resolved = rule_path(query.cwd, &reference.resolved);
-            verdict.and(self.judge(Op::Exec, literal, resolved))
+            verdict.and(self.check(Op::Exec, literal, resolved))
         })
     }
 

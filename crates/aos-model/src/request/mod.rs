@@ -17,7 +17,7 @@ pub use trees::*;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::refusal::{Code, Refusal};
-use crate::strict::{self, Invalid};
+use crate::strict::{self, JsonError};
 
 /// One line per effect: the variant, which is also the name of its params struct, and its kind on the wire.
 macro_rules! effects {
@@ -136,11 +136,11 @@ pub enum RequestError {
     Refused(Refusal),
 }
 
-impl From<Invalid> for RequestError {
-    fn from(invalid: Invalid) -> RequestError {
+impl From<JsonError> for RequestError {
+    fn from(invalid: JsonError) -> RequestError {
         match invalid {
-            Invalid::Syntax(why) => RequestError::Syntax(why),
-            Invalid::Shape(why) => RequestError::Refused(Refusal::new(Code::InvalidParams, why)),
+            JsonError::Syntax(why) => RequestError::Syntax(why),
+            JsonError::Shape(why) => RequestError::Refused(Refusal::new(Code::InvalidParams, why)),
         }
     }
 }

@@ -15,7 +15,7 @@ use shape::Strict;
 
 /// Why a JSON value was rejected, with the path of the field where it is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum JsonError {
     /// Not JSON at all (a lone surrogate, for example). The front end answers this as a JSON-RPC error, without a
     /// receipt.
     #[error("not valid JSON: {0}")]
@@ -25,7 +25,7 @@ pub enum Invalid {
 }
 
 /// Parses `json` as `T`. Only after a failure it is parsed again, to find the field.
-pub fn parse<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, Invalid> {
+pub fn parse<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, JsonError> {
     let mut source = serde_json::Deserializer::from_str(json);
     let error = match T::deserialize(Strict(&mut source)).and_then(|value| source.end().map(|()| value)) {
         Ok(value) => return Ok(value),
@@ -36,11 +36,11 @@ pub fn parse<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, Invalid> {
         // `1e999` is well-formed JSON; only its value does not fit.
         && !broken.to_string().starts_with("number out of range")
     {
-        return Err(Invalid::Syntax(broken.to_string()));
+        return Err(JsonError::Syntax(broken.to_string()));
     }
     let located: Result<T, _> =
         serde_path_to_error::deserialize(Strict(&mut serde_json::Deserializer::from_str(json)));
-    Err(Invalid::Shape(match located {
+    Err(JsonError::Shape(match located {
         Err(located) if located.path().iter().next().is_some() => {
             format!("field `{}`: {}", located.path(), without_position(located.inner()))
         }
@@ -182,13 +182,13 @@ mod tests {
             let message = parse::<Outer>(&format!(r#"{{"choice":{bad}}}"#)).unwrap_err().to_string();
             assert!(message.contains("choice"), "{bad}: {message}");
         }
-        assert!(matches!(parse::<Outer>(r#"[{"choice":"word"}]"#), Err(Invalid::Shape(_))));
-        assert!(matches!(parse::<Sample>("{} {}"), Err(Invalid::Syntax(_))));
+        assert!(matches!(parse::<Outer>(r#"[{"choice":"word"}]"#), Err(JsonError::Shape(_))));
+        assert!(matches!(parse::<Sample>("{} {}"), Err(JsonError::Syntax(_))));
     }
 
     #[test]
     fn invalid_json_is_distinguished_from_a_wrong_shape() {
-        assert!(matches!(parse::<Sample>(r#"{"labels":{"a":"\ud800"}}"#), Err(Invalid::Syntax(_))));
-        assert!(matches!(parse::<Sample>("[]"), Err(Invalid::Shape(_))));
+        assert!(matches!(parse::<Sample>(r#"{"labels":{"a":"\ud800"}}"#), Err(JsonError::Syntax(_))));
+        assert!(matches!(parse::<Sample>("[]"), Err(JsonError::Shape(_))));
     }
 }

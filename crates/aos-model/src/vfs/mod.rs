@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    pub what: What,
+    pub what: NodeKind,
     pub mode: u32,
     /// How often a file was written since it was created.
     pub version: u64,
@@ -29,7 +29,7 @@ pub struct Node {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum What {
+pub enum NodeKind {
     File(Body),
     /// A folder of the tree. The host folder does not show through it.
     Dir,
@@ -76,21 +76,21 @@ pub enum Base {
 impl Node {
     /// Whether kind, content and mode are the same.
     pub fn same_content_and_mode(&self, other: &Node) -> bool {
-        self.what == other.what && (self.mode == other.mode || self.what == What::Gone)
+        self.what == other.what && (self.mode == other.mode || self.what == NodeKind::Gone)
     }
 
     pub fn is_gone(&self) -> bool {
-        self.what == What::Gone
+        self.what == NodeKind::Gone
     }
 
     pub fn is_dir(&self) -> bool {
-        self.what == What::Dir
+        self.what == NodeKind::Dir
     }
 
     pub fn body(&self) -> Option<&Body> {
         match &self.what {
-            What::File(body) => Some(body),
-            What::Dir | What::Link { .. } | What::Gone => None,
+            NodeKind::File(body) => Some(body),
+            NodeKind::Dir | NodeKind::Link { .. } | NodeKind::Gone => None,
         }
     }
 }
@@ -130,7 +130,7 @@ pub fn blob_refs<'a>(nodes: impl Iterator<Item = &'a Node>) -> impl Iterator<Ite
 /// A path as `host.fs.snapshot` captured it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct CapturedNode {
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Box<Node>>,
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn the_bytes_of_a_node_are_frozen() {
         let node = Node {
-            what: What::File(Body::whole("sha256:ab".into(), 3)),
+            what: NodeKind::File(Body::whole("sha256:ab".into(), 3)),
             mode: 0o644,
             version: 2,
             created_at_ns: 5,

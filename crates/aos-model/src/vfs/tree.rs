@@ -113,10 +113,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::vfs::{Body, What};
+    use crate::vfs::{Body, NodeKind};
 
     fn file(version: u64) -> Node {
-        let what = What::File(Body::whole("sha256:0".into(), version));
+        let what = NodeKind::File(Body::whole("sha256:0".into(), version));
         Node { what, mode: 0o644, version, created_at_ns: 1, updated_at_ns: version, base: None }
     }
 

@@ -50,9 +50,9 @@ fn intents_reuse_the_rows_and_slots_of_closed_ones_and_open_ones_are_kept() {
     for (durability, rows_left) in [(Durability::Process, 1), (Durability::Power, 2)] {
         let (_dir, home) = new_home();
         let journal = open(&home, durability);
-        let stays = journal.intend(b"stays".to_vec()).unwrap();
+        let stays = journal.begin_intent(b"stays".to_vec()).unwrap();
         for _ in 0..20 {
-            let passing = journal.intend(b"passing".to_vec()).unwrap();
+            let passing = journal.begin_intent(b"passing".to_vec()).unwrap();
             journal.replace_intent(passing, b"otherwise".to_vec()).unwrap();
             assert_eq!(
                 open_intents(&journal),
@@ -63,9 +63,9 @@ fn intents_reuse_the_rows_and_slots_of_closed_ones_and_open_ones_are_kept() {
         }
         assert_eq!(rows(&journal), rows_left, "at {durability:?}");
         close(&journal, stays);
-        let abandoned = journal.intend(b"abandoned".to_vec()).unwrap();
+        let abandoned = journal.begin_intent(b"abandoned".to_vec()).unwrap();
         journal.abandon(abandoned);
-        let last = journal.intend(b"last".to_vec()).unwrap();
+        let last = journal.begin_intent(b"last".to_vec()).unwrap();
         assert_eq!(open_intents(&journal), [(last, b"last".to_vec())]);
     }
 }
@@ -75,17 +75,17 @@ fn the_next_daemon_finds_the_intents_that_a_killed_one_left_open_and_no_others()
     for then in [Durability::Process, Durability::Power] {
         let (_dir, home) = new_home();
         let journal = open(&home, Durability::Process);
-        let closed = journal.intend(b"closed".to_vec()).unwrap();
-        let left = journal.intend(b"left".to_vec()).unwrap();
-        let replaced = journal.intend(b"first".to_vec()).unwrap();
+        let closed = journal.begin_intent(b"closed".to_vec()).unwrap();
+        let left = journal.begin_intent(b"left".to_vec()).unwrap();
+        let replaced = journal.begin_intent(b"first".to_vec()).unwrap();
         journal.replace_intent(replaced, b"second".to_vec()).unwrap();
         close(&journal, closed);
-        let also_closed = journal.intend(b"also closed".to_vec()).unwrap();
+        let also_closed = journal.begin_intent(b"also closed".to_vec()).unwrap();
         close(&journal, also_closed);
         kill(journal);
         let journal = open(&home, then);
         assert_eq!(open_intents(&journal), [(left, b"left".to_vec()), (replaced, b"second".to_vec())]);
-        let next = journal.intend(b"next".to_vec()).unwrap();
+        let next = journal.begin_intent(b"next".to_vec()).unwrap();
         assert!(next > also_closed, "an id that an entry closed is not used again");
         for intent in [left, replaced, next] {
             close(&journal, intent);
@@ -103,14 +103,14 @@ fn a_slot_that_was_not_written_to_its_end_holds_no_intent() {
     let (dir, home) = new_home();
     let journal = open(&home, Durability::Process);
     let body = vec![b'x'; 9000];
-    journal.intend(body.clone()).unwrap();
+    journal.begin_intent(body.clone()).unwrap();
     kill(journal);
     let path = dir.path().join("state").join(crate::slots::FILE);
     let file = rustix::fs::open(path, OFlags::WRONLY, rustix::fs::Mode::empty()).unwrap();
     rustix::io::pwrite(&file, &[0; 4096], 4096).unwrap();
     let journal = open(&home, Durability::Process);
     assert_eq!(open_intents(&journal), []);
-    let intent = journal.intend(body.clone()).unwrap();
+    let intent = journal.begin_intent(body.clone()).unwrap();
     kill(journal);
     rustix::fs::ftruncate(&file, 100).unwrap();
     assert_eq!(open_intents(&open(&home, Durability::Process)), [], "intent {intent}");
@@ -120,8 +120,8 @@ fn a_slot_that_was_not_written_to_its_end_holds_no_intent() {
 fn an_intent_that_fits_no_slot_is_a_row() {
     let (_dir, home) = new_home();
     let journal = open(&home, Durability::Process);
-    let large = journal.intend(vec![b'x'; 1 << 20]).unwrap();
-    let small: Vec<u64> = (0..100).map(|_| journal.intend(b"small".to_vec()).unwrap()).collect();
+    let large = journal.begin_intent(vec![b'x'; 1 << 20]).unwrap();
+    let small: Vec<u64> = (0..100).map(|_| journal.begin_intent(b"small".to_vec()).unwrap()).collect();
     assert!(rows(&journal) > 1, "more intents than slots");
     kill(journal);
     let journal = open(&home, Durability::Process);
@@ -134,10 +134,10 @@ fn a_closed_intent_stays_closed_when_the_state_is_folded() {
     let (_dir, home) = new_home();
     let journal = open(&home, Durability::Process);
     for _ in 0..=FOLD_EVERY {
-        let intent = journal.intend(b"short".to_vec()).unwrap();
+        let intent = journal.begin_intent(b"short".to_vec()).unwrap();
         close(&journal, intent);
     }
-    let left = journal.intend(b"left".to_vec()).unwrap();
+    let left = journal.begin_intent(b"left".to_vec()).unwrap();
     kill(journal);
     assert_eq!(open_intents(&open(&home, Durability::Process)), [(left, b"left".to_vec())]);
 }

@@ -15,10 +15,10 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use aos_model::limits::{MOUNTS_MAX, ROOTS_MAX, VFS_MOUNT_ENTRIES_SHOWN};
 use aos_model::path::{RequestPath, show};
+use aos_model::records::MountSummary;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{HostMount, VfsTarget};
-use aos_model::state::MountSummary;
-use aos_model::vfs::{Body, Delta, Node, What};
+use aos_model::vfs::{Body, Delta, Node, NodeKind};
 use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -94,12 +94,12 @@ fn place(nodes: &mut BTreeMap<String, Node>, folder: &mut String, key: String, b
         own.clone_into(folder);
         for (slash, _) in key.match_indices('/') {
             if !nodes.get(&key[..slash]).is_some_and(Node::is_dir) {
-                nodes.insert(key[..slash].to_owned(), node(What::Dir, 0o755));
+                nodes.insert(key[..slash].to_owned(), node(NodeKind::Dir, 0o755));
             }
         }
     }
     let prefix = format!("{key}/");
-    if nodes.insert(key, node(What::File(body), 0o644)).is_some_and(|old| old.is_dir()) {
+    if nodes.insert(key, node(NodeKind::File(body), 0o644)).is_some_and(|old| old.is_dir()) {
         let below = nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
         let below: Vec<String> = below.map(|(path, _)| path.clone()).collect();
         below.iter().for_each(|path| {

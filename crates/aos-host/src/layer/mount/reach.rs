@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use aos_model::limits::LINKS_MAX;
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use rustix::fs::OFlags;
 
 use super::Allowed;

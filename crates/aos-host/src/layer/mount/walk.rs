@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use aos_model::limits::{VFS_MOUNT_BYTES_DEFAULT, VFS_MOUNT_FILES_MAX};
 use aos_model::path::{RequestPath, show};
-use aos_model::receipt::Kind;
+use aos_model::records::Kind;
 use aos_model::refusal::Refusal;
 use aos_model::request::HostMount;
 use aos_model::vfs::VfsPath;

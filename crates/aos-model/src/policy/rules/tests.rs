@@ -82,12 +82,12 @@ fn first_match_wins_and_both_spellings_are_checked() {
         ("src", "src", Decision::Deny),
         (".hidden", ".hidden", Decision::Deny),
     ] {
-        let verdict = policy.judge(Op::Write, literal, resolved);
+        let verdict = policy.check(Op::Write, literal, resolved);
         assert_eq!(verdict.decision, decision, "{literal} -> {resolved}");
         let name = if decision == Decision::Deny { "else" } else { "sources" };
         assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some(name), "{literal} -> {resolved}");
     }
-    assert_eq!(policy.judge(Op::Read, "x", "x"), Verdict::of(None), "a rule binds only its operations");
+    assert_eq!(policy.check(Op::Read, "x", "x"), Verdict::of(None), "a rule binds only its operations");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn the_stricter_spelling_decides_and_either_can_require_a_blob() {
         ("deny/a", "warn/a", Decision::Deny, Some("stop"), false),
         ("deny/a", "a", Decision::Deny, Some("stop"), false),
     ] {
-        let verdict = policy.judge(Op::Read, literal, resolved);
+        let verdict = policy.check(Op::Read, literal, resolved);
         let got = (verdict.decision, verdict.rule.map(|rule| rule.name.as_str()), verdict.blob_only);
         assert_eq!(got, (decision, name, blob_only), "{literal} -> {resolved}");
     }
@@ -243,7 +243,7 @@ fn commands_are_checked_by_program_and_paths() {
             resolve: &resolve,
         };
         let evaluation = policy.host_access().evaluate_command(&query);
-        let verdict = policy.judge_command(&query, evaluation.references());
+        let verdict = policy.check_command(&query, evaluation.references());
         assert_eq!(verdict.decision, *decision, "{argv:?}");
         assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some(*name), "{argv:?}");
     }
@@ -256,5 +256,5 @@ fn commands_are_checked_by_program_and_paths() {
         home: None,
         resolve: &str::to_owned,
     };
-    assert_eq!(quiet.judge_command(&query, &[]), Verdict::of(None));
+    assert_eq!(quiet.check_command(&query, &[]), Verdict::of(None));
 }

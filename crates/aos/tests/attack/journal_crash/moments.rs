@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::Outcome;
 
 /// A file that its owner may write but not read is replaced, and the daemon dies before it can say so. Taking that
-/// back must not cost the old content: what cannot be compared stays in the bank.
+/// back must not cost the old content: what cannot be compared stays among the pre-images.
 pub fn over_an_unreadable_file() -> Outcome {
     let uid = 65_534;
     for when in 1..100 {
@@ -48,7 +48,7 @@ fn kept_somewhere(world: &World, content: &str) -> bool {
     trees.iter().flat_map(|tree| tree.values()).any(|found| found.ends_with(&hash))
 }
 
-/// A folder on another file system than the home is removed: copied into the bank, then taken away piece by piece. A
+/// A folder on another file system than the home is removed: copied to the pre-images, then taken away piece by piece. A
 /// crash in the midst of that must bring all of it back.
 pub fn half_removed() -> Outcome {
     let mut wrong = Vec::new();
@@ -81,7 +81,7 @@ pub fn half_removed() -> Outcome {
     check(wrong.is_empty(), || wrong.join("\n"))
 }
 
-/// How a pre-image gets into the bank: moved on one disk; copied when it has another name or lies on another disk.
+/// How a pre-image is stored: moved on one disk; copied when it has another name or lies on another disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Banked {
     Moved,

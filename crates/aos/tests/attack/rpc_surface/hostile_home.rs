@@ -74,7 +74,7 @@ impl Evil {
     fn intend(&self, intents: &[Value]) {
         let journal = self.journal();
         for intent in intents {
-            journal.intend(intent.to_string().into_bytes()).expect("the journal takes it");
+            journal.begin_intent(intent.to_string().into_bytes()).expect("the journal takes it");
         }
     }
 
@@ -209,7 +209,7 @@ const HOSTILE_HOMES: &[(&str, Craft)] = &[
     ("an intent of nobody", intent_of_nobody),
     ("an intent outside its roots", intent_outside_its_roots),
     ("an intent with a path for a temporary name", intent_with_a_path),
-    ("an intent with a path for a bank name", intent_with_a_bank_path),
+    ("an intent with a path for the name of a pre-image", intent_with_a_preimage_path),
     ("an intent of a hostile session", intent_of_a_hostile_session),
     ("an intent that is no intent", intent_that_is_none),
     ("links for folders", links_for_folders),
@@ -276,10 +276,10 @@ fn snapshot_names(evil: &Evil) {
 }
 
 /// Says that the victim's file is one we had just put there, to be taken away again.
-fn put_at(dir: &Path, name: &str, temporary: &str, bank: &str) -> Value {
+fn put_at(dir: &Path, name: &str, temporary: &str, preimage: &str) -> Value {
     let hash = aos_model::request::content_hash(b"kept\n");
     json!({
-        "do": "put", "at": { "dir": dir, "name": name, "shown": name }, "temporary": temporary, "bank": bank,
+        "do": "put", "at": { "dir": dir, "name": name, "shown": name }, "temporary": temporary, "bank": preimage,
         "before": null, "after": { "hash": hash, "size": 5, "mode": 420 },
     })
 }
@@ -302,7 +302,7 @@ fn intent_with_a_path(evil: &Evil) {
     with_session(evil, put_at(&evil.root, "never", "../victim/keep", "snap_x.0"));
 }
 
-fn intent_with_a_bank_path(evil: &Evil) {
+fn intent_with_a_preimage_path(evil: &Evil) {
     let seen = json!({ "kind": "file", "mode": 420, "dev": 1, "ino": 1, "size": 5, "mtime_ns": 0 });
     with_session(
         evil,
@@ -318,7 +318,7 @@ fn intent_of_a_hostile_session(evil: &Evil) {
 }
 
 fn intent_that_is_none(evil: &Evil) {
-    evil.journal().intend(b"{\"marks\":".repeat(1_000)).unwrap();
+    evil.journal().begin_intent(b"{\"marks\":".repeat(1_000)).unwrap();
 }
 
 fn links_for_folders(evil: &Evil) {

@@ -155,10 +155,10 @@ pub fn dropped() -> Outcome {
         stage.must("restore", json!({ "scope_id": call }), "not_found / snapshot_not_found")?;
     }
     check(stage.snapshots()?.is_empty(), || "a dropped snapshot is listed".into())?;
-    let (store, bank) =
+    let (store, preimages) =
         (stage.store(), stage.world().home.join("state/preimages").join(&stage.fixture.session));
     let empty = |folder: &std::path::Path| std::fs::read_dir(folder).map_or(0, Iterator::count) == 0;
-    wait_for("no manifest and no pre-image", || empty(&store) && empty(&bank))?;
+    wait_for("no manifest and no pre-image", || empty(&store) && empty(&preimages))?;
     // The last moment: killed right after the drop was answered.
     let receipt = stage.ok("last", "write_file", json!({ "path": "f0", "content": text("once more\n") }))?;
     stage.must("drop_snapshot", json!({ "snapshot_id": receipt["snapshot_id"] }), "ok")?;
@@ -166,7 +166,7 @@ pub fn dropped() -> Outcome {
     stage.fixture.world.start_daemon();
     stage.fixture.client = stage.fixture.world.client();
     check(stage.snapshots()?.is_empty(), || "it is listed again".into())?;
-    wait_for("no manifest and no pre-image after the kill", || empty(&store) && empty(&bank))?;
+    wait_for("no manifest and no pre-image after the kill", || empty(&store) && empty(&preimages))?;
     stage.finish()
 }
 

@@ -213,9 +213,9 @@ pub fn hard_links() -> Outcome {
     chmod(&other, 0o755);
     let receipt = stage.ok("folder", "remove", json!({ "path": "d", "recursive": true }))?;
     stage.manifest(&receipt)?;
-    aos_testkit::wait_for("the bank to be empty", || {
-        let bank = stage.world().home.join("state/preimages").join(&stage.fixture.session);
-        std::fs::read_dir(bank).is_ok_and(|all| all.count() == 0)
+    aos_testkit::wait_for("no pre-images", || {
+        let preimages = stage.world().home.join("state/preimages").join(&stage.fixture.session);
+        std::fs::read_dir(preimages).is_ok_and(|all| all.count() == 0)
     })?;
     let meta = other.metadata().unwrap();
     check(meta.mode() & 0o7777 == 0o755 && meta.modified().unwrap() == long_ago, || format!("{meta:?}"))?;
