@@ -28,7 +28,8 @@ pub struct Job {
     /// JSON, as the journal stores it.
     pub(crate) params: String,
     pub(crate) ids: Ids,
-    pub(crate) outcome: Result<Admitted, Refusal>,
+    /// Taken when the request is answered.
+    pub(crate) admitted: Option<Result<Admitted, Refusal>>,
 }
 
 /// A request by the component that answers it.
@@ -54,8 +55,8 @@ impl Host {
             Ok(ids) => (ids, parsed),
             Err(refusal) => (Ids::default(), Err(refusal)),
         };
-        let outcome = parsed.and_then(|request| self.admit_parsed(request));
-        Ok(Job { kind: call.kind.to_owned(), params, ids, outcome })
+        let admitted = Some(parsed.and_then(|request| self.admit_parsed(request)));
+        Ok(Job { kind: call.kind.to_owned(), params, ids, admitted })
     }
 
     fn admit_parsed(&self, request: Request) -> Result<Admitted, Refusal> {
@@ -68,14 +69,14 @@ impl Host {
     /// Admits an operator's request.
     pub(crate) fn admit_operator(&self, request: OperatorRequest) -> Job {
         let (kind, params) = (request.kind().to_owned(), request.params());
-        Job { kind, params, ids: Ids::default(), outcome: Ok(Admitted::Operator(request)) }
+        Job { kind, params, ids: Ids::default(), admitted: Some(Ok(Admitted::Operator(request))) }
     }
 }
 
 impl Job {
     /// Whether answering blocks, so that the caller should use a blocking thread.
     pub fn must_wait(&self) -> bool {
-        matches!(&self.outcome, Ok(Admitted::InSession(in_session)) if in_session.must_wait())
+        matches!(&self.admitted, Some(Ok(Admitted::InSession(in_session))) if in_session.must_wait())
     }
 }
 

@@ -10,12 +10,12 @@ use crate::maintenance::OperatorRequest;
 impl Host {
     /// `blob.adopt`: the receipt.
     pub fn adopt_blob(&self, blob_ref: &str) -> String {
-        self.operate(OperatorRequest::AdoptBlob { blob_ref: blob_ref.to_owned() })
+        self.answer_operator(OperatorRequest::AdoptBlob { blob_ref: blob_ref.to_owned() })
     }
 
     /// `store.gc`: the receipt.
     pub fn collect_garbage(&self) -> String {
-        self.operate(OperatorRequest::CollectGarbage)
+        self.answer_operator(OperatorRequest::CollectGarbage)
     }
 
     /// `exec.cancel`: the receipt. Without a running command nothing is journaled: clients poll this while the command
@@ -28,7 +28,7 @@ impl Host {
             Err(refusal) => Receipt::refusal(refusal).to_json(),
             Ok(_) => {
                 let (session_id, tool_call_id) = (session_id.to_owned(), tool_call_id.to_owned());
-                self.operate(OperatorRequest::Cancel { session_id, tool_call_id })
+                self.answer_operator(OperatorRequest::Cancel { session_id, tool_call_id })
             }
         }
     }

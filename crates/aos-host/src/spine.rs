@@ -18,21 +18,21 @@ use crate::maintenance::{self, OperatorRequest};
 use crate::outcome::{Done, Ids};
 use crate::record::{Answer, EffectSession, LaneGuard};
 use crate::session::OpenSession;
-use crate::stage::{self, Authorized, CommandStart, InSession, Planned, PlannedLanding, PolicyChecked};
+use crate::stage::{self, Authorized, CommandStart, InSession, Planned, PlannedChanges, PolicyChecked};
 
 impl Host {
     /// Answers a request exactly once, after journaling it. A watcher receives a command's output while it runs.
     pub fn answer(&self, mut job: Job, watcher: Option<Arc<dyn Watcher>>) -> Answer {
-        let outcome = std::mem::replace(&mut job.outcome, Err(Refusal::new(Code::IoError, "taken")));
-        let session_id = outcome.as_ref().ok().and_then(Admitted::session_id).map(str::to_owned);
-        let session = outcome.as_ref().ok().and_then(Admitted::session).cloned();
+        let admitted = job.admitted.take().expect("BUG: a request is answered once");
+        let session_id = admitted.as_ref().ok().and_then(Admitted::session_id).map(str::to_owned);
+        let session = admitted.as_ref().ok().and_then(Admitted::session).cloned();
         let mut ids = job.ids.clone();
         let mut lane = None;
-        let (ended, intent) = match outcome {
+        let (result, intent) = match admitted {
             Ok(Admitted::Host(request)) => (self.answer_host(request), None),
             Ok(Admitted::Operator(request)) => (maintenance::run(self, &request), None),
             Ok(Admitted::InSession(mut in_session)) => {
-                lane = in_session.wait();
+                lane = in_session.wait_for_lane();
                 self.execute(in_session, &mut ids, &job, watcher)
             }
             Err(refusal) => (Err(refusal), None),
@@ -40,14 +40,14 @@ impl Host {
         // The effect is done and not journaled: a crash here is what the next start recovers from.
         #[cfg(feature = "testing")]
         crate::testing::maybe_panic(&job.kind);
-        let about = EffectSession { session_id: session_id.as_deref(), session: session.as_ref() };
-        let answer = self.record(&job, &ids, about, ended, intent);
+        let effect_session = EffectSession { session_id: session_id.as_deref(), session: session.as_ref() };
+        let answer = self.record(&job, &ids, effect_session, result, intent);
         self.memory.trim_if_large();
         Answer { lane: lane.map(|ticket| LaneGuard { _ticket: ticket }), ..answer }
     }
 
     /// Answers an operator's request, as JSON.
-    pub(crate) fn operate(&self, request: OperatorRequest) -> String {
+    pub(crate) fn answer_operator(&self, request: OperatorRequest) -> String {
         self.answer(self.admit_operator(request), None).receipt
     }
 
@@ -81,36 +81,36 @@ impl Host {
         job: &Job,
         watcher: Option<Arc<dyn Watcher>>,
     ) -> (Result<Done, Refusal>, Option<Armed<'a>>) {
-        let mut armed = None;
-        let ended = (|| {
+        let mut intent = None;
+        let result = (|| {
             let authorized: Authorized<_> = stage::authorize(self, in_session)?;
             let checked: PolicyChecked<_> = stage::check_policy(authorized)?;
             match stage::plan(self, checked)? {
-                Planned::Answer(done) => Ok(done),
+                Planned::Done(done) => Ok(done),
                 Planned::InLayer(change) => change::apply_in_layer(self, change, ids),
                 Planned::OnDisk(change) => {
-                    let armed: &Armed<'_> =
-                        armed.insert(change::arm(self, change, ids, (&job.kind, &job.params))?);
-                    change::apply(self, armed)
+                    let armed: Armed<'_> = change::arm(self, change, ids, (&job.kind, &job.params))?;
+                    change::apply(self, intent.insert(armed))
                 }
                 Planned::Command(CommandStart { session, command, .. }) => {
-                    let has_overlay = capture::is_wanted(&session, &command)?;
-                    let announced =
-                        armed.insert(change::announce(self, &session, ids, has_overlay, &job.params)?);
-                    let captured = capture::run(self, &session, &command, announced, &job.params, watcher)?;
-                    Ok(self.land(&session, captured, &mut armed, ids, &job.params))
+                    let has_overlay = capture::needs_overlay(&session, &command)?;
+                    let armed: Armed<'_> =
+                        change::announce_command(self, &session, ids, has_overlay, &job.params)?;
+                    let armed = intent.insert(armed);
+                    let captured = capture::run(self, &session, &command, armed, &job.params, watcher)?;
+                    Ok(self.apply_command_changes(&session, captured, armed, ids, &job.params))
                 }
             }
         })();
-        (ended, armed)
+        (result, intent)
     }
 
     /// The second pass of a command: its changes go through the same stages as a request.
-    fn land<'a>(
+    fn apply_command_changes<'a>(
         &'a self,
         session: &Arc<OpenSession>,
         captured: Captured,
-        armed: &mut Option<Armed<'a>>,
+        armed: &mut Armed<'a>,
         ids: &Ids,
         params: &str,
     ) -> Done {
@@ -118,18 +118,17 @@ impl Host {
             Proposed::Nothing(done) => return done,
             Proposed::Changes(ran, changes) => (ran, changes),
         };
-        let landed = changes.and_then(|changes| {
+        let applied = changes.and_then(|changes| {
             let authorized: Authorized<_> = stage::authorize_changes(*changes)?;
             let checked: PolicyChecked<_> = stage::check_policy(authorized)?;
-            match stage::plan_landing(checked) {
-                PlannedLanding::Answer(done) => Ok(done),
-                PlannedLanding::OnDisk(change) => {
-                    let announced = armed.as_ref().expect("BUG: a command is announced before it runs");
-                    let landing = change::arm_announced(self, change, announced, params)?;
-                    change::apply(self, armed.insert(landing))
+            match stage::plan_changes(checked) {
+                PlannedChanges::Done(done) => Ok(done),
+                PlannedChanges::OnDisk(change) => {
+                    *armed = change::arm_command_changes(self, change, armed, params)?;
+                    change::apply(self, armed)
                 }
             }
         });
-        capture::finish(self, ran, landed)
+        capture::finish(self, ran, applied)
     }
 }

@@ -45,7 +45,7 @@ enum Capture {
 }
 
 /// Whether the command is to run over an overlay, as far as the session and the machine allow it.
-pub(crate) fn is_wanted(session: &OpenSession, command: &Command) -> Result<bool, Refusal> {
+pub(crate) fn needs_overlay(session: &OpenSession, command: &Command) -> Result<bool, Refusal> {
     let possible = command.captured && command.applied.namespaces && Overlay::fits(session);
     if command.dry_run && !possible {
         return Err(no_dry_run("this session's commands run without an overlay"));

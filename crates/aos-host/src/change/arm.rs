@@ -75,7 +75,7 @@ pub(crate) fn arm<'a>(
 
 /// As [`arm`], for the change that a command left to be made: its intent replaces the one that announced the
 /// command, so that one receipt closes both.
-pub(crate) fn arm_announced<'a>(
+pub(crate) fn arm_command_changes<'a>(
     host: &'a Host,
     change: DiskChange<'a>,
     announced: &Armed<'_>,
@@ -143,7 +143,7 @@ fn prepare<'a>(
 }
 
 /// Says on disk that a command is about to run, over an overlay or without one. There is nothing to take back yet.
-pub(crate) fn announce(
+pub(crate) fn announce_command(
     host: &Host,
     session: &Arc<OpenSession>,
     ids: &mut Ids,

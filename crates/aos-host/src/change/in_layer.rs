@@ -94,7 +94,7 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     fn new(host: &'a Host, session: &'a Arc<OpenSession>) -> Work<'a> {
-        let view = session.view().expect("BUG: only layered sessions land in a tree");
+        let view = session.view().expect("BUG: only a session with a layer changes one");
         let tree = view.tree.clone();
         Work { host, session, view, tree, net: BTreeMap::new(), now_ns: (host.machine.now_ns)() }
     }

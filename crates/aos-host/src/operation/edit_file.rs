@@ -1,6 +1,6 @@
 //! `host.fs.edit_file`: replaces text that the edit ladder finds, all edits or none.
 
-use aos_model::capability::check_limit;
+use aos_model::capability::{Capability, check_limit};
 use aos_model::edit::{self, Edit, EditError};
 use aos_model::limits::EDIT_FILE_BYTES_MAX;
 use aos_model::policy::Op;
@@ -86,14 +86,7 @@ impl Operation for Checked {
         })?;
         let edits: Vec<Edit<'_>> = self.edits.iter().map(item).collect();
         let edited = edit::edit(old_text, &edits).map_err(|error| refuse(&place.shown, &error))?;
-        let capability = &input.session.capability;
-        check_limit(
-            capability.max_edit_replacements,
-            "max_edit_replacements",
-            edited.replacements,
-            &place.shown,
-        )?;
-        check_limit(capability.max_write_bytes, "max_write_bytes", edited.text.len() as u64, &place.shown)?;
+        check_limits(&input.session.capability, &edited, &place.shown)?;
         let changed = edited.text != old_text;
         let diff = (self.request.with_diff == Some(true))
             .then(|| text::diff(&place.shown, Some(&old), Some(edited.text.as_bytes())));
@@ -134,6 +127,12 @@ impl Operation for Checked {
 
 fn item(item: &EditItem) -> Edit<'_> {
     Edit { old: &item.old_string, new: &item.new_string, replace_all: item.replace_all.unwrap_or(false) }
+}
+
+fn check_limits(capability: &Capability, edited: &edit::Edited, shown: &str) -> Result<(), Refusal> {
+    let replacements_max = capability.max_edit_replacements;
+    check_limit(replacements_max, "max_edit_replacements", edited.replacements, shown)?;
+    check_limit(capability.max_write_bytes, "max_write_bytes", edited.text.len() as u64, shown)
 }
 
 fn refuse(shown: &str, error: &EditError) -> Refusal {

@@ -68,25 +68,25 @@ impl Touched {
 
 /// What is to be done about proposed changes that passed every check.
 #[derive(Debug)]
-pub(crate) enum Landing<'a> {
+pub(crate) enum ProposedPlan<'a> {
     /// Nothing is applied: it was a dry run, or only times differ.
     Nothing(Body, Vec<Warning>),
     Change(Plan, Locked<'a>),
 }
 
 impl<'a> ProposedChanges<'a> {
-    pub(crate) fn into_landing(self, warnings: Vec<Warning>) -> Landing<'a> {
+    pub(crate) fn into_plan(self, warnings: Vec<Warning>) -> ProposedPlan<'a> {
         let mut executed = self.executed;
         let listed = self.paths.into_iter().filter(|path| path.is_listed);
         executed.list_changed(listed.map(|path| path.shown).collect());
         if self.dry_run {
             executed.diff = Some(show::diff(&self.steps));
-            return Landing::Nothing(Body::Executed(Box::new(executed)), warnings);
+            return ProposedPlan::Nothing(Body::Executed(Box::new(executed)), warnings);
         }
         let (touched, overlay) = (self.touched, self.overlay);
         if self.steps.is_empty() {
             touched.iter().for_each(Touched::set);
-            return Landing::Nothing(Body::Executed(Box::new(executed)), warnings);
+            return ProposedPlan::Nothing(Body::Executed(Box::new(executed)), warnings);
         }
         let finish = Box::new(move |_: &Outcome<'_>| {
             touched.iter().for_each(Touched::set);
@@ -95,6 +95,6 @@ impl<'a> ProposedChanges<'a> {
         });
         let ending =
             Ending { warnings, finish, raced: Code::IoError, facts: Vec::new(), own_snapshot: false };
-        Landing::Change(Plan { steps: self.steps, ending }, self.locks)
+        ProposedPlan::Change(Plan { steps: self.steps, ending }, self.locks)
     }
 }

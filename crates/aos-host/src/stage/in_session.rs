@@ -41,7 +41,7 @@ impl InSession {
     }
 
     /// Waits until it is first in the lane. The ticket is held until the answer is sent.
-    pub(crate) fn wait(&mut self) -> Option<Ticket> {
+    pub(crate) fn wait_for_lane(&mut self) -> Option<Ticket> {
         self.ticket.take().inspect(Ticket::wait)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a request             InSession ──▶ Authorized ──▶ PolicyChecked ──▶ Planned ──▶ (change: Armed ──▶ Done)
-//! a command's changes   ProposedChanges ──▶ Authorized ──▶ PolicyChecked ──▶ PlannedLanding ──▶ (the same)
+//! a command's changes   ProposedChanges ──▶ Authorized ──▶ PolicyChecked ──▶ PlannedChanges ──▶ (the same)
 //! ```
 //!
 //! The fields of a stage are private to this module, so no other module can construct one.
@@ -16,5 +16,5 @@ pub(crate) use authorize::{Authorized, authorize, authorize_changes};
 pub(crate) use check_policy::{PolicyChecked, check_policy};
 pub(crate) use in_session::{InSession, enter};
 pub(crate) use plan::{
-    CommandStart, DiskChange, LayerChange, LayerWork, Planned, PlannedLanding, plan, plan_landing,
+    CommandStart, DiskChange, LayerChange, LayerWork, Planned, PlannedChanges, plan, plan_changes,
 };

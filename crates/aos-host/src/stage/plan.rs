@@ -14,14 +14,14 @@ use crate::jail::Found;
 use crate::lock::Locked;
 use crate::operation::{PlanInput, Proposal};
 use crate::outcome::Done;
-use crate::proposed::{Landing, ProposedChanges};
+use crate::proposed::{ProposedChanges, ProposedPlan};
 use crate::session::OpenSession;
 use crate::steps::{Ending, Plan};
 
 /// What to do, by where it happens.
 #[derive(Debug)]
 pub(crate) enum Planned<'a> {
-    Answer(Done),
+    Done(Done),
     OnDisk(DiskChange<'a>),
     InLayer(LayerChange),
     Command(CommandStart),
@@ -69,7 +69,7 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
     let proposal = operation.plan(PlanInput { host, session: &session, found, warnings, blob_only })?;
     let _made_by_plan = ();
     Ok(match proposal {
-        Proposal::Answer(done) => Planned::Answer(done),
+        Proposal::Answer(done) => Planned::Done(done),
         Proposal::Change(plan) if session.layer.is_some() => {
             Planned::InLayer(LayerChange { session, work: LayerWork::Steps(plan), _made_by_plan })
         }
@@ -85,19 +85,19 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
 
 /// The plan for a command's changes.
 #[derive(Debug)]
-pub(crate) enum PlannedLanding<'a> {
-    Answer(Done),
+pub(crate) enum PlannedChanges<'a> {
+    Done(Done),
     OnDisk(DiskChange<'a>),
 }
 
 /// The same for a command's changes, whose steps are known since the overlay was read.
-pub(crate) fn plan_landing(checked: PolicyChecked<ProposedChanges<'_>>) -> PlannedLanding<'_> {
+pub(crate) fn plan_changes(checked: PolicyChecked<ProposedChanges<'_>>) -> PlannedChanges<'_> {
     let PolicyChecked { session, subject: mut changes, mut warnings, .. } = checked;
     warnings.append(&mut changes.notes);
-    match changes.into_landing(warnings) {
-        Landing::Nothing(body, warnings) => PlannedLanding::Answer(Done::new(Status::Ok, body, warnings)),
-        Landing::Change(plan, locks) => {
-            PlannedLanding::OnDisk(DiskChange { session, plan, locks, _made_by_plan: () })
+    match changes.into_plan(warnings) {
+        ProposedPlan::Nothing(body, warnings) => PlannedChanges::Done(Done::new(Status::Ok, body, warnings)),
+        ProposedPlan::Change(plan, locks) => {
+            PlannedChanges::OnDisk(DiskChange { session, plan, locks, _made_by_plan: () })
         }
     }
 }
