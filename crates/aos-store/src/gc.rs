@@ -11,7 +11,7 @@ use crate::disk;
 use crate::fault::Fault;
 use crate::manifest::Manifests;
 use crate::reader::Reader;
-use crate::session_dirs::names_in;
+use crate::session_dirs::names_in_store;
 
 /// What one garbage collection kept and removed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Blobs {
                 return Err(fault);
             }
             let mut swept = GcReport::default();
-            for folder in names_in(self.dir())? {
+            for folder in names_in_store(self.dir())? {
                 let Ok(folder) = String::from_utf8(folder) else { continue };
                 if is_blob_folder(&folder) {
                     let dir = disk::open_dir(self.dir(), &folder)?;
@@ -76,7 +76,7 @@ fn sweep_folder(
     now_ns: u64,
     swept: &mut GcReport,
 ) -> Result<(), Fault> {
-    for name in names_in(dir)? {
+    for name in names_in_store(dir)? {
         let Ok(name) = String::from_utf8(name) else { continue };
         let blob_ref = format!("sha256:{folder}{name}");
         if named.contains(&blob_ref) {

@@ -31,7 +31,7 @@ pub use journal::{Append, Journal, OpenIntent};
 pub use log_files::{LogDir, LogLimits, LogPart, LogWriter};
 pub use manifest::{EntryKind, Manifest, ManifestEntry, Manifests};
 pub use reader::{Reader, Row};
-pub use session_dirs::{SessionDirs, is_preimage_name, remove_tree};
+pub use session_dirs::{SessionDirs, is_preimage_name, names_in, remove_tree};
 pub use spool::Spool;
 pub use sqlite::SqliteJournal;
 pub use verify::{Finding, Report, replay, verify};

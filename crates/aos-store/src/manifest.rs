@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use crate::blobs::copy_hashing;
 use crate::disk;
 use crate::fault::Fault;
-use crate::session_dirs::{check_name, drop_folder, is_plain_name, names_in};
+use crate::session_dirs::{check_name, drop_folder, is_plain_name, names_in_store};
 
 /// The pre-images of one tool call.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -308,6 +308,6 @@ fn check_names(ids: &[&str]) -> Result<(), Fault> {
 }
 
 fn names(dir: &OwnedFd) -> Result<Vec<String>, Fault> {
-    let names = names_in(dir)?.into_iter().filter_map(|name| String::from_utf8(name).ok());
+    let names = names_in_store(dir)?.into_iter().filter_map(|name| String::from_utf8(name).ok());
     Ok(names.filter(|name| is_plain_name(name)).collect())
 }

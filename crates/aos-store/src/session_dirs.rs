@@ -36,7 +36,7 @@ impl SessionDirs {
 
     /// The sessions that have a folder here.
     pub fn sessions(&self) -> Result<Vec<String>, Fault> {
-        let names = names_in(&self.dir)?;
+        let names = names_in_store(&self.dir)?;
         Ok(names
             .into_iter()
             .filter_map(|name| String::from_utf8(name).ok())
@@ -67,11 +67,12 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Fault> {
-    names_of(dir).map_err(|why| Fault::io("cannot list a folder of AOS_HOME/state", why))
+pub(crate) fn names_in_store(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Fault> {
+    names_in(dir).map_err(|why| Fault::io("cannot list a folder of AOS_HOME/state", why))
 }
 
-fn names_of(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+/// The names in an open folder, as bytes, in no order.
+pub fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(dir)? {
         let entry = entry?;
@@ -99,14 +100,14 @@ pub fn remove_tree(parent: impl AsFd, name: &[u8]) -> Result<(), Errno> {
     let top = open_for_removal(&parent, name)?;
     let mut moved = 0_u64;
     loop {
-        let names = names_of(&top)?;
+        let names = names_in(&top)?;
         if names.is_empty() {
             return rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
         }
         for name in names.iter().filter_map(|name| unlink_unless_dir(&top, name).transpose()) {
             let name = name?;
             let inner = open_for_removal(&top, name)?;
-            for below in names_of(&inner)? {
+            for below in names_in(&inner)? {
                 if unlink_unless_dir(&inner, &below)?.is_some() {
                     // rename(2) of a folder needs write permission on the folder itself when its parent changes.
                     drop(open_for_removal(&inner, &below)?);

@@ -224,6 +224,13 @@ pub(crate) struct Undo {
     /// Undo this many turns
     #[arg(long = "turn", value_name = "N", default_value_t = 1, num_args = 0..=1, default_missing_value = "1", conflicts_with = "tool_call")]
     pub(crate) turns: u64,
+    #[command(flatten)]
+    pub(crate) options: UndoOptions,
+}
+
+/// What `undo` and `redo` share.
+#[derive(Debug, Args)]
+pub(crate) struct UndoOptions {
     /// The session (default: the newest open one of the current folder)
     #[arg(short, long, value_name = "S")]
     pub(crate) session: Option<String>,
@@ -246,21 +253,8 @@ pub(crate) struct Redo {
     /// Redo this many turns
     #[arg(long = "turn", value_name = "N", default_value_t = 1)]
     pub(crate) turns: u64,
-    /// The session (default: the newest open one of the current folder)
-    #[arg(short, long, value_name = "S")]
-    pub(crate) session: Option<String>,
-    /// Show what would happen and stop
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Overwrite later changes
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// Do not ask for confirmation
-    #[arg(short, long)]
-    pub(crate) yes: bool,
-    /// Print the receipt as JSON; implies --yes
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) options: UndoOptions,
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::limits::SCANNED_PATHS_MAX;
 use aos_model::receipt::MutationFields;
-use aos_model::records::{Coverage, Identity, Image, Kind, PathRecord, SnapshotRecord};
+use aos_model::records::{Coverage, Kind, PathRecord, SnapshotRecord};
 use rustix::fs::OFlags;
 
 use crate::command::Ran;
@@ -72,7 +72,7 @@ impl Scan {
                 None => made.push(PathRecord {
                     path: shown(path),
                     before: None,
-                    after: Some(image(now)),
+                    after: Some(now.image()),
                     moved_to: None,
                     mode_only: false,
                 }),
@@ -114,16 +114,4 @@ impl Scan {
 fn is_same(was: &Meta, now: &Meta) -> bool {
     let looks = |meta: &Meta| (meta.kind, meta.mode, meta.uid, meta.gid);
     looks(was) == looks(now) && (was.kind == Kind::Dir || was.same_version(now))
-}
-
-fn image(meta: &Meta) -> Image {
-    Image {
-        kind: meta.kind,
-        mode: meta.mode,
-        size_bytes: meta.size,
-        hash: None,
-        preimage: None,
-        identity: Some(Identity { dev: meta.dev, ino: meta.ino, mtime_ns: meta.mtime_ns }),
-        xattrs: None,
-    }
 }

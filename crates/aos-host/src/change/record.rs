@@ -1,6 +1,6 @@
 //! What the journal remembers of a change, for undo and for people.
 
-use aos_model::records::{Identity, Image, PathRecord};
+use aos_model::records::{Image, PathRecord};
 
 use super::arm::{Armed, preimage_name};
 use crate::disk::Meta;
@@ -10,12 +10,12 @@ use crate::steps::Step;
 pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecord> {
     let mut paths = Vec::with_capacity(armed.steps.len());
     for (index, (step, after)) in armed.steps.iter().zip(after).enumerate() {
-        let with_preimage = |meta: &Meta| image(meta).with_preimage(preimage_name(&armed.change_id, index));
+        let with_preimage = |meta: &Meta| meta.image().with_preimage(preimage_name(&armed.change_id, index));
         match step {
             Step::Put(put) => paths.push(PathRecord {
                 path: put.at.shown.clone(),
                 before: put.before.as_ref().map(with_preimage),
-                after: after.as_ref().map(|meta| Image { hash: Some(put.content.hash()), ..image(meta) }),
+                after: after.as_ref().map(|meta| Image { hash: Some(put.content.hash()), ..meta.image() }),
                 moved_to: None,
                 mode_only: false,
             }),
@@ -29,7 +29,7 @@ pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecor
             Step::MakeDir { at, .. } => paths.push(PathRecord {
                 path: at.shown.clone(),
                 before: None,
-                after: after.as_ref().map(image),
+                after: after.as_ref().map(Meta::image),
                 moved_to: None,
                 mode_only: false,
             }),
@@ -37,11 +37,11 @@ pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecor
                 path: at.shown.clone(),
                 before: Some(Image {
                     xattrs: xattrs.as_ref().map(|(before, _)| before.clone()),
-                    ..image(before)
+                    ..before.image()
                 }),
                 after: after.as_ref().map(|meta| Image {
                     xattrs: xattrs.as_ref().map(|(_, after)| after.clone()),
-                    ..image(meta)
+                    ..meta.image()
                 }),
                 moved_to: None,
                 mode_only: true,
@@ -50,13 +50,13 @@ pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecor
                 paths.push(PathRecord {
                     path: to.shown.clone(),
                     before: replaced.as_ref().map(with_preimage),
-                    after: after.as_ref().map(image),
+                    after: after.as_ref().map(Meta::image),
                     moved_to: None,
                     mode_only: false,
                 });
                 paths.push(PathRecord {
                     path: from.shown.clone(),
-                    before: Some(image(before)),
+                    before: Some(before.image()),
                     after: None,
                     moved_to: Some(to.shown.clone()),
                     mode_only: false,
@@ -65,16 +65,4 @@ pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecor
         }
     }
     paths
-}
-
-fn image(meta: &Meta) -> Image {
-    Image {
-        kind: meta.kind,
-        mode: meta.mode,
-        size_bytes: meta.size,
-        hash: None,
-        preimage: None,
-        xattrs: None,
-        identity: Some(Identity { dev: meta.dev, ino: meta.ino, mtime_ns: meta.mtime_ns }),
-    }
 }

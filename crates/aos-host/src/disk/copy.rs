@@ -1,6 +1,6 @@
 //! Copying and removing files, links and whole trees by descriptor.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aos_model::records::Kind;
 use rustix::fs::AtFlags;
@@ -23,51 +23,65 @@ pub(crate) fn copy(
 ) -> Result<(), Errno> {
     let partial = [to_name, b".part"].concat();
     let _ = remove_any(to, &partial);
-    let copied = copy_any(&dir, name, meta, to, &partial, sync)
-        .and_then(|()| rename_noreplace(to, &partial, to, to_name));
+    let copying = Copying { dir: dir.as_fd(), name, meta, to, to_name: &partial, sync };
+    let copied = copying.run().and_then(|()| rename_noreplace(to, &partial, to, to_name));
     if copied.is_err() {
         let _ = remove_any(to, &partial);
     }
     copied
 }
 
-fn copy_any(
-    dir: impl AsFd,
-    name: &[u8],
-    meta: &Meta,
-    to: &OwnedFd,
-    to_name: &[u8],
+/// A copy being made of one name.
+struct Copying<'a> {
+    dir: BorrowedFd<'a>,
+    name: &'a [u8],
+    meta: &'a Meta,
+    to: &'a OwnedFd,
+    to_name: &'a [u8],
     sync: bool,
-) -> Result<(), Errno> {
-    match meta.kind {
-        Kind::File => copy_file(dir, name, meta, to, to_name, sync),
-        Kind::Symlink => {
-            let target = read_link(&dir, name)?;
-            make_link(&target, to, to_name)?;
-            set_mtime_at(to, to_name, meta.mtime_ns)
-        }
-        Kind::Dir => copy_dir(dir, name, meta, to, to_name, sync),
-        // A FIFO, a socket or a device has no content to keep.
-        Kind::Other => Err(Errno::OPNOTSUPP),
-    }
 }
 
-fn copy_file(
-    dir: impl AsFd,
-    name: &[u8],
-    meta: &Meta,
-    to: &OwnedFd,
-    to_name: &[u8],
-    sync: bool,
-) -> Result<(), Errno> {
-    let from = open_file(dir, name)?;
-    let copy = create_new(to, to_name)?;
-    copy_content(&from, &copy)?;
-    copy_xattrs(&from, &copy).ok();
-    set_mode(&copy, meta.mode)?;
-    // A copy keeps the time of change: by that it is known again.
-    set_mtime(&copy, meta.mtime_ns)?;
-    if sync { super::sync(&copy) } else { Ok(()) }
+impl Copying<'_> {
+    fn run(&self) -> Result<(), Errno> {
+        match self.meta.kind {
+            Kind::File => self.file(),
+            Kind::Symlink => {
+                make_link(&read_link(self.dir, self.name)?, self.to, self.to_name)?;
+                set_mtime_at(self.to, self.to_name, self.meta.mtime_ns)
+            }
+            Kind::Dir => self.folder(),
+            // A FIFO, a socket or a device has no content to keep.
+            Kind::Other => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    fn file(&self) -> Result<(), Errno> {
+        let from = open_file(self.dir, self.name)?;
+        let copy = create_new(self.to, self.to_name)?;
+        copy_content(&from, &copy)?;
+        self.finish(&from, &copy)?;
+        if self.sync { super::sync(&copy) } else { Ok(()) }
+    }
+
+    fn folder(&self) -> Result<(), Errno> {
+        let from = open_dir(self.dir, self.name)?;
+        make_dir(self.to, self.to_name)?;
+        let copy = open_dir(self.to, self.to_name)?;
+        for name in names_in(&from)? {
+            let Some(meta) = Meta::at(&from, &name)? else { continue };
+            let inner =
+                Copying { dir: from.as_fd(), name: &name, meta: &meta, to: &copy, to_name: &name, ..*self };
+            inner.run()?;
+        }
+        self.finish(&from, &copy)
+    }
+
+    /// A copy keeps the time of change: by that it is known again.
+    fn finish(&self, from: &OwnedFd, copy: &OwnedFd) -> Result<(), Errno> {
+        copy_xattrs(from, copy).ok();
+        set_mode(copy, self.meta.mode)?;
+        set_mtime(copy, self.meta.mtime_ns)
+    }
 }
 
 /// Shares the blocks where the file system can, else copies them.
@@ -94,27 +108,6 @@ fn copy_bytes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
             Err(why) => return Err(why),
         }
     }
-}
-
-fn copy_dir(
-    dir: impl AsFd,
-    name: &[u8],
-    meta: &Meta,
-    to: &OwnedFd,
-    to_name: &[u8],
-    sync: bool,
-) -> Result<(), Errno> {
-    let from = open_dir(&dir, name)?;
-    make_dir(to, to_name)?;
-    let copy = open_dir(to, to_name)?;
-    for inner in names_in(&from)? {
-        let Some(inner_meta) = Meta::at(&from, &inner)? else { continue };
-        copy_any(&from, &inner, &inner_meta, &copy, &inner, sync)?;
-    }
-    copy_xattrs(&from, &copy).ok();
-    set_mode(&copy, meta.mode)?;
-    // A copy keeps the time of change: by that it is known again.
-    set_mtime(&copy, meta.mtime_ns)
 }
 
 pub(crate) fn remove(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<(), Errno> {

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use aos_model::records::Kind;
+use aos_model::records::{Identity, Image, Kind};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 
@@ -33,6 +33,19 @@ impl Meta {
             Ok(meta) => Ok(Some(meta)),
             Err(Errno::NOENT) => Ok(None),
             Err(why) => Err(why),
+        }
+    }
+
+    /// As the journal records it, without content.
+    pub(crate) fn image(&self) -> Image {
+        Image {
+            kind: self.kind,
+            mode: self.mode,
+            size_bytes: self.size,
+            hash: None,
+            preimage: None,
+            identity: Some(Identity { dev: self.dev, ino: self.ino, mtime_ns: self.mtime_ns }),
+            xattrs: None,
         }
     }
 

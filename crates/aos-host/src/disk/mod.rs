@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
+pub(crate) use aos_store::names_in;
 pub(crate) use attrs::{
     AttrsFrom, FileAttrs, apply_attrs, apply_metadata, copy_acl, is_opaque, read_xattrs,
     remove_overlay_xattrs,
@@ -36,19 +37,6 @@ pub(crate) use rename::{OWNER_WRITES, exchange, move_exchange, move_noreplace, r
 
 /// How the names begin under which something is written before it gets its own.
 pub(crate) const TEMPORARY_PREFIX: &[u8] = b".aos-tmp-";
-
-/// The names in an open folder, as bytes, in no order.
-pub(crate) fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
-    let mut names = Vec::new();
-    for entry in rustix::fs::Dir::read_from(dir)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(name.to_vec());
-        }
-    }
-    Ok(names)
-}
 
 pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {

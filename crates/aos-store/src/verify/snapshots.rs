@@ -18,7 +18,7 @@ use crate::blobs::copy_hashing;
 use crate::disk;
 use crate::fault::Fault;
 use crate::manifest::{Manifest, Manifests};
-use crate::session_dirs::names_in;
+use crate::session_dirs::names_in_store;
 
 pub(super) fn check(home: &Path, report: &mut Report) -> Result<(), Fault> {
     let open = |path: &Path| {
@@ -94,7 +94,7 @@ impl Bodies {
 /// Hashes the files at most `levels` folders deep. No snapshot takes a deeper folder.
 fn hash_below(dir: &OwnedFd, levels: usize, found: &mut HashSet<String>) -> Result<(), Fault> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    for name in names_in(dir)? {
+    for name in names_in_store(dir)? {
         let Some(levels) = levels.checked_sub(1) else { continue };
         // An entry that is gone, is a link or cannot be opened cannot be checked.
         let Ok(file) = rustix::fs::openat(dir, name.as_slice(), flags, Mode::empty()) else { continue };

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::session::newest_in_cwd;
 use super::{daemon, daemon_error, effect, refusal_text};
 use crate::Exit;
-use crate::cli::{Diff, History, Redo, Undo};
+use crate::cli::{Diff, History, Redo, Undo, UndoOptions};
 use crate::render::{BAD, DIM, GOOD, STRONG, time};
 
 fn session(given: Option<&String>) -> anyhow::Result<String> {
@@ -17,8 +17,8 @@ fn session(given: Option<&String>) -> anyhow::Result<String> {
 }
 
 pub(crate) fn undo(undo: &Undo) -> anyhow::Result<Exit> {
-    let session = session(undo.session.as_ref())?;
-    let mut params = json!({ "session_id": session, "force": undo.force });
+    let session = session(undo.options.session.as_ref())?;
+    let mut params = json!({ "session_id": session, "force": undo.options.force });
     let kind = match &undo.tool_call {
         Some(tool_call) => {
             params["scope_id"] = json!(tool_call);
@@ -29,62 +29,54 @@ pub(crate) fn undo(undo: &Undo) -> anyhow::Result<Exit> {
             "host.fs.rollback"
         }
     };
-    let mode = Mode { dry_run: undo.dry_run, yes: undo.yes, json: undo.json };
-    preview_and_apply(kind, params, &mode)
+    preview_and_apply(kind, params, &undo.options)
 }
 
 pub(crate) fn redo(redo: &Redo) -> anyhow::Result<Exit> {
-    let session = session(redo.session.as_ref())?;
-    let params = json!({ "session_id": session, "turns": redo.turns, "force": redo.force });
-    let mode = Mode { dry_run: redo.dry_run, yes: redo.yes, json: redo.json };
-    preview_and_apply("host.fs.redo", params, &mode)
-}
-
-struct Mode {
-    dry_run: bool,
-    yes: bool,
-    json: bool,
+    let session = session(redo.options.session.as_ref())?;
+    let params = json!({ "session_id": session, "turns": redo.turns, "force": redo.options.force });
+    preview_and_apply("host.fs.redo", params, &redo.options)
 }
 
 /// Shows what would happen, asks for confirmation, and does it.
-fn preview_and_apply(kind: &str, mut params: Value, mode: &Mode) -> anyhow::Result<Exit> {
+fn preview_and_apply(kind: &str, mut params: Value, options: &UndoOptions) -> anyhow::Result<Exit> {
     let mut client = daemon()?;
     params["dry_run"] = json!(true);
     let preview = effect(&mut client, kind, &params)?;
     if preview["status"] != "ok" {
-        return refused(&preview, mode.json);
+        return refused(&preview, options.json);
     }
-    if !mode.json {
+    if !options.json {
         show(&preview);
     }
     let has_conflicts = preview["conflicts"].as_array().is_some_and(|conflicts| !conflicts.is_empty());
     let forced = params["force"] == true;
-    if mode.dry_run {
-        if mode.json {
+    if options.dry_run {
+        if options.json {
             println!("{}", aos_model::text::escape_json(&preview.to_string()));
         }
         return Ok(Exit::Success);
     }
-    if has_conflicts && !forced && !mode.json {
+    if has_conflicts && !forced && !options.json {
         bail!(
             "these files have changed since; nothing was changed. Revert the later changes first, or use --force"
         );
     }
     let is_zero = |name: &str| preview[name].as_u64() == Some(0);
-    if is_zero("restored_paths_count") && is_zero("deleted_paths_count") && !mode.json {
+    if is_zero("restored_paths_count") && is_zero("deleted_paths_count") && !options.json {
         println!("nothing to change: the files are already in that state");
         return Ok(Exit::Success);
     }
-    if !mode.yes && !mode.json && !confirmed()? {
+    if !options.yes && !options.json && !confirmed()? {
         println!("nothing was changed");
         return Ok(Exit::Failure);
     }
     params["dry_run"] = json!(false);
     let done = effect(&mut client, kind, &params)?;
     if done["status"] != "ok" {
-        return refused(&done, mode.json);
+        return refused(&done, options.json);
     }
-    if mode.json {
+    if options.json {
         println!("{}", aos_model::text::escape_json(&done.to_string()));
     } else {
         let number = |name: &str| done[name].as_u64().unwrap_or(0);
