@@ -13,7 +13,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Notes that a request works on this many paths at once.
-    pub(crate) fn needed_for(&self, paths: usize) {
+    pub(crate) fn note_paths(&self, paths: usize) {
         if paths > PATHS_MANY {
             self.large.store(true, Ordering::Relaxed);
         }

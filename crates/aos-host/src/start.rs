@@ -38,7 +38,7 @@ impl Host {
             home.sync()?;
         }
         let hidden = hidden_paths(&home)?;
-        let executor = Executor::new(&machine.spawner, home.rooms()?, home.overlays()?);
+        let executor = Executor::new(&machine.spawner, home.command_dirs()?, home.overlays()?);
         let host = Host {
             machine,
             journal,
@@ -89,7 +89,7 @@ impl Host {
 
     /// Removes the pre-images and private folders of sessions that ended just before a crash.
     fn drop_orphans(&self) -> Result<(), Fault> {
-        for dirs in [&self.preimages, &self.executor.rooms] {
+        for dirs in [&self.preimages, &self.executor.command_dirs] {
             for session_id in dirs.sessions()? {
                 if self.sessions.get(&session_id).is_none() {
                     dirs.drop_session(&session_id)?;

@@ -20,11 +20,11 @@ use crate::jail::{Dir, Found, Place};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
-    pub(crate) ending: Ending,
+    pub(crate) completion: Completion,
 }
 
 /// How a plan ends, whether it succeeds or not.
-pub(crate) struct Ending {
+pub(crate) struct Completion {
     pub(crate) warnings: Vec<Warning>,
     /// Makes the receipt's fields from what is at each step's target afterwards.
     pub(crate) finish: Finish,
@@ -46,9 +46,9 @@ pub(crate) struct Outcome<'a> {
     pub(crate) snapshot_id: &'a str,
 }
 
-impl std::fmt::Debug for Ending {
+impl std::fmt::Debug for Completion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ending")
+        f.debug_struct("Completion")
             .field("warnings", &self.warnings)
             .field("raced", &self.raced)
             .finish_non_exhaustive()

@@ -113,7 +113,7 @@ impl Home {
     }
 
     /// The folders with the private home and /tmp of commands.
-    pub fn rooms(&self) -> Result<SessionDirs, Fault> {
+    pub fn command_dirs(&self) -> Result<SessionDirs, Fault> {
         Ok(SessionDirs::new(disk::make_dir(&self.state, "rooms")?))
     }
 

@@ -130,7 +130,7 @@ impl IntentSlots {
         Ok(true)
     }
 
-    /// Erases the intents that were closed. Afterwards nobody needs to know which receipts closed them.
+    /// Erases the intents that were closed. Afterwards it no longer matters which receipts closed them.
     pub(crate) fn erase_closed(&self) -> Result<(), Fault> {
         let mut slots = self.lock();
         for slot in &slots.stale {

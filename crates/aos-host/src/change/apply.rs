@@ -31,22 +31,22 @@ const GIVE_BACK_TRIES: usize = 64;
 
 /// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
 pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
-    let ending =
-        armed.ending.lock().expect("BUG: lock poisoned").take().expect("BUG: a plan is applied once");
+    let completion =
+        armed.completion.lock().expect("BUG: lock poisoned").take().expect("BUG: a plan is applied once");
     let mut work = Work {
         armed,
         preimages: armed.session.preimages.dir()?,
         sync: host.machine.durability == Durability::Power,
         begun: false,
         touched: BTreeMap::new(),
-        warnings: ending.warnings,
+        warnings: completion.warnings,
         after: Vec::with_capacity(armed.steps.len()),
     };
     for (index, step) in armed.steps.iter().enumerate() {
         work.begun = false;
         if let Err(mut refusal) = work.step(index, step, &armed.step_intent(index)) {
             if matches!(refusal.code, Code::StaleBase | Code::FileExists) {
-                refusal.code = ending.raced;
+                refusal.code = completion.raced;
             }
             // A step that did not touch anything has nothing to take back: what is there is not ours.
             let count = index + usize::from(work.begun);
@@ -61,8 +61,8 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
     }
     let outcome =
         Outcome { after: &work.after, snapshot_id: armed.snapshot_id.as_deref().unwrap_or_default() };
-    let mut done = Done::new(Status::Ok, (ending.finish)(&outcome), work.warnings);
-    done.facts = ending.facts;
+    let mut done = Done::new(Status::Ok, (completion.finish)(&outcome), work.warnings);
+    done.facts = completion.facts;
     if let Some(snapshot_id) = &armed.snapshot_id {
         let paths = record(armed, &work.after);
         done.facts.push(Fact::Captured(Box::new(SnapshotRecord {

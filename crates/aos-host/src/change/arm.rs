@@ -15,7 +15,7 @@ use crate::outcome::Ids;
 use crate::session::OpenSession;
 use crate::snapshot;
 use crate::stage::DiskChange;
-use crate::steps::{DirAt, Ending, Plan, Step, StepTarget};
+use crate::steps::{Completion, DirAt, Plan, Step, StepTarget};
 
 /// A plan whose intent is on disk. It keeps the folders open that it works in, so that taking back needs no path.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Armed<'a> {
     pub(super) steps: Vec<Step>,
     /// Folders that steps made, by the step's index.
     pub(super) made: Vec<OnceLock<OwnedFd>>,
-    pub(super) ending: Mutex<Option<Ending>>,
+    pub(super) completion: Mutex<Option<Completion>>,
     _locks: Locked<'a>,
 }
 
@@ -100,14 +100,14 @@ fn prepare<'a>(
     instead_of: Option<u64>,
 ) -> Result<Armed<'a>, Refusal> {
     // A rollback may take back any number of calls, so it has no limit.
-    if plan.steps.len() > CHANGED_PATHS_MAX && !plan.ending.own_snapshot {
+    if plan.steps.len() > CHANGED_PATHS_MAX && !plan.completion.own_snapshot {
         return Err(crate::steps::too_many_paths());
     }
-    host.memory.needed_for(plan.steps.len());
+    host.memory.note_paths(plan.steps.len());
     // Opened now: when the pre-images cannot be opened, nothing has moved yet.
     session.preimages.dir()?;
     let scope = ids.tool_call.as_deref().expect("BUG: completed above");
-    let scope = (!plan.ending.own_snapshot).then_some(scope);
+    let scope = (!plan.completion.own_snapshot).then_some(scope);
     // A session that was closed while its command ran keeps no snapshots any more.
     let snapshot_id = match session.still_open() {
         Ok(()) => snapshot::choose(host, session, scope, &change_id, &displaced(&plan.steps))?,
@@ -133,11 +133,11 @@ fn prepare<'a>(
         change_id,
         ids: ids.clone(),
         snapshot_id,
-        own_snapshot: plan.ending.own_snapshot,
+        own_snapshot: plan.completion.own_snapshot,
         session: session.clone(),
         made: plan.steps.iter().map(|_| OnceLock::new()).collect(),
         steps: plan.steps,
-        ending: Mutex::new(Some(plan.ending)),
+        completion: Mutex::new(Some(plan.completion)),
         _locks: locks,
     })
 }
@@ -162,7 +162,7 @@ pub(crate) fn announce_command(
         session: session.clone(),
         made: Vec::new(),
         steps: Vec::new(),
-        ending: Mutex::new(None),
+        completion: Mutex::new(None),
         _locks: Locked::default(),
     };
     announced.intent = host.journal.begin_intent(announced.announcement(at_ns, params))?;

@@ -21,14 +21,14 @@ use crate::outcome::{Done, Ids};
 use crate::session::OpenSession;
 use crate::snapshot;
 use crate::stage::{LayerChange, LayerWork};
-use crate::steps::{Content, Ending, Fresh, Outcome, Put, Step, StepTarget};
+use crate::steps::{Completion, Content, Fresh, Outcome, Put, Step, StepTarget};
 
 /// Applies a change to the session's layer.
 pub(crate) fn apply_in_layer(host: &Host, change: LayerChange, ids: &mut Ids) -> Result<Done, Refusal> {
     let LayerChange { session, work, .. } = change;
     match work {
-        LayerWork::Deltas(deltas, ending) => {
-            finish(host, &session, ((host.machine.now_ns)(), deltas), ending, &[], ids)
+        LayerWork::Deltas(deltas, completion) => {
+            finish(host, &session, ((host.machine.now_ns)(), deltas), completion, &[], ids)
         }
         LayerWork::Steps(plan) => {
             let mut work = Work::new(host, &session);
@@ -37,7 +37,7 @@ pub(crate) fn apply_in_layer(host: &Host, change: LayerChange, ids: &mut Ids) ->
                 after.push(work.step(step)?);
             }
             let (at_ns, deltas) = (work.now_ns, work.deltas());
-            finish(host, &session, (at_ns, deltas), plan.ending, &after, ids)
+            finish(host, &session, (at_ns, deltas), plan.completion, &after, ids)
         }
     }
 }
@@ -46,14 +46,14 @@ fn finish(
     host: &Host,
     session: &Arc<OpenSession>,
     (at_ns, deltas): (u64, Vec<Delta>),
-    ending: Ending,
+    completion: Completion,
     after: &[Option<Meta>],
     ids: &mut Ids,
 ) -> Result<Done, Refusal> {
     let random = (host.machine.random)();
     ids.complete(at_ns, random);
     let change_id = id::make(id::SNAPSHOT, at_ns, random);
-    let scope = ids.tool_call.as_deref().filter(|_| !ending.own_snapshot);
+    let scope = ids.tool_call.as_deref().filter(|_| !completion.own_snapshot);
     let paths: Vec<PathRecord> = deltas.iter().map(record_of).collect();
     let displaced: Vec<(&str, u64)> = paths
         .iter()
@@ -61,8 +61,8 @@ fn finish(
         .collect();
     let snapshot_id = snapshot::choose(host, session, scope, &change_id, &displaced)?;
     let outcome = Outcome { after, snapshot_id: snapshot_id.as_deref().unwrap_or_default() };
-    let mut done = Done::new(Status::Ok, (ending.finish)(&outcome), ending.warnings);
-    done.facts = ending.facts;
+    let mut done = Done::new(Status::Ok, (completion.finish)(&outcome), completion.warnings);
+    done.facts = completion.facts;
     done.at_ns = Some(at_ns);
     if !deltas.is_empty() {
         done.facts.push(Fact::Tree(next_version(session, deltas)));
@@ -72,7 +72,7 @@ fn finish(
             snapshot_id: snapshot_id.clone(),
             scope_id: None,
             explicit: false,
-            own: ending.own_snapshot,
+            own: completion.own_snapshot,
             in_tree: true,
             coverage: Coverage::Exact,
             paths,

@@ -27,7 +27,7 @@ pub(crate) struct ExecConfig {
     home: Home,
     mounts: Vec<Pin>,
     session_id: String,
-    rooms: Arc<SessionDirs>,
+    command_dirs: Arc<SessionDirs>,
     making_dirs: Mutex<()>,
 }
 
@@ -45,7 +45,7 @@ impl ExecConfig {
         isolation: Isolation,
         workdir: &Root,
         hidden: &[Vec<u8>],
-        rooms: &Arc<SessionDirs>,
+        command_dirs: &Arc<SessionDirs>,
     ) -> Result<ExecConfig, Refusal> {
         let env = target.env.clone().unwrap_or_default();
         check_environment(
@@ -65,13 +65,17 @@ impl ExecConfig {
             home: target.home.unwrap_or(Home::Private),
             mounts: mounts.iter().map(|mount| pin(mount, hidden)).collect::<Result<_, _>>()?,
             session_id: session_id.to_owned(),
-            rooms: rooms.clone(),
+            command_dirs: command_dirs.clone(),
             making_dirs: Mutex::new(()),
         })
     }
 
     /// Of a session in which no command runs.
-    pub(crate) fn unused(session_id: &str, isolation: Isolation, rooms: &Arc<SessionDirs>) -> ExecConfig {
+    pub(crate) fn unused(
+        session_id: &str,
+        isolation: Isolation,
+        command_dirs: &Arc<SessionDirs>,
+    ) -> ExecConfig {
         ExecConfig {
             isolation,
             network: None,
@@ -81,7 +85,7 @@ impl ExecConfig {
             home: Home::Private,
             mounts: Vec::new(),
             session_id: session_id.to_owned(),
-            rooms: rooms.clone(),
+            command_dirs: command_dirs.clone(),
             making_dirs: Mutex::new(()),
         }
     }
@@ -115,7 +119,7 @@ impl ExecConfig {
     /// How HOME is shown, and the private `/tmp`. The folders are made when the first command needs them.
     pub(crate) fn private_dirs(&self, home: &str, state: &[u8]) -> Result<(HomeMount, BindMount), Refusal> {
         let _guard = self.making_dirs.lock().expect("BUG: lock poisoned");
-        let own = self.rooms.session(&self.session_id)?;
+        let own = self.command_dirs.session(&self.session_id)?;
         let make = |name: &str, mode: u32| -> Result<Meta, Errno> {
             match disk::make_dir(&own, name.as_bytes()) {
                 Ok(()) => {
@@ -177,7 +181,7 @@ impl ExecConfig {
 
     /// Removes the private folders.
     pub(crate) fn remove_private_dirs(&self) {
-        let _ = self.rooms.drop_session(&self.session_id);
+        let _ = self.command_dirs.drop_session(&self.session_id);
     }
 }
 

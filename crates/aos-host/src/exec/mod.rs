@@ -20,18 +20,18 @@ pub(crate) struct Executor {
     pub(crate) spawner: Spawner,
     abilities: OnceLock<Abilities>,
     pub(crate) surroundings: Surroundings,
-    pub(crate) rooms: Arc<SessionDirs>,
+    pub(crate) command_dirs: Arc<SessionDirs>,
     /// What running commands change, until it is committed.
     pub(crate) overlays: Arc<Sweeper>,
 }
 
 impl Executor {
-    pub(crate) fn new(spawner: &Path, rooms: SessionDirs, overlays: SessionDirs) -> Executor {
+    pub(crate) fn new(spawner: &Path, command_dirs: SessionDirs, overlays: SessionDirs) -> Executor {
         Executor {
             spawner: Spawner::new(spawner),
             abilities: OnceLock::new(),
             surroundings: Surroundings::of_this_process(),
-            rooms: Arc::new(rooms),
+            command_dirs: Arc::new(command_dirs),
             overlays: Arc::new(Sweeper::new(overlays)),
         }
     }

@@ -262,11 +262,11 @@ pub(super) fn open_recorded(
     let pinned = || Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why));
     let exec_config = match &target {
         TargetSpec::Local(local) => {
-            let (id, rooms) = (&record.session_id, &host.executor.rooms);
-            ExecConfig::new(id, local, record.isolation, &pinned()?, &host.hidden, rooms)?
+            let (id, command_dirs) = (&record.session_id, &host.executor.command_dirs);
+            ExecConfig::new(id, local, record.isolation, &pinned()?, &host.hidden, command_dirs)?
         }
         TargetSpec::Staged(_) | TargetSpec::Vfs(_) => {
-            ExecConfig::unused(&record.session_id, record.isolation, &host.executor.rooms)
+            ExecConfig::unused(&record.session_id, record.isolation, &host.executor.command_dirs)
         }
     };
     let layer = match &target {

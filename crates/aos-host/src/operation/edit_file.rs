@@ -13,7 +13,7 @@ use aos_model::vfs;
 use super::write_file::new_mode;
 use super::{Operation, PlanInput, Proposal};
 use crate::jail::Last;
-use crate::steps::{Content, Ending, Plan, Put, Step, StepTarget};
+use crate::steps::{Completion, Content, Plan, Put, Step, StepTarget};
 use crate::target::Target;
 
 /// An edit with checked arguments.
@@ -114,7 +114,7 @@ impl Operation for Checked {
         };
         Ok(Proposal::Change(Plan {
             steps: vec![Step::Put(put)],
-            ending: Ending {
+            completion: Completion {
                 warnings: input.warnings,
                 finish: Box::new(|_| body),
                 raced: Code::StaleBase,

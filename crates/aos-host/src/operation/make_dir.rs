@@ -9,7 +9,7 @@ use aos_model::request::MakeDir;
 use super::write_file::exists;
 use super::{Operation, PlanInput, Proposal};
 use crate::jail::{Found, Last};
-use crate::steps::{Ending, Parents, Plan, Step};
+use crate::steps::{Completion, Parents, Plan, Step};
 use crate::target::Target;
 
 impl Operation for MakeDir {
@@ -41,7 +41,7 @@ impl Operation for MakeDir {
         steps.push(Step::MakeDir { at, mode, attrs: None });
         Ok(Proposal::Change(Plan {
             steps,
-            ending: Ending {
+            completion: Completion {
                 warnings: input.warnings,
                 finish: Box::new(|_| Body::Made {}),
                 raced: Code::FileExists,

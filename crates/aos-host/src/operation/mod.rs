@@ -32,7 +32,7 @@ use crate::jail::Found;
 use crate::outcome::Done;
 use crate::output::Form;
 use crate::session::OpenSession;
-use crate::steps::{Ending, Plan};
+use crate::steps::{Completion, Plan};
 use crate::target::Target;
 
 /// The implementation of one effect.
@@ -68,7 +68,7 @@ pub(crate) enum Proposal {
     /// A change of the host folder by a session that otherwise changes its layer.
     OnDisk(Plan),
     /// A change of the session's layer, as deltas.
-    InTree(Vec<Delta>, Ending),
+    InTree(Vec<Delta>, Completion),
 }
 
 /// The kind of access a request needs. A new effect starts here: the match is exhaustive.

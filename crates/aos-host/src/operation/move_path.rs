@@ -12,7 +12,7 @@ use super::write_file::exists;
 use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::jail::{Last, Place};
-use crate::steps::{Ending, Plan, Step, StepTarget};
+use crate::steps::{Completion, Plan, Step, StepTarget};
 use crate::subtree::{Below, Subtree, check_name};
 use crate::target::Target;
 use aos_model::path::is_below;
@@ -59,7 +59,7 @@ impl Operation for Move {
             vec![Step::Rename { from: StepTarget::of(from), before, to: StepTarget::of(to), replaced }];
         Ok(Proposal::Change(Plan {
             steps,
-            ending: Ending {
+            completion: Completion {
                 warnings,
                 finish: Box::new(|_| Body::Moved {}),
                 raced: Code::StaleBase,

@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::jail::{Found, Last};
 use crate::payload::content;
 use crate::session::OpenSession;
-use crate::steps::{Content, Ending, Parents, Plan, Put, Step, StepTarget, too_many_paths};
+use crate::steps::{Completion, Content, Parents, Plan, Put, Step, StepTarget, too_many_paths};
 use crate::target::Target;
 
 /// A parsed patch. The jail and the policy check the same paths that are applied.
@@ -134,7 +134,7 @@ impl Operation for Parsed {
         }
         Ok(Proposal::Change(Plan {
             steps,
-            ending: Ending {
+            completion: Completion {
                 warnings: input.warnings,
                 finish: Box::new(|_| body),
                 raced: Code::PatchContextNotFound,

@@ -9,7 +9,7 @@ use aos_model::request::Remove;
 
 use super::{Operation, PlanInput, Proposal};
 use crate::jail::{Last, Place};
-use crate::steps::{Ending, Plan, Step, StepTarget};
+use crate::steps::{Completion, Plan, Step, StepTarget};
 use crate::subtree::{Below, Subtree, check_name};
 use crate::target::Target;
 
@@ -41,7 +41,7 @@ impl Operation for Remove {
         let steps = vec![Step::Remove { at: StepTarget::of(place), before: meta, bytes }];
         Ok(Proposal::Change(Plan {
             steps,
-            ending: Ending {
+            completion: Completion {
                 warnings,
                 finish: Box::new(move |_| Body::Removed { removed }),
                 raced: Code::IoError,

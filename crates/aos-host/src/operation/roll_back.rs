@@ -17,7 +17,7 @@ use crate::layer::{self, LayerRestoration};
 use crate::restore::{DiskGoals, DiskRestoration};
 use crate::session::OpenSession;
 use crate::snapshot;
-use crate::steps::{Ending, Outcome, Plan};
+use crate::steps::{Completion, Outcome, Plan};
 use crate::target::Target;
 
 /// The restoration of paths, on the disk and in the layer.
@@ -122,7 +122,7 @@ impl Operation for Restoration {
             body.redo_snapshot_id = Some(outcome.snapshot_id.to_owned());
             Body::Restored(Box::new(body))
         };
-        let mut ending = Ending {
+        let mut completion = Completion {
             warnings: input.warnings,
             finish: Box::new(finish),
             raced: Code::ChangedSince,
@@ -130,14 +130,14 @@ impl Operation for Restoration {
             own_snapshot: true,
         };
         if input.session.layer.is_none() {
-            return Ok(Proposal::Change(Plan { steps, ending }));
+            return Ok(Proposal::Change(Plan { steps, completion }));
         }
         if steps.is_empty() {
-            return Ok(Proposal::InTree(layer_plan.deltas, ending));
+            return Ok(Proposal::InTree(layer_plan.deltas, completion));
         }
         // Undo of a commit: the files are restored on the disk and staged again in the layer, in one entry.
-        ending.facts.extend(layer::change_of(input.session, layer_plan.deltas));
-        Ok(Proposal::OnDisk(Plan { steps, ending }))
+        completion.facts.extend(layer::change_of(input.session, layer_plan.deltas));
+        Ok(Proposal::OnDisk(Plan { steps, completion }))
     }
 }
 

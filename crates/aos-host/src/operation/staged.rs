@@ -14,7 +14,7 @@ use super::{Operation, PlanInput, Proposal};
 use crate::jail::Last;
 use crate::layer::{self, Selection};
 use crate::session::OpenSession;
-use crate::steps::{Ending, Plan};
+use crate::steps::{Completion, Plan};
 use crate::target::Target;
 
 impl Operation for StagedDiff {
@@ -56,7 +56,7 @@ impl Operation for Commit {
         let (steps, change) = layer::commit(input.host, input.session, &self.0, &input.found)?;
         Ok(Proposal::OnDisk(Plan {
             steps,
-            ending: Ending {
+            completion: Completion {
                 warnings: input.warnings,
                 finish: Box::new(|_| body),
                 raced: Code::StaleBase,
@@ -89,13 +89,13 @@ impl Operation for Discard {
         if discarded_paths_count == 0 {
             return input.answer(body);
         }
-        let ending = Ending {
+        let completion = Completion {
             warnings: input.warnings,
             finish: Box::new(|_| body),
             raced: Code::StaleBase,
             facts: Vec::new(),
             own_snapshot: false,
         };
-        Ok(Proposal::InTree(selection.cleared(input.session, false), ending))
+        Ok(Proposal::InTree(selection.cleared(input.session, false), completion))
     }
 }

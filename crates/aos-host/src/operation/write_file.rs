@@ -12,7 +12,7 @@ use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::jail::{Found, Last, Place};
 use crate::payload::content;
-use crate::steps::{Content, Ending, Outcome, Parents, Plan, Put, Step};
+use crate::steps::{Completion, Content, Outcome, Parents, Plan, Put, Step};
 use crate::target::Target;
 
 impl Operation for WriteFile {
@@ -80,7 +80,7 @@ impl Operation for WriteFile {
         };
         Ok(Proposal::Change(Plan {
             steps,
-            ending: Ending {
+            completion: Completion {
                 warnings: input.warnings,
                 finish: Box::new(finish),
                 raced: Code::StaleBase,

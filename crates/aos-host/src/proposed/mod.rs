@@ -13,7 +13,7 @@ use crate::jail::Dir;
 use crate::lock::Locked;
 use crate::overlay::Overlay;
 use crate::session::OpenSession;
-use crate::steps::{Ending, Outcome, Plan, Step};
+use crate::steps::{Completion, Outcome, Plan, Step};
 
 #[derive(Debug)]
 pub(crate) struct ProposedChanges<'a> {
@@ -93,8 +93,8 @@ impl<'a> ProposedChanges<'a> {
             drop(overlay);
             Body::Executed(Box::new(executed))
         });
-        let ending =
-            Ending { warnings, finish, raced: Code::IoError, facts: Vec::new(), own_snapshot: false };
-        ProposedPlan::Change(Plan { steps: self.steps, ending }, self.locks)
+        let completion =
+            Completion { warnings, finish, raced: Code::IoError, facts: Vec::new(), own_snapshot: false };
+        ProposedPlan::Change(Plan { steps: self.steps, completion }, self.locks)
     }
 }

@@ -134,7 +134,7 @@ fn finalize_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Resu
             }
         }
     }
-    host.memory.needed_for(manifest.entries.len());
+    host.memory.note_paths(manifest.entries.len());
     if known.as_ref() != Some(&manifest) {
         host.manifests.write(&manifest)?;
     }

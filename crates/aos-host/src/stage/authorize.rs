@@ -40,7 +40,7 @@ pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized
     let mut targets = Vec::new();
     let mut folders = Folders::default();
     let wanted = operation.targets();
-    host.memory.needed_for(wanted.len());
+    host.memory.note_paths(wanted.len());
     for target in wanted {
         let mut resolved = target.resolve(&session)?;
         folders.share(&mut resolved.found)?;

@@ -16,7 +16,7 @@ use crate::operation::{PlanInput, Proposal};
 use crate::outcome::Done;
 use crate::proposed::{ProposedChanges, ProposedPlan};
 use crate::session::OpenSession;
-use crate::steps::{Ending, Plan};
+use crate::steps::{Completion, Plan};
 
 /// What to do, by where it happens.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct LayerChange {
 #[derive(Debug)]
 pub(crate) enum LayerWork {
     Steps(Plan),
-    Deltas(Vec<Delta>, Ending),
+    Deltas(Vec<Delta>, Completion),
 }
 
 /// A command that is allowed to start.
@@ -73,9 +73,11 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
         Proposal::Change(plan) if session.layer.is_some() => {
             Planned::InLayer(LayerChange { session, work: LayerWork::Steps(plan), _made_by_plan })
         }
-        Proposal::InTree(deltas, ending) => {
-            Planned::InLayer(LayerChange { session, work: LayerWork::Deltas(deltas, ending), _made_by_plan })
-        }
+        Proposal::InTree(deltas, completion) => Planned::InLayer(LayerChange {
+            session,
+            work: LayerWork::Deltas(deltas, completion),
+            _made_by_plan,
+        }),
         Proposal::Change(plan) | Proposal::OnDisk(plan) => {
             Planned::OnDisk(DiskChange { session, plan, locks, _made_by_plan })
         }
