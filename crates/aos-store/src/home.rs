@@ -20,6 +20,7 @@ use crate::session_dirs::SessionDirs;
 /// ```text
 /// $AOS_HOME/            0700
 ///   state/journal.db    the journal and the state
+///   state/intents       intents of changes under way (durability `process`)
 ///   state/blobs/ab/…    content by SHA-256
 ///   state/preimages/…   pre-images that are not blobs yet, one folder per session
 ///   state/snapshots/…   one manifest per snapshot
