@@ -1,7 +1,9 @@
 //! Copying and removing files, links and whole trees by descriptor.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 
+use aos_model::path::show;
 use aos_model::receipt::Kind;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -22,13 +24,32 @@ pub(crate) fn copy(
     sync: bool,
 ) -> Result<(), Errno> {
     let partial = [to_name, b".part"].concat();
-    let _ = remove_any(to, &partial);
-    let copied = copy_any(&dir, name, meta, to, &partial, sync)
+    remove_leftover(to, &partial);
+    let copying = Copying { sync, xattrs_lost: Cell::new(None) };
+    let copied = copy_any(&dir, name, meta, to, &partial, &copying)
         .and_then(|()| rename_noreplace(to, &partial, to, to_name));
     if copied.is_err() {
-        let _ = remove_any(to, &partial);
+        remove_leftover(to, &partial);
+    } else if let Some(error) = copying.xattrs_lost.get() {
+        let name = show(to_name);
+        tracing::warn!(name, %error, "a copy lacks extended attributes or ACLs of its original");
     }
     copied
+}
+
+/// What the copies of one tree share.
+struct Copying {
+    sync: bool,
+    /// The last error of copying extended attributes: a copy without them is better than none.
+    xattrs_lost: Cell<Option<Errno>>,
+}
+
+impl Copying {
+    fn copy_xattrs(&self, from: &OwnedFd, to: &OwnedFd) {
+        if let Err(why) = copy_xattrs(from, to) {
+            self.xattrs_lost.set(Some(why));
+        }
+    }
 }
 
 fn copy_any(
@@ -37,16 +58,16 @@ fn copy_any(
     meta: &Meta,
     to: &OwnedFd,
     to_name: &[u8],
-    sync: bool,
+    copying: &Copying,
 ) -> Result<(), Errno> {
     match meta.kind {
-        Kind::File => copy_file(dir, name, meta, to, to_name, sync),
+        Kind::File => copy_file(dir, name, meta, to, to_name, copying),
         Kind::Symlink => {
             let target = read_link(&dir, name)?;
             make_link(&target, to, to_name)?;
             set_mtime_at(to, to_name, meta.mtime_ns)
         }
-        Kind::Dir => copy_dir(dir, name, meta, to, to_name, sync),
+        Kind::Dir => copy_dir(dir, name, meta, to, to_name, copying),
         // A FIFO, a socket or a device has no content to keep.
         Kind::Other => Err(Errno::OPNOTSUPP),
     }
@@ -58,16 +79,16 @@ fn copy_file(
     meta: &Meta,
     to: &OwnedFd,
     to_name: &[u8],
-    sync: bool,
+    copying: &Copying,
 ) -> Result<(), Errno> {
     let from = open_file(dir, name)?;
     let copy = create_new(to, to_name)?;
     copy_content(&from, &copy)?;
-    copy_xattrs(&from, &copy).ok();
+    copying.copy_xattrs(&from, &copy);
     set_mode(&copy, meta.mode)?;
     // A copy keeps the time of change: by that it is known again.
     set_mtime(&copy, meta.mtime_ns)?;
-    if sync { super::sync(&copy) } else { Ok(()) }
+    if copying.sync { super::sync(&copy) } else { Ok(()) }
 }
 
 /// Shares the blocks where the file system can, else copies them.
@@ -102,16 +123,16 @@ fn copy_dir(
     meta: &Meta,
     to: &OwnedFd,
     to_name: &[u8],
-    sync: bool,
+    copying: &Copying,
 ) -> Result<(), Errno> {
     let from = open_dir(&dir, name)?;
     make_dir(to, to_name)?;
     let copy = open_dir(to, to_name)?;
     for inner in names_in(&from)? {
         let Some(inner_meta) = Meta::at(&from, &inner)? else { continue };
-        copy_any(&from, &inner, &inner_meta, &copy, &inner, sync)?;
+        copy_any(&from, &inner, &inner_meta, &copy, &inner, copying)?;
     }
-    copy_xattrs(&from, &copy).ok();
+    copying.copy_xattrs(&from, &copy);
     set_mode(&copy, meta.mode)?;
     // A copy keeps the time of change: by that it is known again.
     set_mtime(&copy, meta.mtime_ns)
@@ -128,5 +149,12 @@ pub(crate) fn remove_any(dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
     match Meta::at(&dir, name)? {
         Some(meta) => remove(dir, name, &meta),
         None => Ok(()),
+    }
+}
+
+/// As [`remove_any`], for what is no longer needed: a failure is only logged.
+pub(crate) fn remove_leftover(dir: impl AsFd, name: &[u8]) {
+    if let Err(error) = remove_any(dir, name) {
+        tracing::debug!(name = show(name), %error, "cannot remove a leftover");
     }
 }
