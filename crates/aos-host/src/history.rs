@@ -12,7 +12,7 @@ use aos_model::text;
 use aos_store::{EntryKind, Manifest};
 use serde::Serialize;
 
-use crate::host::Host;
+use crate::host::{Host, decode_state};
 use crate::jail::{Found, Last, resolve};
 use crate::layer;
 use crate::lifecycle;
@@ -72,7 +72,7 @@ impl Host {
     }
 
     fn decode<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Refusal> {
-        Ok(self.journal.state(key)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+        Ok(self.journal.state(key)?.and_then(|bytes| decode_state(key, &bytes)))
     }
 
     fn turn(

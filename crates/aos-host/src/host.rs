@@ -61,7 +61,9 @@ impl Host {
             blobs: Vec::new(),
             facts: facts.into(),
         };
-        let _ = self.journal.append(Append { body, effects, closes: None });
+        if let Err(error) = self.journal.append(Append { body, effects, closes: None }) {
+            tracing::warn!(kind, session_id, %error, "cannot record the end of a session or snapshot");
+        }
     }
 
     /// Ends all running commands before the daemon exits.
@@ -90,6 +92,13 @@ impl Host {
     pub fn home(&self) -> &Home {
         &self.home
     }
+}
+
+/// Decodes a value of the journal's state. A damaged value counts as missing and is logged.
+pub(crate) fn decode_state<T: serde::de::DeserializeOwned>(key: &str, bytes: &[u8]) -> Option<T> {
+    serde_json::from_slice(bytes)
+        .inspect_err(|error| tracing::error!(key, %error, "the state is damaged; run `aos verify`"))
+        .ok()
 }
 
 impl Drop for Host {

@@ -5,7 +5,7 @@
 //!
 //! 1. System calls and plain data: `disk` (files by descriptor), `content` (file contents on disk or in a layer), `fault`
 //!    (errno to refusal), `lock` (path locks), `lane` (the mutation queue of a session), `ledger` (the snapshot index),
-//!    `machine`, `memory`, `outcome`, `output`.
+//!    `leftovers`, `machine`, `memory`, `outcome`, `output`.
 //! 2. Paths and sessions: `jail` (path resolution inside the roots), `view` (the same in a layer), `steps` (the steps of a
 //!    change), `exec` (settings and processes of commands), `session`, `finalizer`, `policy`, `target`, `subtree`,
 //!    `search` (walk, grep, glob).
@@ -34,6 +34,7 @@ mod jail;
 mod lane;
 mod layer;
 mod ledger;
+mod leftovers;
 mod lifecycle;
 mod lock;
 mod machine;

@@ -97,7 +97,16 @@ impl Host {
                 }
                 Answer { receipt: with_seq(seq, &json), status: receipt.status, lane: None }
             }
-            Err(fault) => self.unrecorded(fault.into(), opened.as_deref(), armed),
+            Err(fault) => {
+                tracing::error!(
+                    kind = job.kind,
+                    session_id,
+                    tool_call_id = ids.tool_call,
+                    error = %fault,
+                    "cannot record a receipt; the request is rolled back"
+                );
+                self.unrecorded(fault.into(), opened.as_deref(), armed)
+            }
         }
     }
 

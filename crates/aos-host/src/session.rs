@@ -18,6 +18,7 @@ use crate::jail::Layer;
 use crate::jail::{Jail, View};
 use crate::lane::Lane;
 use crate::ledger::Ledger;
+use crate::leftovers::log_leftover;
 
 /// A session that is being served.
 #[derive(Debug)]
@@ -111,8 +112,8 @@ impl Preimages {
     }
 
     fn drop_all(&self) {
-        let _ = self.dirs.drop_session(&self.session_id);
-        let _ = self.manifests.drop_session(&self.session_id);
+        log_leftover("pre-images", &self.session_id, self.dirs.drop_session(&self.session_id));
+        log_leftover("manifests", &self.session_id, self.manifests.drop_session(&self.session_id));
     }
 }
 

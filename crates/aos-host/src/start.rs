@@ -57,13 +57,17 @@ impl Host {
         };
         let mut report = StartReport { rolled_back: change::recover(&host)?, ..StartReport::default() };
         // No command runs yet, so changes of commands that were not committed can be dropped.
-        host.executor.overlays.sweep_all()?;
+        let overlays = host.executor.overlays.sweep_all()?;
+        if overlays > 0 {
+            tracing::info!(overlays, "removing the overlays of interrupted commands");
+        }
         let records = host.open_records()?;
         for (session_id, state, why) in lifecycle::reopen_all(&host, records) {
             report.sessions_closed += 1;
             let fact = Fact::SessionEnded { session_id: session_id.clone(), state };
             let kind =
                 if state == SessionState::Expired { "host.session.expired" } else { "host.session.lost" };
+            tracing::info!(session_id, ?state, why, "a session was not reopened");
             host.note(kind, &session_id, &why, fact);
         }
         host.drop_orphans()?;
@@ -89,17 +93,23 @@ impl Host {
 
     /// Removes the pre-images and private folders of sessions that ended just before a crash.
     fn drop_orphans(&self) -> Result<(), Fault> {
+        let mut removed = 0_usize;
         for dirs in [&self.preimages, &self.executor.command_dirs] {
             for session_id in dirs.sessions()? {
                 if self.sessions.get(&session_id).is_none() {
                     dirs.drop_session(&session_id)?;
+                    removed += 1;
                 }
             }
         }
         for session_id in self.manifests.sessions()? {
             if self.sessions.get(&session_id).is_none() {
                 self.manifests.drop_session(&session_id)?;
+                removed += 1;
             }
+        }
+        if removed > 0 {
+            tracing::info!(folders = removed, "removed what ended sessions left");
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use own_home::OwnHome;
+use serde_json::json;
 
 fn start_and_stop(home: &OwnHome, variables: &[(&str, &str)]) {
     let started = home.aos_with(variables, &["daemon", "start"]);
@@ -77,6 +78,43 @@ fn lines_are_json_where_that_is_asked_for() {
     assert_eq!(events[0]["message"], "aosd serves");
     assert_eq!(events[0]["home"], home.path().display().to_string());
     assert_eq!(events[1]["reason"], "asked by a client");
+}
+
+/// The folder of a session's manifests cannot be made, because a file is in its place.
+#[test]
+fn a_snapshot_that_cannot_be_finalized_is_logged_once() {
+    let home = OwnHome::new();
+    let workdir = home.workdir();
+    std::fs::write(workdir.join("f"), "old").unwrap();
+    let opened = home.aos(&["session", "open", workdir.to_str().unwrap()]);
+    let session = opened.out.trim();
+    std::fs::write(home.path().join("state/snapshots").join(session), "").unwrap();
+    let mut warnings = Vec::new();
+    for count in 1..=3 {
+        let content = json!({ "inline_text": { "text": "new" } });
+        let params = json!({ "session_id": session, "path": "f", "content": content });
+        let written = home.aos(&["call", "host.fs.write_file", &params.to_string()]);
+        assert_eq!(written.code, Some(0), "{written:?}");
+        // Each change has a snapshot of its own, and all of them are tried again after it.
+        warnings = warnings_of(&home, count);
+    }
+    assert_eq!(warnings.len(), 3, "{warnings:#?}");
+    let source = "WARN aos_host::snapshot::finalize: cannot finalize snapshots";
+    let fields = format!("{source} session_id=\"{session}\" snapshots=1 snapshot_id=");
+    assert!(warnings.iter().all(|line| line.contains(&fields) && line.contains(" error=")), "{warnings:#?}");
+}
+
+/// The warnings in the log, once there are at least `count`. The limit is only there so that a failure does not hang.
+fn warnings_of(home: &OwnHome, count: usize) -> Vec<String> {
+    let limit = Instant::now() + Duration::from_secs(30);
+    loop {
+        let warnings: Vec<String> =
+            home.log().lines().filter(|line| line.contains(" WARN ")).map(str::to_owned).collect();
+        if warnings.len() >= count || Instant::now() > limit {
+            return warnings;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

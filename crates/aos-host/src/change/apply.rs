@@ -235,8 +235,16 @@ impl<'a> Work<'a> {
         {
             return Ok(displaced);
         }
-        self.give_back(put, temporary, new)
-            .map_err(|why| fault::refusal(&format!("cannot put {} back", put.at.shown), why))?;
+        self.give_back(put, temporary, new).map_err(|why| {
+            tracing::error!(
+                session_id = self.armed.session.id,
+                tool_call_id = self.armed.ids.tool_call,
+                path = put.at.shown,
+                error = %why,
+                "cannot exchange a file back; another process's file may stay displaced"
+            );
+            fault::refusal(&format!("cannot put {} back", put.at.shown), why)
+        })?;
         Err(match displaced {
             Ok(_) => changed_meanwhile(&put.at, "another process wrote it"),
             Err(why) => fault::refusal(&format!("cannot look at the old {}", put.at.shown), why),

@@ -55,7 +55,7 @@ pub(crate) fn forget_displaced(armed: &Armed<'_>) {
     let Ok(preimages) = armed.session.preimages.dir() else { return };
     if armed.snapshot_id.is_none() {
         for (index, _) in armed.steps.iter().enumerate().filter(|(_, step)| step.displaces()) {
-            let _ = crate::disk::remove_any(preimages, preimage_name(&armed.change_id, index).as_bytes());
+            crate::disk::remove_leftover(preimages, preimage_name(&armed.change_id, index).as_bytes());
         }
     }
 }

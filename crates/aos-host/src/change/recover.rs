@@ -19,6 +19,9 @@ pub(crate) fn recover(host: &Host) -> Result<usize, Fault> {
     for intent in open.iter().rev() {
         roll_back(host, intent)?;
     }
+    if !open.is_empty() {
+        tracing::info!(changes = open.len(), "finished recovery");
+    }
     Ok(open.len())
 }
 
@@ -30,9 +33,10 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
         .map_err(|why| Fault::Refused(format!("the journal is damaged: intent {}: {why}", open.id)))?;
     let preimages = host.preimages.session(&intent.session_id)?;
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
-    let stayed = take_back_intents(&intent.steps, &preimages, sync);
+    let stayed = take_back_intents(&intent, &preimages, sync);
     // There is nothing to take back of a command that ran without an overlay.
     let without_overlay = intent.change_id.is_empty();
+    log_rollback(open.id, &intent, without_overlay, stayed.len());
     let message = if without_overlay {
         "the daemon ended while the command ran; all its processes were ended with it, what it had done by then stays done".to_owned()
     } else if stayed.is_empty() {
@@ -59,6 +63,30 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
     let body = draft.to_bytes();
     host.journal.append(Append { body, effects: FoldInput::default(), closes: Some(open.id) })?;
     Ok(())
+}
+
+fn log_rollback(number: u64, intent: &Intent, without_overlay: bool, not_rolled_back: usize) {
+    let Intent { kind, session_id, tool_call_id, steps, .. } = intent;
+    let steps = steps.len();
+    if without_overlay {
+        tracing::warn!(
+            intent = number,
+            kind,
+            session_id,
+            tool_call_id,
+            "a command without an overlay was interrupted; what it changed stays"
+        );
+    } else {
+        tracing::info!(
+            intent = number,
+            kind,
+            session_id,
+            tool_call_id,
+            steps,
+            not_rolled_back,
+            "rolled back an unfinished change"
+        );
+    }
 }
 
 /// An intent is only followed where this daemon could have written it: a home may come from anywhere.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::preimage::store_preimage_at;
-use super::step_intent::{At, Content, Seen, StepIntent};
+use super::step_intent::{At, Content, Intent, Seen, StepIntent};
 use crate::disk::{self, Meta, TEMPORARY_PREFIX, apply_attrs, hash_of};
 use crate::host::Host;
 use crate::steps::{Put, Step, StepTarget};
@@ -24,8 +24,10 @@ pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
 /// Takes back the first `count` steps, the last of them first, in the folders that are still open.
 pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> Vec<String> {
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
+    let (session_id, tool_call_id) = (armed.session.id.as_str(), armed.ids.tool_call.as_deref());
     let Ok(preimages) = armed.session.preimages.dir() else {
-        return not_taken_back((0..count).map(|index| (armed.step_intent(index), Ok(false))));
+        let undone = (0..count).map(|index| (armed.step_intent(index), Ok(false)));
+        return not_taken_back(undone, session_id, tool_call_id);
     };
     let undone = (0..count).rev().map(|index| {
         let site = |target: &StepTarget, at: &At| -> Result<Option<Site>, Errno> {
@@ -52,12 +54,12 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
         let undone = sites.and_then(|sites| take_back_step(&intent, sites, preimages, sync));
         (intent, undone)
     });
-    not_taken_back(undone)
+    not_taken_back(undone, session_id, tool_call_id)
 }
 
-/// The same from the intents alone, as recovery has them: the folders are found again by their paths.
-pub(super) fn take_back_intents(intents: &[StepIntent], preimages: &OwnedFd, sync: bool) -> Vec<String> {
-    let undone = begun(intents).iter().rev().map(|intent| {
+/// The same from the intent alone, as recovery has it: the folders are found again by their paths.
+pub(super) fn take_back_intents(intent: &Intent, preimages: &OwnedFd, sync: bool) -> Vec<String> {
+    let undone = begun(&intent.steps).iter().rev().map(|intent| {
         let sites = match intent {
             StepIntent::Put { at, .. }
             | StepIntent::Remove { at, .. }
@@ -69,7 +71,7 @@ pub(super) fn take_back_intents(intents: &[StepIntent], preimages: &OwnedFd, syn
         };
         (intent, sites.and_then(|sites| take_back_step(intent, sites, preimages, sync)))
     });
-    not_taken_back(undone)
+    not_taken_back(undone, &intent.session_id, Some(&intent.tool_call_id))
 }
 
 /// The steps that may have been begun. They were carried out in order: where one's object is still in its place, none
@@ -91,15 +93,35 @@ fn begun(intents: &[StepIntent]) -> &[StepIntent] {
     &intents[..last.map_or(intents.len(), |last| last + 1)]
 }
 
+/// How many of the paths that stayed are logged; the receipt lists more.
+const PATHS_LOGGED_MAX: usize = 10;
+
+/// The paths that are not as they were before their steps, sorted. Each step is taken back here, as `undone` is read.
 fn not_taken_back(
     undone: impl Iterator<Item = (impl Borrow<StepIntent>, Result<bool, Errno>)>,
+    session_id: &str,
+    tool_call_id: Option<&str>,
 ) -> Vec<String> {
+    let mut first_error = None;
     let mut stayed: Vec<String> = undone
         .filter(|(_, undone)| *undone != Ok(true))
-        .map(|(intent, _)| intent.borrow().display().to_owned())
+        .map(|(intent, undone)| {
+            first_error = first_error.or(undone.err());
+            intent.borrow().display().to_owned()
+        })
         .collect();
     stayed.sort();
     stayed.dedup();
+    if !stayed.is_empty() {
+        tracing::warn!(
+            session_id,
+            tool_call_id,
+            count = stayed.len(),
+            paths = ?&stayed[..stayed.len().min(PATHS_LOGGED_MAX)],
+            error = first_error.map(tracing::field::display),
+            "paths could not be rolled back"
+        );
+    }
     stayed.truncate(aos_model::limits::RECEIPT_PATHS_MAX);
     stayed
 }
@@ -366,10 +388,10 @@ impl Site {
     ) -> Result<bool, Errno> {
         if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|meta| before.is_or_was_copied_to(&meta)) {
             // A copy that was being made of it is not needed any more.
-            let _ = disk::remove_any(preimages, kept.as_bytes());
+            disk::remove_leftover(preimages, kept.as_bytes());
             return Ok(true);
         }
-        let _ = disk::remove_any(preimages, format!("{kept}.part").as_bytes());
+        disk::remove_leftover(preimages, format!("{kept}.part").as_bytes());
         let Some(meta) = Meta::at(preimages, kept.as_bytes())? else { return Ok(false) };
         disk::remove_any(&self.dir, temporary.as_bytes())?;
         match disk::move_noreplace(preimages, kept.as_bytes(), &self.dir, temporary.as_bytes()) {

@@ -99,6 +99,7 @@ pub(crate) fn run(
     let [stdout, stderr] =
         launch(host, &order, their_line, command.stdin.as_ref(), &groups).map_err(not_started)?;
     let wait = Wait {
+        tool_call_id,
         running: &running,
         streams: [
             Stream::new("stdout", stdout, command.output_bytes_max),
@@ -111,6 +112,9 @@ pub(crate) fn run(
     };
     let (end, streams) = wait.wait();
     drop(groups);
+    if end.unsure {
+        tracing::warn!(session_id = session.id, tool_call_id, "processes of a command may still run");
+    }
     match &end.failed {
         Some(trouble) if trouble.stage == LaunchStage::Overlay => {
             return Err(NotRun::NoOverlay(format!("{}: {}", trouble.subject, trouble.errno())));

@@ -5,6 +5,7 @@
 //!    └──────exits──▶ drained for a short while ──────────┘
 //! ```
 
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,7 @@ pub(super) struct End {
 }
 
 pub(super) struct Wait<'a> {
+    pub(super) tool_call_id: &'a str,
     pub(super) running: &'a Running,
     pub(super) streams: [Stream; 2],
     pub(super) blobs: &'a Blobs,
@@ -71,6 +73,7 @@ struct Known {
     /// When to kill what is left, from this side.
     kill_at: Option<Instant>,
     killed_at: Option<Instant>,
+    poll_failed: Cell<bool>,
     buffer: Vec<u8>,
 }
 
@@ -136,7 +139,11 @@ impl Wait<'_> {
             let left = at.saturating_duration_since(Instant::now());
             rustix::event::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
         });
-        if rustix::event::poll(&mut set, timeout.as_ref()).is_err() {
+        if let Err(error) = rustix::event::poll(&mut set, timeout.as_ref()) {
+            // Logged once: the next round polls again at once.
+            if error != Errno::INTR && !known.poll_failed.replace(true) {
+                tracing::error!(tool_call_id = self.tool_call_id, %error, "cannot wait for a command; trying again");
+            }
             return Ready::default();
         }
         let is = |index: Option<usize>| index.is_some_and(|index| !set[index].revents().is_empty());
@@ -209,7 +216,9 @@ impl Wait<'_> {
             Ok(count) => count,
             Err(Errno::INTR) => return true,
             Err(Errno::AGAIN) => return false,
-            Err(_) => {
+            Err(error) => {
+                let (tool_call_id, stream_name) = (self.tool_call_id, stream.name);
+                tracing::warn!(tool_call_id, stream_name, %error, "cannot read the output of a command");
                 stream.pipe = None;
                 return false;
             }

@@ -31,6 +31,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// Carries pieces to a watcher.
 pub(super) struct Pump {
+    session_id: String,
+    tool_call_id: String,
     queue: SyncSender<QueuedPiece>,
     gone: Receiver<()>,
     /// When output was first left out: from then on only samples are streamed. The receipt has all that is kept.
@@ -48,11 +50,12 @@ impl Pump {
         let (queue, carried) = sync_channel::<QueuedPiece>(PIECES_MAX);
         let (going, gone) = sync_channel(1);
         let (session_id, tool_call_id) = (session_id.to_owned(), tool_call_id.to_owned());
+        let ids = (session_id.clone(), tool_call_id.clone());
         let carry = move || {
             for QueuedPiece { stream, offset_bytes, bytes } in carried {
                 watcher.output(OutputChunk {
-                    session_id: &session_id,
-                    tool_call_id: &tool_call_id,
+                    session_id: &ids.0,
+                    tool_call_id: &ids.1,
                     stream,
                     offset_bytes,
                     bytes: &bytes,
@@ -60,8 +63,12 @@ impl Pump {
             }
             let _ = going.send(());
         };
-        std::thread::Builder::new().name("watcher".into()).spawn(carry).ok()?;
-        Some(Pump { queue, gone, sampling_since: None })
+        std::thread::Builder::new()
+            .name("watcher".into())
+            .spawn(carry)
+            .inspect_err(|error| tracing::warn!(%error, "cannot start a thread; output is not streamed"))
+            .ok()?;
+        Some(Pump { session_id, tool_call_id, queue, gone, sampling_since: None })
     }
 
     /// Sends a piece, or leaves it out.
@@ -74,7 +81,12 @@ impl Pump {
         };
         let offset_bytes = offset_bytes + skipped as u64;
         let chunk = QueuedPiece { stream, offset_bytes, bytes: bytes[skipped..].to_vec() };
-        if self.queue.try_send(chunk).is_err() || self.sampling_since.is_some() {
+        let is_full = self.queue.try_send(chunk).is_err();
+        if is_full && self.sampling_since.is_none() {
+            let Pump { session_id, tool_call_id, .. } = self;
+            tracing::debug!(session_id, tool_call_id, stream, "a watcher is slow; only samples are streamed");
+        }
+        if is_full || self.sampling_since.is_some() {
             self.sampling_since = Some(now);
         }
     }
@@ -82,6 +94,9 @@ impl Pump {
     /// Waits until the watcher has received everything, so that it does before the answer.
     pub(super) fn finish(self) {
         drop(self.queue);
-        let _ = self.gone.recv_timeout(FINISH_TIMEOUT);
+        if self.gone.recv_timeout(FINISH_TIMEOUT).is_err() {
+            let Pump { session_id, tool_call_id, .. } = self;
+            tracing::warn!(session_id, tool_call_id, "a watcher did not receive all streamed output in time");
+        }
     }
 }

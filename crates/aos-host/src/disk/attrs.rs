@@ -46,7 +46,9 @@ pub(crate) fn apply_metadata(
         }
         AttrsFrom::New => (Ok(()), None),
     };
-    if attributes_set.is_err() {
+    // The receipt warns of both losses; the log adds why.
+    if let Err(error) = attributes_set {
+        tracing::debug!(path = shown, %error, "cannot set extended attributes");
         lost.push("its extended attributes");
     }
     let mode = Mode::from_raw_mode(mode);
@@ -56,7 +58,10 @@ pub(crate) fn apply_metadata(
         match rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
             // Changing the owner takes mode bits away.
             Ok(()) => rustix::fs::fchmod(file, mode)?,
-            Err(_) => lost.push("its owner"),
+            Err(error) => {
+                tracing::debug!(path = shown, %error, "cannot set the owner");
+                lost.push("its owner");
+            }
         }
         meta = Meta::of(file)?;
     }
@@ -138,8 +143,10 @@ pub(crate) fn copy_acl(from: BorrowedFd<'_>, to: &OwnedFd) {
     let from = format!("/proc/self/fd/{}", from.as_raw_fd());
     for name in ["system.posix_acl_access", "system.posix_acl_default"] {
         let mut acl = vec![0_u8; 4096];
-        if let Ok(length) = rustix::fs::getxattr(from.as_str(), name, acl.as_mut_slice()) {
-            let _ = rustix::fs::fsetxattr(to, name, &acl[..length], XattrFlags::empty());
+        if let Ok(length) = rustix::fs::getxattr(from.as_str(), name, acl.as_mut_slice())
+            && let Err(error) = rustix::fs::fsetxattr(to, name, &acl[..length], XattrFlags::empty())
+        {
+            tracing::debug!(name, %error, "cannot copy the ACL of a folder");
         }
     }
 }

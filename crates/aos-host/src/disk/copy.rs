@@ -1,7 +1,9 @@
 //! Copying and removing files, links and whole trees by descriptor.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use aos_model::path::show;
 use aos_model::records::Kind;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -22,11 +24,16 @@ pub(crate) fn copy(
     sync: bool,
 ) -> Result<(), Errno> {
     let partial = [to_name, b".part"].concat();
-    let _ = remove_any(to, &partial);
-    let copying = Copying { dir: dir.as_fd(), name, meta, to, to_name: &partial, sync };
+    remove_leftover(to, &partial);
+    let xattrs_lost = Cell::new(None);
+    let copying =
+        Copying { dir: dir.as_fd(), name, meta, to, to_name: &partial, sync, xattrs_lost: &xattrs_lost };
     let copied = copying.run().and_then(|()| rename_noreplace(to, &partial, to, to_name));
     if copied.is_err() {
-        let _ = remove_any(to, &partial);
+        remove_leftover(to, &partial);
+    } else if let Some(error) = xattrs_lost.get() {
+        let name = show(to_name);
+        tracing::warn!(name, %error, "a copy lacks extended attributes or ACLs of its original");
     }
     copied
 }
@@ -39,6 +46,8 @@ struct Copying<'a> {
     to: &'a OwnedFd,
     to_name: &'a [u8],
     sync: bool,
+    /// The last error of copying extended attributes: a copy without them is better than none.
+    xattrs_lost: &'a Cell<Option<Errno>>,
 }
 
 impl Copying<'_> {
@@ -78,7 +87,9 @@ impl Copying<'_> {
 
     /// A copy keeps the time of change: by that it is known again.
     fn finish(&self, from: &OwnedFd, copy: &OwnedFd) -> Result<(), Errno> {
-        copy_xattrs(from, copy).ok();
+        if let Err(why) = copy_xattrs(from, copy) {
+            self.xattrs_lost.set(Some(why));
+        }
         set_mode(copy, self.meta.mode)?;
         set_mtime(copy, self.meta.mtime_ns)
     }
@@ -121,5 +132,12 @@ pub(crate) fn remove_any(dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
     match Meta::at(&dir, name)? {
         Some(meta) => remove(dir, name, &meta),
         None => Ok(()),
+    }
+}
+
+/// As [`remove_any`], for what is no longer needed: a failure is only logged.
+pub(crate) fn remove_leftover(dir: impl AsFd, name: &[u8]) {
+    if let Err(error) = remove_any(dir, name) {
+        tracing::debug!(name = show(name), %error, "cannot remove a leftover");
     }
 }

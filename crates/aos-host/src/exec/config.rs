@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::environment::{self, Surroundings};
 use crate::disk::{self, Meta};
 use crate::jail::Root;
+use crate::leftovers::log_leftover;
 use aos_model::path::is_below;
 
 #[derive(Debug)]
@@ -181,7 +182,7 @@ impl ExecConfig {
 
     /// Removes the private folders.
     pub(crate) fn remove_private_dirs(&self) {
-        let _ = self.command_dirs.drop_session(&self.session_id);
+        log_leftover("private folders", &self.session_id, self.command_dirs.drop_session(&self.session_id));
     }
 }
 

@@ -81,7 +81,10 @@ pub(crate) fn account(uid: u32) -> Option<Account> {
         return Some(account.clone());
     }
     // A user who is not found may be added later, so only found ones are kept.
-    let user = nix::unistd::User::from_uid(uid.into()).ok().flatten()?;
+    let user = nix::unistd::User::from_uid(uid.into())
+        .inspect_err(|error| tracing::warn!(uid, %error, "cannot look up a user; it counts as unknown"))
+        .ok()
+        .flatten()?;
     let home = user.dir.to_string_lossy().into_owned();
     let account = Account { name: user.name, gid: user.gid.as_raw(), home };
     KNOWN.lock().expect("BUG: lock poisoned").insert(uid, account.clone());

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use aos_store::{Fault, SessionDirs};
 
+use crate::leftovers::log_leftover;
+
 /// Makes the folders of overlays, and removes them on a background thread: no command waits for that.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
@@ -20,9 +22,11 @@ impl Sweeper {
 
     /// Removes the uncommitted changes of an earlier daemon's commands. That may be a million files, so the start does
     /// not wait for it. What cannot be removed now (a dying process may still hold it) is removed at the next start.
-    pub(crate) fn sweep_all(&self) -> Result<(), Fault> {
-        self.overlays.sessions()?.iter().for_each(|change_id| self.sweep(change_id));
-        Ok(())
+    /// Returns how many there are.
+    pub(crate) fn sweep_all(&self) -> Result<usize, Fault> {
+        let left = self.overlays.sessions()?;
+        left.iter().for_each(|change_id| self.sweep(change_id));
+        Ok(left.len())
     }
 
     pub(crate) fn sweep(&self, change_id: &str) {
@@ -30,13 +34,18 @@ impl Sweeper {
         if due.is_none() {
             let (sender, receiver) = channel::<String>();
             let overlays = self.overlays.clone();
-            let work = move || receiver.iter().for_each(|change_id| drop(overlays.drop_session(&change_id)));
+            let work = move || {
+                let remove = |change_id: String| {
+                    log_leftover("overlay", &change_id, overlays.drop_session(&change_id));
+                };
+                receiver.iter().for_each(remove);
+            };
             let started = std::thread::Builder::new().name("sweep".into()).spawn(work);
             *due = started.is_ok().then_some(sender);
         }
         let left = due.as_ref().is_none_or(|due| due.send(change_id.to_owned()).is_err());
         if left {
-            let _ = self.overlays.drop_session(change_id);
+            log_leftover("overlay", change_id, self.overlays.drop_session(change_id));
         }
     }
 }

@@ -19,7 +19,7 @@ use aos_model::vfs::{Node, NodeKind, Tree};
 use aos_store::Fault;
 
 use crate::disk::Meta;
-use crate::host::Host;
+use crate::host::{Host, decode_state};
 use crate::jail::Place;
 use crate::session::OpenSession;
 
@@ -30,8 +30,9 @@ pub(crate) use version::{base_at, base_now, capture, change_of, next_version, re
 
 /// Reads the tree of a session from the journal's state.
 pub(crate) fn read(host: &Host, session_id: &str) -> Result<Tree, Fault> {
-    let version = host.journal.state(&tree_version_key(session_id))?;
-    let version = version.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(0);
+    let key = tree_version_key(session_id);
+    let version = host.journal.state(&key)?;
+    let version = version.and_then(|bytes| decode_state(&key, &bytes)).unwrap_or(0);
     let prefix = tree_prefix(session_id);
     let mut nodes = Vec::new();
     let mut damaged = None;

@@ -12,7 +12,7 @@ use aos_model::request::{Redo, Restore, Rollback};
 use aos_model::state::{StepRecord, Turns, dropped_key, step_key, turns_key};
 
 use super::{Operation, PlanInput, Proposal};
-use crate::host::Host;
+use crate::host::{Host, decode_state};
 use crate::layer::{self, LayerRestoration};
 use crate::restore::{DiskGoals, DiskRestoration};
 use crate::session::OpenSession;
@@ -246,7 +246,7 @@ fn restore_state_before(
 ) -> Result<Restoration, Refusal> {
     let seqs = snapshot::seqs_from(host, session, first)?;
     let lost = host.journal.state(&dropped_key(&session.id))?;
-    let lost: Option<u64> = lost.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let lost: Option<u64> = lost.and_then(|bytes| decode_state(&dropped_key(&session.id), &bytes));
     if lost.is_some_and(|lost| lost >= first) {
         let (code, what) =
             if is_redo { (Code::NothingToRedo, "redone") } else { (Code::NothingToRollBack, "rolled back") };
@@ -265,13 +265,15 @@ fn restore_state_before(
 }
 
 fn turns(host: &Host, session: &OpenSession) -> Result<Turns, Refusal> {
-    let bytes = host.journal.state(&turns_key(&session.id))?;
-    Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
+    let key = turns_key(&session.id);
+    let bytes = host.journal.state(&key)?;
+    Ok(bytes.and_then(|bytes| decode_state(&key, &bytes)).unwrap_or_default())
 }
 
 fn step_record(host: &Host, session: &OpenSession, step: u64) -> Result<StepRecord, Refusal> {
-    let bytes = host.journal.state(&step_key(&session.id, step))?;
-    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(|| {
+    let key = step_key(&session.id, step);
+    let bytes = host.journal.state(&key)?;
+    bytes.and_then(|bytes| decode_state(&key, &bytes)).ok_or_else(|| {
         Refusal::new(
             Code::IoError,
             format!("the journal is damaged: step {step} is missing; run `aos verify`"),

@@ -202,7 +202,11 @@ impl<V: Visitor> WorkerPool<'_, V> {
             for _ in 1..helpers {
                 let help = || self.work((self.visitor.new_worker(), Scratch::new()));
                 // If a thread cannot be started, the others do the work.
-                let _ = std::thread::Builder::new().name("search".into()).spawn_scoped(scope, help);
+                if let Err(error) =
+                    std::thread::Builder::new().name("search".into()).spawn_scoped(scope, help)
+                {
+                    tracing::debug!(%error, "cannot start a search thread");
+                }
             }
             self.work(worker);
         });

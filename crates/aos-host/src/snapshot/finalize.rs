@@ -24,13 +24,33 @@ use crate::target::is_too_deep;
 
 /// The finalizer thread. Runs until the host is dropped.
 pub(crate) fn run(finalizer: &Finalizer, host: &Weak<Host>) {
+    let mut logged = HashSet::new();
     while let Some(sessions) = finalizer.wait_for_work() {
         let Some(host) = host.upgrade() else { return };
         for session in sessions.iter().filter_map(Weak::upgrade) {
             // A failure (a full disk) is retried, and reported, when the content is needed.
-            let _ = finalize(&host, &session, &Which::All);
+            let outcome = finalize(&host, &session, &Which::All);
+            log_failures(&session.id, outcome, &mut logged);
         }
         host.memory.trim_if_large();
+    }
+}
+
+/// Logs that snapshots cannot be finalized, once each: they are tried again after every change of their session.
+fn log_failures(
+    session_id: &str,
+    outcome: Result<BTreeMap<Arc<str>, Fault>, Fault>,
+    logged: &mut HashSet<Arc<str>>,
+) {
+    match outcome {
+        Ok(failed) => {
+            let mut newly_failed = failed.iter().filter(|(id, _)| logged.insert(Arc::clone(id)));
+            if let Some((snapshot_id, error)) = newly_failed.next() {
+                let (snapshot_id, snapshots) = (&**snapshot_id, 1 + newly_failed.count());
+                tracing::warn!(session_id, snapshots, snapshot_id, %error, "cannot finalize snapshots");
+            }
+        }
+        Err(error) => tracing::warn!(session_id, %error, "cannot read the snapshots of a session"),
     }
 }
 
@@ -192,7 +212,7 @@ pub(super) fn discard(host: &Host, session: &OpenSession, snapshot: &Snapshot) {
     };
     for record in touches.iter().flat_map(|touch| &touch.paths) {
         if let Some(name) = record.before.as_ref().and_then(|image| image.preimage.as_deref()) {
-            let _ = remove_any(&preimages, name.as_bytes());
+            disk::remove_leftover(&preimages, name.as_bytes());
         }
     }
 }
@@ -318,8 +338,10 @@ impl OpenPreimage {
 
 impl Drop for OpenPreimage {
     fn drop(&mut self) {
-        if let Some(mode) = self.closes_to {
-            let _ = disk::set_mode(&self.file, mode);
+        if let Some(mode) = self.closes_to
+            && let Err(error) = disk::set_mode(&self.file, mode)
+        {
+            tracing::debug!(%error, "cannot reset the mode of a pre-image");
         }
     }
 }

@@ -17,6 +17,7 @@ use aos_model::state::{decode_snapshot_key, snapshot_prefix, step_prefix};
 use aos_store::Fault;
 
 use crate::host::Host;
+use crate::leftovers::log_leftover;
 use crate::session::OpenSession;
 
 use crate::ledger::{EntryRef, Snapshot, SnapshotIndex};
@@ -133,7 +134,7 @@ pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<
 /// Removes the manifest of a snapshot and its pre-images. If it is being finalized now, the finalizer finds it
 /// missing from the index and does the same.
 fn drop_stored(host: &Host, session: &OpenSession, snapshot_id: &str, known: Option<&Snapshot>) {
-    let _ = host.manifests.drop_snapshot(&session.id, snapshot_id);
+    log_leftover("manifest", snapshot_id, host.manifests.drop_snapshot(&session.id, snapshot_id));
     if let Some(snapshot) = known {
         finalize::discard(host, session, snapshot);
     }

@@ -3,6 +3,7 @@
 mod damage;
 mod home;
 mod kills;
+mod logged;
 mod many;
 mod moments;
 mod power;
@@ -26,6 +27,8 @@ pub fn cases() -> Vec<Case> {
         Case { id: "OWN-KILLED-RECOVERY", needs: TRACED, run: moments::killed_recovery },
         Case { id: "OWN-OPEN-MOVE", needs: TRACED, run: moments::written_below_an_open_move },
         Case { id: "OWN-OPEN-INTENTS", needs: TRACED, run: moments::two_open_intents },
+        Case { id: "OWN-LOG-RECOVERY", needs: TRACED, run: logged::recovery },
+        Case { id: "OWN-LOG-NOT-RECORDED", needs: TRACED, run: logged::not_recorded },
         case("JRNL-02", damage::cut_off),
         case("OWN-EMPTY-JOURNAL", damage::emptied),
         case("OWN-WAL-BEGUN", damage::begun_log),

@@ -197,7 +197,10 @@ fn copy(host: &Host, allowed: &Allowed<'_>, mount: &HostMount) -> Result<(String
     let mount_path = std::thread::scope(|scope| {
         for _ in 1..host.machine.cores {
             // If a thread cannot be started, the others do the work.
-            let _ = std::thread::Builder::new().name("mount".into()).spawn_scoped(scope, || queue.work());
+            let thread = std::thread::Builder::new().name("mount".into());
+            if let Err(error) = thread.spawn_scoped(scope, || queue.work()) {
+                tracing::debug!(%error, "cannot start a thread that reads a mount");
+            }
         }
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let walked = walk::walk(allowed, mount, &mut |file: File| {
