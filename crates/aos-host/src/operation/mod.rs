@@ -105,11 +105,12 @@ pub(crate) fn is_ordered(request: &SessionRequest) -> bool {
     }
 }
 
-/// The operation of a request, with its arguments checked.
+/// The operation of a request, with its arguments checked. For a preview nothing is written.
 pub(crate) fn of(
     host: &Host,
     session: &Arc<OpenSession>,
     request: SessionRequest,
+    is_preview: bool,
 ) -> Result<Box<dyn Operation>, Refusal> {
     Ok(match request {
         SessionRequest::ReadFile(request) => Box::new(request),
@@ -125,11 +126,15 @@ pub(crate) fn of(
         SessionRequest::Move(request) => Box::new(request),
         SessionRequest::MakeDir(request) => Box::new(request),
         SessionRequest::Snapshot(request) => Box::new(request),
-        SessionRequest::Restore(request) => Box::new(roll_back::restore(host, session, &request)?),
+        SessionRequest::Restore(request) => {
+            Box::new(roll_back::restore(host, session, &request, is_preview)?)
+        }
         SessionRequest::ListSnapshots(request) => Box::new(request),
         SessionRequest::DropSnapshot(request) => Box::new(request),
-        SessionRequest::Rollback(request) => Box::new(roll_back::rollback(host, session, &request)?),
-        SessionRequest::Redo(request) => Box::new(roll_back::redo(host, session, &request)?),
+        SessionRequest::Rollback(request) => {
+            Box::new(roll_back::rollback(host, session, &request, is_preview)?)
+        }
+        SessionRequest::Redo(request) => Box::new(roll_back::redo(host, session, &request, is_preview)?),
         SessionRequest::Exec(request) => Box::new(exec::check(session, request)?),
         SessionRequest::VfsLatest(request) => Box::new(request),
         SessionRequest::StagedDiff(request) => Box::new(request),

@@ -39,6 +39,19 @@ struct Rolled {
     is_redo: bool,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Flags {
+    force: bool,
+    dry_run: bool,
+    is_preview: bool,
+}
+
+impl Flags {
+    fn new(force: Option<bool>, dry_run: Option<bool>, is_preview: bool) -> Flags {
+        Flags { force: force == Some(true), dry_run: dry_run == Some(true), is_preview }
+    }
+}
+
 impl Restoration {
     fn new(
         host: &Host,
@@ -46,21 +59,23 @@ impl Restoration {
         seqs: &[u64],
         includes: impl Fn(&RecordedChange) -> bool,
         only: Option<&[String]>,
-        (force, dry_run): (Option<bool>, Option<bool>),
+        flags: Flags,
     ) -> Result<Restoration, Refusal> {
-        snapshot::finalize_entries(host, session, seqs)?;
+        if !flags.is_preview {
+            snapshot::finalize_entries(host, session, seqs)?;
+        }
         let mut touches = snapshot::touches(host, seqs.iter().copied())?;
         touches.retain(includes);
         let seqs: Vec<u64> = touches.iter().map(|touch| touch.seq).collect();
         let in_layer = LayerRestoration::read(host, session, &seqs, only)?;
         touches.retain(|touch| !touch.in_tree);
         let only = only.filter(|_| !touches.is_empty());
-        let goals = DiskGoals::read(host, session, touches, only)?;
+        let goals = DiskGoals::read(host, session, touches, only, flags.is_preview)?;
         Ok(Restoration {
             on_disk: goals.targets_count(),
             goals: Mutex::new(Some((goals, in_layer))),
-            force: force == Some(true),
-            dry_run: dry_run == Some(true),
+            force: flags.force,
+            dry_run: flags.dry_run,
             rolled: None,
         })
     }
@@ -152,6 +167,7 @@ pub(super) fn restore(
     host: &Host,
     session: &Arc<OpenSession>,
     request: &Restore,
+    is_preview: bool,
 ) -> Result<Restoration, Refusal> {
     for (name, id) in [("scope_id", &request.scope_id), ("snapshot_id", &request.snapshot_id)] {
         check_id(name, id.as_deref())?;
@@ -175,7 +191,7 @@ pub(super) fn restore(
         &seqs,
         |_| true,
         request.paths.as_deref(),
-        (request.force, request.dry_run),
+        Flags::new(request.force, request.dry_run, is_preview),
     )
 }
 
@@ -200,6 +216,7 @@ pub(super) fn rollback(
     host: &Host,
     session: &Arc<OpenSession>,
     request: &Rollback,
+    is_preview: bool,
 ) -> Result<Restoration, Refusal> {
     let turns = turns(host, session)?;
     let mut chain = Vec::new();
@@ -215,10 +232,22 @@ pub(super) fn rollback(
         return Err(Refusal::new(Code::NothingToRollBack, "no turn of this session changed anything yet"));
     };
     let oldest = oldest.0;
-    restore_state_before(host, session, (request.force, request.dry_run), chain, false, oldest)
+    restore_state_before(
+        host,
+        session,
+        Flags::new(request.force, request.dry_run, is_preview),
+        chain,
+        false,
+        oldest,
+    )
 }
 
-pub(super) fn redo(host: &Host, session: &Arc<OpenSession>, request: &Redo) -> Result<Restoration, Refusal> {
+pub(super) fn redo(
+    host: &Host,
+    session: &Arc<OpenSession>,
+    request: &Redo,
+    is_preview: bool,
+) -> Result<Restoration, Refusal> {
     let turns = turns(host, session)?;
     let mut chain = Vec::new();
     for step in turns.undone.iter().rev().take(request.turns.unwrap_or(1) as usize) {
@@ -231,7 +260,14 @@ pub(super) fn redo(host: &Host, session: &Arc<OpenSession>, request: &Redo) -> R
         ));
     };
     let last_entry = snapshot::seqs_of_step(host, session, *newest)?.last().copied().unwrap_or(*newest);
-    restore_state_before(host, session, (request.force, request.dry_run), chain, true, last_entry + 1)
+    restore_state_before(
+        host,
+        session,
+        Flags::new(request.force, request.dry_run, is_preview),
+        chain,
+        true,
+        last_entry + 1,
+    )
 }
 
 /// Restores the state before entry `first`: undoes every later change of the session, earlier rollbacks and redos
@@ -239,7 +275,7 @@ pub(super) fn redo(host: &Host, session: &Arc<OpenSession>, request: &Redo) -> R
 fn restore_state_before(
     host: &Host,
     session: &Arc<OpenSession>,
-    flags: (Option<bool>, Option<bool>),
+    flags: Flags,
     chain: Vec<(u64, String)>,
     is_redo: bool,
     first: u64,

@@ -84,18 +84,19 @@ pub(crate) struct DiskRestoration {
 }
 
 impl DiskGoals {
-    /// Reads the data needed to undo `touches`, which must be finalized. With `only`, limited to those paths and paths
+    /// Reads the data needed to undo `touches`, which must be finalized unless this is a preview. With `only`, limited to those paths and paths
     /// below them.
     pub(crate) fn read(
         host: &Host,
         session: &Arc<OpenSession>,
         touches: Vec<RecordedChange>,
         only: Option<&[String]>,
+        is_preview: bool,
     ) -> Result<DiskGoals, Refusal> {
         let undo = UndoPlan::of(&touches);
         let own_repositories = own_repositories(&touches);
         drop(touches);
-        let mut manifests = Manifests { host, session, read: BTreeMap::new() };
+        let mut manifests = Manifests { host, session, is_preview, read: BTreeMap::new() };
         let paths = manifests.paths(&undo)?;
         let only =
             only.map(|only| only.iter().map(|path| shown(session, path)).collect::<Result<Vec<_>, _>>());
@@ -313,16 +314,18 @@ pub(crate) fn is_or_below(path: &str, root: &str) -> bool {
 struct Manifests<'a> {
     host: &'a Host,
     session: &'a OpenSession,
+    is_preview: bool,
     read: BTreeMap<String, Manifest>,
 }
 
 impl Manifests<'_> {
     fn get(&mut self, snapshot_id: &str) -> Result<&Manifest, Refusal> {
         if !self.read.contains_key(snapshot_id) {
-            let manifest = self
-                .host
-                .manifests
-                .read(&self.session.id, snapshot_id)
+            let manifest = match self.is_preview {
+                true => crate::snapshot::preview_manifest(self.host, self.session, snapshot_id),
+                false => self.host.manifests.read(&self.session.id, snapshot_id),
+            };
+            let manifest = manifest
                 .map_err(|fault| damaged(&fault.to_string()))?
                 .ok_or_else(|| damaged(&format!("the manifest of {snapshot_id} is missing")))?;
             self.read.insert(snapshot_id.to_owned(), manifest);

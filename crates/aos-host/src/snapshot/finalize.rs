@@ -120,49 +120,101 @@ pub(super) fn tidy(host: &Host, session: &OpenSession, index: &SnapshotIndex) ->
 }
 
 fn finalize_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Result<(), Fault> {
-    let preimages = host.preimages.session(&session.id)?;
     let damaged = |fault: Fault| Fault::Refused(fault.to_string());
     let known = host.manifests.read(&session.id, &snapshot.id).map_err(damaged)?;
-    let mut manifest = known.clone().unwrap_or_else(|| {
-        let mut manifest = Manifest::new(&session.id, &snapshot.id, &session.workdir_shown);
-        manifest.scope_id = snapshot.scope.to_string();
-        manifest.turn_id = snapshot.turn.as_deref().map(str::to_owned);
-        manifest.captured_at_ns = snapshot.at_ns;
-        manifest
-    });
-    let touches = touches(host, snapshot.seqs.iter().copied())?;
-    let superseded = superseded(host, session, &touches)?;
-    let records = touches.iter().flat_map(|touch| touch.paths.iter().map(|record| (touch.in_tree, record)));
-    let mut waiting = Vec::new();
-    for (in_tree, record) in records {
-        match record.before.as_ref().and_then(|image| image.preimage.as_deref()) {
-            None => described(record, in_tree, &mut manifest.entries),
-            Some(name) if superseded.contains(name) => {
-                remove_any(&preimages, name.as_bytes()).map_err(failed)?;
-            }
-            Some(name) => {
-                // A crash may have interrupted the adoption of a folder: the manifest decides, not what is still among the pre-images.
-                if manifest.pieces.contains_key(name) {
-                    waiting.push((name, None));
-                // Content that is not there was adopted before, or is lost; a restore then reports it.
-                } else if let Some(piece) = examine_piece(host, &preimages, name, record)? {
-                    // A non-folder is one body and needs no second lookup.
-                    let alone = (piece.len() == 1).then(|| piece.clone());
-                    manifest.keep(name, &record.path, piece);
-                    waiting.push((name, alone));
-                }
-            }
-        }
+    let Draft { manifest, waiting, superseded } =
+        Draft::of(host, session, snapshot, known.as_ref(), Bodies::Hashed)?;
+    let preimages = host.preimages.session(&session.id)?;
+    for name in superseded {
+        remove_any(&preimages, name.as_bytes()).map_err(failed)?;
     }
     host.memory.note_paths(manifest.entries.len());
     if known.as_ref() != Some(&manifest) {
         host.manifests.write(&manifest)?;
     }
     for (name, alone) in waiting {
-        let piece = alone.as_ref().unwrap_or_else(|| &manifest.pieces[name]);
+        let piece = alone.as_ref().unwrap_or_else(|| &manifest.pieces[&name]);
         adopt(host, &preimages, name.as_bytes(), "", piece)?;
     }
     Ok(())
+}
+
+/// The manifest of a snapshot as finalizing would write it, without hashes of bodies. Writes nothing.
+pub(crate) fn preview_manifest(
+    host: &Host,
+    session: &OpenSession,
+    snapshot_id: &str,
+) -> Result<Option<Manifest>, Fault> {
+    let _finalizing = session.ledger.finalizing.lock().expect("BUG: lock poisoned");
+    let unfinalized = with_index(host, session, |index| {
+        index.get(snapshot_id).filter(|_| index.is_unfinalized(snapshot_id)).cloned()
+    })?;
+    let known = host.manifests.read(&session.id, snapshot_id)?;
+    match unfinalized {
+        Some(snapshot) => Draft::of(host, session, &snapshot, known.as_ref(), Bodies::Skipped)
+            .map(|draft| Some(draft.manifest)),
+        None => Ok(known),
+    }
+}
+
+/// What becomes of the bodies of files while a manifest is drafted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bodies {
+    /// They are hashed. Those with other hard links are copied, because they are not moved later.
+    Hashed,
+    Skipped,
+}
+
+/// The manifest of a snapshot, and what is to be done with its pre-images.
+struct Draft {
+    manifest: Manifest,
+    /// To be moved into the blob store. A non-folder is one body and needs no second lookup.
+    waiting: Vec<(String, Option<BTreeMap<String, ManifestEntry>>)>,
+    /// To be removed.
+    superseded: Vec<String>,
+}
+
+impl Draft {
+    fn of(
+        host: &Host,
+        session: &OpenSession,
+        snapshot: &Snapshot,
+        known: Option<&Manifest>,
+        bodies: Bodies,
+    ) -> Result<Draft, Fault> {
+        let mut manifest = known.cloned().unwrap_or_else(|| {
+            let mut manifest = Manifest::new(&session.id, &snapshot.id, &session.workdir_shown);
+            manifest.scope_id = snapshot.scope.to_string();
+            manifest.turn_id = snapshot.turn.as_deref().map(str::to_owned);
+            manifest.captured_at_ns = snapshot.at_ns;
+            manifest
+        });
+        let touches = touches(host, snapshot.seqs.iter().copied())?;
+        let superseded = superseded(host, session, &touches)?;
+        let records =
+            touches.iter().flat_map(|touch| touch.paths.iter().map(|record| (touch.in_tree, record)));
+        let mut waiting = Vec::new();
+        for (in_tree, record) in records {
+            let Some(name) = record.before.as_ref().and_then(|image| image.preimage.as_deref()) else {
+                described(record, in_tree, &mut manifest.entries);
+                continue;
+            };
+            if superseded.contains(name) {
+                continue;
+            }
+            // A crash may have interrupted the adoption of a folder: the manifest decides, not what is still there.
+            if manifest.pieces.contains_key(name) {
+                waiting.push((name.to_owned(), None));
+            // Content that is not there was adopted before, or is lost; a restore then reports it.
+            } else if let Some(piece) = examine_piece(host, session, name, record, bodies)? {
+                let alone = (piece.len() == 1).then(|| piece.clone());
+                manifest.keep(name, &record.path, piece);
+                waiting.push((name.to_owned(), alone));
+            }
+        }
+        let superseded = superseded.into_iter().map(str::to_owned).collect();
+        Ok(Draft { manifest, waiting, superseded })
+    }
 }
 
 /// The pre-images that no undo can reach: those between two changes of a path by one call in one turn, with no other
@@ -243,12 +295,14 @@ fn described(record: &PathRecord, in_tree: bool, entries: &mut BTreeMap<String, 
 /// The manifest entries of a path and everything below it; `None` if there is no such pre-image.
 fn examine_piece(
     host: &Host,
-    preimages: &OwnedFd,
+    session: &OpenSession,
     name: &str,
     record: &PathRecord,
+    bodies: Bodies,
 ) -> Result<Option<BTreeMap<String, ManifestEntry>>, Fault> {
     let mut piece = BTreeMap::new();
-    examine(host, preimages, name.as_bytes(), "", &mut piece)?;
+    let preimages = host.preimages.session(&session.id)?;
+    examine(host, &preimages, name.as_bytes(), "", bodies, &mut piece)?;
     // A crash may have left the mode that `OpenPreimage` sets temporarily.
     if let (Some(kept), Some(before)) = (piece.get_mut(""), &record.before)
         && kept.mode.is_some()
@@ -264,6 +318,7 @@ fn examine(
     dir: impl AsFd,
     name: &[u8],
     suffix: &str,
+    bodies: Bodies,
     piece: &mut BTreeMap<String, ManifestEntry>,
 ) -> Result<(), Fault> {
     if is_too_deep(suffix.as_bytes()) {
@@ -285,7 +340,7 @@ fn examine(
         Kind::Dir => {
             let folder = OpenPreimage::open(dir, name, &meta).map_err(failed)?;
             for name in names_in(&folder.file).map_err(failed)? {
-                examine(host, &folder.file, &name, &format!("{suffix}/{}", show(&name)), piece)?;
+                examine(host, &folder.file, &name, &format!("{suffix}/{}", show(&name)), bodies, piece)?;
             }
             let xattrs = read_xattrs(&folder.file).map_err(failed)?;
             ManifestEntry { kind: EntryKind::Dir, xattrs, ..owner }
@@ -293,18 +348,12 @@ fn examine(
         Kind::File => {
             let OpenPreimage { file, .. } = &OpenPreimage::open(dir, name, &meta).map_err(failed)?;
             let xattrs = read_xattrs(file).map_err(failed)?;
-            let hash = if has_other_names(&meta) {
-                host.blobs.copy(file)?
-            } else {
-                hash_open(file).map_err(failed)?
+            let body_hash = match bodies {
+                Bodies::Skipped => None,
+                Bodies::Hashed if has_other_names(&meta) => Some(host.blobs.copy(file)?),
+                Bodies::Hashed => Some(hash_open(file).map_err(failed)?),
             };
-            ManifestEntry {
-                kind: EntryKind::File,
-                body_hash: Some(hash),
-                size_bytes: Some(meta.size),
-                xattrs,
-                ..owner
-            }
+            ManifestEntry { kind: EntryKind::File, body_hash, size_bytes: Some(meta.size), xattrs, ..owner }
         }
         // A FIFO or a socket has no content; it cannot be restored and is not listed.
         Kind::Other => return Ok(()),
@@ -313,7 +362,7 @@ fn examine(
     Ok(())
 }
 
-/// Whether the file has other hard links. A folder that was became a pre-image may hold files that the user still has
+/// Whether the file has other hard links. A folder that became a pre-image may hold files that the user still has
 /// under other names: those are copied and left unchanged.
 fn has_other_names(meta: &Meta) -> bool {
     meta.kind == Kind::File && meta.nlink > 1

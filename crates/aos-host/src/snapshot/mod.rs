@@ -22,7 +22,7 @@ use crate::session::OpenSession;
 
 use crate::ledger::{EntryRef, Snapshot, SnapshotIndex};
 pub(crate) use capture::capture;
-pub(crate) use finalize::{Which, finalize, run as run_finalizer};
+pub(crate) use finalize::{Which, finalize, preview_manifest, run as run_finalizer};
 
 /// Locks the ledger's index and reads it from the journal on first use.
 fn lock_index<'l>(
@@ -193,7 +193,7 @@ pub(crate) fn touches(
         with_entry(host, seq, |entry| {
             for fact in entry.facts {
                 if let Fact::Captured(record) = fact {
-                    check_bank_names(seq, &record)?;
+                    check_preimage_names(seq, &record)?;
                     touches.push(RecordedChange {
                         seq,
                         turn_id: entry.turn_id.as_deref().map(str::to_owned),
@@ -218,7 +218,7 @@ pub(crate) fn finalize_entries(host: &Host, session: &OpenSession, seqs: &[u64])
 }
 
 /// A home can come from another machine, so only names that we generate are opened.
-fn check_bank_names(seq: u64, record: &SnapshotRecord) -> Result<(), Fault> {
+fn check_preimage_names(seq: u64, record: &SnapshotRecord) -> Result<(), Fault> {
     let mut names = record.paths.iter().filter_map(|path| path.before.as_ref()?.preimage.as_deref());
     match names.find(|name| !aos_store::is_preimage_name(name)) {
         None => Ok(()),

@@ -29,13 +29,13 @@ pub(crate) struct Requested {
 }
 
 pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized<Requested>, Refusal> {
-    let InSession { request, session, .. } = in_session;
+    let InSession { request, session, is_preview, .. } = in_session;
     // The session may have been closed while the request waited.
     session.still_open()?;
     if let Some(op) = operation::access(&request) {
         session.capability.allows(op)?;
     }
-    let operation = operation::of(host, &session, request)?;
+    let operation = operation::of(host, &session, request, is_preview)?;
     let mut warnings = Vec::new();
     let mut targets = Vec::new();
     let mut folders = Folders::default();

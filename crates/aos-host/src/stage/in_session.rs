@@ -15,6 +15,7 @@ use crate::session::OpenSession;
 pub(crate) struct InSession {
     pub(super) request: SessionRequest,
     pub(super) session: Arc<OpenSession>,
+    pub(super) is_preview: bool,
     ticket: Option<Ticket>,
 }
 
@@ -23,7 +24,7 @@ pub(crate) fn enter(host: &Host, request: SessionRequest, is_preview: bool) -> R
     let session = find_session(host, request.session_id())?;
     let is_ordered = operation::is_ordered(&request) && !is_preview;
     let ticket = is_ordered.then(|| session.lane.enqueue());
-    Ok(InSession { request, session, ticket })
+    Ok(InSession { request, session, is_preview, ticket })
 }
 
 impl InSession {
