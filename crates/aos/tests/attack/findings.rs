@@ -1,5 +1,9 @@
 //! The outside review's findings, by their ids: each was seen to fail, and guards what mended it.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
 use serde_json::json;
 
 use aos_testkit::{World, check, wait_for};
@@ -8,11 +12,14 @@ use crate::{Case, Outcome};
 
 pub fn cases() -> Vec<Case> {
     let plain = |id, run| Case { id, needs: &[], run };
-    vec![plain("S24", orders_beside_effects_are_journaled)]
+    vec![
+        plain("S24", operator_requests_are_journaled),
+        plain("OWN-S24-PREVIEW", a_preview_of_an_undo_writes_nothing),
+    ]
 }
 
 /// Adopting a blob, collecting garbage and cancelling a command each change something: each is an entry.
-fn orders_beside_effects_are_journaled() -> Outcome {
+fn operator_requests_are_journaled() -> Outcome {
     let world = World::new();
     let session = world.open(json!({}));
     let blob = world.blob(b"adopted");
@@ -39,4 +46,58 @@ fn orders_beside_effects_are_journaled() -> Outcome {
     let told = cancelled.len() == 1 && cancelled[0]["params"]["tool_call_id"] == "tc_long";
     check(told && cancelled[0]["session_id"] == session.as_str(), || format!("{cancelled:?}"))?;
     world.finish()
+}
+
+/// A preview of an undo reads pre-images that are not finalized yet, and leaves them so.
+fn a_preview_of_an_undo_writes_nothing() -> Outcome {
+    let mut world = World::new();
+    let session = world.open(json!({}));
+    world.write("folder/inner", "inner");
+    world.write("file", "before");
+    let preimages = world.home.join("state/preimages").join(&session);
+    let content = json!({ "inline_text": { "text": "after" } });
+    // The daemon is killed before it finalizes. If it was faster, the changes are undone and made again.
+    for round in 0.. {
+        let mut client = world.client();
+        client.must(&session, "write_file", json!({ "path": "file", "content": content }), &["ok"])?;
+        client.must(&session, "remove", json!({ "path": "folder", "recursive": true }), &["ok"])?;
+        world.kill9();
+        if files_below(&preimages).len() >= 2 {
+            break;
+        }
+        check(round < 100, || "the daemon always finalized first".to_owned())?;
+        world.start_daemon();
+        world.client().must(&session, "rollback", json!({ "turns": 2 }), &["ok"])?;
+    }
+    world.start_daemon();
+    let state = world.home.join("state");
+    let before = files_below(&state);
+    for turns in [1, 2] {
+        let params = json!({ "session_id": session, "turns": turns });
+        let call = json!({ "kind": "host.fs.rollback", "params": params });
+        let preview = world.client().rpc("effect.foresee", call);
+        check(preview["result"]["status"] == "ok", || format!("{preview}"))?;
+    }
+    let after = files_below(&state);
+    check(before == after, || format!("before {before:?}, after {after:?}"))?;
+    world.client().must(&session, "rollback", json!({ "turns": 2 }), &["ok"])?;
+    check(std::fs::read(world.root.join("folder/inner")).is_ok_and(|bytes| bytes == b"inner"), || {
+        "the folder did not come back".to_owned()
+    })?;
+    world.finish()
+}
+
+/// Everything below a folder, except the journal: sizes and times of change.
+fn files_below(folder: &Path) -> BTreeMap<PathBuf, (u64, i64)> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, meta) = (entry.path(), entry.metadata().expect("nothing else changes the folder"));
+        if meta.is_dir() {
+            found.extend(files_below(&path));
+        }
+        if !entry.file_name().to_string_lossy().starts_with("journal.db") {
+            found.insert(path, (meta.len(), meta.ctime_nsec() + meta.ctime() * 1_000_000_000));
+        }
+    }
+    found
 }
