@@ -12,8 +12,9 @@ pub(crate) const LOCK_POISONED: &str = "BUG: lock poisoned";
 /// allowed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Fault {
-    #[error("{subject}: {source}")]
-    Io { subject: String, source: Errno },
+    /// The errno is part of the message and not a `source`: a printed chain would show it twice.
+    #[error("{subject}: {errno}")]
+    Io { subject: String, errno: Errno },
     /// Shared, because one failed commit is the result of every write in it.
     #[error("the journal: {0}")]
     Journal(Arc<rusqlite::Error>),
@@ -23,13 +24,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub fn io(subject: impl Into<String>, source: Errno) -> Fault {
-        Fault::Io { subject: subject.into(), source }
+    pub fn io(subject: impl Into<String>, errno: Errno) -> Fault {
+        Fault::Io { subject: subject.into(), errno }
     }
 
     fn is_full(&self) -> bool {
         match self {
-            Fault::Io { source, .. } => matches!(*source, Errno::NOSPC | Errno::DQUOT),
+            Fault::Io { errno, .. } => matches!(*errno, Errno::NOSPC | Errno::DQUOT),
             Fault::Journal(error) => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
             Fault::Refused(_) => false,
         }
@@ -55,7 +56,7 @@ impl From<Fault> for Refusal {
             );
         }
         let code = match &fault {
-            Fault::Io { source: Errno::ACCESS | Errno::PERM, .. } => Code::PermissionDenied,
+            Fault::Io { errno: Errno::ACCESS | Errno::PERM, .. } => Code::PermissionDenied,
             Fault::Io { .. } | Fault::Journal(_) | Fault::Refused(_) => Code::IoError,
         };
         Refusal::new(code, fault.to_string())

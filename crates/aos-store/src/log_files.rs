@@ -71,7 +71,7 @@ impl LogDir {
         let current = match open_for_append(&dir) {
             Ok((file, bytes)) => Current { file: Some(file), bytes, lost: 0 },
             // A full disk must not keep the daemon from starting: reading and undoing still work.
-            Err(Fault::Io { source: Errno::NOSPC | Errno::DQUOT, .. }) => {
+            Err(Fault::Io { errno: Errno::NOSPC | Errno::DQUOT, .. }) => {
                 Current { file: None, bytes: 0, lost: 0 }
             }
             Err(fault) => return Err(fault),

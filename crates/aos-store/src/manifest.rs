@@ -266,7 +266,7 @@ impl Manifests {
         check_names(&[session_id, snapshot_id])?;
         match disk::open_dir(&self.dir, session_id) {
             Ok(session) => drop_folder(&session, snapshot_id),
-            Err(Fault::Io { source: Errno::NOENT, .. }) => Ok(()),
+            Err(Fault::Io { errno: Errno::NOENT, .. }) => Ok(()),
             Err(fault) => Err(fault),
         }
     }
@@ -285,7 +285,7 @@ impl Manifests {
         check_names(&[session_id])?;
         match disk::open_dir(&self.dir, session_id) {
             Ok(session) => names(&session),
-            Err(Fault::Io { source: Errno::NOENT, .. }) => Ok(Vec::new()),
+            Err(Fault::Io { errno: Errno::NOENT, .. }) => Ok(Vec::new()),
             Err(fault) => Err(fault),
         }
     }

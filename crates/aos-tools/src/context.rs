@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use aos_model::request::Base64;
 use serde_json::{Map, Value, json};
 
-use crate::daemon::{DaemonApi, Progress, effect_call};
+use crate::daemon::{CallError, DaemonApi, Progress, effect_call};
 use crate::truncate::{self, BUDGET_BYTES};
 use crate::{Failure, Outcome};
 
@@ -171,10 +171,11 @@ impl ToolContext<'_> {
     }
 
     fn request(&mut self, method: &str, params: &str) -> Result<Receipt, Failure> {
-        let gone = |why: String| Failure::new("daemon_gone", why);
-        let answer =
-            self.daemon.call(method, params, self.on_progress).map_err(|why| gone(why.to_string()))?;
-        serde_json::from_str(&answer).map(Receipt).map_err(|why| gone(why.to_string()))
+        let answer = self.daemon.call(method, params, self.on_progress).map_err(|why| match why {
+            CallError::NoAnswer(why) => Failure::new("daemon_gone", why),
+            CallError::TooLong(why) => Failure::new("limit_exceeded", why),
+        })?;
+        serde_json::from_str(&answer).map(Receipt).map_err(|why| Failure::new("daemon_gone", why.to_string()))
     }
 
     /// Text, bytes or a blob, truncated to the budget: head, tail and the name of the blob.

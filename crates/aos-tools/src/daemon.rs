@@ -16,8 +16,12 @@ pub trait DaemonApi {
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct CallError(pub String);
+pub enum CallError {
+    #[error("{0}")]
+    NoAnswer(String),
+    #[error("{0}")]
+    TooLong(String),
+}
 
 /// Output of a running command, reported before the answer.
 #[derive(Debug, Deserialize)]

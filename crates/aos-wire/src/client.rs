@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use aos_model::limits::FRAME_BYTES_MAX;
 use aos_tools::{CallError, DaemonApi, Progress, effect_call};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -38,7 +39,8 @@ struct PendingCall {
     params: String,
 }
 
-/// Why a call has no result.
+/// Why a call has no result. A message holds its cause, which is therefore not a `source`: a printed chain would show it
+/// twice.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error(
@@ -46,13 +48,29 @@ pub enum ClientError {
     )]
     Closed,
     #[error("the connection to the daemon broke: {0}")]
-    Io(#[from] std::io::Error),
+    Io(std::io::Error),
     #[error("{message} ({code})")]
     Refused { code: i64, message: String },
     #[error("the daemon's answer is not valid JSON-RPC: {0}")]
-    InvalidAnswer(#[from] serde_json::Error),
+    InvalidAnswer(serde_json::Error),
     #[error("the daemon has not answered yet")]
     TimedOut,
+    #[error(
+        "the request is {0} bytes long, and the daemon takes at most {FRAME_BYTES_MAX}; send larger content by blob"
+    )]
+    TooLong(usize),
+}
+
+impl From<std::io::Error> for ClientError {
+    fn from(why: std::io::Error) -> ClientError {
+        ClientError::Io(why)
+    }
+}
+
+impl From<serde_json::Error> for ClientError {
+    fn from(why: serde_json::Error) -> ClientError {
+        ClientError::InvalidAnswer(why)
+    }
 }
 
 #[derive(Deserialize)]
@@ -170,7 +188,7 @@ impl Client {
         }
     }
 
-    fn send(&mut self, method: &str, params: &str) -> std::io::Result<u64> {
+    fn send(&mut self, method: &str, params: &str) -> Result<u64, ClientError> {
         let id = self.next_id;
         self.next_id += 1;
         let mut line =
@@ -178,6 +196,9 @@ impl Client {
         // A message is one line; a newline in the caller's JSON can only be white space between tokens.
         if memchr::memchr2(b'\n', b'\r', line.as_bytes()).is_some() {
             line = line.replace(['\n', '\r'], " ");
+        }
+        if line.len() > FRAME_BYTES_MAX {
+            return Err(ClientError::TooLong(line.len()));
         }
         line.push('\n');
         match self.stream().write_all(line.as_bytes()) {
@@ -213,7 +234,10 @@ impl DaemonApi for Client {
         params: &str,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<String, CallError> {
-        self.call_with_progress(method, params, on_progress).map_err(|why| CallError(why.to_string()))
+        self.call_with_progress(method, params, on_progress).map_err(|why| match why {
+            ClientError::TooLong(_) => CallError::TooLong(why.to_string()),
+            _ => CallError::NoAnswer(why.to_string()),
+        })
     }
 }
 

@@ -63,6 +63,14 @@ pub(crate) fn evaluate(host: &Host, params: &str) -> Result<String, RpcError> {
     })
 }
 
+/// A method without params: `store.gc`, `daemon.status`, `daemon.stop`.
+pub(crate) fn no_params(params: &str) -> Result<(), RpcError> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct None {}
+    strict::parse(params).map(|None {}| ()).map_err(RpcError::params)
+}
+
 /// `blob.adopt`.
 pub(crate) fn adopt(host: &Host, params: &str) -> Result<String, RpcError> {
     #[derive(serde::Deserialize)]

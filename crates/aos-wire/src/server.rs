@@ -374,14 +374,15 @@ impl Connection {
         match method {
             "policy.evaluate" => methods::evaluate(host, params),
             "blob.adopt" => methods::adopt(host, params),
-            "store.gc" => Ok(host.collect_garbage()),
+            "store.gc" => methods::no_params(params).map(|()| host.collect_garbage()),
             "session.history" => methods::history(host, params),
             "session.diff" => methods::diff(host, params),
             "effect.foresee" => methods::preview(host, params),
             "blob.read" => methods::read_blob(host, params),
             "exec.cancel" => methods::cancel(host, params),
-            "daemon.status" => Ok(self.server.control.status()),
+            "daemon.status" => methods::no_params(params).map(|()| self.server.control.status()),
             "daemon.stop" => {
+                methods::no_params(params)?;
                 self.server.control.stop();
                 Ok("{\"status\":\"ok\"}".to_owned())
             }

@@ -38,8 +38,8 @@ pub(crate) fn abort_on_panic() {
 /// contract.
 pub(crate) fn exit_on_panic() {
     std::panic::set_hook(Box::new(|info| {
-        if is_broken_pipe(message(info)) {
-            std::process::exit(Exit::Success.number().into());
+        if let Some(why) = message(info).strip_prefix("failed printing to stdout: ") {
+            exit_without_stdout(why);
         }
         let (place, message) = (place(info), escape(message(info)));
         let _ = writeln!(
@@ -50,9 +50,15 @@ pub(crate) fn exit_on_panic() {
     }));
 }
 
-/// `println!` panics when its reader has closed the pipe, as in `aos show 1 | head`. That is not an error.
-fn is_broken_pipe(message: &str) -> bool {
-    message.starts_with("failed printing to stdout") && message.contains("Broken pipe")
+/// `println!` panics when it cannot write. A closed pipe, as in `aos show 1 | head`, is not an error.
+fn exit_without_stdout(why: &str) -> ! {
+    let exit = if why.contains("Broken pipe") {
+        Exit::Success
+    } else {
+        let _ = writeln!(std::io::stderr(), "aos: cannot write to standard output: {}", escape(why));
+        Exit::Failure
+    };
+    std::process::exit(exit.number().into())
 }
 
 fn place(info: &PanicHookInfo<'_>) -> String {

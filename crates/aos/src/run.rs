@@ -44,7 +44,9 @@ pub fn main() -> ExitCode {
         }
         Command::Daemon(daemon) => commands::daemon::run(&daemon),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "aos", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "aos", &mut script);
+            print!("{}", String::from_utf8_lossy(&script));
             Ok(Exit::Success)
         }
         Command::Man { dir } => commands::man::run(&dir, Cli::command()),

@@ -49,6 +49,39 @@ fn a_reader_that_closes_the_pipe_early_is_not_an_error() {
 }
 
 #[test]
+fn completions_may_be_cut_off_too() {
+    let home = Home::new();
+    let mut completions = aos(home.0.path(), &["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(completions.stdout.take());
+    let output = completions.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), error.as_ref()), (Some(0), ""));
+}
+
+#[test]
+fn output_that_cannot_be_written_is_reported() {
+    let home = Home::new();
+    let folder = tempfile::tempdir().unwrap();
+    let opened = aos(home.0.path(), &["session", "open", folder.path().to_str().unwrap()]).output().unwrap();
+    let session = String::from_utf8(opened.stdout).unwrap();
+    let session = session.trim();
+    let exec = ["exec", "-s", session, "--", "echo", "hi"];
+    let calls: [&[&str]; 5] =
+        [&["session", "list"], &["status"], &["completions", "bash"], &["tool", "list"], &exec];
+    for arguments in calls {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = aos(home.0.path(), arguments).stdout(full).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(error.contains("cannot write") && error.contains("No space left"), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
 fn a_line_that_is_too_long_is_answered_and_logged() {
     let home = Home::new();
     assert!(aos(home.0.path(), &["daemon", "start"]).output().unwrap().status.success());

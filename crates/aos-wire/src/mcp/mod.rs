@@ -24,7 +24,7 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
 pub fn serve_stdio(server: &McpServer) -> io::Result<()> {
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {
-        let service = rmcp::serve_server(server.clone(), rmcp::transport::io::stdio_pipes()).await;
+        let service = rmcp::serve_server(server.clone(), stdio()).await;
         match service {
             Ok(service) => service.waiting().await.map(|_| ()).map_err(io::Error::other),
             // A client that disconnects before `initialize` is not an error.
@@ -35,4 +35,13 @@ pub fn serve_stdio(server: &McpServer) -> io::Result<()> {
     server.end_commands();
     runtime.shutdown_background();
     outcome
+}
+
+/// A longer message is never answered: rmcp drops it, and its id with it. So the limit is far above what the daemon takes,
+/// and a call that is too long for the daemon gets an answer that says so.
+const LINE_BYTES_MAX: usize = 256 << 20;
+
+fn stdio() -> impl rmcp::transport::Transport<rmcp::RoleServer> + 'static {
+    let (input, output) = rmcp::transport::io::stdio_pipes();
+    rmcp::transport::async_rw::AsyncRwTransport::new(input, output).with_max_line_length(LINE_BYTES_MAX)
 }

@@ -102,20 +102,21 @@ struct Stream {
     shown_bytes: u64,
     /// No output was skipped so far.
     complete: bool,
+    /// Our own output could not be written. The command continues.
+    failed: Option<std::io::Error>,
 }
 
 impl Stream {
     fn new(name: &'static str) -> Stream {
-        Stream { name, shown_bytes: 0, complete: true }
+        Stream { name, shown_bytes: 0, complete: true, failed: None }
     }
 
     fn show(&mut self, progress: &Progress, quiet: bool) {
         self.complete &= progress.offset_bytes == self.shown_bytes;
-        if quiet || !self.complete {
+        if quiet || !self.complete || self.failed.is_some() {
             return;
         }
-        // The reader of our output may be gone; the command continues.
-        let _ = self.write(&progress.bytes.0);
+        self.failed = self.write(&progress.bytes.0).err();
         self.shown_bytes += progress.bytes.0.len() as u64;
     }
 
@@ -130,6 +131,14 @@ impl Stream {
     }
 
     fn finish(&mut self, receipt: &Value) -> anyhow::Result<()> {
+        match self.failed.take() {
+            // Whoever read the output has seen enough; the command's exit code still counts.
+            Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            Some(error) => {
+                return Err(error).with_context(|| format!("cannot write the command's {}", self.name));
+            }
+            None => {}
+        }
         let total = receipt[format!("{}_bytes", self.name)].as_u64().unwrap_or(0);
         if self.shown_bytes >= total {
             return Ok(());

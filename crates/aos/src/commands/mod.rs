@@ -34,7 +34,7 @@ impl std::fmt::Display for ExitWith {
         f.write_str(match self.0 {
             Exit::Usage => "usage",
             Exit::Upstream => "no answer from the daemon",
-            Exit::Contaminated => "the journal is damaged",
+            Exit::Contaminated => "the record cannot be verified",
             Exit::ReplayFault => "the replay cannot continue",
             Exit::Timeout => "timeout",
             Exit::Internal => "internal error",

@@ -15,7 +15,24 @@ pub fn cases() -> Vec<Case> {
         plain("OWN-MCP-WAITS", a_change_behind_a_command),
         plain("OWN-MCP-BESIDE", a_change_behind_the_command_of_another),
         plain("OWN-MCP-RESTART", the_daemon_stops_between_calls),
+        plain("OWN-MCP-LONG", a_call_that_is_too_long_is_answered),
     ]
+}
+
+/// A call that is longer than the daemon takes is refused, not dropped, and the next one is answered.
+fn a_call_that_is_too_long_is_answered() -> Outcome {
+    let world = World::new();
+    let mut client = McpClient::greeted(&world, &[], json!({}));
+    for bytes in [15 << 20, 17 << 20, 40 << 20] {
+        let result = client.call("write_file", json!({ "path": "f", "content": "x".repeat(bytes) }));
+        let fits = bytes < 16 << 20;
+        check(result["isError"] == !fits, || format!("{bytes}: {:.300}", said(&result)))?;
+        check(fits || said(&result).contains("at most 16777216"), || format!("{:.300}", said(&result)))?;
+    }
+    let result = client.call("write_file", json!({ "path": "f", "content": "short" }));
+    check(result["isError"] == false, || format!("{result}"))?;
+    client.close(&world);
+    world.finish()
 }
 
 /// Lines arrive in pieces, two at once, and by the hundred while the client does not read the answers.
