@@ -4,10 +4,9 @@ use serde_json::json;
 
 use aos_testkit::{World, check, wait_for};
 
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     vec![plain("S24", orders_beside_effects_are_journaled)]
 }
 

@@ -43,6 +43,11 @@ pub struct Case {
     pub run: fn() -> Outcome,
 }
 
+/// A case that needs nothing of the machine.
+pub fn plain(id: &'static str, run: fn() -> Outcome) -> Case {
+    Case { id, needs: &[], run }
+}
+
 fn main() -> ExitCode {
     // Some cases need a second process, of another uid or inside a command: this program runs itself.
     if let Some(code) = rpc_surface::other_uid().or_else(exec::probe::main) {
