@@ -6,7 +6,6 @@
     reason = "a test prepares and inspects the disk behind the product's back"
 )]
 #![allow(
-    dead_code,
     unreachable_pub,
     missing_debug_implementations,
     clippy::needless_pass_by_value,
