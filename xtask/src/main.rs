@@ -5,6 +5,7 @@
 )]
 
 mod bench;
+mod cargo;
 mod mutants;
 mod setup;
 mod test;

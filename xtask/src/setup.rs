@@ -1,7 +1,9 @@
 //! What the tests need on the machine: each thing is named, and installed where it is missing.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+use crate::cargo::{cargo, target_dir};
 
 /// A program, and the Debian package that brings it.
 struct Need {
@@ -30,8 +32,7 @@ const RIPGREP: &str = "ripgrep@15.2.0";
 
 /// Where the tools of the tests are kept: beside the build.
 fn tools() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    Some(own.parent().and_then(Path::parent).expect("BUG: xtask is in target/<profile>").join("tools"))
+    Some(target_dir().ok()?.join("tools"))
 }
 
 /// Where that ripgrep is; built when it is missing, unless the machine is to be left alone.
@@ -40,14 +41,8 @@ pub(crate) fn ripgrep(leave_alone: bool) -> Option<PathBuf> {
     let program = tools.join("bin/rg");
     if !program.exists() && !leave_alone {
         println!("  build {RIPGREP} into {}: the search tests compare with it", tools.display());
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
         let install = ["install", "--locked", RIPGREP, "--root"];
-        let built = Command::new(cargo)
-            .args(install)
-            .arg(&tools)
-            .arg("--target-dir")
-            .arg(tools.join("build"))
-            .status();
+        let built = cargo().args(install).arg(&tools).arg("--target-dir").arg(tools.join("build")).status();
         if !built.is_ok_and(|status| status.success()) {
             println!("  {RIPGREP} did not build; the tests that need it are skipped");
         }

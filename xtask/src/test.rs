@@ -3,11 +3,12 @@
 //! Each step is named before it starts, test results are shown as they come, and the last line is the sum of them.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 
 use anyhow::Context as _;
 use clap::Args;
 
+use crate::cargo::cargo;
 use crate::setup;
 
 #[derive(Debug, Args)]
@@ -80,7 +81,8 @@ fn check_and_test() -> anyhow::Result<Sum> {
             test(arguments, &mut sum)?;
             continue;
         }
-        let status = cargo(arguments).status().with_context(|| format!("cannot run cargo for {name}"))?;
+        let status =
+            cargo().args(*arguments).status().with_context(|| format!("cannot run cargo for {name}"))?;
         if !status.success() {
             println!("{name} failed; `{}` shows why", shown(arguments));
             sum.failed += 1;
@@ -92,7 +94,7 @@ fn check_and_test() -> anyhow::Result<Sum> {
 
 fn test(arguments: &[&str], sum: &mut Sum) -> anyhow::Result<()> {
     let mut child =
-        cargo(arguments).stdout(Stdio::piped()).spawn().context("cannot run cargo for the tests")?;
+        cargo().args(arguments).stdout(Stdio::piped()).spawn().context("cannot run cargo for the tests")?;
     let output = BufReader::new(child.stdout.take().context("BUG: the output is piped")?);
     let failed_before = sum.failed;
     for line in output.split(b'\n') {
@@ -119,12 +121,6 @@ impl Sum {
         self.failed += count("failed");
         self.skipped += count("ignored");
     }
-}
-
-fn cargo(arguments: &[&str]) -> Command {
-    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    cargo.args(arguments);
-    cargo
 }
 
 fn shown(arguments: &[&str]) -> String {

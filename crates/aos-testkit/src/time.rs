@@ -36,6 +36,11 @@ pub fn bound(figure: Duration) -> Duration {
     if asserts_figures() { figure } else { (figure * 10).max(PATIENCE) }
 }
 
+/// Whether the time of a run is over.
+pub fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
 /// Runs something and fails when it took longer than [`bound`] of its figure.
 pub fn timed<T>(figure: Duration, what: &str, run: impl FnOnce() -> T) -> Result<T, String> {
     let begun = Instant::now();

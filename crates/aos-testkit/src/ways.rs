@@ -2,29 +2,10 @@
 
 use serde_json::{Value, json};
 
-/// The ways that need nothing but files.
-pub const WAYS: &[&str] = &[
-    "read_file",
-    "write_file",
-    "create_parents",
-    "create_new",
-    "append",
-    "edit_file",
-    "patch_add",
-    "patch_update",
-    "patch_delete",
-    "patch_move_to",
-    "stat",
-    "no_follow",
-    "exists",
-    "list_dir",
-    "remove",
-    "move_from",
-    "move_to",
-    "make_dir",
-];
+/// The ways that only look.
+const LOOKS: &[&str] = &["read_file", "stat", "no_follow", "exists", "list_dir", "grep", "glob"];
 
-/// Those of them that change what they name.
+/// The ways that change what they name.
 pub const MUTATIONS: &[&str] = &[
     "write_file",
     "create_parents",
@@ -40,6 +21,10 @@ pub const MUTATIONS: &[&str] = &[
     "move_to",
     "make_dir",
 ];
+
+/// Those of them that change a file that is there.
+pub const CHANGES_TO_A_FILE: [&str; 8] =
+    ["edit_file", "write_file", "append", "patch_add", "patch_update", "patch_delete", "remove", "move_from"];
 
 /// The effect and the params of a way. Edits and patches replace `OLD`; moves and patches need a file `donor`.
 pub fn request(way: &str, path: &str) -> (&'static str, Value) {
@@ -96,7 +81,7 @@ pub const WAYS_TO_A_LINK: &[&str] =
 
 /// Every way: files and searches.
 pub fn ways() -> Vec<&'static str> {
-    [WAYS, &["grep", "glob"]].concat()
+    [LOOKS, MUTATIONS].concat()
 }
 
 /// The ways that follow a link in the last name.

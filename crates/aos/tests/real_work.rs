@@ -5,13 +5,6 @@
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
 )]
-#![allow(
-    dead_code,
-    unreachable_pub,
-    missing_debug_implementations,
-    clippy::needless_pass_by_value,
-    reason = "the world of the attack cases has more in it than is needed here"
-)]
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;

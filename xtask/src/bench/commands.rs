@@ -6,10 +6,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use super::daemon::build;
+use super::daemon::programs;
 use super::{Options, Reach, Report, Sample};
 use aos_testkit::Client;
-use aos_testkit::Programs;
 use aos_testkit::torture::Setup;
 
 const CALLS: usize = 50;
@@ -22,13 +21,10 @@ const OUTPUT_MB_A_SECOND: Reach = Reach::AtLeast(500.0);
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let dir = options.workplace()?;
-    let programs = build()?;
-    let programs = Programs::in_folder(&programs);
     let root = dir.path().join("root");
     std::fs::create_dir(&root)?;
-    let setup = Setup { programs, home: dir.path().join("home"), roots: vec![root.clone()] };
-    let daemon =
-        setup.start(&[], &[]).map_err(|why| anyhow::anyhow!("the daemon does not start: {why:?}"))?;
+    let setup = Setup { programs: programs()?, home: dir.path().join("home"), roots: vec![root.clone()] };
+    let daemon = setup.start_daemon(&[]).map_err(anyhow::Error::msg)?;
     spawns(options, report, &setup.home, &root)?;
     output(options, report, &setup.home, &root)?;
     daemon.kill();
@@ -80,9 +76,7 @@ fn ended_well(mut command: Command) -> anyhow::Result<()> {
 
 fn open(client: &mut Client, root: &Path, isolation: &str) -> anyhow::Result<String> {
     let params = json!({ "target": { "local": { "workdir": root } }, "isolation": isolation });
-    let receipt = client.try_effect("host.session.open", &params, "setup").unwrap_or_default();
-    let session = receipt["session_id"].as_str().map(str::to_owned);
-    session.ok_or_else(|| anyhow::anyhow!("no session: {receipt}"))
+    client.open_with(&params).map_err(anyhow::Error::msg)
 }
 
 fn spawns(options: &Options, report: &mut Report, home: &Path, root: &Path) -> anyhow::Result<()> {

@@ -3,10 +3,13 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+
+use crate::cargo::build;
+use aos_testkit::Programs;
 
 /// A process of the bench's own, ended with it.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// `durability` is `process` or `power`.
     pub(crate) fn start(home: &Path, durability: &str) -> anyhow::Result<Daemon> {
-        let mut command = Command::new(build()?.join("aosd"));
+        let mut command = Command::new(programs()?.aosd);
         command.args(["--durability", durability]).env("AOS_HOME", home).stdin(Stdio::null());
         let running = Running(command.spawn()?);
         Ok(Daemon { socket: home.join("run/aosd.sock"), running })
@@ -41,48 +44,50 @@ impl Daemon {
         Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
     }
 
+    /// A connection without a session.
+    pub(crate) fn connect(&self) -> anyhow::Result<Client> {
+        Ok(Client { line: connect(&self.socket)?, session: String::new(), next: 0 })
+    }
+
     /// A connection with a session of its own.
     pub(crate) fn client(&self, workdir: &Path) -> anyhow::Result<Client> {
-        let mut client = Client { line: connect(&self.socket)?, session: String::new(), next: 0 };
-        let open =
-            client.request("host.session.open", json!({ "target": { "local": { "workdir": workdir } } }));
-        let answer: Value = serde_json::from_str(&client.line.exchange(&open)?)?;
-        let session = answer["result"]["session_id"].as_str();
-        client.session = session.ok_or_else(|| anyhow::anyhow!("no session: {answer}"))?.to_owned();
+        let mut client = self.connect()?;
+        client.open(&json!({ "local": { "workdir": workdir } }))?;
         Ok(client)
     }
 }
 
-impl Daemon {
-    /// A connection without a session.
-    pub(crate) fn line(&self) -> anyhow::Result<Line> {
-        connect(&self.socket)
-    }
-}
-
-/// Builds the product in release and says where the programs are.
-pub(crate) fn build() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let status =
-        Command::new(cargo).args(["build", "--quiet", "--release", "--package", "aos", "--bins"]).status()?;
-    anyhow::ensure!(status.success(), "the product does not build");
-    Ok(target_dir()?.join("release"))
-}
-
-pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let target = own.parent().and_then(Path::parent).expect("BUG: xtask lies in target/<profile>");
-    Ok(target.to_owned())
+/// The product's programs, built for release.
+pub(crate) fn programs() -> anyhow::Result<Programs> {
+    Ok(Programs::in_folder(&build(&["--quiet", "--package", "aos", "--bins"])?))
 }
 
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) line: Line,
-    session: String,
+    pub(crate) session: String,
     next: u64,
 }
 
 impl Client {
+    /// Opens the session of all that follows.
+    pub(crate) fn open(&mut self, target: &Value) -> anyhow::Result<()> {
+        self.session.clear();
+        let receipt = self.ask("host.session.open", json!({ "target": target }))?;
+        self.session = receipt["session_id"].as_str().unwrap_or_default().to_owned();
+        Ok(())
+    }
+
+    /// The receipt of an effect; one that is no success is an error.
+    pub(crate) fn ask(&mut self, kind: &str, params: Value) -> anyhow::Result<Value> {
+        let request = self.request(kind, params);
+        let mut answer: Value = serde_json::from_str(&self.line.exchange(&request)?)?;
+        let receipt = answer["result"].take();
+        let well = ["ok", "ready", "signaled"].iter().any(|status| receipt["status"] == *status);
+        anyhow::ensure!(well, "{kind}: {receipt:.500}");
+        Ok(receipt)
+    }
+
     /// One line that asks for an effect in this client's session.
     pub(crate) fn request(&mut self, kind: &str, mut params: Value) -> String {
         self.next += 1;
@@ -91,6 +96,33 @@ impl Client {
         }
         let call = json!({ "jsonrpc": "2.0", "id": self.next, "method": "effect.call", "params": { "kind": kind, "params": params } });
         format!("{call}\n")
+    }
+}
+
+/// A child that is sent lines and answers with lines, on its standard streams.
+#[derive(Debug)]
+pub(crate) struct Piped {
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    _running: Running,
+}
+
+impl Piped {
+    pub(crate) fn start(command: &mut Command) -> anyhow::Result<Piped> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let to = child.stdin.take().expect("BUG: piped above");
+        let from = BufReader::with_capacity(64 << 10, child.stdout.take().expect("BUG: piped above"));
+        Ok(Piped { to, from, _running: Running(child) })
+    }
+
+    pub(crate) fn send(&mut self, line: &str) -> anyhow::Result<()> {
+        Ok(self.to.write_all(line.as_bytes())?)
+    }
+
+    pub(crate) fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        anyhow::ensure!(self.from.read_line(&mut line)? > 0, "it ended early");
+        Ok(line)
     }
 }
 

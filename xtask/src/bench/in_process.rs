@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use aos_host::{Call, Host, Machine};
 use aos_model::receipt::Durability;
@@ -9,6 +10,7 @@ use aos_store::Home;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 
+use super::daemon::check_ok;
 use super::{Options, Reach, Report, Sample};
 
 const CALLS: usize = 500;
@@ -21,27 +23,21 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     for root in [&root, &raw_root] {
         std::fs::write(root.join("f"), "x".repeat(1024))?;
     }
-    let (host, _) = Host::start(
-        Home::open(&dir.path().join("home"))?,
-        Machine::real(Durability::Process, 0o022, "/proc/self/exe".into()),
-    )?;
-    let opened =
-        call(&host, "host.session.open", &json!({ "target": { "local": { "workdir": root } } }).to_string())?;
-    let opened: Value = serde_json::from_str(&opened)?;
-    let session = opened["session_id"].as_str().unwrap_or_default();
+    let host = start(&dir.path().join("home"))?;
+    let session = open_session(&host, &root)?;
     let read = json!({ "session_id": session, "path": "f" }).to_string();
     let write = json!({ "session_id": session, "path": "f", "content": { "inline_text": { "text": "y".repeat(1024) } } }).to_string();
     let raw = rustix::fs::open(&raw_root, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
     let mut samples = vec![Sample::default(); 4];
     for _ in 0..options.rounds {
         for _ in 0..CALLS {
-            samples[0].time(|| call(&host, "host.fs.read_file", &read))?;
+            check_ok(&samples[0].time(|| call(&host, "host.fs.read_file", &read))?)?;
         }
         for _ in 0..CALLS {
             samples[1].time(|| raw_read(&raw))?;
         }
         for _ in 0..CALLS / 5 {
-            samples[2].time(|| call(&host, "host.fs.write_file", &write))?;
+            check_ok(&samples[2].time(|| call(&host, "host.fs.write_file", &write))?)?;
         }
         for _ in 0..CALLS / 5 {
             samples[3].time(|| raw_write(&raw_root))?;
@@ -56,16 +52,20 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn call(host: &Host, kind: &str, params: &str) -> anyhow::Result<String> {
+pub(super) fn start(home: &Path) -> anyhow::Result<Arc<Host>> {
+    Ok(Host::start(Home::open(home)?, Machine::real(Durability::Process, 0o022, "/proc/self/exe".into()))?.0)
+}
+
+pub(super) fn open_session(host: &Host, root: &Path) -> anyhow::Result<String> {
+    let target = json!({ "target": { "local": { "workdir": root } } });
+    let receipt: Value = serde_json::from_str(&call(host, "host.session.open", &target.to_string())?)?;
+    Ok(receipt["session_id"].as_str().unwrap_or_default().to_owned())
+}
+
+pub(super) fn call(host: &Host, kind: &str, params: &str) -> anyhow::Result<String> {
     let job =
         host.admit(Call { kind, params, tool_call_id: None, turn_id: None }).map_err(anyhow::Error::msg)?;
-    let answer = host.answer(job, None);
-    anyhow::ensure!(
-        answer.receipt.contains("\"status\":\"ok\"") || answer.receipt.contains("\"ready\""),
-        "{}",
-        answer.receipt
-    );
-    Ok(answer.receipt)
+    Ok(host.answer(job, None).receipt)
 }
 
 fn raw_read(root: &OwnedFd) -> anyhow::Result<()> {

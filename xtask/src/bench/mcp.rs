@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::daemon::{Daemon, build, connect};
+use super::daemon::{Daemon, connect, programs};
 use super::peers::mcp::{Dialect, Server};
 use super::peers::{self, Peer};
 use super::small_files::{Contender, race};
@@ -31,8 +31,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         servers.extend(peers::start_mcp(dir.path(), report)?);
     }
     search(options, report, &mut servers)?;
-    let mut contenders: Vec<Box<dyn Contender>> =
-        servers.into_iter().map(|server| Box::new(server) as Box<dyn Contender>).collect();
+    let mut contenders = peers::boxed(servers);
     for tasks in &TASKS[..3] {
         race(tasks, &mut contenders, options.rounds, report, &reach)?;
     }
@@ -52,7 +51,7 @@ fn reach(kind: Kind, name: &str) -> Option<Reach> {
 }
 
 fn ours(home: &Path, root: &Path) -> anyhow::Result<Server> {
-    let mut command = Command::new(build()?.join("aos"));
+    let mut command = Command::new(programs()?.aos);
     command.args(["mcp", "--root"]).env("AOS_HOME", home);
     Server::start("aos mcp".to_owned(), Dialect::Ours, command, root)
 }
@@ -65,7 +64,7 @@ fn first_answers(
     root: &Path,
     has_daemon: bool,
 ) -> anyhow::Result<()> {
-    let aos = build()?.join("aos");
+    let aos = programs()?.aos;
     let mut sample = Sample::default();
     for _ in 0..options.rounds {
         let mut command = Command::new(&aos);

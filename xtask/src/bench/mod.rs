@@ -23,6 +23,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::cargo::{cargo, target_dir};
 use report::{Reach, Report, Sample};
 
 /// The sections of the bench, in the order in which they run: what to type, its title, and the work.
@@ -78,15 +79,20 @@ impl Options {
             None => tempfile::tempdir()?,
         })
     }
+
+    /// Where the trees are kept that are searched.
+    fn corpora(&self) -> anyhow::Result<PathBuf> {
+        let dir = self.dir.clone().map_or_else(target_dir, Ok)?;
+        Ok(dir.join("corpora"))
+    }
 }
 
 /// Measures in a release build only: the contenders are this program itself.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
         let own: Vec<String> = std::env::args().skip(1).collect();
         let build = ["run", "--quiet", "--release", "--package", "xtask", "--"];
-        let status = std::process::Command::new(cargo).args(build).args(own).status()?;
+        let status = cargo().args(build).args(own).status()?;
         anyhow::ensure!(status.success(), "the bench did not end well");
         return Ok(());
     }

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use aos_host::{Call, Host, Machine};
-use aos_model::receipt::Durability;
-use aos_store::Home;
-use serde_json::{Value, json};
+use aos_host::Host;
+use serde_json::json;
 
+use super::in_process::{call, open_session, start};
 use super::{Options, Reach, Report};
 
 const SESSIONS: usize = 10_000;
@@ -37,23 +36,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     let what = format!("replay --verify of {} entries", replay.entries);
     report.figure(&what, rate, "a second", Some(Reach::AtLeast(100_000.0)));
     Ok(())
-}
-
-fn start(home: &Path) -> anyhow::Result<Arc<Host>> {
-    Ok(Host::start(Home::open(home)?, Machine::real(Durability::Process, 0o022, "/proc/self/exe".into()))?.0)
-}
-
-fn open_session(host: &Host, root: &Path) -> anyhow::Result<String> {
-    let receipt =
-        call(host, "host.session.open", &json!({ "target": { "local": { "workdir": root } } }).to_string())?;
-    let receipt: Value = serde_json::from_str(&receipt)?;
-    Ok(receipt["session_id"].as_str().unwrap_or_default().to_owned())
-}
-
-fn call(host: &Host, kind: &str, params: &str) -> anyhow::Result<String> {
-    let job =
-        host.admit(Call { kind, params, tool_call_id: None, turn_id: None }).map_err(anyhow::Error::msg)?;
-    Ok(host.answer(job, None).receipt)
 }
 
 /// Real effects through the real spine: sessions first, then cheap requests from a few threads.

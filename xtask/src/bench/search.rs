@@ -3,15 +3,13 @@
 //! deepagents, rust-mcp-filesystem and the Node server are left out: each is slower than ripgrep by far, and none is
 //! installed here.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::daemon::{Client, Daemon};
 use super::{Options, Reach, Report, Sample};
 use crate::setup;
 
@@ -70,19 +68,16 @@ const GLOB_REACH: f64 = 0.65;
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let rg = setup::ripgrep(false).context("no ripgrep to compare with")?;
-    let programs = build()?;
-    let cache = match &options.dir {
-        Some(dir) => dir.join("corpora"),
-        None => programs.join("../corpora"),
-    };
+    let cache = options.corpora()?;
     let version = Command::new(&rg).arg("--version").output()?.stdout;
     println!("beside: {}", first_line(&version));
     for corpus in CORPORA {
         let root = corpus.fetch(&cache)?;
         let home = tempfile::tempdir()?;
-        let mut product = Product::start(&programs, home.path(), &root)?;
+        let daemon = Daemon::start(home.path(), "process")?;
+        let mut client = daemon.client(&root)?;
         for task in corpus.tasks {
-            let [ours, rg, git] = measure(options, task, &root, &rg, &mut product)?;
+            let [ours, rg, git] = measure(options, task, &root, &rg, &mut client)?;
             let reach = if task.kind == Kind::Grep { GREP_REACH } else { GLOB_REACH };
             let mut contenders = vec![("aos", &ours), ("rg", &rg)];
             if task.kind == Kind::Grep {
@@ -111,17 +106,17 @@ fn measure(
     task: &Task,
     root: &Path,
     rg: &Path,
-    product: &mut Product,
+    client: &mut Client,
 ) -> anyhow::Result<[Sample; 3]> {
     let mut samples: [Sample; 3] = Default::default();
     let [ours, theirs, git] = &mut samples;
-    let (found, wanted) = (product.search(task)?, lines(task.rg(rg, root))?);
+    let (found, wanted) = (task.ask(client)?, lines(task.rg(rg, root))?);
     // A type of file brings ripgrep its hidden files too, and links are files to us: a few may differ.
     let differ =
         if task.kind == Kind::Grep { found != wanted } else { found.abs_diff(wanted) > wanted / 100 };
     anyhow::ensure!(!differ, "{}: aos finds {found}, rg {wanted}", task.name);
     for _ in 0..options.rounds {
-        ours.time(|| product.search(task).map(drop))?;
+        ours.time(|| task.ask(client).map(drop))?;
         theirs.time(|| lines(task.rg(rg, root)).map(drop))?;
         if task.kind == Kind::Grep {
             git.time(|| lines(task.git(root)).map(drop))?;
@@ -137,6 +132,16 @@ pub(super) fn lines(mut command: Command) -> anyhow::Result<u64> {
 }
 
 impl Task {
+    /// Searches with the product and says how many rows came back.
+    fn ask(&self, client: &mut Client) -> anyhow::Result<u64> {
+        let (kind, count) = match self.kind {
+            Kind::Grep => ("host.fs.grep", "match_count"),
+            Kind::Glob(_) => ("host.fs.glob", "count"),
+        };
+        let receipt = client.ask(kind, json!({ "pattern": self.pattern, "max_results": 1_000_000 }))?;
+        receipt[count].as_u64().context("no count")
+    }
+
     fn rg(&self, rg: &Path, root: &Path) -> Command {
         let mut command = Command::new(rg);
         command.current_dir(root).args(["--no-config", "--color=never"]);
@@ -220,67 +225,4 @@ fn succeed(command: &mut Command) -> anyhow::Result<()> {
     let status = command.stdout(Stdio::null()).status()?;
     anyhow::ensure!(status.success(), "{command:?} did not succeed");
     Ok(())
-}
-
-/// Builds the product in release and says where the programs are.
-fn build() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let words = ["build", "--quiet", "--release", "--package", "aos", "--bins"];
-    anyhow::ensure!(Command::new(cargo).args(words).status()?.success(), "the product does not build");
-    let own = std::env::current_exe()?;
-    let target = own.parent().and_then(Path::parent).expect("BUG: xtask lies in target/<profile>");
-    Ok(target.join("release"))
-}
-
-/// A daemon with one session on a corpus.
-struct Product {
-    child: Child,
-    reader: BufReader<UnixStream>,
-    session: String,
-}
-
-impl Drop for Product {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Product {
-    fn start(programs: &Path, home: &Path, root: &Path) -> anyhow::Result<Product> {
-        let child = Command::new(programs.join("aosd")).env("AOS_HOME", home).stdin(Stdio::null()).spawn()?;
-        let socket = home.join("run/aosd.sock");
-        let stream = (0..2000)
-            .find_map(|_| {
-                std::thread::sleep(Duration::from_millis(5));
-                UnixStream::connect(&socket).ok()
-            })
-            .context("the daemon does not answer")?;
-        let mut product = Product { child, reader: BufReader::new(stream), session: String::new() };
-        let opened =
-            product.ask("host.session.open", &json!({ "target": { "local": { "workdir": root } } }))?;
-        product.session = opened["session_id"].as_str().context("no session")?.to_owned();
-        Ok(product)
-    }
-
-    fn ask(&mut self, kind: &str, params: &Value) -> anyhow::Result<Value> {
-        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": { "kind": kind, "params": params } });
-        self.reader.get_ref().write_all(format!("{call}\n").as_bytes())?;
-        let mut answer = String::new();
-        self.reader.read_line(&mut answer)?;
-        Ok(serde_json::from_str::<Value>(&answer)?["result"].take())
-    }
-
-    /// Searches and says how many rows came back.
-    fn search(&mut self, task: &Task) -> anyhow::Result<u64> {
-        let session = &self.session;
-        let params = json!({ "session_id": session, "pattern": task.pattern, "max_results": 1_000_000 });
-        let (kind, count) = match task.kind {
-            Kind::Grep => ("host.fs.grep", "match_count"),
-            Kind::Glob(_) => ("host.fs.glob", "count"),
-        };
-        let receipt = self.ask(kind, &params)?;
-        anyhow::ensure!(receipt["status"] == "ok", "{kind}: {receipt:.500}");
-        receipt[count].as_u64().context("no count")
-    }
 }

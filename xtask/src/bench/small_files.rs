@@ -1,14 +1,16 @@
 //! Section 1: one small file over the daemon's socket, beside the mini host and the peers.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use super::daemon::{Client, Daemon, Line, Running, check_ok, connect, target_dir};
+use super::daemon::{Client, Daemon, Line, Running, check_ok, connect};
 use super::peers::{self, Peer};
 use super::task::{Kind, TASKS, Task, content, mark};
 use super::{Options, Reach, Report, Sample};
+use crate::cargo::target_dir;
 
 /// Somebody who can do the tasks, in a folder of its own.
 pub(crate) trait Contender {
@@ -17,11 +19,12 @@ pub(crate) trait Contender {
     fn root(&self) -> &Path;
 
     /// Whether this is something it offers.
-    fn takes(&self, kind: Kind) -> bool;
+    fn takes(&self, _kind: Kind) -> bool {
+        true
+    }
 
     /// Does the calls numbered `calls` of a task and times each; an answer that is no success is an error.
-    fn turn(&mut self, task: &Task, calls: std::ops::Range<usize>, sample: &mut Sample)
-    -> anyhow::Result<()>;
+    fn turn(&mut self, task: &Task, calls: Range<usize>, sample: &mut Sample) -> anyhow::Result<()>;
 }
 
 pub(crate) const WITH_DUTIES: &str = "mini host with duties";
@@ -140,16 +143,7 @@ impl Contender for Product {
         &self.root
     }
 
-    fn takes(&self, _: Kind) -> bool {
-        true
-    }
-
-    fn turn(
-        &mut self,
-        task: &Task,
-        calls: std::ops::Range<usize>,
-        sample: &mut Sample,
-    ) -> anyhow::Result<()> {
+    fn turn(&mut self, task: &Task, calls: Range<usize>, sample: &mut Sample) -> anyhow::Result<()> {
         let path = task.file();
         for call in calls {
             let request = match task.kind {
@@ -204,16 +198,7 @@ impl Contender for Mini {
         &self.root
     }
 
-    fn takes(&self, _: Kind) -> bool {
-        true
-    }
-
-    fn turn(
-        &mut self,
-        task: &Task,
-        calls: std::ops::Range<usize>,
-        sample: &mut Sample,
-    ) -> anyhow::Result<()> {
+    fn turn(&mut self, task: &Task, calls: Range<usize>, sample: &mut Sample) -> anyhow::Result<()> {
         let path = task.file();
         for call in calls {
             let request = match task.kind {

@@ -7,11 +7,10 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::daemon::build;
+use super::daemon::programs;
 use super::task::content;
 use super::{Options, Reach, Report, Sample};
 use aos_testkit::Client;
-use aos_testkit::Programs;
 use aos_testkit::torture::Setup;
 
 const SMALL: usize = 1 << 10;
@@ -30,16 +29,13 @@ const COMMAND_OVER_PLAIN_US: Reach = Reach::AtMost(4_000.0);
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let dir = options.workplace()?;
-    let programs = build()?;
-    let programs = Programs::in_folder(&programs);
     let trees: Vec<PathBuf> = TREES.iter().map(|(name, ..)| dir.path().join(name)).collect();
     for (root, (_, folders, _)) in trees.iter().zip(TREES) {
         plant(root, folders)?;
     }
     rustix::fs::syncfs(std::fs::File::open(dir.path())?)?;
-    let setup = Setup { programs, home: dir.path().join("home"), roots: trees.clone() };
-    let daemon =
-        setup.start(&[], &[]).map_err(|why| anyhow::anyhow!("the daemon does not start: {why:?}"))?;
+    let setup = Setup { programs: programs()?, home: dir.path().join("home"), roots: trees.clone() };
+    let daemon = setup.start_daemon(&[]).map_err(anyhow::Error::msg)?;
     let mut captured = trees
         .iter()
         .map(|root| Session::open(&setup.home, root, true))
@@ -78,9 +74,8 @@ impl Session {
     fn open(home: &Path, root: &Path, captures: bool) -> anyhow::Result<Session> {
         let mut client = Client::connect(home)?;
         let params = json!({ "target": { "local": { "workdir": root } }, "auto_snapshot": captures });
-        let receipt = client.try_effect("host.session.open", &params, "open").unwrap_or_default();
-        let id = receipt["session_id"].as_str().ok_or_else(|| anyhow::anyhow!("no session: {receipt}"))?;
-        Ok(Session { client, id: id.to_owned(), calls: 0 })
+        let id = client.open_with(&params).map_err(anyhow::Error::msg)?;
+        Ok(Session { client, id, calls: 0 })
     }
 
     /// One effect under a tool call of its own.

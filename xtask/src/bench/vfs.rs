@@ -8,8 +8,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::daemon::{Daemon, Line, target_dir};
+use super::daemon::{Client, Daemon};
+use super::peers::python_with;
 use super::{Options, Reach, Report, Sample, search};
+use crate::cargo::target_dir;
 use crate::setup;
 
 /// What is mounted and searched: text of the small corpus, so many files of it.
@@ -31,19 +33,15 @@ const PATTERNS: &[(&str, &str)] = &[
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let rg = setup::ripgrep(false).context("no ripgrep to compare with")?;
     let place = options.workplace()?;
-    let cache = match &options.dir {
-        Some(dir) => dir.join("corpora"),
-        None => target_dir()?.join("corpora"),
-    };
-    let (root, bytes) = text_of(&search::small_corpus(&cache)?, &place.path().join("text"))?;
+    let (root, bytes) = text_of(&search::small_corpus(&options.corpora()?)?, &place.path().join("text"))?;
     println!("{FILES} files of text, {} MB", bytes >> 20);
     let home = place.path().join("home");
     std::fs::create_dir(&home)?;
     let daemon = Daemon::start(&home, "process")?;
-    let mut product = Product { line: daemon.line()?, session: String::new() };
-    mounting(options, report, &root, &mut product)?;
-    searching(options, report, &root, &rg, &mut product)?;
-    writing(options, report, &mut product)
+    let mut client = daemon.connect()?;
+    mounting(options, report, &root, &mut client)?;
+    searching(options, report, &root, &rg, &mut client)?;
+    writing(options, report, &mut client)
 }
 
 /// Copies as many files as fit that a virtual tree can hold: UTF-8, with plain names.
@@ -81,53 +79,26 @@ fn text_of(corpus: &Path, to: &Path) -> anyhow::Result<(PathBuf, u64)> {
     Ok((to.to_owned(), bytes))
 }
 
-/// A daemon, and the session that is worked in.
-struct Product {
-    line: Line,
-    session: String,
+/// The target that mounts all of a folder.
+fn mounted(root: &Path) -> Value {
+    json!({ "vfs": { "allowed_roots": [root], "mounts": [{ "host_path": ".", "mount_path": "/" }] } })
 }
 
-impl Product {
-    fn ask(&mut self, kind: &str, mut params: Value) -> anyhow::Result<Value> {
-        if kind != "host.session.open" {
-            params["session_id"] = json!(self.session);
-        }
-        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "effect.call", "params": { "kind": kind, "params": params } });
-        let answer = self.line.exchange(&format!("{call}\n"))?;
-        let mut answer: Value = serde_json::from_str(&answer)?;
-        let receipt = answer["result"].take();
-        let well = ["ok", "ready", "signaled"].iter().any(|status| receipt["status"] == *status);
-        anyhow::ensure!(well, "{kind}: {receipt:.500}");
-        Ok(receipt)
-    }
-
-    fn open(&mut self, target: &Value) -> anyhow::Result<()> {
-        let receipt = self.ask("host.session.open", json!({ "target": { "vfs": target } }))?;
-        self.session = receipt["session_id"].as_str().context("no session")?.to_owned();
-        Ok(())
-    }
-
-    fn close(&mut self) -> anyhow::Result<()> {
-        self.ask("host.session.signal", json!({ "signal": "kill" })).map(drop)
-    }
+fn close(client: &mut Client) -> anyhow::Result<()> {
+    client.ask("host.session.signal", json!({ "signal": "kill" })).map(drop)
 }
 
-fn mounting(
-    options: &Options,
-    report: &mut Report,
-    root: &Path,
-    product: &mut Product,
-) -> anyhow::Result<()> {
-    let target = json!({ "allowed_roots": [root], "mounts": [{ "host_path": ".", "mount_path": "/" }] });
+fn mounting(options: &Options, report: &mut Report, root: &Path, client: &mut Client) -> anyhow::Result<()> {
+    let target = mounted(root);
     let (mut ours, mut theirs) = (Sample::default(), Sample::default());
     let peer = if options.no_peers { Err(anyhow::anyhow!("--no-peers")) } else { original() };
     for round in 0..=options.rounds {
-        let mut sample = if round == 0 { Sample::default() } else { std::mem::take(&mut ours) };
-        sample.time(|| product.open(&target))?;
-        if round > 0 {
-            ours = sample;
+        if round == 1 {
+            // The round before only warmed up.
+            ours = Sample::default();
         }
-        product.close()?;
+        ours.time(|| client.open(&target))?;
+        close(client)?;
         if let (Ok(python), true) = (&peer, round > 0) {
             theirs.add(mount_there(python, root)?);
         }
@@ -150,17 +121,7 @@ fn mounting(
 /// The original in an environment of its own.
 fn original() -> anyhow::Result<PathBuf> {
     let folder = target_dir()?.join("bench-peers/weakincentives");
-    let program = folder.join("bin/python");
-    let ready = |program: &Path| {
-        let import = Command::new(program).args(["-c", "import weakincentives.tools.vfs"]).output();
-        import.is_ok_and(|output| output.status.success())
-    };
-    if !ready(&program) {
-        super::peers::set_up(Command::new("python3.12").args(["-m", "venv"]).arg(&folder))?;
-        let package = ["-m", "pip", "install", "--quiet", "weakincentives==0.8.0"];
-        super::peers::set_up(Command::new(&program).args(package))?;
-    }
-    Ok(program)
+    python_with("weakincentives==0.8.0", "weakincentives.tools.vfs", "python3.12", &folder)
 }
 
 /// Mounts once in a fresh process and says how long that took there; the start of Python does not count.
@@ -187,9 +148,9 @@ fn searching(
     report: &mut Report,
     root: &Path,
     rg: &Path,
-    product: &mut Product,
+    client: &mut Client,
 ) -> anyhow::Result<()> {
-    product.open(&json!({ "allowed_roots": [root], "mounts": [{ "host_path": ".", "mount_path": "/" }] }))?;
+    client.open(&mounted(root))?;
     for (name, pattern) in PATTERNS {
         let grep = json!({ "pattern": pattern, "max_results": 1_000_000 });
         let command = || {
@@ -198,41 +159,41 @@ fn searching(
             command.args([pattern, "."]);
             command
         };
-        let found = product.ask("host.fs.grep", grep.clone())?["match_count"].as_u64();
+        let found = client.ask("host.fs.grep", grep.clone())?["match_count"].as_u64();
         let wanted = search::lines(command())?;
         anyhow::ensure!(found == Some(wanted), "{name}: aos finds {found:?}, rg {wanted}");
         let (mut ours, mut theirs) = (Sample::default(), Sample::default());
         for _ in 0..options.rounds {
-            ours.time(|| product.ask("host.fs.grep", grep.clone()).map(drop))?;
+            ours.time(|| client.ask("host.fs.grep", grep.clone()).map(drop))?;
             theirs.time(|| search::lines(command()).map(drop))?;
         }
         report.race(&format!("grep, {name}"), &[("aos", &ours), ("rg", &theirs)], |name| {
             (name == "rg").then_some(Reach::AtMost(GREP_REACH))
         });
     }
-    product.close()
+    close(client)
 }
 
 /// Writes of a round, into each tree.
 const WRITES: usize = 200;
 const SIZES: [usize; 2] = [100, 100_000];
 
-fn writing(options: &Options, report: &mut Report, product: &mut Product) -> anyhow::Result<()> {
+fn writing(options: &Options, report: &mut Report, client: &mut Client) -> anyhow::Result<()> {
     let mut sessions = Vec::new();
     for files in SIZES {
-        product.open(&json!({}))?;
-        fill(product, files)?;
-        sessions.push(product.session.clone());
+        client.open(&json!({ "vfs": {} }))?;
+        fill(client, files)?;
+        sessions.push(client.session.clone());
     }
     let mut samples = [Sample::default(), Sample::default()];
     let content = "0123456789abcde\n".repeat(64);
     for round in 0..options.rounds {
         for (index, files) in SIZES.into_iter().enumerate() {
-            product.session.clone_from(&sessions[index]);
+            client.session.clone_from(&sessions[index]);
             for write in 0..WRITES {
                 let path = path_of((round * WRITES + write) * 7_919 % files);
                 let params = json!({ "path": path, "content": { "inline_text": { "text": format!("{round} {write}\n{content}") } } });
-                samples[index].time(|| product.ask("host.fs.write_file", params).map(drop))?;
+                samples[index].time(|| client.ask("host.fs.write_file", params).map(drop))?;
             }
         }
     }
@@ -248,13 +209,13 @@ fn path_of(file: usize) -> String {
 }
 
 /// Many files at once: a patch brings as many as one line on the socket carries.
-fn fill(product: &mut Product, files: usize) -> anyhow::Result<()> {
+fn fill(client: &mut Client, files: usize) -> anyhow::Result<()> {
     let all: Vec<usize> = (0..files).collect();
     for some in all.chunks(10_000) {
         let added: String =
             some.iter().map(|file| format!("*** Add File: {}\n+{file}\n", path_of(*file))).collect();
         let patch = format!("*** Begin Patch\n{added}*** End Patch\n");
-        product.ask("host.fs.apply_patch", json!({ "patch": { "inline_text": { "text": patch } } }))?;
+        client.ask("host.fs.apply_patch", json!({ "patch": { "inline_text": { "text": patch } } }))?;
     }
     Ok(())
 }

@@ -7,6 +7,13 @@ const fn attack(name: &'static str) -> Test {
     Test { program: Program::Attack, name }
 }
 
+/// Without it a link is followed when a file is opened.
+const LINKS_FOLLOWED: Edit = Edit {
+    file: "crates/aos-host/src/disk/open.rs",
+    old: "    resolve |= ResolveFlags::NO_SYMLINKS;\n",
+    new: "",
+};
+
 pub(super) const MUTANTS: &[Mutant] = &[
     // 1: nothing leaves the roots
     Mutant {
@@ -19,11 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 old: "ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS, cross_mounts)",
                 new: "ResolveFlags::BENEATH, cross_mounts)",
             },
-            Edit {
-                file: "crates/aos-host/src/disk/open.rs",
-                old: "    resolve |= ResolveFlags::NO_SYMLINKS;\n",
-                new: "",
-            },
+            LINKS_FOLLOWED,
         ],
         caught_by: &[attack("PATH-05")],
     },
@@ -37,11 +40,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 old: "ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS, cross_mounts)",
                 new: "ResolveFlags::empty(), cross_mounts)",
             },
-            Edit {
-                file: "crates/aos-host/src/disk/open.rs",
-                old: "    resolve |= ResolveFlags::NO_SYMLINKS;\n",
-                new: "",
-            },
+            LINKS_FOLLOWED,
         ],
         caught_by: &[attack("PATH-05")],
     },

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::{Edit, Program, Test};
-use crate::bench::daemon::target_dir;
+use crate::cargo::{cargo, target_dir};
 
 /// A test that takes longer has hung, which is as good as red.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -119,7 +119,7 @@ impl Scratch {
     }
 
     fn cargo(&self, arguments: &[&str]) -> Command {
-        let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+        let mut cargo = cargo();
         cargo.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.build).arg(arguments[0]);
         // Of the whole workspace, whichever package it is about: the dependencies are then built once.
         cargo.args(["--quiet", "--locked", "--workspace"]).args(&arguments[1..]);

@@ -6,15 +6,17 @@
 
 mod commands;
 
+use std::fmt::Display;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::cargo;
+use aos_testkit::time::is_over;
 use aos_testkit::torture::Setup;
 use aos_testkit::{Programs, new_seed};
 
@@ -84,33 +86,41 @@ impl Common {
         self.seed.unwrap_or_else(new_seed)
     }
 
-    fn until(&self) -> Option<Instant> {
-        self.time.map(|time| Instant::now() + time)
-    }
-
-    fn programs(&self) -> anyhow::Result<Programs> {
-        let folder = match &self.binaries {
-            Some(folder) => folder.clone(),
-            None => build()?,
+    /// Builds the programs if need be; the time counts from here.
+    fn begin(&self, suite: &'static str) -> anyhow::Result<Run> {
+        let programs = match &self.binaries {
+            Some(folder) => Programs::in_folder(folder),
+            None => Programs::in_folder(&cargo::build(&["--package", "aos"])?),
         };
-        Ok(Programs::in_folder(&folder))
+        let begun = Instant::now();
+        Ok(Run { suite, seed: self.seed(), programs, begun, until: self.time.map(|time| begun + time) })
     }
 }
 
-/// Tells what was found, one way for all suites: the complaints, then the counts, then whether that is clean.
-fn report(suite: &str, seed: u64, begun: Instant, found: &dyn Found) -> anyhow::Result<()> {
-    for complaint in found.complaints() {
-        println!("{complaint}");
-    }
-    println!("torture {suite}: seed {seed}: {found} ({:.0} s)", begun.elapsed().as_secs_f64());
-    ensure!(found.is_clean(), "what was promised was not kept");
-    Ok(())
+/// One run of a suite.
+struct Run {
+    suite: &'static str,
+    seed: u64,
+    programs: Programs,
+    begun: Instant,
+    until: Option<Instant>,
 }
 
-/// The counts of a suite.
-trait Found: std::fmt::Display {
-    fn is_clean(&self) -> bool;
-    fn complaints(&self) -> &[String];
+impl Run {
+    fn is_over(&self) -> bool {
+        is_over(self.until)
+    }
+
+    /// Reports what was found, one way for all suites: the complaints, then the counts, then whether that is clean.
+    fn report(&self, counts: &dyn Display, complaints: &[String], is_clean: bool) -> anyhow::Result<()> {
+        for complaint in complaints {
+            println!("{complaint}");
+        }
+        let (suite, seed, seconds) = (self.suite, self.seed, self.begun.elapsed().as_secs_f64());
+        println!("torture {suite}: seed {seed}: {counts} ({seconds:.0} s)");
+        ensure!(is_clean, "what was promised was not kept");
+        Ok(())
+    }
 }
 
 /// Where one home is tortured. The sessions' folders go with it, the one on another file system too.
@@ -134,10 +144,12 @@ impl TempSetup {
         Ok(TempSetup { setup, folders: std::iter::once(here).chain(elsewhere).collect() })
     }
 
-    /// Leaves everything where it is; the home says where.
-    fn keep(self) -> PathBuf {
-        self.folders.into_iter().for_each(|folder| drop(folder.keep()));
-        self.setup.home
+    /// Leaves everything where it is unless the run was clean, and says where that is.
+    fn keep_unless(self, is_clean: bool) {
+        if !is_clean {
+            self.folders.into_iter().for_each(|folder| drop(folder.keep()));
+            println!("kept for a look: {}", self.setup.home.display());
+        }
     }
 }
 
@@ -157,6 +169,12 @@ fn progress(count: u64, of: &str) -> ProgressBar {
     bar
 }
 
+/// How much is done, and what was counted so far.
+fn show(bar: &ProgressBar, done: u64, counts: &dyn Display) {
+    bar.set_position(done);
+    bar.set_message(counts.to_string());
+}
+
 /// A bar is drawn on a terminal alone; who reads a file later wants to know how far it was.
 fn tell_now_and_then(bar: &ProgressBar, of: &str) {
     const EVERY: Duration = Duration::from_secs(60);
@@ -167,17 +185,6 @@ fn tell_now_and_then(bar: &ProgressBar, of: &str) {
         }
         eprintln!("{}/{} {of}{}", bar.position(), bar.length().unwrap_or_default(), bar.message());
     }
-}
-
-/// Builds the product for release; the folder of its programs.
-fn build() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let built = Command::new(&cargo).args(["build", "--release", "--package", "aos"]).status();
-    ensure!(built.context("cannot run cargo")?.success(), "the build failed");
-    let metadata = Command::new(&cargo).args(["metadata", "--format-version", "1", "--no-deps"]).output()?;
-    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout)?;
-    let target = metadata["target_directory"].as_str().context("cargo does not say where it builds")?;
-    Ok(Path::new(target).join("release"))
 }
 
 /// `90s`, `15m`, `2h`; a bare number is seconds.

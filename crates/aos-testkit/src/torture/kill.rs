@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::random::Random;
+use crate::time::is_over;
 use crate::torture::load::{Stopped, Tally, Taste, Writer};
 use crate::torture::pulse::{self, About, Pulse};
-use crate::torture::{Daemon, NotUp, Setup};
+use crate::torture::{COMPLAINTS_MAX, Daemon, NotUp, Setup};
 
 /// How a home is tortured.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
+    /// So many kills, or power cuts.
     pub kills: u64,
     pub writers: usize,
     pub taste: Taste,
-    /// Some lives end at a chosen system call instead of a chosen time.
-    pub strace: bool,
-    /// `aos verify` after every so many kills.
+    /// `aos verify` after every so many lives.
     pub verify_every: u64,
     pub until: Option<Instant>,
 }
@@ -84,88 +84,115 @@ fn all_at_work(home: &Path, writers: &mut [Writer], cut: impl FnOnce()) -> Vec<(
     })
 }
 
-/// Tortures one home until `plan.kills` are done. `progress` sees the tally after each kill.
-pub fn torture(setup: &Setup, plan: &Plan, progress: &mut dyn FnMut(&Tally)) -> Tally {
-    let mut tally = Tally::default();
-    if let Err(why) = lives(setup, plan, progress, &mut tally) {
-        tally.fault(why);
-    }
-    tally
+/// A home under load: one daemon after the other works on it, and each is ended from outside.
+#[derive(Debug)]
+pub(super) struct Load<'a> {
+    pub(super) setup: &'a Setup,
+    plan: &'a Plan,
+    /// The arguments of its daemons.
+    arguments: &'a [&'a str],
+    pub(super) writers: Vec<Writer>,
+    pub(super) random: Random,
+    pub(super) tally: Tally,
 }
 
-fn lives(
-    setup: &Setup,
-    plan: &Plan,
-    progress: &mut dyn FnMut(&Tally),
-    tally: &mut Tally,
-) -> Result<(), String> {
-    let mut random = Random::new(plan.seed);
-    let mut daemon = up(setup)?;
-    let mut writers = setup.writers(plan.writers, plan.taste, &mut random)?;
-    let mut rounds = 0;
-    while tally.kills < plan.kills && plan.until.is_none_or(|until| Instant::now() < until) {
-        if plan.strace && random.one_in(6) {
+impl<'a> Load<'a> {
+    pub(super) fn new(setup: &'a Setup, plan: &'a Plan, arguments: &'a [&'a str]) -> Load<'a> {
+        let (writers, random) = (Vec::new(), Random::new(plan.seed));
+        Load { setup, plan, arguments, writers, random, tally: Tally::default() }
+    }
+
+    /// Continues until `plan.kills` are done: `end` ends the life of a daemon and counts the kill or kills, `progress`
+    /// sees the tally after each life.
+    pub(super) fn torture(
+        mut self,
+        end: impl FnMut(&mut Load<'a>, Daemon) -> Result<(), String>,
+        progress: &mut dyn FnMut(&Tally),
+    ) -> Tally {
+        self.lives(end, progress).unwrap_or_else(|why| self.tally.fault(why));
+        self.tally
+    }
+
+    fn lives(
+        &mut self,
+        mut end: impl FnMut(&mut Load<'a>, Daemon) -> Result<(), String>,
+        progress: &mut dyn FnMut(&Tally),
+    ) -> Result<(), String> {
+        let (setup, plan) = (self.setup, self.plan);
+        let mut daemon = setup.start_daemon(self.arguments)?;
+        self.writers = setup.writers(plan.writers, plan.taste, &mut self.random)?;
+        let mut lives = 0;
+        while self.tally.kills < plan.kills && !is_over(plan.until) {
+            end(self, daemon)?;
+            daemon = setup.start_daemon(self.arguments)?;
+            judge(setup, &mut self.writers, &mut self.tally)?;
+            lives += 1;
+            if lives % plan.verify_every == 0 {
+                setup.verify().unwrap_or_else(|why| self.tally.fault(why));
+            }
+            progress(&self.tally);
+            if self.tally.complaints.len() > COMPLAINTS_MAX {
+                return Err("too much is wrong already; stopping here".into());
+            }
+        }
+        setup.verify().unwrap_or_else(|why| self.tally.fault(why));
+        setup.replay().unwrap_or_else(|why| self.tally.fault(why));
+        daemon.kill();
+        Ok(())
+    }
+
+    /// Lets all writers work while `cut` decides when it ends.
+    pub(super) fn until(&mut self, cut: impl FnOnce()) -> Heard {
+        under_load(&self.setup.home, &mut self.writers, cut)
+    }
+}
+
+/// Tortures one home until `plan.kills` are done. With `strace`, some lives end at a chosen system call instead of a
+/// chosen time.
+pub fn torture(setup: &Setup, plan: &Plan, strace: bool, progress: &mut dyn FnMut(&Tally)) -> Tally {
+    let end = |load: &mut Load<'_>, daemon: Daemon| {
+        if strace && load.random.one_in(6) {
             daemon.kill();
-            die_at_a_call(setup, &mut writers, &mut random, tally);
+            die_at_a_call(load);
         } else {
-            die_at_a_moment(setup, daemon, &mut writers, &mut random, tally);
+            die_at_a_moment(load, daemon);
         }
-        tally.kills += 1;
-        while tally.kills < plan.kills && random.one_in(4) {
-            let at_a_call = plan.strace && random.one_in(2);
-            kill_in_recovery(setup, &mut random, at_a_call);
-            tally.kills += 1;
+        load.tally.kills += 1;
+        while load.tally.kills < plan.kills && load.random.one_in(4) {
+            let at_a_call = strace && load.random.one_in(2);
+            kill_in_recovery(setup, &mut load.random, at_a_call);
+            load.tally.kills += 1;
         }
-        daemon = up(setup)?;
-        judge(setup, &mut writers, tally)?;
-        rounds += 1;
-        if rounds % plan.verify_every == 0 {
-            setup.prove(false, tally);
-        }
-        progress(tally);
-        if tally.complaints.len() > 20 {
-            return Err("too much is wrong already; stopping here".into());
-        }
-    }
-    setup.prove(true, tally);
-    daemon.kill();
-    Ok(())
+        Ok(())
+    };
+    Load::new(setup, plan, &[]).torture(end, progress)
 }
 
-fn up(setup: &Setup) -> Result<Daemon, String> {
-    setup.start(&[], &[]).map_err(|why| format!("the daemon does not start again: {why:?}"))
-}
-
-fn die_at_a_moment(
-    setup: &Setup,
-    daemon: Daemon,
-    writers: &mut [Writer],
-    random: &mut Random,
-    tally: &mut Tally,
-) {
-    let moment = Duration::from_micros(random.below(60_000) as u64);
-    let heard = under_load(&setup.home, writers, || {
+fn die_at_a_moment(load: &mut Load<'_>, daemon: Daemon) {
+    let moment = Duration::from_micros(load.random.below(60_000) as u64);
+    let heard = load.until(|| {
         std::thread::sleep(moment);
         daemon.kill();
     });
-    heard.tell(tally);
+    heard.tell(&mut load.tally);
 }
 
 /// A life under strace, which kills it on entering some call for the Nth time. It may well be one of its recovery.
-fn die_at_a_call(setup: &Setup, writers: &mut [Writer], random: &mut Random, tally: &mut Tally) {
-    let call = CALLS[random.below(CALLS.len())];
+fn die_at_a_call(load: &mut Load<'_>) {
     // strace counts for each thread by itself, and a thread serves one writer.
-    let count = 1 + random.below(40);
-    let wrapper = strace(&format!("inject={call}:signal=KILL:when={count}"), call);
-    match setup.start(&wrapper, &[]) {
-        Ok(daemon) => {
-            under_load(&setup.home, writers, || daemon.await_death(CALL_WAIT)).tell(tally);
-        }
+    match load.setup.start(&at_some_call(&mut load.random, 40), &[]) {
+        Ok(daemon) => load.until(|| daemon.await_death(CALL_WAIT)).tell(&mut load.tally),
         Err(NotUp::Killed) => {}
         // strace ends as its child did; a message is only there when aosd had one.
         Err(NotUp::Refused(why)) if why.trim().is_empty() => {}
-        Err(NotUp::Refused(why)) => tally.fault(format!("the daemon does not start: {why}")),
+        Err(NotUp::Refused(why)) => load.tally.fault(format!("the daemon does not start: {why}")),
     }
+}
+
+/// The words that kill a program when it makes some call for the Nth time, at most for `times_max`.
+fn at_some_call(random: &mut Random, times_max: usize) -> Vec<String> {
+    let (call, count) = (CALLS[random.below(CALLS.len())], 1 + random.below(times_max));
+    strace(&format!("inject={call}:signal=KILL:when={count}"), call)
 }
 
 /// The words that run a program under strace with one thing injected.
@@ -188,9 +215,8 @@ pub fn judge(setup: &Setup, writers: &mut [Writer], tally: &mut Tally) -> Result
 /// Starts a daemon and kills it before it is ready, during its recovery: at a random moment, or at a system call.
 fn kill_in_recovery(setup: &Setup, random: &mut Random, at_a_call: bool) {
     if at_a_call {
-        let (call, count) = (CALLS[random.below(CALLS.len())], 1 + random.below(12));
         // One that survives its recovery is killed by being dropped.
-        let _ = setup.start(&strace(&format!("inject={call}:signal=KILL:when={count}"), call), &[]);
+        let _ = setup.start(&at_some_call(random, 12), &[]);
     } else if let Ok(mut child) = setup.spawn(&[], &[]) {
         std::thread::sleep(Duration::from_micros(random.below(8_000) as u64));
         let _ = child.kill();

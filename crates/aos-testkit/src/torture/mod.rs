@@ -17,4 +17,14 @@ pub mod replay;
 mod setup;
 pub mod undo;
 
+use std::sync::{Mutex, MutexGuard};
+
 pub use setup::{Daemon, NotUp, Setup};
+
+/// After more complaints than this a suite stops: they would only repeat themselves.
+const COMPLAINTS_MAX: usize = 20;
+
+/// Locks what the threads of a suite share.
+pub fn lock<T: ?Sized>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().expect("no thread panics while it holds the lock")
+}

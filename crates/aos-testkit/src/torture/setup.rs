@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::json;
 
+use crate::check::check;
 use crate::client::Client;
 use crate::programs::Programs;
 use crate::random::Random;
 use crate::time::bound;
-use crate::torture::load::{Journal, Tally, Taste, Writer};
+use crate::torture::load::{Journal, Taste, Writer};
 use crate::world::World;
 
 /// One home and the roots of its sessions.
@@ -64,6 +66,15 @@ impl Setup {
         }
     }
 
+    /// Starts a daemon by itself.
+    pub fn start_daemon(&self, arguments: &[&str]) -> Result<Daemon, String> {
+        self.start(&[], arguments).map_err(|why| format!("the daemon does not start: {why:?}"))
+    }
+
+    pub fn client(&self) -> Result<Client, String> {
+        Client::connect(&self.home).map_err(|why| format!("the daemon does not accept: {why}"))
+    }
+
     pub fn spawn(&self, wrapper: &[String], arguments: &[&str]) -> std::io::Result<Child> {
         let mut words = wrapper.iter().map(PathBuf::from).chain([self.programs.aosd.clone()]);
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -72,7 +83,7 @@ impl Setup {
     }
 
     fn answering_pid(&self) -> Option<i32> {
-        let status = Client::connect(&self.home).ok()?.call("daemon.status", &json!({}))?;
+        let status = self.client().ok()?.call("daemon.status", &json!({}))?;
         status["pid"].as_i64().map(|pid| pid as i32)
     }
 
@@ -95,7 +106,7 @@ impl Setup {
 
     /// Writers over the sessions of a running daemon, each with its own seed.
     pub fn writers(&self, count: usize, taste: Taste, random: &mut Random) -> Result<Vec<Writer>, String> {
-        let mut client = Client::connect(&self.home).map_err(|why| why.to_string())?;
+        let mut client = self.client()?;
         let sessions: Vec<(&Path, String)> = self
             .roots
             .iter()
@@ -110,18 +121,16 @@ impl Setup {
             .collect()
     }
 
-    /// `aos verify`, and at the end of a home's life `aos replay --verify` too.
-    pub fn prove(&self, replay: bool, tally: &mut Tally) {
+    /// `aos verify` says that the home is whole.
+    pub fn verify(&self) -> Result<(), String> {
         let (code, out, err) = self.aos(&["verify"]);
-        if code != 0 {
-            tally.fault(format!("aos verify: exit {code}: {out}{err}"));
-        }
-        if replay {
-            let (code, out, err) = self.aos(&["replay", "--verify"]);
-            if (code, out.trim()) != (0, "MATCH") {
-                tally.fault(format!("aos replay --verify: exit {code}: {out}{err}"));
-            }
-        }
+        check(code == 0, || format!("aos verify: exit {code}: {out}{err}"))
+    }
+
+    /// `aos replay --verify` says the same of the journal.
+    pub fn replay(&self) -> Result<(), String> {
+        let (code, out, err) = self.aos(&["replay", "--verify"]);
+        check((code, out.trim()) == (0, "MATCH"), || format!("aos replay --verify: exit {code}: {out}{err}"))
     }
 }
 
@@ -153,7 +162,7 @@ impl Daemon {
 
     /// Stops all its threads where they are. A call that is under way still ends, no new one begins.
     pub fn hold_still(&self) {
-        self.signal(rustix::process::Signal::STOP);
+        crate::signal(self.pid, Signal::STOP);
         let tasks = format!("/proc/{}/task", self.pid);
         let runs = |task: std::io::Result<std::fs::DirEntry>| {
             let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
@@ -161,12 +170,6 @@ impl Daemon {
         };
         while std::fs::read_dir(&tasks).is_ok_and(|mut tasks| tasks.any(runs)) {
             std::thread::yield_now();
-        }
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
-            let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
@@ -187,7 +190,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // Once it was waited for, its pid may belong to another process.
         if let Ok(None) = self.child.try_wait() {
-            self.signal(rustix::process::Signal::KILL);
+            crate::signal(self.pid, Signal::KILL);
             let _ = self.child.wait();
         }
     }

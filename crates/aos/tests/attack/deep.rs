@@ -7,15 +7,14 @@ use aos_testkit::{Start, World, check, expect, patch_params, tree};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde_json::{Value, json};
 
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let case = |id, run| Case { id, needs: &[], run };
     vec![
-        case("OWN-DEEP-TREE", as_a_whole as fn() -> Outcome),
-        case("OWN-DEEP-COMMAND", by_a_command),
-        case("OWN-MANY-BACK", more_than_can_be_open),
-        case("OWN-MANY-REFUSED", more_than_one_call_may_change),
+        plain("OWN-DEEP-TREE", as_a_whole),
+        plain("OWN-DEEP-COMMAND", by_a_command),
+        plain("OWN-MANY-BACK", more_than_can_be_open),
+        plain("OWN-MANY-REFUSED", more_than_one_call_may_change),
     ]
 }
 

@@ -19,48 +19,47 @@ mod terminal;
 mod view;
 mod zoo;
 
-use crate::{Case, Need, Outcome};
+use crate::{Case, Need, Outcome, plain};
 
 pub use interrupted::asked_to_stop;
 
 pub fn cases() -> Vec<Case> {
-    let case = |id, run: fn() -> Outcome| Case { id, needs: &[], run };
     let root = |id, run: fn() -> Outcome| Case { id, needs: &[Need::Root], run };
     let mut cases = vec![
-        case("EXEC-01", ending::a_child_that_stays),
-        case("EXEC-02", ending::a_child_of_another_session),
-        case("EXEC-03", ending::a_daemon),
-        case("EXEC-04", ending::past_its_time),
-        case("EXEC-05", ending::deaf_to_signals),
-        case("EXEC-06", ending::process_substitution),
-        case("EXEC-07", ending::a_writer_into_a_fifo),
-        case("EXEC-08", ending::stopped_by_itself),
-        case("EXEC-09", floods::a_fork_bomb),
-        case("EXEC-10", floods::yes),
-        case("EXEC-11", floods::both_streams),
-        case("EXEC-12", output::unread_input),
-        case("EXEC-13", output::no_input),
-        case("EXEC-16", view::a_clean_environment),
-        case("EXEC-21", view::our_own_state),
-        case("EXEC-22", view::the_secret_outside),
-        case("EXEC-23", policy::a_cwd_outside),
-        case("EXEC-24", policy::a_cwd_widens_nothing),
-        case("EXEC-25", request::impossible_words),
-        case("EXEC-27", ending::how_it_ended),
-        case("EXEC-29", output::controls_are_escaped),
-        case("EXEC-32", signals::another_sessions_signal),
-        case("EXEC-36", network::nothing_goes_out),
-        case("EXEC-37", policy::sixty_harmless_words_first),
-        case("EXEC-39", policy::paths_in_disguise),
-        case("EXEC-40", isolation::no_privileges_to_gain),
-        case("EXEC-41", isolation::a_mount_inside),
-        case("EXEC-43", floods::two_hundred_at_once),
-        case("EXEC-44", sessions::gone),
-        case("EXEC-45", view::its_own_defaults),
-        case("EXEC-46", limits::too_much_memory),
+        plain("EXEC-01", ending::a_child_that_stays),
+        plain("EXEC-02", ending::a_child_of_another_session),
+        plain("EXEC-03", ending::a_daemon),
+        plain("EXEC-04", ending::past_its_time),
+        plain("EXEC-05", ending::deaf_to_signals),
+        plain("EXEC-06", ending::process_substitution),
+        plain("EXEC-07", ending::a_writer_into_a_fifo),
+        plain("EXEC-08", ending::stopped_by_itself),
+        plain("EXEC-09", floods::a_fork_bomb),
+        plain("EXEC-10", floods::yes),
+        plain("EXEC-11", floods::both_streams),
+        plain("EXEC-12", output::unread_input),
+        plain("EXEC-13", output::no_input),
+        plain("EXEC-16", view::a_clean_environment),
+        plain("EXEC-21", view::our_own_state),
+        plain("EXEC-22", view::the_secret_outside),
+        plain("EXEC-23", policy::a_cwd_outside),
+        plain("EXEC-24", policy::a_cwd_widens_nothing),
+        plain("EXEC-25", request::impossible_words),
+        plain("EXEC-27", ending::how_it_ended),
+        plain("EXEC-29", output::controls_are_escaped),
+        plain("EXEC-32", signals::another_sessions_signal),
+        plain("EXEC-36", network::nothing_goes_out),
+        plain("EXEC-37", policy::sixty_harmless_words_first),
+        plain("EXEC-39", policy::paths_in_disguise),
+        plain("EXEC-40", isolation::no_privileges_to_gain),
+        plain("EXEC-41", isolation::a_mount_inside),
+        plain("EXEC-43", floods::two_hundred_at_once),
+        plain("EXEC-44", sessions::gone),
+        plain("EXEC-45", view::its_own_defaults),
+        plain("EXEC-46", limits::too_much_memory),
     ];
     let own = own().into_iter().chain(own_requests_and_views());
-    cases.extend(own.map(|(id, run)| case(id, run)));
+    cases.extend(own.map(|(id, run)| plain(id, run)));
     cases.extend([
         root("OWN-EXEC-OWNER", view::the_owner_of_the_folder),
         root("OWN-EXEC-SETUID", isolation::a_setuid_helper),

@@ -8,10 +8,9 @@ use serde_json::json;
 
 use aos_testkit::{World, check, wait_for};
 
-use crate::{Case, Need, Outcome};
+use crate::{Case, Need, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     vec![
         plain("S24", operator_requests_are_journaled),
         Case { id: "OWN-S24-PREVIEW", needs: &[Need::Root], run: a_preview_of_an_undo_writes_nothing },

@@ -12,11 +12,10 @@ use std::time::Duration;
 use aos_testkit::{Agent, Start, Tracer, World, check, expect, full_figure, is_root, timed, warning_codes};
 use serde_json::{Value, json};
 
-use crate::{Case, Need, Outcome};
+use crate::{Case, Need, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
     let case = |id, needs, run| Case { id, needs, run };
-    let plain = |id, run| case(id, &[], run);
     let mut cases = vec![
         plain("SRCH-01", patterns::options_are_patterns),
         plain("SRCH-04", patterns::dashes_are_names),

@@ -9,16 +9,11 @@ mod moments;
 mod power;
 mod space;
 
-use aos_testkit::check;
-use aos_testkit::torture::load::Tally;
-
-use crate::Need;
-use crate::{Case, Outcome};
+use crate::{Case, Need, plain};
 
 pub fn cases() -> Vec<Case> {
-    let case = |id, run| Case { id, needs: &[], run };
     vec![
-        case("JRNL-01", kills::under_load as fn() -> Outcome),
+        plain("JRNL-01", kills::under_load),
         Case { id: "OWN-KILL", needs: &[Need::Strace], run: kills::at_chosen_calls },
         Case { id: "OWN-TORTURE-ERRORS", needs: TRACED, run: kills::errors_at_steps },
         Case { id: "OWN-TORTURE-FULL", needs: &[Need::Root], run: kills::full_disks },
@@ -29,11 +24,11 @@ pub fn cases() -> Vec<Case> {
         Case { id: "OWN-OPEN-INTENTS", needs: TRACED, run: moments::two_open_intents },
         Case { id: "OWN-LOG-RECOVERY", needs: TRACED, run: logged::recovery },
         Case { id: "OWN-LOG-NOT-RECORDED", needs: TRACED, run: logged::not_recorded },
-        case("JRNL-02", damage::cut_off),
-        case("OWN-EMPTY-JOURNAL", damage::emptied),
-        case("OWN-WAL-BEGUN", damage::begun_log),
-        case("JRNL-03", damage::flipped),
-        case("OWN-WAL-FLIP", damage::flipped_log),
+        plain("JRNL-02", damage::cut_off),
+        plain("OWN-EMPTY-JOURNAL", damage::emptied),
+        plain("OWN-WAL-BEGUN", damage::begun_log),
+        plain("JRNL-03", damage::flipped),
+        plain("OWN-WAL-FLIP", damage::flipped_log),
         Case { id: "JRNL-05", needs: &[Need::Root], run: space::full_disk },
         Case { id: "OWN-STALE-INTENT", needs: &[Need::Root], run: space::taken_back_twice },
         Case { id: "JRNL-07", needs: &[Need::Root, Need::Loop], run: power::cut_under_load },
@@ -46,24 +41,18 @@ pub fn cases() -> Vec<Case> {
             run: power::taken_back_for_good,
         },
         Case { id: "OWN-POWER-BLOB", needs: &[Need::Root, Need::Loop], run: power::cut_after_blobs },
-        case("JRNL-09", home::second_daemon),
-        case("OWN-LOCK-LET-GO", home::lock_let_go_late),
-        case("JRNL-11", home::prepared_journal),
-        case("JRNL-13", many::a_million_records),
-        case("JRNL-14", many::sixty_four_clients),
-        case("OWN-TORTURE-CROWD", many::a_crowd),
-        case("OWN-ANSWER-ORDER", many::answers_in_order),
-        case("OWN-WAL-SIZE", many::log_stays_small),
-        case("JRNL-15", home::private),
-        case("JRNL-16", kills::asked_to_stop),
+        plain("JRNL-09", home::second_daemon),
+        plain("OWN-LOCK-LET-GO", home::lock_let_go_late),
+        plain("JRNL-11", home::prepared_journal),
+        plain("JRNL-13", many::a_million_records),
+        plain("JRNL-14", many::sixty_four_clients),
+        plain("OWN-TORTURE-CROWD", many::a_crowd),
+        plain("OWN-ANSWER-ORDER", many::answers_in_order),
+        plain("OWN-WAL-SIZE", many::log_stays_small),
+        plain("JRNL-15", home::private),
+        plain("JRNL-16", kills::asked_to_stop),
     ]
 }
 
 /// A daemon is held still from outside.
 const TRACED: &[Need] = &[Need::Root, Need::Strace];
-
-/// Fails with the seed and all complaints unless everything that was promised held.
-fn clean(id: &str, seed: u64, tally: &Tally) -> Outcome {
-    println!("{id}: seed {seed}: {tally}");
-    check(tally.is_clean(), || format!("seed {seed}: {tally}\n{}", tally.complaints.join("\n")))
-}

@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use aos_testkit::{Fixture, check, expect, new_seed, patch_params, text, tree, warning_codes};
 use serde_json::json;
 
-use crate::{Case, Need, Outcome};
+use crate::{Case, Need, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     vec![
         plain("PATCH-01", additions_outside),
         plain("PATCH-02", moves_outside),

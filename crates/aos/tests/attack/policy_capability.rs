@@ -12,10 +12,9 @@ use std::path::Path;
 use aos_testkit::{Client, Findings, World, patch_params, text};
 use serde_json::{Value, json};
 
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     vec![
         plain("POL-01", policy::each_point_each_decision),
         plain("POL-02", policy::said_and_done),

@@ -11,25 +11,24 @@ use aos_testkit::torture::replay::{Plan, torture};
 use aos_testkit::{Client, Random, Start, World, check, expect, full_figure, new_seed};
 use serde_json::{Value, json};
 
-use crate::Need;
-use crate::{Case, Outcome};
+use crate::torture::clean;
+use crate::{Case, Need, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let case = |id, run| Case { id, needs: &[], run };
     vec![
-        case("RPLY-01", match_and_teeth as fn() -> Outcome),
-        case("OWN-REPLAY-LIVE", the_daemons_own_sum),
-        case("RPLY-02", elsewhere::other_surroundings),
-        case("OWN-READ-ONLY-COPY", elsewhere::read_only_copies),
+        plain("RPLY-01", match_and_teeth),
+        plain("OWN-REPLAY-LIVE", the_daemons_own_sum),
+        plain("RPLY-02", elsewhere::other_surroundings),
+        plain("OWN-READ-ONLY-COPY", elsewhere::read_only_copies),
         Case { id: "RPLY-03", needs: &[Need::Strace], run: elsewhere::watched },
         Case { id: "OWN-REPLAY-ONLY-READS", needs: &[Need::Strace], run: elsewhere::watched_at_home },
-        case("RPLY-04", blobs::missing),
-        case("OWN-BLOB-REPLACED", blobs::replaced),
-        case("OWN-PUT-BLOB-MISSING", blobs::put_and_missing),
-        case("RPLY-05", blobs::corrupted),
-        case("OWN-BLOB-GET-CORRUPTED", blobs::fetched_corrupted),
-        case("RPLY-08", random_histories),
-        case("RPLY-09", blobs::swept),
+        plain("RPLY-04", blobs::missing),
+        plain("OWN-BLOB-REPLACED", blobs::replaced),
+        plain("OWN-PUT-BLOB-MISSING", blobs::put_and_missing),
+        plain("RPLY-05", blobs::corrupted),
+        plain("OWN-BLOB-GET-CORRUPTED", blobs::fetched_corrupted),
+        plain("RPLY-08", random_histories),
+        plain("RPLY-09", blobs::swept),
         Case { id: "OWN-TORTURE-REPLAY", needs: &[Need::Strace], run: tortured },
     ]
 }
@@ -243,7 +242,6 @@ fn tortured() -> Outcome {
     let world = World::asleep(Start::default());
     let plan = Plan { seed: new_seed(), histories: full_figure(200, 12), steps: 15, strace: true };
     let tally = torture(&world.setup(), &plan);
-    println!("OWN-TORTURE-REPLAY: seed {}: {tally}", plan.seed);
-    check(tally.is_clean(), || format!("seed {}: {tally}\n{}", plan.seed, tally.complaints.join("\n")))?;
+    clean("OWN-TORTURE-REPLAY", plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }

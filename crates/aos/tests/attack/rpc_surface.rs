@@ -16,12 +16,11 @@ use std::path::Path;
 use aos_testkit::{Client, check, expect};
 use serde_json::Value;
 
-use crate::{Case, Need, Outcome};
+use crate::{Case, Need, Outcome, plain};
 
 pub use stranger::other_uid;
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     let mut cases = mcp::cases();
     cases.extend(mcp_stream::cases());
     cases.extend([

@@ -14,7 +14,7 @@ use aos_testkit::{Start, World, check, expect};
 use serde_json::{Value, json};
 
 use crate::exec::room::{Room, ordinary};
-use crate::{Case, Need, Outcome};
+use crate::{Case, Need, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
     let own: Vec<Own> = vec![
@@ -45,7 +45,7 @@ pub fn cases() -> Vec<Case> {
         ("OWN-SHELL-GIT", work::git),
         ("OWN-SHELL-CARGO", work::cargo),
     ];
-    let mut cases: Vec<Case> = own.into_iter().map(|(id, run)| Case { id, needs: &[], run }).collect();
+    let mut cases: Vec<Case> = own.into_iter().map(|(id, run)| plain(id, run)).collect();
     cases.push(Case { id: "OWN-SHELL-NO-OVERLAY", needs: &[Need::Root], run: crash::without_overlay });
     cases
 }

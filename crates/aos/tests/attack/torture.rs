@@ -3,19 +3,18 @@
 use aos_testkit::torture::{corrupt, memory, path};
 use aos_testkit::{Start, World, check, full_figure, is_full, new_seed};
 
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let case = |id, run| Case { id, needs: &[], run };
     vec![
-        case("OWN-TORTURE-PATH", paths as fn() -> Outcome),
-        case("OWN-TORTURE-CORRUPT", corruption),
-        case("OWN-TORTURE-MEMORY", memory),
+        plain("OWN-TORTURE-PATH", paths),
+        plain("OWN-TORTURE-CORRUPT", corruption),
+        plain("OWN-TORTURE-MEMORY", memory),
     ]
 }
 
 /// Fails with the seed and all complaints unless everything that was promised held.
-fn clean(id: &str, seed: u64, tally: &dyn std::fmt::Display, complaints: &[String]) -> Outcome {
+pub fn clean(id: &str, seed: u64, tally: &dyn std::fmt::Display, complaints: &[String]) -> Outcome {
     println!("{id}: seed {seed}: {tally}");
     check(complaints.is_empty(), || format!("seed {seed}: {tally}\n{}", complaints.join("\n")))
 }

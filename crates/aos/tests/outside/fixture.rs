@@ -10,8 +10,8 @@ use std::time::Duration;
 use aos_wire::mcp::{HttpAccess, runtime, serve_http};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
-    ElicitRequestParams, GetPromptRequestParams, GetPromptResponse, GetPromptResult, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel,
+    ElicitRequestParams, GetPromptRequestParams, GetPromptResponse, GetPromptResult, JsonObject,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel,
     LoggingMessageNotificationParam, PaginatedRequestParams, ProgressNotificationParam,
     ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerConfig, SetLevelRequestParams,
     SubscribeRequestParams, UnsubscribeRequestParams,
@@ -27,7 +27,7 @@ const PNG: &str =
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
 /// Serves on a free port, says the address on standard output and ends with the process that started it.
-pub fn main() -> ! {
+pub(crate) fn main() -> ! {
     let served: std::io::Result<()> = runtime().and_then(|runtime| {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -107,8 +107,7 @@ impl ServerHandler for Fixture {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let argument =
-            |name: &str| request.arguments.as_ref().and_then(|given| given.get(name)?.as_str()).unwrap_or("");
+        let argument = |name: &str| text_of(request.arguments.as_ref(), name);
         let answer = match &*request.name {
             "test_simple_text" => text("This is a simple text response for testing."),
             "test_image_content" => json!({ "content": [image()] }),
@@ -244,8 +243,7 @@ impl ServerHandler for Fixture {
         request: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let argument =
-            |name: &str| request.arguments.as_ref().and_then(|given| given.get(name)?.as_str()).unwrap_or("");
+        let argument = |name: &str| text_of(request.arguments.as_ref(), name);
         let says = |text: String| json!({ "role": "user", "content": { "type": "text", "text": text } });
         let messages = match &*request.name {
             "test_simple_prompt" => json!([says("This is a simple prompt for testing.".into())]),
@@ -348,4 +346,9 @@ fn enums_schema() -> Value {
             "type": "array", "items": { "anyOf": titled("First Choice", "Second Choice", "Third Choice") },
         },
     } })
+}
+
+/// The text of an argument; empty where there is none.
+fn text_of<'a>(arguments: Option<&'a JsonObject>, name: &str) -> &'a str {
+    arguments.and_then(|given| given.get(name)?.as_str()).unwrap_or("")
 }

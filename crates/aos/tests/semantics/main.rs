@@ -5,12 +5,6 @@
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
 )]
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::needless_pass_by_value,
-    reason = "the world of the attack cases has more in it than is needed here"
-)]
 
 mod original;
 mod people;

@@ -1,14 +1,14 @@
 //! deepagents' FilesystemBackend: it runs inside Python, so Python times it and tells us.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::Peer;
-use crate::bench::daemon::Running;
+use crate::bench::daemon::Piped;
 use crate::bench::report::Sample;
 use crate::bench::small_files::Contender;
 use crate::bench::task::{Kind, Task, content, mark};
@@ -37,29 +37,15 @@ for line in sys.stdin:
 pub(super) struct Backend {
     name: String,
     root: PathBuf,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-    _running: Running,
+    python: Piped,
 }
 
 impl Backend {
     pub(super) fn start(python: &Path, root: &Path) -> anyhow::Result<Backend> {
-        let mut command = Command::new(python);
-        command.args(["-c", DRIVER]).arg(root).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let to = child.stdin.take().expect("BUG: piped above");
-        let from = BufReader::new(child.stdout.take().expect("BUG: piped above"));
-        let mut backend =
-            Backend { name: String::new(), root: root.to_owned(), to, from, _running: Running(child) };
-        let hello = backend.read()?;
-        backend.name = format!("{} {}", Peer::PYTHON, hello["version"].as_str().unwrap_or_default());
-        Ok(backend)
-    }
-
-    fn read(&mut self) -> anyhow::Result<Value> {
-        let mut line = String::new();
-        anyhow::ensure!(self.from.read_line(&mut line)? > 0, "Python ended early");
-        Ok(serde_json::from_str(&line)?)
+        let mut python = Piped::start(Command::new(python).args(["-c", DRIVER]).arg(root))?;
+        let hello: Value = serde_json::from_str(&python.line()?)?;
+        let name = format!("{} {}", Peer::PYTHON, hello["version"].as_str().unwrap_or_default());
+        Ok(Backend { name, root: root.to_owned(), python })
     }
 }
 
@@ -76,12 +62,7 @@ impl Contender for Backend {
         kind != Kind::Head
     }
 
-    fn turn(
-        &mut self,
-        task: &Task,
-        calls: std::ops::Range<usize>,
-        sample: &mut Sample,
-    ) -> anyhow::Result<()> {
+    fn turn(&mut self, task: &Task, calls: Range<usize>, sample: &mut Sample) -> anyhow::Result<()> {
         let (operation, arguments): (&str, fn(&Task, usize) -> Value) = match task.kind {
             Kind::Read | Kind::Head => ("read", |_, _| json!([])),
             Kind::Write => ("write", |task, call| json!([content(task.size, call + 1)])),
@@ -89,8 +70,8 @@ impl Contender for Backend {
         };
         let calls: Vec<Value> = calls.map(|call| arguments(task, call)).collect();
         let job = json!({ "operation": operation, "path": format!("/{}", task.file()), "calls": calls });
-        self.to.write_all(format!("{job}\n").as_bytes())?;
-        let answer = self.read()?;
+        self.python.send(&format!("{job}\n"))?;
+        let answer: Value = serde_json::from_str(&self.python.line()?)?;
         anyhow::ensure!(answer["error"].is_null(), "{operation} failed: {}", answer["error"]);
         for time in answer["times_ns"].as_array().into_iter().flatten() {
             sample.add(Duration::from_nanos(time.as_u64().unwrap_or_default()));

@@ -1,12 +1,13 @@
 //! A file server that speaks MCP on its standard streams: one line of JSON-RPC a message.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::bench::daemon::Running;
+use crate::bench::daemon::Piped;
 use crate::bench::report::Sample;
 use crate::bench::small_files::Contender;
 use crate::bench::task::{Kind, Task, content, mark};
@@ -24,10 +25,8 @@ pub(crate) struct Server {
     name: String,
     dialect: Dialect,
     root: PathBuf,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
+    program: Piped,
     next: u64,
-    _running: Running,
 }
 
 impl Server {
@@ -40,11 +39,8 @@ impl Server {
     ) -> anyhow::Result<Server> {
         // Without this a server may take the folder and the path for different places.
         let root = root.canonicalize()?;
-        command.arg(&root).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn()?;
-        let to = child.stdin.take().expect("BUG: piped above");
-        let from = BufReader::with_capacity(64 << 10, child.stdout.take().expect("BUG: piped above"));
-        let mut server = Server { name, dialect, root, to, from, next: 0, _running: Running(child) };
+        let program = Piped::start(command.arg(&root).stderr(Stdio::null()))?;
+        let mut server = Server { name, dialect, root, program, next: 0 };
         let hello = json!({
             "protocolVersion": "2025-06-18",
             "capabilities": {},
@@ -54,7 +50,7 @@ impl Server {
         let answer: Value = serde_json::from_str(&server.exchange(&request, &answered_by)?)?;
         anyhow::ensure!(answer["result"]["serverInfo"].is_object(), "no MCP server: {answer}");
         let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        server.to.write_all(format!("{ready}\n").as_bytes())?;
+        server.program.send(&format!("{ready}\n"))?;
         Ok(server)
     }
 
@@ -68,11 +64,9 @@ impl Server {
 
     /// Sends a line and reads until it is answered; a server may send notifications in between.
     fn exchange(&mut self, request: &str, answered_by: &[String; 2]) -> anyhow::Result<String> {
-        self.to.write_all(request.as_bytes())?;
-        let mut line = String::new();
+        self.program.send(request)?;
         loop {
-            line.clear();
-            anyhow::ensure!(self.from.read_line(&mut line)? > 0, "{} went away", self.name);
+            let line = self.program.line().with_context(|| self.name.clone())?;
             if answered_by.iter().any(|id| line.contains(id)) {
                 return Ok(line);
             }
@@ -136,12 +130,7 @@ impl Contender for Server {
         kind != Kind::Head
     }
 
-    fn turn(
-        &mut self,
-        task: &Task,
-        calls: std::ops::Range<usize>,
-        sample: &mut Sample,
-    ) -> anyhow::Result<()> {
+    fn turn(&mut self, task: &Task, calls: Range<usize>, sample: &mut Sample) -> anyhow::Result<()> {
         for call in calls {
             let (tool, arguments) = self.arguments(task, call);
             self.call(tool, &arguments, sample)?;

@@ -8,9 +8,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-use super::daemon::target_dir;
 use super::report::Report;
 use super::small_files::Contender;
+use crate::cargo::{cargo, target_dir};
+use deepagents::Backend;
 use mcp::{Dialect, Server};
 
 /// What the peers are called; their versions stand behind.
@@ -24,30 +25,27 @@ impl Peer {
 
 /// All peers that can be had; the others are named in the report.
 pub(crate) fn start(dir: &Path, report: &mut Report) -> anyhow::Result<Vec<Box<dyn Contender>>> {
-    let cache = target_dir()?.join("bench-peers");
-    std::fs::create_dir_all(&cache)?;
-    let starts: [(&str, Start); 3] = [(Peer::NODE, node), (Peer::RUST, rust), (Peer::PYTHON, python)];
-    let mut peers = Vec::new();
-    for (name, start) in starts {
-        let root = dir.join(name);
-        std::fs::create_dir(&root)?;
-        match start(&cache, &root) {
-            Ok(peer) => {
-                println!("beside: {}", peer.name());
-                peers.push(peer);
-            }
-            Err(why) => report.leave_out(name, &why),
-        }
+    let mut peers = boxed(start_mcp(dir, report)?);
+    peers.extend(boxed(start_each(&[(Peer::PYTHON, python)], dir, report)?));
+    for peer in &peers {
+        println!("beside: {}", peer.name());
     }
     Ok(peers)
 }
 
 /// The peers that speak MCP; those that cannot be had are named in the report.
 pub(crate) fn start_mcp(dir: &Path, report: &mut Report) -> anyhow::Result<Vec<Server>> {
+    start_each(&[(Peer::NODE, node), (Peer::RUST, rust)], dir, report)
+}
+
+/// Sets a peer up in the first folder and starts it in the second.
+type Start<T> = fn(&Path, &Path) -> anyhow::Result<T>;
+
+fn start_each<T>(starts: &[(&str, Start<T>)], dir: &Path, report: &mut Report) -> anyhow::Result<Vec<T>> {
     let cache = target_dir()?.join("bench-peers");
     std::fs::create_dir_all(&cache)?;
     let mut peers = Vec::new();
-    for (name, start) in [(Peer::NODE, node_server as StartMcp), (Peer::RUST, rust_server)] {
+    for (name, start) in starts {
         let root = dir.join(name);
         std::fs::create_dir(&root)?;
         match start(&cache, &root) {
@@ -58,38 +56,26 @@ pub(crate) fn start_mcp(dir: &Path, report: &mut Report) -> anyhow::Result<Vec<S
     Ok(peers)
 }
 
-type StartMcp = fn(&Path, &Path) -> anyhow::Result<Server>;
-type Start = fn(&Path, &Path) -> anyhow::Result<Box<dyn Contender>>;
-
-fn node(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
-    Ok(Box::new(node_server(cache, root)?))
+pub(crate) fn boxed<T: Contender + 'static>(contenders: Vec<T>) -> Vec<Box<dyn Contender>> {
+    contenders.into_iter().map(|contender| Box::new(contender) as Box<dyn Contender>).collect()
 }
 
-fn node_server(cache: &Path, root: &Path) -> anyhow::Result<Server> {
+fn node(cache: &Path, root: &Path) -> anyhow::Result<Server> {
     let folder = cache.join("node");
     let program = folder.join("node_modules/.bin/mcp-server-filesystem");
     if !program.exists() {
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder);
-        set_up(npm.arg("@modelcontextprotocol/server-filesystem"))?;
+        npm_install(&folder, "@modelcontextprotocol/server-filesystem")?;
     }
     // What it calls itself in its greeting is not the version that npm brought.
-    let package = folder.join("node_modules/@modelcontextprotocol/server-filesystem/package.json");
-    let package: serde_json::Value = serde_json::from_slice(&std::fs::read(package)?)?;
-    let name = format!("{} {}", Peer::NODE, package["version"].as_str().unwrap_or_default());
+    let name = format!("{} {}", Peer::NODE, npm_version(&folder, "@modelcontextprotocol/server-filesystem")?);
     Server::start(name, Dialect::Filesystem, Command::new(program), root)
 }
 
-fn rust(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
-    Ok(Box::new(rust_server(cache, root)?))
-}
-
-fn rust_server(cache: &Path, root: &Path) -> anyhow::Result<Server> {
+fn rust(cache: &Path, root: &Path) -> anyhow::Result<Server> {
     let folder = cache.join("rust");
     let program = folder.join("bin/rust-mcp-filesystem");
     if !program.exists() {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let mut install = Command::new(cargo);
+        let mut install = cargo();
         // Outside our own build folder, and not with our workspace's settings.
         install.args(["install", "--root"]).arg(&folder).arg("rust-mcp-filesystem");
         set_up(install.env_remove("CARGO_TARGET_DIR").current_dir(cache))?;
@@ -101,18 +87,9 @@ fn rust_server(cache: &Path, root: &Path) -> anyhow::Result<Server> {
     Server::start(name, Dialect::Filesystem, command, root)
 }
 
-fn python(cache: &Path, root: &Path) -> anyhow::Result<Box<dyn Contender>> {
-    let folder = cache.join("python");
-    let program = folder.join("bin/python");
-    let ready = |program: &Path| {
-        let import = Command::new(program).args(["-c", "import deepagents.backends"]).output();
-        import.is_ok_and(|output| output.status.success())
-    };
-    if !ready(&program) {
-        set_up(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
-        set_up(Command::new(&program).args(["-m", "pip", "install", "--quiet", "deepagents"]))?;
-    }
-    Ok(Box::new(deepagents::Backend::start(&program, root)?))
+fn python(cache: &Path, root: &Path) -> anyhow::Result<Backend> {
+    let program = python_with("deepagents", "deepagents.backends", "python3", &cache.join("python"))?;
+    Backend::start(&program, root)
 }
 
 /// codex's own `apply_patch`: its name with the version, and the program.
@@ -121,9 +98,7 @@ pub(crate) fn codex() -> anyhow::Result<(String, PathBuf)> {
     let program = folder.join("apply_patch");
     if !program.exists() {
         std::fs::create_dir_all(&folder)?;
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder);
-        set_up(npm.arg("@openai/codex"))?;
+        npm_install(&folder, "@openai/codex")?;
         let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
         let vendor = folder.join("node_modules/@openai");
         let packages = std::fs::read_dir(&vendor)?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -133,13 +108,34 @@ pub(crate) fn codex() -> anyhow::Result<(String, PathBuf)> {
             .context("npm brought no program for this machine")?;
         std::os::unix::fs::symlink(binary, &program)?;
     }
-    let package = folder.join("node_modules/@openai/codex/package.json");
-    let package: serde_json::Value = serde_json::from_slice(&std::fs::read(package)?)?;
-    Ok((format!("codex {}", package["version"].as_str().unwrap_or_default()), program))
+    Ok((format!("codex {}", npm_version(&folder, "@openai/codex")?), program))
+}
+
+fn npm_install(folder: &Path, package: &str) -> anyhow::Result<()> {
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(folder);
+    set_up(npm.arg(package))
+}
+
+fn npm_version(folder: &Path, package: &str) -> anyhow::Result<String> {
+    let about = std::fs::read(folder.join("node_modules").join(package).join("package.json"))?;
+    let about: serde_json::Value = serde_json::from_slice(&about)?;
+    Ok(about["version"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The Python of an environment in `folder` that has `package`, of which it can import `module`.
+pub(crate) fn python_with(package: &str, module: &str, base: &str, folder: &Path) -> anyhow::Result<PathBuf> {
+    let program = folder.join("bin/python");
+    let import = Command::new(&program).args(["-c", &format!("import {module}")]).output();
+    if !import.is_ok_and(|output| output.status.success()) {
+        set_up(Command::new(base).args(["-m", "venv"]).arg(folder))?;
+        set_up(Command::new(&program).args(["-m", "pip", "install", "--quiet", package]))?;
+    }
+    Ok(program)
 }
 
 /// Runs an installer; what it prints is shown only when it fails.
-pub(crate) fn set_up(command: &mut Command) -> anyhow::Result<()> {
+fn set_up(command: &mut Command) -> anyhow::Result<()> {
     println!("setting up: {command:?}");
     let shown = command.get_program().to_string_lossy().into_owned();
     let output = command

@@ -3,10 +3,10 @@
 //! In `cargo xtask test` a time is only a hang bound. Here the figures themselves are asserted, on a machine that runs
 //! nothing else.
 
-use std::process::Command;
-
 use aos_testkit::time::ASSERT_FIGURES;
 use clap::Args;
+
+use crate::cargo::cargo;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -24,10 +24,9 @@ pub(crate) struct Options {
 const PROGRAMS: [&str; 2] = ["attack", "semantics"];
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     for program in PROGRAMS {
         println!("torture cases: {program}, one case at a time, figures asserted");
-        let mut command = Command::new(&cargo);
+        let mut command = cargo();
         command.args(["test", "--package", "aos", "--profile", &options.profile, "--test", program, "--"]);
         // Cases side by side would measure each other.
         command.args(["--test-threads", "1"]).args(&options.filter).env(ASSERT_FIGURES, "1");

@@ -1,10 +1,8 @@
 //! `cargo xtask torture corrupt`.
 
-use std::time::Instant;
-
 use clap::Args;
 
-use crate::torture::{Common, Found, TempSetup, progress, report};
+use crate::torture::{Common, TempSetup, progress};
 use aos_testkit::torture::corrupt;
 
 #[derive(Debug, Args)]
@@ -26,11 +24,11 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let programs = options.common.programs()?;
-    let (seed, until) = (options.common.seed(), options.common.until());
+    let run = options.common.begin("corrupt")?;
+    let (seed, until) = (run.seed, run.until);
     println!("torture corrupt: seed {seed}, one byte of {} in {} ways", options.every, options.patterns);
     let bar = progress(0, "damages");
-    let (temp, begun) = (TempSetup::new(&programs)?, Instant::now());
+    let temp = TempSetup::new(&run.programs)?;
     let plan = corrupt::Plan {
         seed,
         every: options.every,
@@ -44,15 +42,5 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    report("corrupt", seed, begun, &tally)
-}
-
-impl Found for corrupt::Tally {
-    fn is_clean(&self) -> bool {
-        self.is_clean()
-    }
-
-    fn complaints(&self) -> &[String] {
-        &self.complaints
-    }
+    run.report(&tally, &tally.complaints, tally.is_clean())
 }

@@ -1,10 +1,10 @@
 //! `cargo xtask torture crowd`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
-use crate::torture::{Common, Found, TempSetup, report};
+use crate::torture::{Common, TempSetup};
 use aos_testkit::torture::crowd;
 
 #[derive(Debug, Args)]
@@ -23,28 +23,17 @@ const STAY: Duration = Duration::from_secs(600);
 const COMPARE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let programs = options.common.programs()?;
-    let (seed, time) = (options.common.seed(), options.common.time.unwrap_or(STAY));
+    let run = options.common.begin("crowd")?;
+    let (seed, time) = (run.seed, options.common.time.unwrap_or(STAY));
     let (sessions, clients) = (options.sessions, options.clients);
     println!("torture crowd: seed {seed}, {sessions} sessions of {clients} clients for {time:?}");
-    let (temp, begun) = (TempSetup::new(&programs)?, Instant::now());
+    let temp = TempSetup::new(&run.programs)?;
     let plan = crowd::Plan { seed, sessions, clients, time, fairness: COMPARE.min(time) };
     let mut tally = crowd::torture(&temp.setup, &plan);
     for line in tally.times.lines() {
         println!("{line}");
     }
-    if !tally.is_clean() {
-        println!("kept for a look: {}", temp.keep().display());
-    }
-    report("crowd", seed, begun, &tally)
-}
-
-impl Found for crowd::Tally {
-    fn is_clean(&self) -> bool {
-        self.is_clean() && self.pulse.is_well() && !self.pulse.gone
-    }
-
-    fn complaints(&self) -> &[String] {
-        &self.complaints
-    }
+    temp.keep_unless(tally.is_clean());
+    let is_clean = tally.is_clean() && tally.pulse.is_well() && !tally.pulse.gone;
+    run.report(&tally, &tally.complaints, is_clean)
 }

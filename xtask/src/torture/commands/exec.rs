@@ -1,10 +1,8 @@
 //! `cargo xtask torture exec`.
 
-use std::time::Instant;
-
 use clap::Args;
 
-use crate::torture::{Common, Found, TempSetup, progress, report};
+use crate::torture::{Common, TempSetup, progress};
 use aos_testkit::torture::exec;
 
 #[derive(Debug, Args)]
@@ -20,23 +18,13 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let programs = options.common.programs()?;
-    let (seed, until) = (options.common.seed(), options.common.until());
+    let run = options.common.begin("exec")?;
+    let (seed, until) = (run.seed, run.until);
     println!("torture exec: seed {seed}, {} process trees, {} at once", options.runs, options.at_once);
     let bar = progress(options.runs, "process trees");
-    let (temp, begun) = (TempSetup::new(&programs)?, Instant::now());
+    let temp = TempSetup::new(&run.programs)?;
     let plan = exec::Plan { seed, runs: options.runs, at_once: options.at_once, until };
     let tally = exec::torture(&temp.setup, &plan, &mut |done| bar.set_position(done));
     bar.finish_and_clear();
-    report("exec", seed, begun, &tally)
-}
-
-impl Found for exec::Tally {
-    fn is_clean(&self) -> bool {
-        self.is_clean()
-    }
-
-    fn complaints(&self) -> &[String] {
-        &self.complaints
-    }
+    run.report(&tally, &tally.complaints, tally.is_clean())
 }

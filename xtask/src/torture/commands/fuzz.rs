@@ -1,14 +1,14 @@
 //! `cargo xtask torture fuzz`: each parser in a process of its own, watched from here, so that an abort and a hang are
 //! seen as well as a panic.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
-use crate::bench::daemon::target_dir;
+use crate::cargo;
 use crate::torture::duration;
 use aos_testkit::new_seed;
 
@@ -31,7 +31,7 @@ pub(crate) struct Options {
 const HUNG: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let fuzzer = build()?;
+    let fuzzer = cargo::build(&["--quiet", "--package", "aos-fuzz"])?.join("aos-fuzz");
     let known = Command::new(&fuzzer).output().context("cannot run the fuzzer")?;
     let known = String::from_utf8(known.stdout)?;
     let seed = options.seed.unwrap_or_else(new_seed);
@@ -64,13 +64,6 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 fn is_chosen(options: &Options, name: &str) -> bool {
     options.targets.is_empty() || options.targets.iter().any(|chosen| chosen == name)
-}
-
-fn build() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let built = Command::new(cargo).args(["build", "--quiet", "--release", "--package", "aos-fuzz"]).status();
-    ensure!(built.context("cannot run cargo")?.success(), "the build failed");
-    Ok(target_dir()?.join("release/aos-fuzz"))
 }
 
 /// Waits for the fuzzer; `None` when one input took too long and it was ended.

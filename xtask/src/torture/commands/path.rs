@@ -1,10 +1,8 @@
 //! `cargo xtask torture path`.
 
-use std::time::Instant;
-
 use clap::Args;
 
-use crate::torture::{Common, Found, TempSetup, progress, report};
+use crate::torture::{Common, TempSetup, progress};
 use aos_testkit::Random;
 use aos_testkit::torture::path;
 
@@ -30,19 +28,19 @@ pub(crate) struct Options {
 const RESOLUTIONS_PER_HOME: u64 = 100_000;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let programs = options.common.programs()?;
-    let (seed, until) = (options.common.seed(), options.common.until());
+    let run = options.common.begin("path")?;
+    let (seed, until) = (run.seed, run.until);
     println!(
         "torture path: seed {seed}, {} resolutions, {} of them writes",
         options.resolutions, options.writes
     );
     let bar = progress(options.resolutions, "resolutions");
-    let (mut random, mut total, begun) = (Random::new(seed), path::Tally::default(), Instant::now());
+    let (mut random, mut total) = (Random::new(seed), path::Tally::default());
     while (total.resolutions < options.resolutions || total.writes < options.writes)
-        && until.is_none_or(|until| Instant::now() < until)
+        && !run.is_over()
         && total.is_clean()
     {
-        let temp = TempSetup::new(&programs)?;
+        let temp = TempSetup::new(&run.programs)?;
         let left = options.resolutions.saturating_sub(total.resolutions);
         let resolutions = RESOLUTIONS_PER_HOME.min(left);
         // What is left of the writes is made in the last home.
@@ -51,21 +49,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let plan = path::Plan { seed: random.number(), resolutions, writes, clients, neighbours, until };
         let done = total.resolutions;
         let tally = path::torture(&temp.setup, &plan, &mut |resolved| bar.set_position(done + resolved));
-        if !tally.is_clean() {
-            println!("kept for a look: {}", temp.keep().display());
-        }
+        temp.keep_unless(tally.is_clean());
         total.add(tally);
     }
     bar.finish_and_clear();
-    report("path", seed, begun, &total)
-}
-
-impl Found for path::Tally {
-    fn is_clean(&self) -> bool {
-        self.is_clean()
-    }
-
-    fn complaints(&self) -> &[String] {
-        &self.complaints
-    }
+    run.report(&total, &total.complaints, total.is_clean())
 }

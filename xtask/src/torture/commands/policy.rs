@@ -1,10 +1,8 @@
 //! `cargo xtask torture policy`.
 
-use std::time::Instant;
-
 use clap::Args;
 
-use crate::torture::{Common, Found, TempSetup, progress, report};
+use crate::torture::{Common, TempSetup, progress};
 use aos_testkit::Random;
 use aos_testkit::torture::policy;
 
@@ -26,14 +24,13 @@ pub(crate) struct Options {
 const PAIRS_PER_HOME: u64 = 10_000;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let programs = options.common.programs()?;
-    let (seed, until) = (options.common.seed(), options.common.until());
+    let run = options.common.begin("policy")?;
+    let (seed, until) = (run.seed, run.until);
     println!("torture policy: seed {seed}, {} pairs", options.pairs);
     let bar = progress(options.pairs, "pairs");
-    let (mut random, mut total, begun) = (Random::new(seed), policy::Tally::default(), Instant::now());
-    while total.pairs < options.pairs && until.is_none_or(|until| Instant::now() < until) && total.is_clean()
-    {
-        let temp = TempSetup::new(&programs)?;
+    let (mut random, mut total) = (Random::new(seed), policy::Tally::default());
+    while total.pairs < options.pairs && !run.is_over() && total.is_clean() {
+        let temp = TempSetup::new(&run.programs)?;
         let pairs = PAIRS_PER_HOME.min(options.pairs - total.pairs);
         let (mcp_every, cli_every) = (options.mcp_every, options.cli_every);
         let plan = policy::Plan { seed: random.number(), pairs, mcp_every, cli_every, until };
@@ -42,15 +39,5 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         total.add(tally);
     }
     bar.finish_and_clear();
-    report("policy", seed, begun, &total)
-}
-
-impl Found for policy::Tally {
-    fn is_clean(&self) -> bool {
-        self.is_clean()
-    }
-
-    fn complaints(&self) -> &[String] {
-        &self.complaints
-    }
+    run.report(&total, &total.complaints, total.is_clean())
 }

@@ -1,17 +1,17 @@
 //! `cargo xtask torture power`.
 
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::ensure;
 use clap::Args;
 
-use crate::torture::{Common, Found, progress, report};
+use crate::torture::{Common, progress, show};
 use aos_testkit::Programs;
 use aos_testkit::Random;
 use aos_testkit::torture::Setup;
+use aos_testkit::torture::kill::Plan;
 use aos_testkit::torture::load::{Tally, Taste};
-use aos_testkit::torture::power::{self, Disk, Plan};
+use aos_testkit::torture::power::{self, Cut, Disk};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -43,32 +43,29 @@ const LAYOUTS: [Layout; 4] = [Layout::OneDisk, Layout::TwoDisks, Layout::HomeAlo
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "a disk of our own needs root");
-    let programs = options.common.programs()?;
-    let (seed, until) = (options.common.seed(), options.common.until());
+    let run = options.common.begin("power")?;
+    let (seed, until) = (run.seed, run.until);
     println!("torture power: seed {seed}, {} cuts, {} writers", options.cuts, options.writers);
     let bar = progress(options.cuts, "cuts, this home: ");
-    let mut random = Random::new(seed);
     let disk = || Disk::new().map_err(anyhow::Error::msg);
     let disks = [disk()?, disk()?];
     let kept = tempfile::Builder::new().prefix("aos-power-kept-").tempdir_in("/dev/shm")?;
-    let (mut total, begun, mut homes) = (Tally::default(), Instant::now(), 0);
-    while total.kills < options.cuts && until.is_none_or(|until| Instant::now() < until) && total.is_clean() {
+    let (mut random, mut total, mut homes) = (Random::new(seed), Tally::default(), 0);
+    while total.kills < options.cuts && !run.is_over() && total.is_clean() {
         let layout = LAYOUTS[homes % LAYOUTS.len()];
         let taste = if (homes / LAYOUTS.len()).is_multiple_of(2) { Taste::Mixed } else { Taste::Patches };
         homes += 1;
         let plan = Plan {
             seed: random.number(),
-            cuts: CUTS_PER_HOME.min(options.cuts - total.kills),
+            kills: CUTS_PER_HOME.min(options.cuts - total.kills),
             writers: options.writers,
             taste,
-            one_disk: matches!(layout, Layout::OneDisk),
             verify_every: 5,
             until,
         };
-        let (setup, cut) = lay_out(layout, &disks, kept.path(), &programs)?;
+        let (setup, cut) = lay_out(layout, &disks, kept.path(), &run.programs)?;
         let tally = power::torture(&setup, &cut, &plan, &mut |tally| {
-            bar.set_position(total.kills + tally.kills);
-            bar.set_message(tally.to_string());
+            show(&bar, total.kills + tally.kills, tally);
         });
         if !tally.is_clean() {
             println!("{layout:?}, {taste:?}, seed of this home {}", plan.seed);
@@ -77,26 +74,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         total.add(tally);
     }
     bar.finish_and_clear();
-    report("power", seed, begun, &Cuts(total))
-}
-
-/// The counts of the kills, where each was a cut.
-struct Cuts(Tally);
-
-impl std::fmt::Display for Cuts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0.to_string().replacen("kills", "cuts", 1))
-    }
-}
-
-impl Found for Cuts {
-    fn is_clean(&self) -> bool {
-        Found::is_clean(&self.0)
-    }
-
-    fn complaints(&self) -> &[String] {
-        self.0.complaints()
-    }
+    // Each kill was a cut.
+    let counts = total.to_string().replacen("kills", "cuts", 1);
+    run.report(&counts, &total.complaints, total.is_clean() && total.pulse.is_well())
 }
 
 /// A fresh home and two fresh roots; and the disks that are cut.
@@ -105,9 +85,9 @@ fn lay_out<'a>(
     disks: &'a [Disk; 2],
     kept: &Path,
     programs: &Programs,
-) -> anyhow::Result<(Setup, Vec<&'a Disk>)> {
+) -> anyhow::Result<(Setup, Cut<'a>)> {
     let [first, second] = disks;
-    let (home, roots, cut) = match layout {
+    let (home, roots, disks) = match layout {
         Layout::OneDisk => (first.at(), first.at(), vec![first]),
         Layout::TwoDisks => (first.at(), second.at(), vec![first, second]),
         Layout::HomeAlone => (first.at(), kept.to_owned(), vec![first]),
@@ -118,6 +98,7 @@ fn lay_out<'a>(
     }
     let roots = ["ws0", "ws1"].map(|name| roots.join(name)).to_vec();
     roots.iter().try_for_each(std::fs::create_dir)?;
+    let cut = Cut { disks, one_disk: matches!(layout, Layout::OneDisk) };
     Ok((Setup { programs: programs.clone(), home: home.join("home"), roots }, cut))
 }
 

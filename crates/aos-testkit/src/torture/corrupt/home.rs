@@ -45,8 +45,8 @@ fn live(
     ended: Ended,
     work: impl FnOnce(&mut Client) -> Result<(), String>,
 ) -> Result<(), String> {
-    let daemon = setup.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
-    let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
+    let daemon = setup.start_daemon(&[])?;
+    let mut client = setup.client()?;
     work(&mut client)?;
     settled(&setup.home)?;
     match ended {

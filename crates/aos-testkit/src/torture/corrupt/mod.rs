@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::random::Random;
-use crate::torture::{NotUp, Setup};
+use crate::time::is_over;
+use crate::torture::{COMPLAINTS_MAX, NotUp, Setup, lock};
 use damage::PAGE;
 pub use damage::{Damage, last_commit};
 use home::{Ended, Files, lay_out};
@@ -156,7 +157,7 @@ fn one_home(
             let at = parent.path().join(format!("worker{worker}"));
             scope.spawn(move || {
                 if let Err(why) = case.work(&at, next, tally, progress) {
-                    tally.lock().expect("no thread panics while it holds the lock").complaints.push(why);
+                    lock(tally).complaints.push(why);
                 }
             });
         }
@@ -213,7 +214,7 @@ impl Case<'_> {
         lay_out(copy, &self.files).map_err(told)?;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let is_late = self.plan.until.is_some_and(|until| Instant::now() > until);
+            let is_late = is_over(self.plan.until);
             let Some(hit) = self.hits.get(number).filter(|_| !is_late) else { break };
             let (at, whole) = (copy.join(&hit.file), &self.files[&hit.file]);
             let Some(bytes) = hit.damage.of(whole) else { continue };
@@ -221,18 +222,15 @@ impl Case<'_> {
             let begun = Instant::now();
             let verdict = judge(copy, &self.whole, self.may_be_short(hit));
             std::fs::write(&at, whole).map_err(told)?;
-            let mut tally = tally.lock().expect("no thread panics while it holds the lock");
+            let mut tally = lock(tally);
             tally.judged(hit, verdict, begun.elapsed());
-            if tally.complaints.len() > 20 {
+            if tally.complaints.len() > COMPLAINTS_MAX {
                 break;
             }
             if number.is_multiple_of(64) {
                 let done = tally.damages;
                 drop(tally);
-                progress.lock().expect("no thread panics while it holds the lock")(
-                    done,
-                    self.hits.len() as u64,
-                );
+                lock(progress)(done, self.hits.len() as u64);
             }
         }
         self.unchanged(copy)
@@ -267,7 +265,7 @@ impl Case<'_> {
     fn whole_way(&self, parent: &Path, tally: &mut Tally) -> Result<(), String> {
         let mut random = Random::new(self.plan.seed ^ 1);
         for number in 0..self.plan.starts {
-            if self.plan.until.is_some_and(|until| Instant::now() > until) {
+            if is_over(self.plan.until) {
                 break;
             }
             let hit = &self.hits[random.below(self.hits.len())];

@@ -44,7 +44,7 @@ impl std::fmt::Display for Fairness {
 
 /// In turns, so that whatever else the machine does falls on both.
 pub(super) fn measure(setup: &Setup, time: Duration, seed: u64) -> Result<Fairness, String> {
-    let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
+    let mut client = setup.client()?;
     let root = setup.roots[0].join("quiet");
     std::fs::create_dir_all(&root).map_err(|why| why.to_string())?;
     let session = client.open(&root)?;
@@ -114,7 +114,7 @@ impl Noisy<'_> {
     }
 
     fn flood(&self, (kind, params): &(&'static str, Value), stop: &AtomicBool) -> Result<u64, String> {
-        let mut client = Client::connect(&self.setup.home).map_err(|why| why.to_string())?;
+        let mut client = self.setup.client()?;
         let mut params = params.clone();
         params["session_id"] = json!(self.session);
         let mut done = 0;

@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::client::Client;
 use crate::random::Random;
 use crate::time::bound;
 use crate::torture::pulse::{self, About, Pulse};
-use crate::torture::{Daemon, Setup};
+use crate::torture::{COMPLAINTS_MAX, Daemon, Setup, lock};
 pub use fairness::Fairness;
 pub use figures::{Samples, Times};
 use worker::Worker;
@@ -81,14 +80,13 @@ impl std::fmt::Display for Tally {
 /// Lets the crowd in.
 pub fn torture(setup: &Setup, plan: &Plan) -> Tally {
     let mut tally = Tally::default();
-    if let Err(why) = work_together(setup, plan, &mut tally) {
-        tally.complaints.push(why);
-    }
+    let outcome = work_together(setup, plan, &mut tally);
+    tally.complaints.extend(outcome.err());
     tally
 }
 
 fn work_together(setup: &Setup, plan: &Plan, tally: &mut Tally) -> Result<(), String> {
-    let daemon = setup.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
+    let daemon = setup.start_daemon(&[])?;
     let mut random = Random::new(plan.seed);
     let (mut clients, ping) = invite(setup, plan, &mut random)?;
     let (outcome, pulse) = pulse::beside(&setup.home, About::Session(&ping), || {
@@ -102,29 +100,24 @@ fn work_together(setup: &Setup, plan: &Plan, tally: &mut Tally) -> Result<(), St
     }
     drop(clients);
     tally.fairness = fairness::measure(setup, plan.fairness, random.number())?;
-    for (words, expected) in [(&["verify"][..], ""), (&["replay", "--verify"], "MATCH")] {
-        let (code, out, err) = setup.aos(words);
-        if code != 0 || !out.contains(expected) {
-            return Err(format!("aos {words:?}: exit {code}: {out}{err}"));
-        }
-    }
+    setup.verify()?;
+    setup.replay()?;
     daemon.kill();
     Ok(())
 }
 
 /// The sessions and their clients, and a session that is only asked how it is.
 fn invite(setup: &Setup, plan: &Plan, random: &mut Random) -> Result<(Vec<Worker>, String), String> {
-    let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
+    let mut client = setup.client()?;
     let mut clients = Vec::new();
     for number in 0..plan.sessions {
         let root = setup.roots[number % setup.roots.len()].join(format!("s{number}"));
         std::fs::create_dir_all(&root).map_err(|why| format!("{}: {why}", root.display()))?;
         let target = json!({ "local": { "workdir": root } });
         let params = json!({ "target": target, "snapshot_bytes_max": SNAPSHOT_BYTES });
-        let receipt = client.try_effect("host.session.open", &params, "open").unwrap_or_default();
-        let session = receipt["session_id"].as_str().ok_or_else(|| format!("no session: {receipt}"))?;
+        let session = client.open_with(&params)?;
         for worker in 0..plan.clients {
-            clients.push(Worker::new(session, &root, format!("c{worker}"), random.number())?);
+            clients.push(Worker::new(&session, &root, format!("c{worker}"), random.number())?);
         }
     }
     Ok((clients, client.open(&setup.roots[0])?))
@@ -145,7 +138,7 @@ fn crowd(
         for (worker, done) in clients.iter_mut().zip(&done) {
             let work = || {
                 if let Err(why) = come_and_go(setup, worker, done, &stop) {
-                    wrong.lock().expect("no thread panics while it holds the lock").push(why);
+                    lock(&wrong).push(why);
                     stop.store(true, Ordering::Relaxed);
                 }
             };
@@ -157,7 +150,7 @@ fn crowd(
         Ok::<(), String>(())
     })?;
     tally.took = begun.elapsed();
-    tally.complaints.extend(wrong.into_inner().unwrap_or_default().into_iter().take(20));
+    tally.complaints.extend(wrong.into_inner().unwrap_or_default().into_iter().take(COMPLAINTS_MAX));
     Ok(())
 }
 
@@ -167,7 +160,7 @@ fn come_and_go(
     done: &AtomicU64,
     stop: &AtomicBool,
 ) -> Result<(), String> {
-    let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
+    let mut client = setup.client()?;
     while !stop.load(Ordering::Relaxed) {
         worker.step(&mut client)?;
         done.fetch_add(1, Ordering::Relaxed);

@@ -12,8 +12,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::random::Random;
-use crate::torture::Setup;
+use crate::time::is_over;
 use crate::torture::pulse::{self, About, Pulse};
+use crate::torture::{COMPLAINTS_MAX, Setup};
 use crate::tracer::Tracer;
 pub use full::SmallDisk;
 use scene::{End, Scene};
@@ -123,9 +124,7 @@ const ATTEMPTS_MAX: usize = 5;
 /// Injects errors into one home until there are enough, or each step has failed once with each error.
 pub fn torture(setup: &Setup, plan: &Plan, progress: &mut dyn FnMut(&Tally)) -> Tally {
     let mut tally = Tally::default();
-    if let Err(why) = every_step(setup, plan, progress, &mut tally) {
-        tally.fault(why);
-    }
+    every_step(setup, plan, progress, &mut tally).unwrap_or_else(|why| tally.fault(why));
     tally
 }
 
@@ -144,9 +143,9 @@ fn every_step(
     while !points.is_empty() {
         let (call, error) = points.swap_remove(random.below(points.len()));
         for when in (1 + random.below(plan.stride)..STEPS_MAX).step_by(plan.stride) {
-            let enough = tally.errors >= plan.errors || tally.complaints.len() > 20;
-            if enough || plan.until.is_some_and(|until| Instant::now() > until) {
-                return prove(setup, tally);
+            let enough = tally.errors >= plan.errors || tally.complaints.len() > COMPLAINTS_MAX;
+            if enough || is_over(plan.until) {
+                return setup.verify();
             }
             let inject = format!("inject={call}:error={error}:when={when}");
             let met =
@@ -156,15 +155,7 @@ fn every_step(
                 break;
             }
         }
-        prove(setup, tally)?;
-    }
-    Ok(())
-}
-
-fn prove(setup: &Setup, tally: &mut Tally) -> Result<(), String> {
-    let (code, out, err) = setup.aos(&["verify"]);
-    if code != 0 {
-        tally.fault(format!("aos verify: exit {code}: {out}{err}"));
+        setup.verify().unwrap_or_else(|why| tally.fault(why));
     }
     Ok(())
 }
@@ -273,11 +264,11 @@ pub fn full(setup: &Setup, small: Small, plan: &Plan) -> Result<Tally, String> {
         tally.pulse.add(&Pulse { refused: 0, ..pulse });
         outcome.map_err(|why| format!("{pages} pages left: {why}"))?;
         scene.restart(&mut tally)?;
-        if tally.refused == refused || plan.until.is_some_and(|until| Instant::now() > until) {
+        if tally.refused == refused || is_over(plan.until) {
             break;
         }
     }
-    prove(&setup, &mut tally)?;
+    setup.verify().unwrap_or_else(|why| tally.fault(why));
     drop(scene);
     Ok(tally)
 }

@@ -109,9 +109,9 @@ impl<'a> Scene<'a> {
     }
 
     pub(super) fn client(&self) -> Result<Client, String> {
-        let client = Client::connect(&self.setup.home);
-        let client = client.and_then(|client| client.give_up_after(bound(ANSWER_MAX)).map(|()| client));
-        client.map_err(|why| format!("the daemon does not accept: {why}"))
+        let client = self.setup.client()?;
+        client.give_up_after(bound(ANSWER_MAX)).map_err(|why| why.to_string())?;
+        Ok(client)
     }
 
     pub(super) fn pid(&self) -> i32 {
@@ -120,8 +120,7 @@ impl<'a> Scene<'a> {
 
     pub(super) fn start(&mut self) -> Result<(), String> {
         let words: &[&str] = if self.power { &["--durability", "power"] } else { &[] };
-        let daemon = self.setup.start(&[], words);
-        self.daemon = Some(daemon.map_err(|why| format!("the daemon does not start: {why:?}"))?);
+        self.daemon = Some(self.setup.start_daemon(words)?);
         Ok(())
     }
 

@@ -16,9 +16,9 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::random::Random;
-use crate::time::bound;
+use crate::time::{bound, is_over};
 use crate::torture::pulse::{About, feel};
-use crate::torture::{Daemon, Setup};
+use crate::torture::{COMPLAINTS_MAX, Daemon, Setup, lock};
 use programs::{PROGRAMS, Stubborn};
 pub use tally::Tally;
 
@@ -104,7 +104,7 @@ impl Run {
         let (took, receipt) = (begun.elapsed(), receipt.ok_or("the daemon hung up")?);
         let late = took.saturating_sub(self.due());
         let survivors = survivors(&self.mark, begun + self.due() + bound(GRACE));
-        let mut tally = tally.lock().expect("no thread panics while it holds the lock");
+        let mut tally = lock(tally);
         tally.returned(&receipt, late, late > bound(GRACE), &self.what());
         tally.left(&survivors, &self.what());
         drop(tally);
@@ -141,9 +141,9 @@ fn open(client: &mut Client, root: &Path) -> Result<String, String> {
 /// Runs the programs with one daemon until the plan is done. `progress` sees how many are.
 pub fn torture(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send)) -> Tally {
     let tally = Mutex::new(Tally::default());
-    let daemon = match setup.start(&[], &[]) {
+    let daemon = match setup.start_daemon(&[]) {
         Ok(daemon) => daemon,
-        Err(why) => return Tally::failed(format!("the daemon does not start: {why:?}")),
+        Err(why) => return Tally::failed(why),
     };
     // The first command may bring up what the daemon keeps for good.
     let first = Run {
@@ -166,32 +166,22 @@ pub fn torture(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send
             .map(|number| {
                 let (root, tally, next, progress) =
                     (setup.roots[0].join(format!("v{number}")), &tally, &next, &progress);
-                scope.spawn(move || {
-                    let done =
-                        |done| progress.lock().expect("no thread panics while it holds the lock")(done);
-                    visitor(setup, plan, &root, next, tally, &done)
-                })
+                scope.spawn(move || visitor(setup, plan, &root, next, tally, &|done| lock(progress)(done)))
             })
             .collect();
         for visitor in visitors {
             let outcome = visitor.join().unwrap_or_else(|_| Err("a visitor panicked".into()));
             if let Err(why) = outcome {
-                tally.lock().expect("no thread panics while it holds the lock").fault(why);
+                lock(&tally).fault(why);
             }
         }
         stop.store(true, Ordering::Relaxed);
-        tally
-            .lock()
-            .expect("no thread panics while it holds the lock")
-            .answered(pulse.join().unwrap_or_default());
+        lock(&tally).answered(pulse.join().unwrap_or_default());
     });
     let mut tally = tally.into_inner().expect("no thread panics while it holds the lock");
     nothing_left(&daemon, kept, &mut tally);
     tally.resident_bytes = daemon.memory_bytes("VmHWM:");
-    let (code, out, err) = setup.aos(&["verify"]);
-    if code != 0 {
-        tally.fault(format!("aos verify: exit {code}: {out}{err}"));
-    }
+    setup.verify().unwrap_or_else(|why| tally.fault(why));
     daemon.kill();
     tally
 }
@@ -207,8 +197,8 @@ fn visitor(
     std::fs::create_dir_all(root).map_err(|why| format!("{}: {why}", root.display()))?;
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
-        let enough = tally.lock().expect("no thread panics while it holds the lock").complaints.len() > 20;
-        if number >= plan.runs || enough || plan.until.is_some_and(|until| Instant::now() > until) {
+        let enough = lock(tally).complaints.len() > COMPLAINTS_MAX;
+        if number >= plan.runs || enough || is_over(plan.until) {
             return Ok(());
         }
         Run::new(plan.seed, number).run(&setup.home, root, tally)?;
@@ -237,7 +227,7 @@ impl Zombies {
         }
         let old =
             self.since.iter().filter(|(_, since)| since.elapsed() > bound(ZOMBIE_MAX)).map(|(pid, _)| *pid);
-        tally.lock().expect("no thread panics while it holds the lock").zombies(old);
+        lock(tally).zombies(old);
     }
 }
 
@@ -268,9 +258,7 @@ fn survivors(mark: &str, deadline: Instant) -> Vec<String> {
             let tell = |pid: &i32| {
                 let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 let told = format!("{pid} `{}`", String::from_utf8_lossy(&words).replace('\0', " "));
-                if let Some(pid) = rustix::process::Pid::from_raw(*pid) {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                }
+                crate::signal(*pid, rustix::process::Signal::KILL);
                 told
             };
             return found.iter().map(tell).collect();

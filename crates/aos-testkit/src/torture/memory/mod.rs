@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::client::Client;
+use crate::time::is_over;
 use crate::torture::Setup;
 use crate::torture::pulse::{About, beside};
 use steps::{Outcome, STEPS};
@@ -103,7 +104,7 @@ impl std::fmt::Display for Tally {
 pub fn torture(setup: &Setup, plan: &Plan<'_>, progress: &mut dyn FnMut(&str)) -> Tally {
     let mut tally = Tally::default();
     for (name, step) in STEPS.iter().filter(|(name, _)| name.contains(plan.only)) {
-        if plan.until.is_some_and(|until| Instant::now() > until) {
+        if is_over(plan.until) {
             tally.fault(name, "not done, the time was over");
             continue;
         }
@@ -117,10 +118,7 @@ pub fn torture(setup: &Setup, plan: &Plan<'_>, progress: &mut dyn FnMut(&str)) -
             Err(why) => tally.fault(name, &why),
         }
     }
-    let (code, out, err) = setup.aos(&["verify"]);
-    if code != 0 {
-        tally.fault("aos verify", &format!("exit {code}: {out}{err}"));
-    }
+    tally.complaints.extend(setup.verify().err());
     tally
 }
 
@@ -131,8 +129,8 @@ fn one_step(
     step: fn(&mut Stage<'_>) -> Outcome,
     tally: &mut Tally,
 ) -> Result<Row, String> {
-    let daemon = setup.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
-    let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
+    let daemon = setup.start_daemon(&[])?;
+    let mut client = setup.client()?;
     let root = setup.roots[0].clone();
     let session = open(&mut client, &root)?;
     let mut stage = Stage { setup, root, client, session, scale };

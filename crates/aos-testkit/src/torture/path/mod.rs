@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::random::Random;
-use crate::torture::Setup;
+use crate::time::is_over;
 use crate::torture::pulse::{About, Pulse, feel};
+use crate::torture::{COMPLAINTS_MAX, Setup, lock};
 use ask::Ask;
 use beyond::Beyond;
 use maze::Neighbour;
@@ -142,7 +143,7 @@ fn run(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send)) -> Re
         })
         .collect::<Result<_, _>>()?;
     neighbours.iter_mut().for_each(Neighbour::furnish);
-    let daemon = setup.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))?;
+    let daemon = setup.start_daemon(&[])?;
     let beside = names_in(root.parent().unwrap_or(root));
     let attack = Attack { setup, plan, beyond, tally: Mutex::default(), stop: AtomicBool::new(false) };
     let mut tally = attack.run(&mut neighbours, &mut random, progress);
@@ -150,10 +151,7 @@ fn run(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send)) -> Re
     if now != beside {
         tally.escaped(format!("beside the root there is {now:?}, there was {beside:?}"));
     }
-    let (code, out, err) = setup.aos(&["verify"]);
-    if code != 0 {
-        tally.complaints.push(format!("aos verify: exit {code}: {out}{err}"));
-    }
+    tally.complaints.extend(setup.verify().err());
     daemon.kill();
     Ok(tally)
 }
@@ -195,13 +193,13 @@ impl Attack<'_> {
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().expect("no thread panics while it holds the lock")
+        lock(&self.tally)
     }
 
     /// Asks in its own session until enough was resolved by all.
     fn client(&self, seed: u64) -> Result<(), String> {
         let (mut random, root) = (Random::new(seed), self.setup.roots[0].as_path());
-        let mut client = Client::connect(&self.setup.home).map_err(|why| why.to_string())?;
+        let mut client = self.setup.client()?;
         let follow = if random.one_in(4) { "deny" } else { "within_root_only" };
         let session = open(&mut client, root, follow)?;
         loop {
@@ -217,8 +215,8 @@ impl Attack<'_> {
                 }
             }
             let enough = tally.resolutions >= self.plan.resolutions && tally.writes >= self.plan.writes;
-            let is_late = self.plan.until.is_some_and(|until| Instant::now() > until);
-            if enough || is_late || tally.complaints.len() > 20 {
+            let is_late = is_over(self.plan.until);
+            if enough || is_late || tally.complaints.len() > COMPLAINTS_MAX {
                 return Ok(());
             }
         }

@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::random::Random;
-use crate::torture::Setup;
+use crate::time::is_over;
 use crate::torture::load::on_disk;
 use crate::torture::pulse::{About, Pulse, beside};
+use crate::torture::{COMPLAINTS_MAX, Setup};
 use chance::Act;
 use front_ends::Mcp;
 
@@ -138,7 +139,7 @@ fn policies(
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), String> {
     let (root, mut random) = (setup.roots[0].as_path(), Random::new(plan.seed));
-    while tally.pairs < plan.pairs && plan.until.is_none_or(|until| Instant::now() < until) {
+    while tally.pairs < plan.pairs && !is_over(plan.until) {
         let mut trial = Trial::open(setup, root, plan, &mut random, tally)?;
         tally.policies += 1;
         for _ in 0..PAIRS_PER_POLICY {
@@ -149,7 +150,7 @@ fn policies(
                 trial.pair(&mut random, tally)?;
             }
             tally.pairs += 1;
-            if tally.complaints.len() > 20 {
+            if tally.complaints.len() > COMPLAINTS_MAX {
                 return Err("too much is wrong already; stopping here".into());
             }
         }
@@ -233,7 +234,7 @@ impl<'a> Trial<'a> {
         tally: &mut Tally,
     ) -> Result<Trial<'a>, String> {
         plant(root).map_err(|why| format!("cannot plant: {why}"))?;
-        let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
+        let mut client = setup.client()?;
         let (policy, capability) = (chance::policy(random), chance::capability(root, random));
         let params = json!({
             "target": { "local": { "workdir": root } },

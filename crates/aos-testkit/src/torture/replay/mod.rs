@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::client::Client;
 use crate::random::Random;
 use crate::torture::pulse::{self, About, Pulse};
-use crate::torture::{Daemon, Setup};
+use crate::torture::{COMPLAINTS_MAX, Daemon, Setup, lock};
 use acts::{Known, Target};
 pub use watched::{WATCH, calls, opens_to_write, reaches_out};
 
@@ -105,10 +105,7 @@ impl Walker {
             Target::Vfs => json!({ "vfs": {} }),
             Target::Staged => json!({ "staged": { "workdir": root } }),
         };
-        let receipt =
-            client.try_effect("host.session.open", &json!({ "target": what }), "open").unwrap_or_default();
-        let session =
-            receipt["session_id"].as_str().ok_or_else(|| format!("no session: {receipt}"))?.to_owned();
+        let session = client.open_with(&json!({ "target": what }))?;
         Ok(Walker { session, target, known: Known::default(), made: 0 })
     }
 
@@ -140,16 +137,14 @@ impl Walker {
 /// Makes the histories of one home and replays them.
 pub fn torture(setup: &Setup, plan: &Plan) -> Tally {
     let tally = Mutex::new(Tally::default());
-    if let Err(why) = home(setup, plan, &tally) {
-        tally.lock().expect("no thread panics while it holds the lock").fault(why);
-    }
+    home(setup, plan, &tally).unwrap_or_else(|why| lock(&tally).fault(why));
     tally.into_inner().expect("no thread panics while it holds the lock")
 }
 
 fn home(setup: &Setup, plan: &Plan, tally: &Mutex<Tally>) -> Result<(), String> {
     let mut random = Random::new(plan.seed);
-    let mut daemon = up(setup)?;
-    let mut client = connect(setup)?;
+    let mut daemon = setup.start_daemon(&[])?;
+    let mut client = setup.client()?;
     let targets = [Target::Local, Target::Local, Target::Vfs, Target::Staged];
     let open = |number: usize| {
         let root = setup.roots[number % setup.roots.len()].join(format!("h{number}"));
@@ -165,7 +160,7 @@ fn home(setup: &Setup, plan: &Plan, tally: &Mutex<Tally>) -> Result<(), String> 
         });
         walked?;
         left -= until_kill;
-        let mut tally = tally.lock().expect("no thread panics while it holds the lock");
+        let mut tally = lock(tally);
         tally.pulse.add(&pulse);
         if left == 0 {
             break;
@@ -181,16 +176,8 @@ fn home(setup: &Setup, plan: &Plan, tally: &Mutex<Tally>) -> Result<(), String> 
     outcome
 }
 
-fn up(setup: &Setup) -> Result<Daemon, String> {
-    setup.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))
-}
-
-fn connect(setup: &Setup) -> Result<Client, String> {
-    Client::connect(&setup.home).map_err(|why| format!("the daemon does not accept: {why}"))
-}
-
 fn walk(walkers: &mut [Walker], random: &mut Random, setup: &Setup, steps: usize) -> Result<(), String> {
-    let mut client = connect(setup)?;
+    let mut client = setup.client()?;
     for _ in 0..steps {
         let walker = random.below(walkers.len());
         if !walkers[walker].step(&mut client, random) {
@@ -207,7 +194,7 @@ fn killed_at_work(
     walkers: &mut [Walker],
     random: &mut Random,
 ) -> Result<Daemon, String> {
-    let mut client = connect(setup)?;
+    let mut client = setup.client()?;
     let moment = Duration::from_micros(random.below(20_000) as u64);
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -217,11 +204,11 @@ fn killed_at_work(
         let number = random.below(walkers.len());
         while walkers[number].step(&mut client, random) {}
     });
-    up(setup)
+    setup.start_daemon(&[])
 }
 
 fn close_some(setup: &Setup, walkers: &[Walker], random: &mut Random) -> Result<(), String> {
-    let mut client = connect(setup)?;
+    let mut client = setup.client()?;
     for walker in walkers.iter().filter(|_| random.one_in(4)) {
         let params = json!({ "session_id": walker.session, "signal": "term" });
         let receipt = client.try_effect("host.session.signal", &params, "close").unwrap_or_default();
@@ -285,10 +272,10 @@ fn replay_all(setup: &Setup, plan: &Plan, walkers: &[Walker], tally: &Mutex<Tall
     let work = || -> Result<(), String> {
         let dir = tempfile::tempdir().map_err(|why| why.to_string())?;
         let trace: Option<PathBuf> = plan.strace.then(|| dir.path().join("trace"));
-        while let Some(walker) = { next.lock().expect("no thread panics while it holds the lock").next() } {
+        while let Some(walker) = { lock(&next).next() } {
             let words = ["replay", "--session", &walker.session, "--verify"];
             three_times(setup, &words, Some("MATCH\n"), trace.as_deref(), tally)?;
-            tally.lock().expect("no thread panics while it holds the lock").histories += 1;
+            lock(tally).histories += 1;
         }
         Ok(())
     };
@@ -301,9 +288,8 @@ fn replay_all(setup: &Setup, plan: &Plan, walkers: &[Walker], tally: &Mutex<Tall
     three_times(setup, &["replay", "--verify"], Some("MATCH\n"), None, tally)?;
     three_times(setup, &["replay"], None, None, tally)?;
     let log = three_times(setup, &["log", "--json"], None, None, tally)?;
-    tally.lock().expect("no thread panics while it holds the lock").entries += log.lines().count() as u64;
-    let (code, out, err) = setup.aos(&["verify"]);
-    if code == 0 { Ok(()) } else { Err(format!("aos verify: exit {code}: {out}{err}")) }
+    lock(tally).entries += log.lines().count() as u64;
+    setup.verify()
 }
 
 /// What it said the first time. All three must be one and the same, and well.
@@ -318,7 +304,7 @@ fn three_times(
     for surroundings in &SURROUNDINGS {
         let told = surroundings.run(setup, words, trace)?;
         let trace = trace.map(|trace| std::fs::read_to_string(trace).unwrap_or_default());
-        let mut tally = tally.lock().expect("no thread panics while it holds the lock");
+        let mut tally = lock(tally);
         tally.replays += u64::from(words[0] == "replay");
         if let Some(trace) = trace {
             tally.watch(&trace, &setup.home, words);
@@ -343,7 +329,7 @@ impl Tally {
         }
         for call in calls.iter().filter(|call| reaches_out(call, home)) {
             self.outside += 1;
-            if self.complaints.len() < 20 {
+            if self.complaints.len() < COMPLAINTS_MAX {
                 self.complaints.push(format!("aos {words:?}: {call}"));
             }
         }

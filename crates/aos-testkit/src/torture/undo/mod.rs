@@ -10,7 +10,8 @@ mod walk;
 use std::time::Instant;
 
 use crate::random::Random;
-use crate::torture::{Daemon, Setup};
+use crate::time::is_over;
+use crate::torture::Setup;
 use walk::history;
 
 /// How many histories, and how long each is.
@@ -45,6 +46,10 @@ pub struct Tally {
 }
 
 impl Tally {
+    pub fn failed(why: String) -> Tally {
+        Tally { faults: 1, complaints: vec![why], ..Tally::default() }
+    }
+
     pub fn is_clean(&self) -> bool {
         self.differences + self.faults == 0
     }
@@ -89,11 +94,11 @@ impl std::fmt::Display for Tally {
 pub fn torture(setup: &Setup, plan: &Plan, progress: &mut dyn FnMut(&Tally)) -> Tally {
     let mut tally = Tally::default();
     let mut random = Random::new(plan.seed);
-    let mut daemon = match up(setup) {
+    let mut daemon = match setup.start_daemon(&[]) {
         Ok(daemon) => Some(daemon),
-        Err(why) => return Tally { faults: 1, complaints: vec![why], ..tally },
+        Err(why) => return Tally::failed(why),
     };
-    while tally.histories < plan.histories && plan.until.is_none_or(|until| Instant::now() < until) {
+    while tally.histories < plan.histories && !is_over(plan.until) {
         let seed = plan.only.unwrap_or_else(|| random.number());
         let root = setup.roots[tally.histories as usize % setup.roots.len()].join(format!("h{seed:x}"));
         tally.histories += 1;
@@ -107,23 +112,10 @@ pub fn torture(setup: &Setup, plan: &Plan, progress: &mut dyn FnMut(&Tally)) -> 
         progress(&tally);
     }
     if tally.is_clean() {
-        prove(setup, &mut tally);
+        let wrong = [setup.verify(), setup.replay()].into_iter().filter_map(Result::err);
+        wrong.for_each(|why| tally.add(Tally::failed(why)));
     }
     tally
-}
-
-fn up(setup: &Setup) -> Result<Daemon, String> {
-    setup.start(&[], &[]).map_err(|why| format!("the daemon does not start: {why:?}"))
-}
-
-fn prove(setup: &Setup, tally: &mut Tally) {
-    for (words, expected) in [(&["verify"][..], ""), (&["replay", "--verify"], "MATCH")] {
-        let (code, out, err) = setup.aos(words);
-        if code != 0 || !out.contains(expected) {
-            tally.faults += 1;
-            tally.complaints.push(format!("aos {words:?}: exit {code}: {out}{err}"));
-        }
-    }
 }
 
 /// What went wrong: a tree that differs, or something else.

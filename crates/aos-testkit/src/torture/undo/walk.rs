@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::tree::{Kind, Tree, copy_of, differing, explain, replaced, same, touched};
-use super::{Tally, Wrong, acts, ensure, tree, up};
+use super::{Tally, Wrong, acts, ensure, tree};
 use crate::client::Client;
 use crate::random::Random;
 use crate::torture::{Daemon, Setup};
@@ -23,7 +23,7 @@ pub(super) fn history(
     std::fs::create_dir_all(root)
         .and_then(|()| tree::plant(root, &mut random))
         .map_err(|why| format!("cannot plant {}: {why}", root.display()))?;
-    let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
+    let mut client = setup.client()?;
     let session = client.open(root)?;
     let mut walk = Walk {
         setup,
@@ -151,8 +151,8 @@ impl Walk<'_> {
             asking.join().unwrap_or_default()
         });
         self.tally.kills += 1;
-        *self.daemon = Some(up(self.setup)?);
-        self.client = Client::connect(&self.setup.home).map_err(|why| why.to_string())?;
+        *self.daemon = Some(self.setup.start_daemon(&[])?);
+        self.client = self.setup.client()?;
         Ok(answer)
     }
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use aos_testkit::{check, expect, tree};
+use aos_testkit::{Start, World, check, expect, tree};
 use serde_json::{Value, json};
 
 use super::floods::pinged;
@@ -222,14 +222,20 @@ pub fn read_only_roots() -> Outcome {
     room.finish()
 }
 
-/// More than one root: each is there, nothing between them is.
-pub fn several_roots() -> Outcome {
-    let mut world = aos_testkit::World::asleep(aos_testkit::Start::default());
-    for folder in ["second", "third"] {
+/// A world with folders beside its root, each with a file `f` that holds the folder's name.
+fn world_beside(folders: [&str; 2]) -> World {
+    let mut world = World::asleep(Start::default());
+    for folder in folders {
         std::fs::create_dir(world.parent.join(folder)).unwrap();
         std::fs::write(world.parent.join(folder).join("f"), format!("{folder}\n")).unwrap();
     }
     world.start_daemon();
+    world
+}
+
+/// More than one root: each is there, nothing between them is.
+pub fn several_roots() -> Outcome {
+    let world = world_beside(["second", "third"]);
     let roots = json!([world.root, world.parent.join("second")]);
     let room =
         Room::of(world, json!({ "capability": { "fs_roots": roots }, "policy": { "preset": "permissive" } }));
@@ -256,12 +262,7 @@ pub fn several_roots() -> Outcome {
 
 /// Folders that the session names are there as it names them.
 pub fn mounts() -> Outcome {
-    let mut world = aos_testkit::World::asleep(aos_testkit::Start::default());
-    for folder in ["data", "work"] {
-        std::fs::create_dir(world.parent.join(folder)).unwrap();
-        std::fs::write(world.parent.join(folder).join("f"), format!("{folder}\n")).unwrap();
-    }
-    world.start_daemon();
+    let world = world_beside(["data", "work"]);
     let (data, work) = (world.parent.join("data"), world.parent.join("work"));
     let mounts = json!([
         { "host_path": data, "mount_path": "/data", "mode": "ro" },

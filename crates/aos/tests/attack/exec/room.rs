@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use aos_testkit::time::{bound, wait_at_most};
-use aos_testkit::{Client, Start, World, check, new_seed, verdict, wait_for};
+use aos_testkit::{Client, Start, World, check, new_seed, wait_for};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
@@ -380,11 +380,4 @@ pub fn in_time<T>(what: &str, limit: Duration, run: impl FnOnce() -> T) -> Resul
 /// shows where an id is not mapped, and a mistake in the mapping would not be seen.
 pub fn ordinary() -> Start {
     Start { uid: aos_testkit::is_root().then_some(12345), ..Start::default() }
-}
-
-/// What a receipt says in short, for messages.
-pub fn short(receipt: &Value) -> String {
-    let mut text = format!("{}: {receipt}", verdict(receipt));
-    text.truncate(text.floor_char_boundary(2_000));
-    text
 }

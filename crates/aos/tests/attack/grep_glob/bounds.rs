@@ -6,10 +6,9 @@ use aos_testkit::{World, check, expect, timed};
 use serde_json::{Value, json};
 
 use super::{paths, rows};
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     vec![
         plain("OWN-SRCH-COUNTS", counts),
         plain("OWN-SRCH-FORMS", forms),

@@ -8,10 +8,9 @@ use aos_testkit::{Start, World, check, expect, verdict, warning_codes};
 use serde_json::{Value, json};
 
 use super::{glob, grep, paths, rows};
-use crate::{Case, Need, Outcome};
+use crate::{Case, Need, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     vec![
         plain("OWN-SRCH-ORDER", whole_paths_byte_by_byte),
         plain("OWN-SRCH-IGNORE", ignore_files),

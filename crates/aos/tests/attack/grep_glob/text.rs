@@ -7,10 +7,9 @@ use aos_testkit::{World, check, expect};
 use serde_json::json;
 
 use super::{grep, rows};
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     vec![
         plain("OWN-SRCH-TEXT", texts),
         plain("OWN-SRCH-BINARY", what_is_no_text),

@@ -10,19 +10,11 @@ use aos_testkit::torture::load::{Tally, Taste};
 use aos_testkit::{Random, Start, World, check, expect, full_figure, new_seed, signal, text, wait_for};
 use serde_json::{Value, json};
 
-use super::clean;
 use crate::Outcome;
+use crate::torture::clean;
 
 fn plan(kills: usize, taste: Taste) -> Plan {
-    Plan {
-        seed: new_seed(),
-        kills: kills as u64,
-        writers: 8,
-        taste,
-        strace: false,
-        verify_every: 20,
-        until: None,
-    }
+    Plan { seed: new_seed(), kills: kills as u64, writers: 8, taste, verify_every: 20, until: None }
 }
 
 /// A folder on another file system than the home's, where there is one: pre-images are then copied, not moved.
@@ -44,17 +36,17 @@ pub fn under_load() -> Outcome {
         setup.roots.push(root);
     }
     let plan = plan(full_figure(200, 15), Taste::Mixed);
-    let tally = kill::torture(&setup, &plan, &mut |_| ());
-    clean("JRNL-01", plan.seed, &tally)?;
+    let tally = kill::torture(&setup, &plan, false, &mut |_| ());
+    clean("JRNL-01", plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }
 
 /// The torturer's own short form: five-file patches, and lives that end at chosen system calls.
 pub fn at_chosen_calls() -> Outcome {
     let world = World::asleep(Start::default());
-    let plan = Plan { strace: true, ..plan(full_figure(200, 12), Taste::Patches) };
-    let tally = kill::torture(&world.setup(), &plan, &mut |_| ());
-    clean("OWN-KILL", plan.seed, &tally)?;
+    let plan = plan(full_figure(200, 12), Taste::Patches);
+    let tally = kill::torture(&world.setup(), &plan, true, &mut |_| ());
+    clean("OWN-KILL", plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }
 
@@ -95,8 +87,7 @@ fn errors_plan(power: bool, stride: usize) -> errors::Plan {
 }
 
 fn told(id: &str, plan: &errors::Plan, tally: &errors::Tally) -> Outcome {
-    println!("{id}: seed {}: {tally}", plan.seed);
-    check(tally.is_clean(), || format!("{plan:?}: {tally}\n{}", tally.complaints.join("\n")))
+    clean(id, plan.seed, tally, &tally.complaints).map_err(|why| format!("{plan:?}: {why}"))
 }
 
 /// JRNL-16.
@@ -151,7 +142,7 @@ fn under_load_asked(twice: bool) -> Outcome {
             "seed {seed}: a clean stop left {late} requests done but unanswered and {undone} to be rolled back"
         )
     })?;
-    clean("JRNL-16", seed, &tally)?;
+    clean("JRNL-16", seed, &tally, &tally.complaints)?;
     world.finish()
 }
 

@@ -10,6 +10,7 @@ use aos_testkit::{Client, Random, Start, World, check, full_figure, new_seed, te
 use serde_json::{Value, json};
 
 use crate::Outcome;
+use crate::torture::clean;
 
 /// JRNL-13: restarted after a clean stop and after a kill.
 pub fn a_million_records() -> Outcome {
@@ -142,8 +143,7 @@ pub fn a_crowd() -> Outcome {
         fairness: seconds(2, 60),
     };
     let tally = crowd::torture(&world.setup(), &plan);
-    println!("OWN-TORTURE-CROWD: seed {}: {tally}", plan.seed);
-    check(tally.is_clean(), || format!("seed {}: {}", plan.seed, tally.complaints.join("\n")))?;
+    clean("OWN-TORTURE-CROWD", plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }
 

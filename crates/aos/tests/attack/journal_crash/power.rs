@@ -1,12 +1,13 @@
 //! JRNL-07, JRNL-08: the power goes, on an ext4 of our own over a loop device.
 
+use aos_testkit::torture::kill::Plan;
 use aos_testkit::torture::load::Taste;
-use aos_testkit::torture::power::{self, Disk, Plan};
+use aos_testkit::torture::power::{self, Cut, Disk};
 use aos_testkit::{Start, Tracer, World, check, expect, full_figure, new_seed, tree};
 use serde_json::json;
 
-use super::clean;
 use crate::Outcome;
+use crate::torture::clean;
 
 /// A world whose home is on one disk and whose root is on one, the same or another.
 fn world_on(home: &Disk, root: &Disk) -> Result<World, String> {
@@ -38,25 +39,27 @@ pub fn cut_one_of_two() -> Outcome {
     for (number, what) in ["the home", "the root"].into_iter().enumerate() {
         let disks = [Disk::new()?, Disk::new()?];
         let world = world_on(&disks[0], &disks[1])?;
-        let plan = plan(full_figure(200, 6), Taste::Patches, false);
-        let tally = power::torture(&world.setup(), &[&disks[number]], &plan, &mut |_| ());
-        clean("OWN-POWER-ONE-KEEPS", plan.seed, &tally).map_err(|why| format!("{what}: {why}"))?;
+        let plan = plan(full_figure(200, 6), Taste::Patches);
+        let cut = Cut { disks: vec![&disks[number]], one_disk: false };
+        let tally = power::torture(&world.setup(), &cut, &plan, &mut |_| ());
+        clean("OWN-POWER-ONE-KEEPS", plan.seed, &tally, &tally.complaints)
+            .map_err(|why| format!("{what}: {why}"))?;
         world.finish()?;
     }
     Ok(())
 }
 
-fn plan(cuts: usize, taste: Taste, one_disk: bool) -> Plan {
-    Plan { seed: new_seed(), cuts: cuts as u64, writers: 4, taste, one_disk, verify_every: 1, until: None }
+fn plan(cuts: usize, taste: Taste) -> Plan {
+    Plan { seed: new_seed(), kills: cuts as u64, writers: 4, taste, verify_every: 1, until: None }
 }
 
 /// The home is on the first disk, the root on the last.
 fn cuts(id: &str, disks: &[Disk], rounds: usize, taste: Taste) -> Outcome {
     let world = world_on(&disks[0], &disks[disks.len() - 1])?;
-    let plan = plan(rounds, taste, disks.len() == 1);
-    let cut: Vec<&Disk> = disks.iter().collect();
+    let plan = plan(rounds, taste);
+    let cut = Cut { disks: disks.iter().collect(), one_disk: disks.len() == 1 };
     let tally = power::torture(&world.setup(), &cut, &plan, &mut |_| ());
-    clean(id, plan.seed, &tally)?;
+    clean(id, plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{effects_on, plant_three, rule, searches_in, shown};
 use crate::Outcome;
+use crate::torture::clean;
 use aos_testkit::torture::policy as policy_torture;
 
 /// A decision point, the code of its risk, and what it is met by.
@@ -221,11 +222,10 @@ pub(super) fn said_and_done() -> Outcome {
         until: None,
     };
     let tally = policy_torture::torture(&world.setup(), &plan, &mut |_| ());
-    println!("POL-02: seed {}: {tally}", plan.seed);
     let mut findings = Findings::default();
     // A run in which nothing was denied or nothing was done proves nothing.
     findings.add(check(tally.has_teeth(), || format!("too few were denied or done: {tally}")));
-    findings.add(check(tally.is_clean(), || format!("seed {}: {}", plan.seed, tally.complaints.join("\n"))));
+    findings.add(clean("POL-02", plan.seed, &tally, &tally.complaints));
     findings.outcome()
 }
 

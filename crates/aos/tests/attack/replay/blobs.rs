@@ -130,33 +130,35 @@ const CORRUPTIONS: [(&str, Corrupt); 5] = [
     ("empty", Vec::clear),
 ];
 
+/// Corrupts a blob in each way in turn and runs `case` with the name of the way.
+fn with_each_corruption(
+    recorded: &Recorded,
+    blob_ref: &str,
+    whole: &[u8],
+    case: impl Fn(&str) -> Outcome,
+) -> Outcome {
+    CORRUPTIONS.into_iter().try_for_each(|(what, corrupt)| {
+        let mut bytes = whole.to_vec();
+        corrupt(&mut bytes);
+        with_damage(recorded, blob_ref, |path| std::fs::write(path, bytes), || case(what))
+    })
+}
+
 /// RPLY-05.
 pub fn corrupted() -> Outcome {
     let recorded = Recorded::new(60)?;
     let blob_ref = &recorded.blobs[1];
     let whole = io(std::fs::read(blob_path(&recorded.world.home, blob_ref)))?;
-    for (what, corrupt) in CORRUPTIONS {
-        let mut bytes = whole.clone();
-        corrupt(&mut bytes);
-        with_damage(
-            &recorded,
-            blob_ref,
-            |path| std::fs::write(path, bytes),
-            || {
-                let said = recorded.stops_at(what, blob_ref)?;
-                check(said.contains("hash mismatch"), || {
-                    format!("{what}: no hash mismatch is named: {said}")
-                })?;
-                // What a session would write from it is refused, not garbage.
-                let content = json!({ "blob_ref": { "blob_ref": blob_ref } });
-                let params =
-                    json!({ "session_id": recorded.sessions[1], "path": "from-blob", "content": content });
-                let receipt = recorded.world.client().effect("host.fs.write_file", params);
-                expect(&format!("{what}: a write from it"), &receipt, &["error"])
-            },
-        )?;
-        check(!recorded.world.root.join("from-blob").exists(), || format!("{what}: garbage was written"))?;
-    }
+    with_each_corruption(&recorded, blob_ref, &whole, |what| {
+        let said = recorded.stops_at(what, blob_ref)?;
+        check(said.contains("hash mismatch"), || format!("{what}: no hash mismatch is named: {said}"))?;
+        // What a session would write from it is refused, not garbage.
+        let content = json!({ "blob_ref": { "blob_ref": blob_ref } });
+        let params = json!({ "session_id": recorded.sessions[1], "path": "from-blob", "content": content });
+        let receipt = recorded.world.client().effect("host.fs.write_file", params);
+        expect(&format!("{what}: a write from it"), &receipt, &["error"])?;
+        check(!recorded.world.root.join("from-blob").exists(), || format!("{what}: garbage was written"))
+    })?;
     recorded.matches("the blob put right")?;
     recorded.world.finish()
 }
@@ -169,21 +171,10 @@ pub fn fetched_corrupted() -> Outcome {
     check(code == 0 && aos_model::request::content_hash(whole.as_bytes()) == *blob_ref, || {
         "aos blob get gives other bytes".into()
     })?;
-    for (what, corrupt) in CORRUPTIONS {
-        let mut bytes = whole.clone().into_bytes();
-        corrupt(&mut bytes);
-        with_damage(
-            &recorded,
-            blob_ref,
-            |path| std::fs::write(path, bytes),
-            || {
-                let (code, _, err) = recorded.world.aos(&["blob", "get", blob_ref]);
-                check(code != 0 && !err.trim().is_empty(), || {
-                    format!("{what}: aos blob get: exit {code}, `{err}`")
-                })
-            },
-        )?;
-    }
+    with_each_corruption(&recorded, blob_ref, whole.as_bytes(), |what| {
+        let (code, _, err) = recorded.world.aos(&["blob", "get", blob_ref]);
+        check(code != 0 && !err.trim().is_empty(), || format!("{what}: aos blob get: exit {code}, `{err}`"))
+    })?;
     recorded.world.finish()
 }
 

@@ -7,12 +7,11 @@ use std::io::Write as _;
 use aos_testkit::{Findings, World, check, signal, tree, wait_for};
 use serde_json::{Value, json};
 
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, plain};
 
 use aos_testkit::mcp::{McpClient, said};
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     vec![
         plain("RPC-15", before_hello_unknown_and_hints),
         plain("RPC-20", only_frames_on_stdout),

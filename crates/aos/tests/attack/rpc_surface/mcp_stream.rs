@@ -4,12 +4,11 @@ use std::io::Write as _;
 
 use serde_json::json;
 
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, plain};
 use aos_testkit::mcp::{McpClient, said};
 use aos_testkit::{World, check, wait_for};
 
 pub fn cases() -> Vec<Case> {
-    let plain = |id, run| Case { id, needs: &[], run };
     vec![
         plain("OWN-MCP-PIECES", lines_come_in_pieces_and_heaps),
         plain("OWN-MCP-WAITS", a_change_behind_a_command),

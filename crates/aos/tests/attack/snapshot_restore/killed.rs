@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::Stage;
 use crate::Outcome;
+use crate::torture::clean;
 
 /// SNAP-13: a scope of three files, one edited, one deleted, one made. The daemon dies at each call of the restore,
 /// then at each call of the recovery that follows.
@@ -94,8 +95,7 @@ pub fn random_walks() -> Outcome {
         until: None,
     };
     let tally = undo::torture(&setup, &plan, &mut |_| ());
-    println!("SNAP-15: seed {}: {tally}", plan.seed);
-    check(tally.is_clean(), || format!("seed {}: {tally}\n{}", plan.seed, tally.complaints.join("\n")))?;
+    clean("SNAP-15", plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use aos_testkit::ways::CHANGES_TO_A_FILE;
 use aos_testkit::{Agent, Tracer, World, check, expect, missing, tree};
 use serde_json::json;
 
@@ -51,16 +52,7 @@ pub(super) fn immutable_files() -> Outcome {
         check(times("ok.txt") == ok_before, || format!("{what} touched ok.txt"))
     };
     for path in ["im", "ap", "closed/f"] {
-        for way in [
-            "edit_file",
-            "write_file",
-            "append",
-            "patch_add",
-            "patch_update",
-            "patch_delete",
-            "remove",
-            "move_from",
-        ] {
+        for way in CHANGES_TO_A_FILE {
             let what = format!("{way} {path}");
             expect(&what, &agent.way(way, path), denied)?;
             unchanged(&what)?;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
+use aos_testkit::ways::CHANGES_TO_A_FILE;
 use aos_testkit::{Agent, Start, World, check, expect, is_root, text, tree, verdict};
 use serde_json::json;
 
@@ -213,16 +214,7 @@ pub(super) fn a_closed_folder() -> Outcome {
     let mut agent = world.agent(json!({}));
     let unchanged = |what: &str| check(tree(&world.root) == before, || format!("{what} changed something"));
     expect("reading is free", &agent.way("read_file", "dir/file"), &["ok"])?;
-    for way in [
-        "edit_file",
-        "write_file",
-        "append",
-        "patch_add",
-        "patch_update",
-        "patch_delete",
-        "remove",
-        "move_from",
-    ] {
+    for way in CHANGES_TO_A_FILE {
         expect(way, &agent.way(way, "dir/file"), DENIED)?;
         unchanged(way)?;
     }
