@@ -202,9 +202,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 4,
         breaks: "a change that the daemon's death cut short stays half done",
         edits: &[Edit {
-            file: "crates/aos-host/src/change/recover.rs",
-            old: "let stayed = take_back_intents(&intent.steps, &preimages, sync);",
-            new: "let stayed = take_back_intents(&[], &preimages, sync);",
+            file: "crates/aos-host/src/change/take_back.rs",
+            old: "let undone = begun(&intent.steps).iter()",
+            new: "let undone = begun(&[]).iter()",
         }],
         caught_by: &[attack("PATCH-08")],
     },
