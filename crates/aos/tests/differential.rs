@@ -1,7 +1,7 @@
-//! Grep against ripgrep itself: random patterns and flags over real sources, row for row.
+//! Grep against ripgrep itself: random patterns and flags over real sources, compared row by row.
 //!
-//! `rg` is the oracle only, never a backend. `AOS_RG` names one; otherwise the one that `cargo xtask test` built is
-//! taken. Where there is none, that is said and nothing is compared. `AOS_ATTACK_SEED` repeats a run.
+//! `rg` is only the reference, never a backend. `AOS_RG` names one; otherwise the one that `cargo xtask test` built is
+//! used. Where there is none, the test says so and compares nothing. `AOS_ATTACK_SEED` repeats a run.
 #![allow(
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
@@ -48,8 +48,8 @@ fn grep_finds_what_ripgrep_finds(rg: &Path) -> Outcome {
         assert!(files.len() > 20, "{name}: too few files to compare with");
         let world = World::new();
         plant(&world, &files);
-        // A line over 64 KiB lets the buffer of the ripgrep thread that meets it grow, and with it how far that thread
-        // looks for a NUL from then on: two runs of ripgrep may differ. So a tree has the one or the other.
+        // A line over 64 KiB grows the buffer of the ripgrep thread that reads it, and with it how far that thread
+        // looks for a NUL from then on: two runs of ripgrep may differ. So a tree has one or the other.
         if compared == 0 {
             world.write("bin/late.c", [PLANTED.repeat(2_000).as_bytes(), b"\0 main\n"].concat());
         } else {
@@ -69,7 +69,7 @@ fn grep_finds_what_ripgrep_finds(rg: &Path) -> Outcome {
     Ok(())
 }
 
-/// The sources of this repository, without what a build left.
+/// The sources of this repository, without build output.
 fn own_sources() -> Vec<(PathBuf, PathBuf)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     ["crates", "xtask", "README.md", "SEMANTICS.md", "ARCHITECTURE.md", "Cargo.lock"]
@@ -113,7 +113,7 @@ fn files_below(base: &Path, dir: &Path) -> Vec<(PathBuf, PathBuf)> {
     entries.iter().filter(is_wanted).flat_map(|path| files_below(base, path)).collect()
 }
 
-/// Copies a tree, and puts into it what makes walks and readers stumble.
+/// Copies a tree, and adds files that are difficult to walk and to read.
 fn plant(world: &World, files: &[(PathBuf, PathBuf)]) {
     let mut bytes = 0;
     let step = files.len().div_ceil(TREE_FILES_MAX);
@@ -159,7 +159,7 @@ fn plant(world: &World, files: &[(PathBuf, PathBuf)]) {
     world.link("sub", "linkdir");
 }
 
-/// Words of the tree, to make patterns from.
+/// Words of the tree, from which patterns are made.
 fn words(root: &Path, random: &mut Random) -> Vec<String> {
     let files = files_below(root, root);
     let mut words = Vec::new();
@@ -173,7 +173,7 @@ fn words(root: &Path, random: &mut Random) -> Vec<String> {
     words
 }
 
-/// One search, as both are asked for it.
+/// One search, for both programs.
 #[derive(Debug)]
 struct Question {
     pattern: String,
@@ -266,7 +266,7 @@ impl Question {
         if counted { Ok(()) } else { Err(format!("rg has {all} matches: {:?}", receipt["match_count"])) }
     }
 
-    /// What ripgrep says, by path; `None` when it refuses the pattern.
+    /// The rows that ripgrep prints, by path; `None` when it refuses the pattern.
     fn ask(&self, rg: &Path, root: &Path) -> Result<Option<Rows>, String> {
         let mut command = Command::new(rg);
         let flags = [
@@ -284,7 +284,7 @@ impl Question {
             (self.ignore_case, "--ignore-case"),
             (self.files_only, "--files-with-matches"),
             (self.no_ignore, "--no-ignore"),
-            // Above the base, but inside the root, our rules hold; above the root there are none to see.
+            // Above the base but inside the root our ignore rules apply; above the root there are no visible ones.
             (self.path.is_none(), "--no-ignore-parent"),
         ] {
             if wanted {
@@ -302,7 +302,7 @@ impl Question {
         }
     }
 
-    /// In our order and form, cut where ours is.
+    /// ripgrep's rows in our order and form, truncated where ours are.
     fn as_ours(&self, theirs: &Rows) -> Vec<String> {
         let mut rows: Vec<String> = Vec::new();
         let mut left = self.max_results.unwrap_or(usize::MAX);
@@ -330,7 +330,7 @@ impl Question {
     }
 }
 
-/// The rows of the first `count` matches with their context; what leads up to the next match is not theirs.
+/// The rows of the first `count` matches with their context; the context before the next match is not included.
 fn first_matches(rows: &[Row], count: usize, context: usize) -> &[Row] {
     let matches: Vec<usize> = (0..rows.len()).filter(|at| rows[*at].is_match).collect();
     if matches.len() <= count {
@@ -351,7 +351,7 @@ struct Row {
     number: usize,
     is_match: bool,
     text: String,
-    /// Lines were left out before it.
+    /// Lines were skipped before it.
     after_gap: bool,
 }
 
@@ -376,7 +376,7 @@ fn parse(output: &[u8], files_only: bool) -> Rows {
         let (Ok(number), Some(mark)) =
             (std::str::from_utf8(&rest[..digits]).unwrap().parse(), rest.get(digits))
         else {
-            continue; // a word about a binary file
+            continue; // a message about a binary file
         };
         let file = rows.entry(plain(&line[..nul])).or_default();
         let after_gap = gap && !file.is_empty();
@@ -398,7 +398,7 @@ fn cut(text: &[u8]) -> String {
     String::from_utf8_lossy(&text[..end]).into_owned()
 }
 
-/// A pattern that has a chance to be found, or to be refused.
+/// A pattern that is likely to be found, or to be refused.
 fn pattern(random: &mut Random, words: &[String], fixed: bool) -> String {
     let one = words[random.below(words.len())].clone();
     let two = words[random.below(words.len())].clone();
@@ -446,7 +446,7 @@ fn pattern(random: &mut Random, words: &[String], fixed: bool) -> String {
         r"".into(),
         r"x*".into(),
     ];
-    // The last two match every line: now and then is enough.
+    // The last two match every line: they are rarely needed.
     let sides = if random.below(20) == 0 { shapes.len() } else { shapes.len() - 2 };
     shapes[random.below(sides)].clone()
 }

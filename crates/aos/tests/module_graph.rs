@@ -1,6 +1,6 @@
-//! Inside a crate arrows point down too: the child modules of one module never form a cycle.
+//! Inside a crate dependencies point down too: the child modules of one module never form a cycle.
 //!
-//! An edge `a → b` between two children of one module means: something below `a` names something below `b`. The
+//! An edge `a → b` between two children of one module means that something below `a` names something below `b`. The
 //! parent's own file is not a node: it declares its children and may hold what they share. Test code is left out.
 #![allow(clippy::disallowed_methods, reason = "this test reads the sources of its own repository")]
 
@@ -44,7 +44,7 @@ fn crates() -> Vec<String> {
     names
 }
 
-/// The modules of one crate and what each names.
+/// The modules of one crate and the paths that each names.
 struct Crate {
     name: String,
     modules: BTreeMap<ModulePath, Module>,
@@ -54,7 +54,7 @@ struct Crate {
 struct Module {
     /// Paths that its code names, as they are written.
     named: Vec<ModulePath>,
-    /// Names that its `use` declarations bring in, with the path behind each.
+    /// Names that its `use` declarations import, with the path behind each.
     imported: BTreeMap<String, ModulePath>,
 }
 
@@ -122,7 +122,7 @@ impl Crate {
                 at = child;
                 continue;
             }
-            // A re-export leads on; a bound keeps a glob of a glob from leading in circles.
+            // A re-export is followed; the bound stops a glob of a glob from looping.
             let imported = self.modules.get(&at).and_then(|module| module.imported.get(name));
             if let Some(behind) = imported.filter(|_| depth < 8) {
                 let path: Vec<String> = behind.iter().chain(&rest[index + 1..]).cloned().collect();

@@ -1,4 +1,4 @@
-//! Homes written by earlier versions stay readable to the byte: their entries, their replay, their proof.
+//! Homes written by earlier versions stay readable byte for byte: their entries, their replay, their verification.
 #![allow(clippy::disallowed_methods, reason = "a test unpacks its fixture and runs the product")]
 
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The versions whose homes are kept. Each has `home-VERSION.tar.gz`, written by that version's release build, and
-/// what that build printed about it.
+/// The versions whose homes are kept. Each has `home-VERSION.tar.gz`, written by that version's release build, and the
+/// output of that build for it.
 const VERSIONS: &[&str] = &["0.1.0"];
 
 fn fixtures() -> PathBuf {
@@ -62,7 +62,7 @@ fn entries_and_replayed_state_of_an_old_home_print_the_same_bytes() {
     }
 }
 
-/// The requests of an old home, asked again: what is recorded of them is the same but for ids, times and the machine.
+/// The requests of an old home are sent again: their records are the same except for ids, times and the machine.
 #[test]
 fn the_requests_of_an_old_home_are_recorded_the_same() {
     for version in VERSIONS {
@@ -89,8 +89,8 @@ fn the_requests_of_an_old_home_are_recorded_the_same() {
     }
 }
 
-/// Whether an entry is an effect of which everything that was asked is recorded: `aos blob put` is none, and of what
-/// cannot be parsed only text is kept.
+/// Whether an entry is an effect whose whole request is recorded: `aos blob put` is not, and of a request that cannot
+/// be parsed only the text is stored.
 fn can_be_asked(entry: &Value) -> bool {
     entry["kind"] != "blob.put" && entry["params"].get("raw").is_none()
 }
@@ -112,8 +112,8 @@ fn ask_again(home: &Path, workdir: &str, entries: &[Value]) {
     }
 }
 
-/// An entry without what differs from run to run: ids, times, its number, the workdir, inode numbers, the sandbox of
-/// this machine.
+/// An entry without what differs from run to run: ids, times, its number, the workdir, inode numbers, and the sandbox
+/// of this machine.
 fn normal(value: &Value, workdir: &str) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Panics, asked for with `AOS_TEST_PANIC`: run with `cargo test -p aos --features testing --test panics`.
+//! Panics, requested with `AOS_TEST_PANIC`: run with `cargo test -p aos --features testing --test panics`.
 #![allow(clippy::disallowed_methods, reason = "tests look at files and start programs")]
 
 mod own_home;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use own_home::OwnHome;
 use serde_json::{Value, json};
 
-/// A daemon in the foreground, so that its end can be seen.
+/// A daemon in the foreground, so that the test sees its end.
 fn daemon(home: &OwnHome, panic_at: &str) -> Child {
     let daemon = home
         .command(env!("CARGO_BIN_EXE_aosd"), &[("AOS_TEST_PANIC", panic_at)])
@@ -51,7 +51,7 @@ fn a_panic_is_logged_and_the_next_daemon_recovers() {
         assert!(log.contains(piece), "`{piece}` is not in {log}");
     }
 
-    // Another daemon is started by the next command, without the variable.
+    // The next command starts another daemon, without the variable.
     let written = write("g");
     assert_eq!(written.code, Some(0), "{written:?}");
     assert!(!workdir.join("f").exists(), "it was taken back");

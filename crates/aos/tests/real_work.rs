@@ -1,6 +1,6 @@
-//! Real work runs unchanged inside: build tools, runtimes and version control, in a session as everybody gets it.
+//! Real work runs unchanged inside: build tools, runtimes and version control, in a session with the defaults.
 //!
-//! Each task runs with every kind of daemon that can be had here; what cannot run says why and is counted.
+//! Each task runs with every kind of daemon that is available here; what cannot run says why and is counted.
 #![allow(
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
@@ -14,17 +14,17 @@ use aos_testkit::{Outcome, Start, World, check, is_root};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
 
-/// Files to begin with, commands one after the other, and what the last of them prints.
+/// The initial files, the commands in order, and the output of the last one.
 struct Task {
     name: &'static str,
-    /// All of these have to be on PATH.
+    /// All of these must be on PATH.
     tools: &'static [&'static str],
     files: &'static [(&'static str, &'static str)],
     commands: &'static [&'static [&'static str]],
     says: &'static str,
 }
 
-/// Whose daemon, and whose folder.
+/// The owner of the daemon, and the owner of the folder.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -57,7 +57,7 @@ fn trial(arguments: &Arguments, task: &'static Task, kind: Kind) -> Trial {
     aos_testkit::needs::trial(arguments, &name, missing.as_deref(), move || done(task, kind))
 }
 
-/// Why this kind of daemon has not got the tool, if it has not.
+/// Why the tool is not available to this kind of daemon, if it is not.
 fn missing(tool: &str, kind: Kind) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default();
     let Some(found) =
@@ -72,7 +72,7 @@ fn missing(tool: &str, kind: Kind) -> Option<String> {
     (!works).then(|| format!("`{tool}` does not work here either"))
 }
 
-/// Whether a daemon of that uid may look at the file at all.
+/// Whether a daemon of that uid can reach and read the file.
 fn reaches(file: &Path, uid: Option<u32>) -> bool {
     let is_open = |path: &Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o005 == 0o005);
     let Ok(real) = file.canonicalize() else { return false };
@@ -99,7 +99,7 @@ fn done(task: &Task, kind: Kind) -> Outcome {
     world.finish()
 }
 
-/// The folder and all in it belong to `uid`.
+/// Gives the folder and everything in it to `uid`.
 fn give(folder: &Path, uid: Option<u32>) -> Outcome {
     let Some(uid) = uid else { return Ok(()) };
     let status = Command::new("chown").arg("-R").arg(format!("{uid}:{uid}")).arg(folder).status();

@@ -1,4 +1,5 @@
-//! Skipping a stage of the spine does not compile: code that tries is added to a copy of `aos-host`, and rustc refuses it.
+//! Skipping a stage of the spine does not compile: the test adds such code to a copy of `aos-host`, and rustc rejects
+//! it.
 #![allow(clippy::disallowed_methods, reason = "a test copies sources and runs the compiler")]
 
 use std::path::{Path, PathBuf};
@@ -6,8 +7,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Functions that skip or forge a stage, and the error that rustc must give: E0308 for a type that is not the stage's,
-/// E0451 for a private field.
+/// Functions that skip or forge a stage, and the error that rustc must report: E0308 for a value of another stage's
+/// type, E0451 for a private field.
 const SKIPS: &[(&str, &str, &str)] = &[
     (
         "the capability is skipped",
@@ -51,7 +52,7 @@ const SKIPS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What the functions above may use, and the way that is allowed.
+/// The imports of the functions above, and the allowed order of the stages.
 const ALLOWED: &str = "
 #[allow(unused_imports, dead_code)]
 mod added {
@@ -81,7 +82,7 @@ fn skipping_a_stage_does_not_compile() {
     }
 }
 
-/// The errors of rustc for `aos-host` with a function added.
+/// The errors that rustc reports for `aos-host` with a function added.
 fn compile(externs: &[String], function: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../aos-host/src");
@@ -124,7 +125,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The libraries that `aos-host` is built with, as arguments of rustc. They are there: this test depends on them.
+/// The libraries that `aos-host` is built with, as arguments of rustc. They exist because this test depends on them.
 fn externs() -> Vec<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

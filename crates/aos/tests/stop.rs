@@ -18,7 +18,7 @@ fn aos(home: &Path, arguments: &[&str]) -> Output {
         .expect("aos can be started")
 }
 
-/// What went wrong in a call, if anything did.
+/// The failure of a call, if it failed.
 fn failure(what: &str, output: &Output) -> Option<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -39,7 +39,7 @@ fn every_call_is_answered_while_the_daemon_is_stopped() {
     };
     let (failures, stops) = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
-        // Keeps the processors busy, so that every window stays open longer.
+        // Keeps the processors busy, so that every race window stays open longer.
         let hogs: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! Streams that end early or never end a line: `aos … | head`, and a client that sends a line without end.
+//! Streams that end early or never end a line: `aos … | head`, and a client that sends an endless line.
 #![allow(clippy::disallowed_methods, reason = "tests start programs and read files")]
 
 use std::io::{Read as _, Write as _};

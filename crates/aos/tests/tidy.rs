@@ -1,5 +1,5 @@
-//! Checks of the repository itself: documents against tests, crates against their floors, files and functions against
-//! their size.
+//! Checks of the repository itself: documents against tests, crates against their floors, and the size of files and
+//! functions.
 #![allow(clippy::disallowed_methods, reason = "this test reads its own repository")]
 
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ fn semantics_names_every_status_and_code() {
     }
 }
 
-/// `WRITE-13`, or the number of a finding: `S24`.
+/// `WRITE-13`, or the id of a finding: `S24`.
 fn is_attack_case(test: &str) -> bool {
     let is_finding =
         |letter| test.strip_prefix(letter).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
@@ -142,7 +142,7 @@ fn no_function_is_longer_than_70_lines() {
     compare_with_exceptions(&long, LONG_FUNCTIONS, FUNCTION_LINES_MAX);
 }
 
-/// Fails on what is too long and not listed, and on what is listed and no longer too long.
+/// Fails on what is too long and not listed, and on what is listed and not too long any more.
 fn compare_with_exceptions(long: &[String], listed: &[&str], lines_max: usize) {
     let unlisted: Vec<&String> = long.iter().filter(|name| !listed.contains(&name.as_str())).collect();
     assert!(unlisted.is_empty(), "longer than {lines_max} lines: {unlisted:#?}");
@@ -167,7 +167,7 @@ fn functions(text: &str) -> Vec<(String, usize)> {
         let name: String = name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         let opens = lines[start..].iter().find(|line| line.ends_with([';', '{', '}']));
         if opens.is_none_or(|line| line.ends_with(';')) {
-            continue; // declared here, written elsewhere
+            continue; // declared here, defined elsewhere
         }
         let close = format!("{}}}", " ".repeat(indent));
         if let Some(length) = lines[start..].iter().position(|line| *line == close) {
@@ -184,7 +184,7 @@ fn is_head(before: &str) -> bool {
         .all(|word| matches!(word, "pub" | "const" | "unsafe" | "async") || word.starts_with("pub("))
 }
 
-/// Where functions of `rustix::fs` may be called. Everything else goes through these.
+/// Where functions of `rustix::fs` may be called. Other code goes through these modules.
 const FILE_MODULES: &[&str] = &[
     "crates/aos-host/src/disk/",
     "crates/aos-host/src/jail/",
@@ -222,7 +222,7 @@ fn only_fenced_modules_call_rustix_fs() {
     assert!(gone.is_empty(), "no longer call `rustix::fs`, remove them from the list: {gone:?}");
 }
 
-/// Whether a source names a function of `rustix::fs`, or imports so that calls could hide. Types may be named.
+/// Whether a source names a function of `rustix::fs`, or imports in a way that could hide calls. Types may be named.
 fn calls_rustix_fs(text: &str) -> bool {
     let is_function = |item: &str| {
         let item = item.trim_start();
@@ -266,7 +266,7 @@ fn calls_of_rustix_fs_are_recognized() {
     }
 }
 
-/// A file belongs to one crate; what two need is a crate of its own (`aos-testkit`).
+/// A file belongs to one crate; what two crates need is in a crate of its own (`aos-testkit`).
 #[test]
 fn no_module_is_included_by_path() {
     for path in sources() {
@@ -279,7 +279,7 @@ fn nothing_is_left_unfinished() {
     for path in sources() {
         let text = read(&path);
         for word in ["todo!(", "unimplemented!(", "#[ignore"] {
-            // This file has to name them to look for them.
+            // This file must name them to search for them.
             assert!(!text.contains(word) || path.ends_with("tidy.rs"), "{}: {word}", path.display());
         }
     }

@@ -1,4 +1,4 @@
-//! The tools for models as a model meets them, through `aos tool`; and `aos setup` in a home of its own.
+//! The tools for models as a model uses them, through `aos tool`; and `aos setup` in a home of its own.
 #![allow(
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use aos_testkit::{Programs, World};
 use serde_json::{Value, json};
 
-/// A world with a session in it.
+/// A world with a session.
 struct Model {
     world: World,
     session: String,
@@ -243,7 +243,7 @@ fn a_command_is_a_line_or_words() {
     model.finish();
 }
 
-/// Words that existing users match on, to the letter.
+/// Texts that existing users match on exactly.
 #[test]
 fn the_deepagents_profile_keeps_its_words() {
     let model = Model::new("deepagents");
@@ -432,7 +432,7 @@ fn each_agent_is_set_up_once_and_its_other_settings_stay() {
     assert_eq!(setup(&["nobody"]).0, Some(2));
 }
 
-/// The same suite on a tree that is nowhere on the disk, and on one that waits to be committed.
+/// The same suite on a tree that is not on the disk, and on one that is not committed yet.
 #[test]
 fn the_tools_work_on_virtual_and_staged_trees() {
     let mut model = Model::new("deepagents");

@@ -1,4 +1,5 @@
-//! Far more nested folders, or files, than a daemon may hold at a time: it does what it can, and continues.
+//! Trees that are deeper, and folders that hold more files, than the daemon may have open at a time: it handles what it
+//! can and keeps running.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,9 +19,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// So deep that a call for each level would not fit on any stack.
+/// So deep that one recursive call per level overflows any stack.
 const LEVELS: usize = 4_000;
-/// As deep as is taken.
+/// A depth that is accepted.
 const FINE: usize = 400;
 
 fn dig(root: &Path, name: &str, levels: usize) {
@@ -33,7 +34,7 @@ fn dig(root: &Path, name: &str, levels: usize) {
     (1..levels).fold(top, |dir, _| enter(dir, "a"));
 }
 
-/// Takes a tree away from above, since nothing else here could either.
+/// Removes a deep tree from the top, one level at a time: a recursive removal cannot.
 fn fill_in(root: &Path, name: &str) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = rustix::fs::openat(CWD, root.join(name), flags, Mode::empty()).unwrap();
@@ -76,7 +77,8 @@ fn as_a_whole() -> Outcome {
     world.finish()
 }
 
-/// What a command digs is refused as one, and thrown away; what it takes away of such a tree stays.
+/// A command that makes a tree too deep is refused, and the tree is discarded; a command that removes such a tree is
+/// refused too, and the tree stays.
 fn by_a_command() -> Outcome {
     let world = World::new();
     dig(&world.root, "deep", 600);
@@ -98,7 +100,7 @@ fn by_a_command() -> Outcome {
     world.finish()
 }
 
-/// A folder comes back that holds more files than the daemon may have open.
+/// A folder that holds more files than the daemon may have open is restored.
 fn more_than_can_be_open() -> Outcome {
     let wrapper = vec!["prlimit".to_owned(), "--nofile=2048:2048".to_owned()];
     // At `power` the changed folders are held until they are synced.
@@ -122,7 +124,7 @@ fn more_than_can_be_open() -> Outcome {
     world.finish()
 }
 
-/// What would hold too much memory is refused, whichever way it comes, and nothing is changed by it.
+/// A patch, a command or a removal that would take too much memory is refused and changes nothing.
 fn more_than_one_call_may_change() -> Outcome {
     const MANY: usize = 80_001;
     let world = World::new();

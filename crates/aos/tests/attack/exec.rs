@@ -1,4 +1,4 @@
-//! Commands: each returns, leaves nothing behind, sees only what it may, and its output floods nothing.
+//! Commands: each one returns, leaves nothing behind and sees only what it may; its output is bounded.
 
 mod ending;
 mod floods;
@@ -72,7 +72,7 @@ pub fn cases() -> Vec<Case> {
 
 type Own = (&'static str, fn() -> Outcome);
 
-/// Siblings of the listed cases.
+/// Cases of our own beside the listed ones.
 fn own() -> Vec<Own> {
     vec![
         ("OWN-EXEC-ORPHAN-PRINTER", ending::an_orphan_that_prints),

@@ -1,4 +1,4 @@
-//! The outside review's findings, by their ids: each was seen to fail, and guards what mended it.
+//! The findings of the outside review, by their ids: each case failed before its fix and guards it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -17,7 +17,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Adopting a blob, collecting garbage and cancelling a command each change something: each is an entry.
+/// Adopting a blob, collecting garbage and cancelling a command each change something: each one is journaled.
 fn operator_requests_are_journaled() -> Outcome {
     let world = World::new();
     let session = world.open(json!({}));
@@ -51,8 +51,8 @@ fn operator_requests_are_journaled() -> Outcome {
     world.finish()
 }
 
-/// A preview of an undo reads pre-images that are not finalized, and leaves them so. Manifests cannot be written here, so
-/// the background thread does not finalize them either.
+/// A preview of an undo reads pre-images that are not finalized, and does not finalize them. Manifests cannot be
+/// written here, so the background thread does not finalize them either.
 fn a_preview_of_an_undo_writes_nothing() -> Outcome {
     let mut world = World::new();
     world.kill9();
@@ -78,7 +78,7 @@ fn a_preview_of_an_undo_writes_nothing() -> Outcome {
     world.finish()
 }
 
-/// Everything below a folder, except the journal: sizes and times of change.
+/// Size and modification time of everything below a folder, except the journal.
 fn files_below(folder: &Path) -> BTreeMap<PathBuf, (u64, i64)> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

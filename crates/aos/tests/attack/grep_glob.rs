@@ -1,4 +1,4 @@
-//! Grep and glob: patterns are patterns, answers are ordered and bounded, and nothing outside is ever seen.
+//! Grep and glob: patterns are not options, answers are ordered and bounded, and nothing outside is ever shown.
 
 mod bounds;
 mod choice;
@@ -67,7 +67,7 @@ fn grep(agent: &mut Agent, params: Value, wanted: &[&str]) -> Outcome {
     check(rows(&receipt) == wanted, || format!("{what}: wanted {wanted:#?}, got {receipt:#}"))
 }
 
-/// A glob that must be `ok` and give exactly these paths, in whatever order.
+/// A glob that must be `ok` and give exactly these paths, in any order.
 fn glob(agent: &mut Agent, params: Value, wanted: &[&str]) -> Outcome {
     let what = format!("glob {params}");
     let receipt = agent.fs("glob", params);
@@ -79,7 +79,7 @@ fn glob(agent: &mut Agent, params: Value, wanted: &[&str]) -> Outcome {
     })
 }
 
-/// More than the memory that the daemon may use, in one line.
+/// One line of more bytes than the daemon may use memory.
 fn one_endless_line() -> Outcome {
     use std::io::Write as _;
     let world = World::new();
@@ -129,7 +129,7 @@ fn the_same_hundred_rows() -> Outcome {
     let world = World::new();
     let count = full_figure(100_000, 4_000);
     many_files(&world, count, &"a line of text\n".repeat(100));
-    // The first file in path order has fewer than are asked for, so that the cut falls into the second.
+    // The first file in path order has fewer matches than requested, so that the limit cuts the second.
     world.write("d00/e000/f00.txt", "one\ntwo\n");
     let mut agent = world.agent(json!({}));
     let mut first: Option<Vec<String>> = None;
@@ -170,7 +170,7 @@ fn links_are_not_followed() -> Outcome {
     timed(2 * SECOND, "glob", || glob(&mut agent, json!({ "pattern": "**/*" }), &all))??;
     glob(&mut agent, json!({ "pattern": "out/**" }), &[])?;
     glob(&mut agent, json!({ "pattern": "loop/real/*" }), &[])?;
-    // A base may be a link that stays inside; what is found is called by its own name.
+    // A base may be a link that stays inside; matches are reported under their real paths.
     grep(
         &mut agent,
         json!({ "pattern": "inside", "path": "again" }),
@@ -246,7 +246,7 @@ fn one_time_for_all() -> Outcome {
         check(paths(&receipt) == wanted[..max], || format!("the order is another: {receipt:.300}"))?;
         check(receipt["truncated"] == (max < 1_000), || format!("{receipt:.300}"))?;
     }
-    // The newest comes first, whatever it is called.
+    // The newest file comes first, whatever its name.
     let newest = std::fs::File::options().write(true).open(world.root.join("d3/f3")).unwrap();
     newest.set_modified(time + Duration::from_nanos(1)).unwrap();
     let receipt = agent.fs("glob", json!({ "pattern": "**", "max_results": 2 }));

@@ -1,4 +1,4 @@
-//! The journal through crashes: kills, cuts, flips, full disks, and what others prepared in its place.
+//! The journal through crashes: kills, truncation, bit flips, full disks, and homes that others prepared.
 
 mod damage;
 mod home;
@@ -54,5 +54,5 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A daemon is held still from outside.
+/// The case stops the daemon with strace.
 const TRACED: &[Need] = &[Need::Root, Need::Strace];

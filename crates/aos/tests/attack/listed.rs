@@ -1,4 +1,4 @@
-//! The list of attack cases: every case of an area that this version has is one of ours, the others are counted as
+//! The list of attack cases: every case of an area that this version has is one of ours; the others are counted as
 //! skipped.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The attack cases, by id: each is a test of its own name, and what cannot run here says why and is counted.
+//! The attack cases, by id: each is a test under its own id; a case that cannot run here says why and is counted.
 //!
 //! `cargo test -p aos --test attack` runs all; `cargo test -p aos --test attack -- PATH-0` those whose id matches.
 #![allow(
@@ -35,7 +35,7 @@ use std::process::ExitCode;
 pub use aos_testkit::{Need, Outcome};
 use libtest_mimic::{Arguments, Trial};
 
-/// One case: its id in `attack_cases.json`, what it needs, and what is done.
+/// One case: its id in `attack_cases.json`, its needs, and its function.
 pub struct Case {
     pub id: &'static str,
     pub needs: &'static [Need],
@@ -48,12 +48,12 @@ pub fn plain(id: &'static str, run: fn() -> Outcome) -> Case {
 }
 
 fn main() -> ExitCode {
-    // Some cases need a second process, of another uid or inside a command: this program runs itself.
+    // Some cases need a second process, with another uid or inside a command: this program runs itself.
     if let Some(code) = rpc_surface::other_uid().or_else(exec::probe::main) {
         return code;
     }
     let mut arguments = Arguments::from_args();
-    // A case is several processes already: a daemon, its commands, its clients.
+    // A case runs several processes already: a daemon, its commands, its clients.
     arguments.test_threads.get_or_insert(2);
     let mut trials: Vec<Trial> = areas().into_iter().map(|case| case.trial(&arguments)).collect();
     trials.extend(listed::trials(&arguments));

@@ -1,4 +1,4 @@
-//! Patches: none leaves the roots, none lands by half, and the receipt says what the tree shows.
+//! Patches: none leaves the roots, none is applied in part, and the receipt agrees with the tree.
 
 mod crash;
 mod limits;
@@ -19,7 +19,7 @@ pub fn cases() -> Vec<Case> {
         plain("PATCH-05", through_links),
         plain("PATCH-06", one_misfit_and_nothing_moves),
         Case { id: "PATCH-07", needs: &[Need::Strace], run: crash::renames_that_fail },
-        // Root, because a daemon that is not dumpable lets only root attach.
+        // Root, because only root can attach to a daemon that is not dumpable.
         Case { id: "PATCH-08", needs: &[Need::Strace, Need::Root], run: crash::killed_at_each_step },
         plain("PATCH-09", one_file::sections_about_one_file),
         plain("PATCH-10", one_file::deletions_of_what_is_no_file),
@@ -35,7 +35,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Sends each patch, for real and as a dry run, and expects it refused with the tree as it was.
+/// Sends each patch, for real and as a dry run, and expects a refusal and an unchanged tree.
 fn refused_whole(fixture: &mut Fixture, patches: &[String], allowed: &[&str]) -> Outcome {
     let before = tree(&fixture.world.root);
     for sections in patches {
@@ -50,8 +50,8 @@ fn refused_whole(fixture: &mut Fixture, patches: &[String], allowed: &[&str]) ->
     Ok(())
 }
 
-/// Such a patch was planned, and failed only when the second of the two was put: a dry run promised it, and a kill in
-/// between was told as something that could not be taken back.
+/// Such a patch used to be planned, and failed only when the second of the two was created: a dry run promised it, and
+/// a kill in between was reported as a change that could not be rolled back.
 fn a_file_and_a_folder_of_one_name() -> Outcome {
     let mut fixture = Fixture::new();
     fixture.world.write("old", "OLD\n");
@@ -94,7 +94,7 @@ fn additions_outside() -> Outcome {
     ];
     let mut patches = Vec::new();
     for path in &paths {
-        // Behind and before a section that is fine: nothing of it may land either.
+        // Behind and before a valid section: that section must not be applied either.
         patches.push(format!("*** Add File: good\n+x\n*** Add File: {path}\n+x\n"));
         patches.push(format!("*** Add File: {path}\n+x\n*** Add File: good\n+x\n"));
         patches.push(format!("*** Delete File: {path}\n*** Delete File: sub/a.txt\n"));
@@ -126,7 +126,7 @@ fn moves_outside() -> Outcome {
             "*** Update File: sub/b.txt\n@@\n-one\n+1\n*** Update File: a.txt\n*** Move to: {to}\n"
         ));
     }
-    // And from outside to inside: that would read what may not be read.
+    // And from outside to inside: that would read a file that may not be read.
     patches.push("*** Update File: ../outside/secret\n*** Move to: stolen\n".into());
     refused_whole(&mut fixture, &patches, &["forbidden / path_outside_roots"])?;
     check(fixture.world.read("a.txt") == b"one\ntwo\n", || "a.txt changed".into())?;
@@ -210,7 +210,7 @@ fn line_ends() -> Outcome {
     same(&fixture, "f", "one\r\n2\r\nthree")?;
     expect("the last line", &fixture.patch("*** Update File: f\n@@\n-three\n+3\n"), &["ok"])?;
     same(&fixture, "f", "one\r\n2\r\n3\r\n")?;
-    // Two lines for one, the patch itself in CRLF, and a pure addition in the middle: still the file's line ends.
+    // Two lines for one, a patch in CRLF itself, and a pure addition in the middle: the file keeps its line ends.
     fixture.world.write("g", "one\r\ntwo\r\nthree");
     expect("two for one", &fixture.patch("*** Update File: g\n@@\n-two\n+2a\n+2b\n"), &["ok"])?;
     same(&fixture, "g", "one\r\n2a\r\n2b\r\nthree")?;
@@ -218,7 +218,7 @@ fn line_ends() -> Outcome {
     same(&fixture, "g", "1\r\n2a\r\n2b\r\nthree")?;
     expect("an addition", &fixture.patch("*** Update File: g\n@@\n 2a\n+2aa\n 2b\n"), &["ok"])?;
     same(&fixture, "g", "1\r\n2a\r\n2aa\r\n2b\r\nthree")?;
-    // A move keeps them too, and a file of mixed ends keeps each line's own.
+    // A move keeps them too, and in a file with mixed line ends each line keeps its own.
     fixture.world.write("h", "one\r\ntwo\nthree");
     expect("a move", &fixture.patch("*** Update File: h\n*** Move to: i\n@@\n-two\n+2\n"), &["ok"])?;
     check(fixture.world.read("i").starts_with(b"one\r\n2"), || "the first line lost its CR".into())?;
@@ -249,7 +249,7 @@ fn onto_an_existing_file() -> Outcome {
     fixture.finish()
 }
 
-/// Undo brings both files back byte for byte.
+/// Undo restores both files byte for byte.
 fn restored(fixture: &mut Fixture, tool_call: &str, before: &crash::Shape) -> Outcome {
     let receipt = fixture.fs("restore", json!({ "scope_id": tool_call }));
     expect(&format!("restore of {tool_call}"), &receipt, &["ok"])?;
@@ -257,7 +257,7 @@ fn restored(fixture: &mut Fixture, tool_call: &str, before: &crash::Shape) -> Ou
 }
 
 fn odd_names() -> Outcome {
-    // Trailing blanks of a header are not part of the path, as Codex reads it.
+    // Trailing blanks of a header are not part of the path, as in Codex.
     for (written, shown, name) in [
         ("./a", "a", "a"),
         ("a//b", "a/b", "a/b"),
@@ -340,7 +340,8 @@ fn another_format() -> Outcome {
     )?;
     let explicit = json!({ "patch": text(v4a), "patch_format": "v4a" });
     expect("v4a by name", &fixture.fs("apply_patch", explicit), &["ok"])?;
-    // What the capability does not list is not taken, the default included; what it lists too much does not exist.
+    // A format that the capability does not list is refused, even the default one; `unified` is refused even when
+    // listed.
     for formats in [json!([]), json!(["unified"])] {
         let session = fixture.world.open(json!({ "capability": { "allowed_patch_formats": formats } }));
         for params in [

@@ -46,7 +46,7 @@ const LINKED_OUT: &[&str] = &["forbidden / symlink_not_allowed"];
 const INVALID: &[&str] = &["error / invalid_path"];
 const MISSING: &[&str] = &["not_found / path_not_found"];
 
-/// A running world with a file `f`, a folder `sub` and the `donor` that moves and patches take.
+/// A running world with a file `f`, a folder `sub` and the `donor` that moves and patches use.
 fn furnished() -> World {
     let world = World::new();
     furnish(&world);
@@ -67,7 +67,7 @@ fn shown(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Nobody may learn from a refusal whether something is there.
+/// A refusal must not reveal whether a file exists.
 fn same_answer(agent: &mut Agent, way: &str, present: &str, absent: &str) -> Outcome {
     let (one, other) = (agent.way(way, present), agent.way(way, absent));
     let told = |receipt: &Value, name: &str| {
@@ -123,7 +123,7 @@ fn absolute_paths_lead_nowhere() -> Outcome {
     let world = furnished();
     let mut agent = world.agent(json!({}));
     for path in ["/etc/passwd", "//etc/passwd", "/./etc/passwd", "/etc/../etc/passwd", "/proc/self/environ"] {
-        // Only harmless ways: should the jail fail, the machine must not pay for it.
+        // Only harmless effects: if the jail failed, the machine must not be damaged.
         each(&mut agent, &["read_file", "stat", "no_follow", "exists", "list_dir"], path, OUTSIDE)?;
     }
     let decoy = std::env::temp_dir().join(format!("x_{:016x}", new_seed()));
@@ -144,7 +144,7 @@ fn a_root_is_no_prefix() -> Outcome {
     let mut agent = world.agent(json!({ "capability": { "fs_roots": [world.root] } }));
     for folder in &evil {
         let name = folder.file_name().unwrap().to_str().unwrap();
-        // A patch trims the names it reads, so the one that ends in a blank goes by the other ways.
+        // A patch trims the names that it reads, so a name that ends in a blank is tested by the other effects.
         let ways: Vec<&str> = ways().into_iter().filter(|way| !way.starts_with("patch")).collect();
         each(&mut agent, &ways, &format!("{}/secret", folder.display()), OUTSIDE)?;
         each(&mut agent, &ways, &format!("../{name}/secret"), OUTSIDE)?;
@@ -173,7 +173,7 @@ fn a_root_below_the_workdir(world: &World) -> Outcome {
     check(world.read("a-evil/f") == b"OLD\n", || "a-evil/f was touched".into())
 }
 
-/// The id of a thread that is not the first: it has an entry in /proc of its own, which no listing shows.
+/// The id of a thread other than the first: it has its own entry in /proc, which no listing shows.
 pub fn another_thread(pid: i32) -> Option<i32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let ids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
@@ -209,10 +209,10 @@ fn a_neighbour_that_swaps() -> Outcome {
     world.finish()
 }
 
-/// Exchanges a folder and a file with links to outside, as fast as it goes.
+/// Exchanges a folder and a file with links to the outside, as fast as possible.
 fn swap(root: &Path, stop: &AtomicBool) {
     let exchange = |one: &str, other: &str| {
-        // While a change is under way one of them may be away for a moment.
+        // During a change one of the two may be absent for a moment.
         let _ = rustix::fs::renameat_with(CWD, root.join(one), CWD, root.join(other), RenameFlags::EXCHANGE);
     };
     while !stop.load(Ordering::Relaxed) {
@@ -244,7 +244,7 @@ fn read_while_swapped(mut agent: Agent, reads: usize) -> Result<(usize, usize), 
     Ok((inside, refused))
 }
 
-/// Writes where the neighbour swaps: `$O` and the links stay as they are, which the end of the case sees.
+/// Writes where another thread swaps: `$O` and the links stay as they are, which the end of the case checks.
 fn change_while_swapped(mut agent: Agent, rounds: usize) {
     let ways = [
         "create_parents",
@@ -301,7 +301,7 @@ fn a_workdir_behind_a_link() -> Outcome {
     the_link_turns(world, &alias, agent)
 }
 
-/// The folder was pinned: where the link leads later does not matter, not even after a restart.
+/// The folder was pinned: a later target of the link does not matter, not even after a restart.
 fn the_link_turns(mut world: World, alias: &Path, mut agent: Agent) -> Outcome {
     std::fs::remove_file(alias).unwrap();
     std::os::unix::fs::symlink(&world.outside, alias).unwrap();
@@ -369,7 +369,7 @@ fn nothing_is_expanded() -> Outcome {
         each(&mut agent, &["read_file", "stat", "list_dir"], path, MISSING)?;
         check(agent.way("exists", path)["exists"] == false, || format!("{path} is said to exist"))?;
     }
-    // Written, they are folders and files of exactly these names, inside.
+    // Written, these are folders and files with exactly these names, inside the root.
     for path in ["~/x", "$HOME/x", "%2e%2e/y", "file:///etc/z"] {
         expect(path, &agent.way("create_parents", path), &["ok"])?;
         check(world.read(path) == b"PWN", || format!("{path} is not where it should be"))?;

@@ -82,7 +82,7 @@ fn searches_in(dir: &str) -> [(&'static str, Value); 2] {
     [("grep", json!({ "pattern": "one", "path": dir })), ("glob", json!({ "pattern": "*", "path": dir }))]
 }
 
-/// `$R/in`, a second root, and a third folder that is no root but that a link of `$R` leads to.
+/// `$R/in`, a second root, and a third folder that is not a root but that a link in `$R` leads to.
 fn plant_three(world: &World) {
     world.write("in/f", "one\n");
     for name in ["second", "third"] {
@@ -98,7 +98,7 @@ fn rule(name: &str, ops: Value, paths: Value, decision: &str) -> Value {
     json!({ "name": name, "ops": ops, "paths": paths, "decision": decision })
 }
 
-/// All that works on an existing file works on this one.
+/// Every effect on an existing file succeeds on this one.
 fn served(client: &mut Client, session: &str, path: &str) -> Outcome {
     let mut findings = Findings::default();
     for (_, kind, params) in effects_on(path) {

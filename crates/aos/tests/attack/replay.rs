@@ -1,4 +1,4 @@
-//! Replay: the journal folded from its beginning, anywhere, by anyone, always to the same state.
+//! Replay: the journal folded from its beginning gives the same state, on any machine and for any user.
 
 mod blobs;
 mod elsewhere;
@@ -33,7 +33,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A world in which something happened.
+/// A world with a recorded history.
 struct Recorded {
     world: World,
     seed: u64,
@@ -58,7 +58,7 @@ impl Recorded {
         Ok(recorded)
     }
 
-    /// Twelve more effects: large reads, sessions that close, and what makes no sense.
+    /// Twelve more effects: large reads, sessions that close, and invalid requests.
     fn blobs_and_sessions(&mut self) -> Outcome {
         let mut client = self.world.client();
         for n in 0..3 {
@@ -80,7 +80,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// `aos replay --verify`, which must say MATCH and nothing else.
+    /// `aos replay --verify` must print MATCH and nothing else.
     fn matches(&self, what: &str) -> Outcome {
         let (code, out, err) = self.world.aos(&["replay", "--verify"]);
         check((code, out.as_str(), err.as_str()) == (0, "MATCH\n", ""), || {
@@ -89,7 +89,7 @@ impl Recorded {
     }
 }
 
-/// So many acts, each of a writer that chance names.
+/// `count` steps, each by a random writer.
 fn steps(setup: &Setup, writers: &mut [Writer], random: &mut Random, count: usize) -> Outcome {
     let mut client = Client::connect(&setup.home).map_err(|why| why.to_string())?;
     for _ in 0..count {
@@ -119,8 +119,8 @@ fn match_and_teeth() -> Outcome {
     recorded.world.finish()
 }
 
-/// The daemon adds each entry up as it writes it, and lays its sum down every two thousand entries. That sum, made
-/// from what it holds in memory, is what the entries add up to when they are read.
+/// The daemon folds each entry as it writes it, and stores a checkpoint of the state every two thousand entries. That
+/// checkpoint, made from memory, equals the fold of the entries that are read back.
 fn the_daemons_own_sum() -> Outcome {
     const ENTRIES: usize = 2_200;
     let world = World::new();
@@ -147,7 +147,7 @@ fn the_daemons_own_sum() -> Outcome {
     world.finish()
 }
 
-/// One digit of the live state turned: the fold says something else, and replay says so.
+/// One digit of the live state is changed: the fold differs from it, and replay says so.
 fn differs_when_it_should(recorded: &Recorded) -> Outcome {
     let home = Home::open(&recorded.world.home).map_err(|why| why.to_string())?;
     drop(SqliteJournal::open(&home, Durability::Process).map_err(|why| why.to_string())?);
@@ -169,7 +169,7 @@ fn differs_when_it_should(recorded: &Recorded) -> Outcome {
     check(verified != 0, || "aos verify does not see a turned digit in the state".into())
 }
 
-/// RPLY-08: what three replays say of a home, and of a copy of it, is one and the same.
+/// RPLY-08: three replays of a home, and of a copy of it, print the same.
 fn random_histories() -> Outcome {
     let seed = new_seed();
     let mut random = Random::new(seed);
@@ -207,7 +207,7 @@ fn history(seed: u64) -> Outcome {
     world.finish()
 }
 
-/// Everything a replay says, and the log's hash beside it.
+/// Everything that a replay prints, and the hash of the log.
 fn tell(world: &World) -> (i32, String) {
     let (code, matched, complaints) = world.aos(&["replay", "--verify"]);
     let (_, folded, _) = world.aos(&["replay"]);
@@ -224,7 +224,7 @@ fn crash_at_work(world: &mut World, setup: &Setup, writers: &mut [Writer], rando
     });
 }
 
-/// Ends the session of an extra client, with its snapshots and its claims on blobs.
+/// Closes the session of an extra client, with its snapshots and its references to blobs.
 fn close_one(world: &World) -> Outcome {
     let session = world.open(json!({}));
     let mut client = world.client();
@@ -237,7 +237,7 @@ fn close_one(world: &World) -> Outcome {
     expect("a close", &client.effect("host.session.signal", close), &["signaled"])
 }
 
-/// The torturer's histories, a few of them: all requests, in local, virtual and staged sessions.
+/// Some histories of the torture test: all requests, in local, virtual and staged sessions.
 fn tortured() -> Outcome {
     let world = World::asleep(Start::default());
     let plan = Plan { seed: new_seed(), histories: full_figure(200, 12), steps: 15, strace: true };

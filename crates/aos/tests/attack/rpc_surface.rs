@@ -1,4 +1,4 @@
-//! The socket: whatever is sent, the daemon answers as JSON-RPC says, serves the others, and does not change.
+//! The socket: whatever is sent, the daemon answers as JSON-RPC requires, keeps serving others, and does not change.
 
 mod envelope;
 mod fields;
@@ -47,7 +47,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Sends one line and takes one answer.
+/// Sends one line and reads one answer.
 fn ask(client: &mut Client, line: impl AsRef<[u8]>) -> Value {
     let sent = client.send(line.as_ref()).and_then(|()| client.send(b"\n"));
     match (sent, client.line()) {
@@ -66,7 +66,7 @@ fn list_call(id: &str) -> String {
     call(id, "host.session.list", "{}")
 }
 
-/// The connection still serves.
+/// The connection still works.
 fn still_serves(client: &mut Client, after: &str) -> Outcome {
     let answer = ask(client, list_call("\"still\""));
     check(answer["id"] == "still" && answer["result"]["status"] == "ok", || {
@@ -74,7 +74,7 @@ fn still_serves(client: &mut Client, after: &str) -> Outcome {
     })
 }
 
-/// An error of the envelope: a code of the four, no result, and an id that is null or given.
+/// An error of the envelope: one of `codes`, no result, and an id that is null or given.
 fn envelope_error(what: &str, answer: &Value, codes: &[i64]) -> Outcome {
     let code = answer["error"]["code"].as_i64();
     check(code.is_some_and(|code| codes.contains(&code)), || {
@@ -86,7 +86,7 @@ fn envelope_error(what: &str, answer: &Value, codes: &[i64]) -> Outcome {
     })
 }
 
-/// `error / invalid_params` whose sentence names the field.
+/// `error / invalid_params` with a message that names the field.
 fn names_field(what: &str, receipt: &Value, field: &str) -> Outcome {
     expect(what, receipt, &["error / invalid_params"])?;
     let message = receipt["error_message"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Commands, undone: what a command changes lands as one change, is judged as such, and is taken back whole.
+//! Undoing commands: what a command changes is applied as one change, checked as one, and undone as a whole.
 
 mod crash;
 mod landing;
@@ -52,7 +52,7 @@ pub fn cases() -> Vec<Case> {
 
 type Own = (&'static str, fn() -> Outcome);
 
-/// One path of a tree as undo must bring it back.
+/// One path of a tree as undo must restore it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     what: String,
@@ -96,7 +96,7 @@ pub fn seen(root: &Path) -> BTreeMap<PathBuf, Seen> {
     out
 }
 
-/// Says which paths differ, not all of both trees.
+/// Reports only the paths that differ, not both trees.
 pub fn same(what: &str, now: &BTreeMap<PathBuf, Seen>, wanted: &BTreeMap<PathBuf, Seen>) -> Outcome {
     let differing: Vec<String> = now
         .keys()
@@ -113,7 +113,7 @@ pub fn mtime(path: &Path) -> (i64, i64) {
     (meta.mtime(), meta.mtime_nsec())
 }
 
-/// The two daemons that a machine can have, one after the other.
+/// The two kinds of daemon that a machine can have, one after the other.
 fn each_daemon(run: impl Fn(&dyn Fn(Value) -> Room) -> Outcome) -> Outcome {
     run(&|extra| furnished(World::new(), extra)).map_err(|why| format!("this user's daemon: {why}"))?;
     run(&|extra| furnished(World::with(ordinary()), extra))
@@ -178,7 +178,7 @@ pub fn changed(receipt: &Value) -> Vec<String> {
     paths.iter().map(|path| path.as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// What a shell does to files, one of each.
+/// Every kind of change that a shell makes to files.
 const EVERYTHING: &str = "set -e
     echo after > changed; printf more >> dir/in; rm gone; mv dir/sub dir/moved; mkdir -p new/er; echo 1 > new/er/file
     ln -sf changed link; chmod 600 kept; chmod 700 dir; ln -s nowhere new/dangling; : > new/empty; rm -rf new/er; mkdir new/er";
@@ -205,7 +205,7 @@ fn all_kinds() -> Outcome {
         let undone = room.undo("tc_all");
         expect("undone", &undone, &["ok"])?;
         same("undone", &seen(&room.world.root), &before)?;
-        // And again forward, which is an undo of the undo.
+        // Forward again, which is an undo of the undo.
         let redo = json!({ "snapshot_id": undone["redo_snapshot_id"] });
         expect("forward", &room.fs("restore", redo), &["ok"])?;
         same("forward", &seen(&room.world.root), &after)?;
@@ -214,7 +214,7 @@ fn all_kinds() -> Outcome {
     })
 }
 
-/// The oracle is a shell: the same words in a copy of the tree leave the same tree, times included.
+/// A shell is the reference: the same script in a copy of the tree leaves the same tree, times included.
 fn like_a_shell() -> Outcome {
     let scripts = [
         EVERYTHING,
@@ -299,7 +299,7 @@ fn turns() -> Outcome {
     let middle = seen(&room.world.root);
     expect("sh", &turn("t2", "host.exec", sh("mv a b; rm -r dir kept")), &["ok"])?;
     let after = seen(&room.world.root);
-    // A command that changes nothing is no step.
+    // A command that changes nothing is not a step.
     expect("sh", &turn("t3", "host.exec", sh("cat b")), &["ok"])?;
     let back = room.fs("rollback", json!({}));
     check(back["rolled_back_turns"] == json!(["t2"]), || format!("{back}"))?;
@@ -308,13 +308,13 @@ fn turns() -> Outcome {
     same("two turns back", &seen(&room.world.root), &before)?;
     expect("redo", &room.fs("redo", json!({ "turns": 2 })), &["ok"])?;
     same("forward", &seen(&room.world.root), &after)?;
-    // Somebody else's work is not overwritten.
+    // Another process's change is not overwritten.
     room.world.write("b", "mine\n");
     expect("conflict", &room.fs("rollback", json!({})), &["conflict / changed_since"])?;
     room.finish()
 }
 
-/// What lasts through a power cut lands the same way.
+/// At durability `power` changes are applied in the same way.
 fn at_power() -> Outcome {
     let world = World::with(Start { power: true, ..Start::default() });
     let room = furnished(world, json!({}));
@@ -329,7 +329,7 @@ fn at_power() -> Outcome {
     room.finish()
 }
 
-/// Attributes that a command sets, changes or takes away; those of the overlay itself land nowhere.
+/// Attributes that a command sets, changes or removes; the overlay's own attributes are not applied.
 fn attributes() -> Outcome {
     each_daemon(|open| {
         let room = open(json!({}));
@@ -358,7 +358,7 @@ fn attributes() -> Outcome {
     })
 }
 
-/// What a later call made of a folder's mode and attributes is its work like any other, and is not lost by undo.
+/// A later call's change of a folder's mode and attributes is a change like any other, and undo does not lose it.
 fn looks_given_since() -> Outcome {
     each_daemon(|open| {
         let looks = |mode: &str, color: &str| {
@@ -388,8 +388,8 @@ fn looks_given_since() -> Outcome {
             same("undone", &seen(&room.world.root), &before)?;
             room.finish()?;
         }
-        // One that is closed to its owner is made open, filled and closed: nobody gave it another look meanwhile. What
-        // its list says of the owner is the mode's, and no look of its own.
+        // A folder that is closed to its owner is created open, filled and closed: that is not a later change of its
+        // mode. The owner's entry in its ACL follows the mode and is not an attribute of its own.
         let room = open(json!({}));
         let list = crate::snapshot_restore::metadata::acl();
         let _ = rustix::fs::setxattr(
@@ -413,7 +413,7 @@ fn looks_given_since() -> Outcome {
     })
 }
 
-/// A session that is closed while its command runs: what it did lands, and no snapshot outlives the session.
+/// A session is closed while its command runs: the command's changes are applied, and no snapshot outlives the session.
 fn session_closed() -> Outcome {
     let room = furnished(World::new(), json!({}));
     let other = room.another(json!({}));
@@ -438,7 +438,7 @@ fn without_snapshots() -> Outcome {
     check(receipt["coverage"] == "overlay" && receipt.get("snapshot_id").is_none(), || format!("{receipt}"))?;
     check(room.world.read("changed") == b"x\n", || "not landed".into())?;
     expect("undo", &room.undo("tc_plain"), &["not_found / snapshot_not_found"])?;
-    // A snapshot that was asked for is kept all the same.
+    // A requested snapshot is kept all the same.
     let asked = json!({ "scope_id": "tc_asked" });
     expect("asked", &room.fs("snapshot", asked), &["ok"])?;
     expect("sh", &room.call("tc_asked", "echo y > changed"), &["ok"])?;
@@ -447,7 +447,7 @@ fn without_snapshots() -> Outcome {
     room.finish()
 }
 
-/// The daemon of these cases, after a kill.
+/// Starts the daemon again after a kill.
 fn again(room: &mut Room) {
     room.world.start_daemon();
 }

@@ -70,10 +70,10 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A daemon is watched, or held still, from outside.
+/// The case traces the daemon or stops it with strace.
 const TRACED: &[Need] = &[Need::Root, Need::Strace];
 
-/// A world with one session, in which calls have names.
+/// A world with one session, in which tool calls have ids.
 struct Stage {
     fixture: Fixture,
 }
@@ -132,7 +132,7 @@ impl Stage {
         Ok(receipt)
     }
 
-    /// Takes the call back and compares with the tree of before.
+    /// Restores the call and compares the tree with the one before it.
     fn taken_back(&mut self, call: &str, before: &Tree) -> Result<Value, String> {
         let receipt = self.must("restore", json!({ "scope_id": call }), "ok")?;
         self.is(before, &format!("after the restore of {call}"))?;
@@ -152,12 +152,12 @@ impl Stage {
         receipt["snapshots"].as_array().cloned().ok_or_else(|| format!("no list: {receipt}"))
     }
 
-    /// Where the session's snapshots lie.
+    /// The folder of the session's snapshots.
     fn store(&self) -> PathBuf {
         self.world().home.join("state/snapshots").join(&self.fixture.session)
     }
 
-    /// The manifest of a snapshot, once it is written: that happens beside the answers.
+    /// The manifest of a snapshot, once it is written: that happens in the background.
     fn manifest(&self, receipt: &Value) -> Result<Value, String> {
         let id = receipt["snapshot_id"].as_str().ok_or_else(|| format!("no snapshot: {receipt}"))?;
         manifest_at(&self.store().join(id))
@@ -177,7 +177,7 @@ fn manifest_at(folder: &std::path::Path) -> Result<Value, String> {
         .map_err(|why| why.to_string())
 }
 
-/// Content, kind, mode, link target and attributes of every path, in words.
+/// Content, kind, mode, link target and attributes of every path, as text.
 type Tree = std::collections::BTreeMap<PathBuf, String>;
 
 fn full_tree(stage: &Stage) -> Tree {

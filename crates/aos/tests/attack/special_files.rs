@@ -1,4 +1,5 @@
-//! Special files: looked at and refused, never opened; what is endless or huge is read in bounds.
+//! Special files: stat works, everything else is refused and never opens them; endless or huge files are read in
+//! bounds.
 
 mod immutable;
 
@@ -35,7 +36,7 @@ fn make_special(path: &Path, kind: FileType, device: u64) {
     rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o666), device).expect("a special file");
 }
 
-/// What every special file answers, at once and without being opened.
+/// How every special file is refused, at once and without being opened.
 fn refused_at_once(agent: &mut Agent, path: &str) -> Outcome {
     for (way, allowed) in [
         ("read_file", NOT_REGULAR),
@@ -68,7 +69,7 @@ fn refused_at_once(agent: &mut Agent, path: &str) -> Outcome {
         let looked = at_once(agent, way, path, &["ok"])?;
         check(looked["kind"] == "other", || format!("{way} {path}: {looked}"))?;
     }
-    // As a folder on the way it is none.
+    // It is not a folder of a path.
     for way in ["read_file", "stat", "edit_file", "list_dir"] {
         at_once(agent, way, &format!("{path}/x"), &["not_found / path_not_found", "error / not_directory"])?;
     }
@@ -92,7 +93,7 @@ fn a_fifo() -> Outcome {
     world.link("ff", "link");
     let mut agent = world.agent(json!({}));
     let descriptors = world.open_descriptors();
-    // Somebody waits for a reader; had the daemon opened the FIFO, the wait would be over.
+    // A writer blocks until there is a reader; if the daemon opened the FIFO, the writer would return.
     let writer = {
         let fifo = fifo.clone();
         std::thread::spawn(move || std::fs::OpenOptions::new().write(true).open(fifo).map(drop))
@@ -112,7 +113,7 @@ fn a_fifo() -> Outcome {
     world.finish()
 }
 
-/// A neighbour puts the FIFO where the file was just seen.
+/// Another thread puts the FIFO in place of a file that was just checked.
 fn a_fifo_that_appears(world: &World, session: &str) -> Outcome {
     let (file, fifo) = (world.write("s", "OLD\n"), world.root.join("other"));
     make_special(&fifo, FileType::Fifo, 0);
@@ -138,7 +139,7 @@ fn a_fifo_that_appears(world: &World, session: &str) -> Outcome {
     })
 }
 
-/// It can be moved and removed as any name.
+/// A FIFO can be moved and removed like any name.
 fn a_fifo_may_go(world: &World, agent: &mut Agent) -> Outcome {
     at_once(agent, "move_from", "ff", &["ok"])?;
     at_once(agent, "remove", "moved", &["ok"])?;
@@ -232,7 +233,7 @@ fn changes_of_a_tebibyte(agent: &mut Agent) -> Outcome {
     let found = timed(5 * SECOND, "grep", || agent.fs("grep", json!({ "pattern": "x" })))?;
     expect("grep", &found, &["ok"])?;
     check(found["match_count"] == 0, || format!("grep found {found}"))?;
-    // Its pre-image is more than a session may keep.
+    // Its pre-image is larger than a session may store.
     let receipt = timed(5 * SECOND, "overwrite", || agent.way("write_file", "big"))?;
     expect("overwrite", &receipt, &["forbidden / limit_exceeded"])
 }
@@ -252,18 +253,18 @@ fn a_file_that_grows() -> Outcome {
     world.finish()
 }
 
-/// Appends about 100 MB/s: numbered lines, so that a wrong prefix shows.
+/// Appends about 100 MB/s of numbered lines, so that a wrong prefix is noticed.
 fn grow(path: &Path, stop: &AtomicBool) {
     let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
     let begun = Instant::now();
     let mut line = 0_u64;
-    // A gigabyte is enough for any reader that ends at all.
+    // A gigabyte is enough for any reader that ends.
     while !stop.load(Ordering::Relaxed) && line < 64 << 20 {
         let piece: String = (line..line + 65_536).map(|number| format!("{number:015}\n")).collect();
         file.write_all(piece.as_bytes()).unwrap();
         line += 65_536;
         let due = Duration::from_secs_f64(line as f64 * 16.0 / 100e6);
-        // The pace belongs to the case; nothing waits for this sleep.
+        // The rate is part of the case; nothing waits for this sleep.
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
     }
 }
@@ -289,7 +290,7 @@ fn read_what_grows(agent: &mut Agent, path: &Path) -> Outcome {
     Ok(())
 }
 
-/// A file that is cut while it is read answers with what there was.
+/// A file that is truncated while it is read gives the bytes that there were.
 fn a_file_that_shrinks(world: &World, agent: &mut Agent) -> Outcome {
     let path = world.write("shrink", "x");
     let stop = AtomicBool::new(false);
@@ -328,7 +329,7 @@ fn files_of_the_kernel() -> Outcome {
         ping.join().expect("the pings end").and(outcome)
     })?;
     the_daemon_is_not_there(&world, &mut agent)?;
-    // A command's name is a file of /proc that could be written in place: nothing is.
+    // `/proc/PID/comm` could be written in place: nothing writes it.
     let name = format!("/proc/{own}/comm");
     let before = std::fs::read(&name).unwrap();
     for way in ["write_file", "append", "create_new", "remove", "move_from"] {
@@ -360,7 +361,7 @@ fn read_of_the_kernel(agent: &mut Agent, own: u32) -> Outcome {
     Ok(())
 }
 
-/// Asks all the time; the longest answer counts.
+/// Pings all the time; each answer must come within a second.
 fn answers_meanwhile(world: &World, stop: &AtomicBool) -> Outcome {
     let mut client = world.client();
     while !stop.load(Ordering::Relaxed) {
@@ -371,7 +372,7 @@ fn answers_meanwhile(world: &World, stop: &AtomicBool) -> Outcome {
     Ok(())
 }
 
-/// The daemon's own entries are outside, by whatever number: each thread has one too, which no listing shows.
+/// The daemon's own entries are outside, under any number: each thread has an entry too, which no listing shows.
 fn the_daemon_is_not_there(world: &World, agent: &mut Agent) -> Outcome {
     let pid = world.daemon_pid();
     let thread = another_thread(pid).ok_or("the daemon has one thread only")?;
@@ -429,7 +430,7 @@ fn folders_are_no_files() -> Outcome {
     }
     let removed = agent.fs("remove", json!({ "path": "dir" }));
     expect("remove, not recursive", &removed, &["error / directory_not_empty"])?;
-    // One bad file spoils the whole patch, in whatever order.
+    // One bad file fails the whole patch, in any order.
     for sections in [
         "*** Update File: donor\n@@\n-OLD\n+NEW\n*** Update File: dir\n@@\n-OLD\n+NEW\n",
         "*** Delete File: dir\n*** Update File: donor\n@@\n-OLD\n+NEW\n",

@@ -1,4 +1,4 @@
-//! Short runs of the torture suites that no case of another area runs already.
+//! Short runs of the torture suites that no other area runs.
 
 use aos_testkit::torture::{corrupt, memory, path};
 use aos_testkit::{Start, World, check, full_figure, is_full, new_seed};
@@ -13,7 +13,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Fails with the seed and all complaints unless everything that was promised held.
+/// Fails with the seed and all complaints unless every promise held.
 pub fn clean(id: &str, seed: u64, tally: &dyn std::fmt::Display, complaints: &[String]) -> Outcome {
     println!("{id}: seed {seed}: {tally}");
     check(complaints.is_empty(), || format!("seed {seed}: {tally}\n{}", complaints.join("\n")))

@@ -1,4 +1,4 @@
-//! Virtual and staged trees: the listed cases, one set of effects for all three targets, and what is theirs alone.
+//! Virtual and staged trees: the listed cases, one set of effects for all three targets, and what only they have.
 
 mod checklist;
 mod conformance;
@@ -59,7 +59,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A session on a tree, in which calls have names.
+/// A session on a tree, in which tool calls have ids.
 struct Tree {
     client: Client,
     session: String,

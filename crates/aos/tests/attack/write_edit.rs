@@ -1,4 +1,4 @@
-//! Writing and editing: whole or not at all, nothing lost, nothing beside it touched, whatever fails underneath.
+//! Writing and editing: complete or not at all, nothing lost, nothing else touched, whatever fails underneath.
 
 mod attrs;
 mod disk;
@@ -76,7 +76,7 @@ fn readers_see_one_version() -> Outcome {
                 expect("write_file", &writer.write("f", &versions[number % 2]), &["ok"])
             })
         });
-        // Who reads without us sees whole files too.
+        // A reader that does not use the daemon sees complete files too.
         let beside = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let bytes = std::fs::read(&path).unwrap();
@@ -88,7 +88,7 @@ fn readers_see_one_version() -> Outcome {
         });
         let (mut by_blob, mut by_text) = (world.quiet_agent(&session), world.quiet_agent(&inline));
         let reading = (0..reads).try_for_each(|number| {
-            // The journal keeps what goes out inline, so that is not done a hundred thousand times.
+            // The journal stores inline content, so only some of the hundred thousand reads are inline.
             if number % 16 == 0 && number < 2_000 {
                 let read = by_text.way("read_file", "f");
                 let content = read["content"]["inline_text"]["text"].as_str().unwrap_or_default();
@@ -108,7 +108,7 @@ fn readers_see_one_version() -> Outcome {
     world.finish()
 }
 
-/// Runs a request a thread, all at once, and returns the receipts in their order.
+/// Runs one request per thread, all at the same time, and returns the receipts in order.
 fn at_once(agents: Vec<Agent>, request: impl Fn(usize, &mut Agent) -> Value + Sync) -> Vec<Value> {
     let start = std::sync::Barrier::new(agents.len());
     std::thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn at_once(agents: Vec<Agent>, request: impl Fn(usize, &mut Agent) -> Value + Sy
     })
 }
 
-/// Of many that want the same, one gets it and the others are refused.
+/// Of many requests for the same path one succeeds and the others are refused.
 fn one_winner(what: &str, receipts: &[Value]) -> Result<usize, String> {
     let winners: Vec<usize> =
         (0..receipts.len()).filter(|number| receipts[*number]["status"] == "ok").collect();
@@ -207,7 +207,7 @@ fn creating_at_a_dangling_link() -> Outcome {
     world.finish()
 }
 
-/// Sends all requests before it reads an answer, and returns the receipts by their place.
+/// Sends all requests before it reads an answer, and returns the receipts in the order of the requests.
 fn pipelined(agent: &mut Agent, requests: &[Value]) -> Result<Vec<Value>, String> {
     for (id, request) in requests.iter().enumerate() {
         let mut params = request.clone();
@@ -236,7 +236,7 @@ fn no_lost_updates() -> Outcome {
     world.finish()
 }
 
-/// Each line is edited once. What was said to be done is there, and what was not is as it was.
+/// Each line is edited once. Acknowledged edits are in the file, and all other lines are unchanged.
 fn edits_of_a_thousand_lines(world: &World, name: &str, crowd: Vec<Agent>, allowed: &[&str]) -> Outcome {
     const LINES: usize = 1_000;
     world.write(name, (0..LINES).map(|line| format!("<{line}> old\n")).collect::<String>());
@@ -265,7 +265,7 @@ fn edits_of_a_thousand_lines(world: &World, name: &str, crowd: Vec<Agent>, allow
     check(done > 0, || format!("no edit succeeded: {receipts:?}"))
 }
 
-/// Other ways that build on what is there: each acknowledged line is in the file once.
+/// Other effects that depend on the current content: each acknowledged line is in the file once.
 fn appends_and_patches(world: &World, crowd: Vec<Agent>) -> Outcome {
     world.write("log", "begin\n");
     let request = |number: usize, turn: usize| {

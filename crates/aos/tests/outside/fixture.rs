@@ -1,5 +1,5 @@
-//! The server that the conformance suite asks for: its fixture tools, resources and prompts, behind the product's own HTTP
-//! gate. None of this is in the product.
+//! The server that the conformance suite requires: its fixture tools, resources and prompts, behind the product's own
+//! HTTP checks. None of this is in the product.
 #![allow(
     deprecated,
     reason = "the suite of 2025-11-25 asks for logging and sampling, which later versions leave"
@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 /// One red pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
-/// No sound at all.
+/// A WAV file without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
-/// Serves on a free port, says the address on standard output and ends with the process that started it.
+/// Serves on a free port, prints the address on standard output and ends with the process that started it.
 pub(crate) fn main() -> ! {
     let served: std::io::Result<()> = runtime().and_then(|runtime| {
         runtime.block_on(async {
@@ -41,7 +41,7 @@ pub(crate) fn main() -> ! {
 
 struct Fixture;
 
-/// The suite's own words are JSON, and so are the answers here.
+/// The suite's messages are JSON, and so are the answers here.
 fn from<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|why| ErrorData::internal_error(why.to_string(), None))
 }

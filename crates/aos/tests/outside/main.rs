@@ -1,7 +1,7 @@
 //! The MCP front end, tested by third-party software: the official clients, the inspector, the conformance suite.
 //!
-//! `cargo xtask test` installs them into the target folder (`AOS_OUTSIDE` names another place). What is not there is
-//! said and counted as skipped.
+//! `cargo xtask test` installs them into the target folder (`AOS_OUTSIDE` names another place). What is not installed
+//! is reported and counted as skipped.
 #![allow(
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
@@ -56,7 +56,7 @@ fn greeted() -> World {
     world
 }
 
-/// Runs a program to its end; its output is the error when it fails.
+/// Runs a program to its end; when it fails, its output is the error.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|why| format!("{command:?}: {why}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -139,7 +139,7 @@ fn conformance(place: &Path) -> Outcome {
     Ok(())
 }
 
-/// A server that says where it is on the first line that names an address.
+/// A server that prints its address on one of its first lines.
 struct Served {
     child: Child,
     url: String,
@@ -156,7 +156,7 @@ impl Served {
             let start = line.find("http://")?;
             Some(line[start..].split([';', ' ']).next().unwrap_or_default().to_owned())
         });
-        // What it says later must not fill the pipe.
+        // Its later output must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         url.map(|url| Served { child, url }).ok_or_else(|| "the server said no address".to_owned())
     }

@@ -1,4 +1,4 @@
-//! A home of a test's own, and `aos` in it. The daemon that a test started is stopped with it.
+//! A home for one test, and `aos` in it. The daemon that the test started is stopped with it.
 #![allow(clippy::disallowed_methods, reason = "tests look at files and start programs")]
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ pub(crate) struct OwnHome {
     dir: tempfile::TempDir,
 }
 
-/// What a program came to, as text.
+/// The result of a program, as text.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -36,7 +36,7 @@ impl OwnHome {
         std::fs::read_to_string(self.path().join("log/aosd.log")).unwrap_or_default()
     }
 
-    /// A program that uses this home, and nothing of the environment that changes the log.
+    /// A program that uses this home, without the environment variables that change the log.
     pub(crate) fn command(&self, program: impl AsRef<Path>, variables: &[(&str, &str)]) -> Command {
         let mut command = Command::new(program.as_ref());
         for name in ["AOS_LOG", "AOS_LOG_FORMAT", "AOS_DURABILITY", "AOS_TEST_PANIC"] {

@@ -1,6 +1,6 @@
-//! Every status and every error code of the file effects, each met on purpose through the socket.
+//! Every status and every error code of the file effects, each produced on purpose through the socket.
 //!
-//! SEMANTICS.md names these tests row by row, and the tidy test holds the two together.
+//! SEMANTICS.md names these tests row by row, and the tidy test compares the two.
 #![allow(
     clippy::disallowed_methods,
     reason = "a test prepares and inspects the disk behind the product's back"
@@ -26,8 +26,8 @@ fn ask_in(world: &World, session: &str, effect: &str, mut params: Value) -> Valu
     world.client().effect(&format!("host.{effect}"), params)
 }
 
-/// A test a row: the name, what is expected, and how it is met. The world holds `f` ("one\ntwo\n") and the folder `d`
-/// with `d/inner`.
+/// One test per row: the name, the expected verdict, and the request that produces it. The world holds `f`
+/// ("one\ntwo\n") and the folder `d` with `d/inner`.
 macro_rules! rows {
     ($($name:ident => $expected:literal, $meet:expr;)*) => { $(
         #[test]
@@ -256,7 +256,7 @@ rows! {
         ask(w, json!({}), "fs.apply_patch", json!({ "patch": text("x"), "patch_format": "unified" }))
     };
     patch_parse_error => "parse_error / patch_parse_error", |w| ask(w, json!({}), "fs.apply_patch", json!({ "patch": text("hello") }));
-    // taking back
+    // undo
     snapshot_not_found => "not_found / snapshot_not_found", |w| ask(w, json!({}), "fs.restore", json!({ "scope_id": "tc1" }));
     changed_since => "conflict / changed_since", |w| {
         let session = w.open(json!({}));
@@ -329,7 +329,7 @@ fn interrupted() {
 
 #[test]
 fn too_many_sessions() {
-    // A session pins its roots; a daemon that may open few files serves few of them.
+    // A session pins its roots with descriptors; a daemon that may open few files serves few sessions.
     let wrapper = ["prlimit", "--nofile=520:520"].map(str::to_owned).to_vec();
     let world = prepared(Start { wrapper, ..Start::default() });
     let verdicts: Vec<String> = (0..5).map(|_| verdict(&world.open_receipt(json!({})))).collect();

@@ -1,4 +1,4 @@
-//! What the originals got wrong when they were tried, one named test each.
+//! What the originals got wrong in trials, one named test each.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -149,7 +149,7 @@ fn writing_to_the_folder_itself_left_a_file_outside() {
     world.finish().unwrap();
 }
 
-/// Every refusal of these tests and of the rows beside them says a sentence; this asks for the shape of one.
+/// Every refusal of these tests and of the rows beside them has a message; this test checks its form.
 #[test]
 fn errors_carried_no_message() {
     let world = World::new();
@@ -159,7 +159,7 @@ fn errors_carried_no_message() {
     world.finish().unwrap();
 }
 
-/// The command tools, of the original of seed 000.
+/// The command tools of the original of seed 000.
 fn exec(world: &World, extra: Value, params: Value) -> Value {
     ask(world, extra, "exec", params)
 }
@@ -233,7 +233,7 @@ fn a_signal_killed_nothing() {
     world.finish().unwrap();
 }
 
-/// What the heuristic of seed 004's original let through under `strict`.
+/// Paths that the heuristic of seed 004's original allowed under `strict`.
 #[test]
 fn strict_let_paths_in_disguise_through() {
     let world = prepared(Start::default());

@@ -1,4 +1,5 @@
-//! What undo got wrong elsewhere, one named test each: the original of seed 001, and what users report of peers.
+//! What undo got wrong elsewhere, one named test each: the original of seed 001, and what users of similar tools
+//! report.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::prepared;
 
-/// A session in which calls have names.
+/// A session in which tool calls have ids.
 struct Room {
     world: World,
     client: Client,
@@ -89,7 +90,7 @@ fn bodies_were_not_shared_between_snapshots() {
         room.world.write(&format!("copy{number}"), &large);
         room.write(&format!("tc{number}"), &format!("copy{number}"), "small\n");
     }
-    // Listing waits for what is being kept.
+    // Listing waits for snapshots that are being written.
     let listed = room.call("list", "fs.list_snapshots", json!({}));
     assert_eq!(listed["snapshots"].as_array().map(Vec::len), Some(5), "{listed}");
     for number in 0..5 {
@@ -119,7 +120,7 @@ fn a_rollback_went_on_when_it_was_only_partial() {
     room.world.finish().unwrap();
 }
 
-/// A tree as users have them: untracked files, ignored ones, a repository in it.
+/// A typical user's tree: untracked files, ignored files, and a repository in it.
 fn plant_untracked(world: &World) {
     for (path, content) in [
         (".gitignore", "secret.env\nbuild/\n"),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::room::{GRACE, Room, SECOND, in_time, ns};
 use crate::Outcome;
 
-/// Runs with a time limit; the receipt must be back two seconds after it at the latest.
+/// Runs a command with a time limit; its receipt must arrive at most two seconds after the limit.
 fn limited(room: &Room, argv: Value, limit: Duration) -> Result<Value, String> {
     let what = argv.to_string();
     in_time(&what, limit + GRACE, || room.exec(json!({ "argv": argv, "timeout_ns": ns(limit) })))
@@ -39,7 +39,7 @@ pub fn a_child_of_another_session() -> Outcome {
     room.finish()
 }
 
-/// Leaves its group, its session, its terminal, its streams and its signals behind.
+/// Leaves its process group, session, terminal and streams, and ignores its signals.
 const DAEMON: &str = "
 import os, signal, time
 for name in ('SIGHUP', 'SIGTERM', 'SIGINT'):
@@ -59,7 +59,7 @@ pub fn a_daemon() -> Outcome {
     let receipt = limited(&room, json!(["python3", "daemon.py"]), 2 * SECOND)?;
     expect("a daemon", &receipt, &["timeout"])?;
     room.nothing_runs()?;
-    // One that leaves at once is not waited for, nor does it stay.
+    // A daemon whose parent exits at once is not waited for and does not survive.
     room.world.write("quick.py", DAEMON.replace("time.sleep(60)", "os._exit(0)"));
     let receipt = in_time("a daemon that leaves", GRACE + SECOND, || room.run(&["python3", "quick.py"]))?;
     expect("a daemon that leaves", &receipt, &["ok"])?;
@@ -78,18 +78,18 @@ pub fn past_its_time() -> Outcome {
     room.finish()
 }
 
-/// The original took five seconds for this.
+/// The original daemon took five seconds for this.
 pub fn half_a_second() -> Outcome {
     let room = Room::new();
     let receipt = limited(&room, json!(["sleep", "300"]), SECOND / 2)?;
     expect("sleep 300", &receipt, &["timeout"])?;
-    // As short as it gets: refused, or over at once, and never a hang.
+    // The shortest limits: refused, or the command ends at once; never a hang.
     for timeout in [0, 1, 1_000_000] {
         let params = json!({ "argv": ["sleep", "300"], "timeout_ns": timeout });
         let receipt = in_time("no time at all", GRACE, || room.exec(params))?;
         expect("no time at all", &receipt, &["timeout", "error / invalid_params"])?;
     }
-    // As long as it gets: no overflow ends it early.
+    // The longest limits: no overflow ends the command early.
     for timeout in [u64::MAX, i64::MAX as u64, ns(1_000 * SECOND)] {
         let receipt = room.exec(json!({ "argv": ["sleep", "0.2"], "timeout_ns": timeout }));
         expect("all the time there is", &receipt, &["ok"])?;
@@ -159,10 +159,10 @@ pub fn how_it_ended() -> Outcome {
         check(receipt["signal"] == format!("SIG{name}"), || format!("{name}: {receipt}"))?;
         check(receipt.get("exit_code").is_none(), || format!("{name}: {receipt}"))?;
     }
-    // A real-time signal has a name too, or at least a number; no panic over it.
+    // A real-time signal is reported by name or by number, without a panic.
     let receipt = room.sh("kill -40 $$; sleep 5");
     expect("a real-time signal", &receipt, &["signaled"])?;
-    // Its grandchild's death is not its own.
+    // The death of a child by a signal is not the command's own.
     let receipt = room.sh("sh -c 'kill -SEGV $$'; exit 3");
     check(receipt["exit_code"] == 3, || format!("{receipt}"))?;
     everything_it_sees(&room)?;
@@ -176,12 +176,12 @@ pub fn how_it_ended() -> Outcome {
     room.finish()
 }
 
-/// It can kill its whole group, or everything it sees, and that is never us.
+/// A command can kill its whole group, or every process that it sees; the daemon and the test are never among them.
 fn everything_it_sees(room: &Room) -> Outcome {
     let ours = std::fs::read_link("/proc/self/ns/pid").map_err(|why| why.to_string())?;
     let session = room.another(json!({ "policy": { "preset": "permissive" } }));
     for deed in ["kill -KILL 0", "kill -KILL -1", "kill -TERM -1; exit 7"] {
-        // Were it not confined, this would be the end of the machine: look first.
+        // Unconfined, this would kill every process of the machine: check the namespace first.
         let script =
             format!("[ \"$(readlink /proc/self/ns/pid)\" != '{}' ] || exit 99; {deed}", ours.display());
         let receipt = room.exec_in(&session, json!({ "argv": ["sh", "-c", script] }));
@@ -229,14 +229,14 @@ pub fn zombies() -> Outcome {
     for _ in 0..3 {
         expect("zombies", &room.run(&["python3", "-c", script]), &["ok"])?;
     }
-    // Orphans that end before their new parent looks.
+    // Orphans that end before their new parent waits for them.
     let orphans = "for i in 1 2 3 4 5 6 7 8; do (sh -c 'sleep 0.05 & exit 0' &) ; done; sleep 0.3; echo end";
     let receipt = room.sh(orphans);
     printed(&room, &receipt, "end\n")?;
     room.finish()
 }
 
-/// A shell that waits for its children hears of their end.
+/// A shell that waits for its children learns of their end.
 pub fn children_are_waited_for() -> Outcome {
     let room = Room::new();
     for shell in ["sh", "bash", "dash"] {
@@ -249,7 +249,7 @@ pub fn children_are_waited_for() -> Outcome {
     room.finish()
 }
 
-/// What a command printed before it was ended is in the receipt.
+/// The receipt holds what a command printed before it was killed.
 pub fn what_was_printed_is_kept() -> Outcome {
     let room = Room::new();
     let receipt = limited(&room, json!(["sh", "-c", "echo out; echo err >&2; sleep 100"]), SECOND)?;

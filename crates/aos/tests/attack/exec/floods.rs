@@ -1,4 +1,4 @@
-//! Too many processes, too much output, too many at once: bounded, and the daemon answers all along.
+//! Too many processes, too much output, too many commands at a time: bounded, and the daemon keeps answering.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::Outcome;
 const MIB: u64 = 1 << 20;
 const OUTPUT_BYTES_MAX: u64 = 256 * MIB;
 
-/// Asks the daemon every 100 ms while `run` runs; the longest that an answer took.
+/// Pings the daemon every 100 ms while `run` runs; returns the longest time that an answer took.
 pub fn pinged<T>(world: &World, run: impl FnOnce() -> T) -> (T, Duration) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -49,7 +49,7 @@ pub fn a_fork_bomb() -> Outcome {
         answered_in_time(longest)?;
         room.nothing_runs()?;
     }
-    // Afterwards there is room again.
+    // Afterwards the session can start processes again.
     expect("the next", &room.run(&["true"]), &["ok"])?;
     room.finish()
 }
@@ -111,7 +111,7 @@ fn capped(receipt: &Value, stream: &str, cap: u64) -> Outcome {
     })
 }
 
-/// The daemon stays below 200 MB, whatever it is sent.
+/// The daemon stays below 200 MB, whatever the commands print.
 pub fn memory_is_bounded() -> Outcome {
     let room = Room::new();
     let line = if is_full() { 1_000_000_000_u64 } else { 300_000_000 };
@@ -125,7 +125,7 @@ pub fn memory_is_bounded() -> Outcome {
     let receipt = room.exec(json!({ "argv": ["sh", "-c", one_line], "timeout_ns": ns(120 * SECOND) }));
     expect("one line", &receipt, &["ok"])?;
     check(receipt["stdout_bytes"] == line, || format!("{receipt}"))?;
-    // Several floods at one time, and their words in one receipt each.
+    // Several floods at a time, each with its own receipt.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| flood(json!(["sh", "-c", "yes & yes >&2"])));

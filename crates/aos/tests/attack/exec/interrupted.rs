@@ -1,4 +1,4 @@
-//! The daemon or the caller goes away while a command runs: nothing runs on, and the record says what happened.
+//! The daemon or the caller goes away while a command runs: the command ends, and the journal says what happened.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn gone(mark: &str) -> Outcome {
         .map_err(|why| format!("{why}: {:?}", marked(mark)))
 }
 
-/// The one receipt of a tool call.
+/// The only receipt of a tool call.
 fn receipt_of(room: &Room, tool_call: &str) -> Result<Value, String> {
     let mut entries = room.world.entries_of(&room.session, tool_call);
     entries.retain(|entry| !entry["receipt"].is_null());
@@ -52,7 +52,7 @@ pub fn killed() -> Outcome {
             gone(&room.mark).map_err(|why| format!("{script}: {why}"))?;
             room.world.restart(Start::default());
             expect(script, &receipt_of(&room, &tool_call)?, &["error / interrupted"])?;
-            // The session is still there, and so is the daemon.
+            // The session and the daemon still answer.
             expect("the next", &room.run(&["true"]), &["ok"])?;
         }
     }
@@ -72,7 +72,7 @@ pub fn asked_to_stop() -> Outcome {
         room.world.reap();
         in_time(asked, 5 * SECOND, script)?;
         gone(&room.mark).map_err(|why| format!("{script}: {why}"))?;
-        // Answered or not, the caller is not left hanging.
+        // Answered or not, the caller does not wait forever.
         while let Some(line) = client.line() {
             check(!line.contains("\"status\":\"ok\""), || format!("{script}: {line}"))?;
         }
@@ -95,7 +95,7 @@ pub fn the_caller_hangs_up() -> Outcome {
         entries.iter().any(|entry| !entry["receipt"].is_null())
     })?;
     expect("without its caller", &receipt_of(&room, "tc_gone")?, &["ok", "signaled", "error"])?;
-    // A caller that never reads does not hold up a command, or anybody else.
+    // A caller that never reads delays neither its command nor other callers.
     let params = json!({ "session_id": room.session, "argv": ["yes"], "capture": "none", "timeout_ns": ns(2 * SECOND) });
     let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_deaf" });
     let mut deaf = room.world.client();

@@ -12,7 +12,7 @@ fn permissive() -> Value {
     json!({ "policy": { "preset": "permissive" } })
 }
 
-/// The effective uid is still the same, whatever was tried.
+/// Attempts to become root: the effective uid must stay the same.
 const GAIN: &[&str] = &[
     "sudo -n id -u",
     "su root -c 'id -u'",
@@ -56,7 +56,7 @@ fn gains_nothing(room: &Room) -> Outcome {
     Ok(())
 }
 
-/// A program that would make its user root, in the root and on the system.
+/// A setuid program, in the root and on the system.
 pub fn a_setuid_helper() -> Outcome {
     let world = World::new();
     std::fs::copy("/usr/bin/id", world.root.join("helper")).map_err(|why| why.to_string())?;
@@ -102,14 +102,14 @@ pub fn denied_calls() -> Outcome {
         let allowed: &[&str] = match name {
             "io_uring_setup" | "io_uring_enter" | "io_uring_register" => &["ENOSYS"],
             "add_key" | "keyctl" | "request_key" | "mount" | "umount2" | "pivot_root" => &["EPERM"],
-            // What the kernel has not, or refuses by itself, is as good.
+            // A call that the kernel does not have, or refuses by itself, is as safe.
             _ => {
                 &["EPERM", "ENOSYS", "EACCES", "EAFNOSUPPORT", "EINVAL", "EBADF", "ESRCH", "EFAULT", "ENODEV"]
             }
         };
         findings.add(check(allowed.contains(&errno), || format!("{name} answers {errno}")));
     }
-    // What honest programs need works.
+    // The calls that ordinary programs need work.
     for line in room.probe("needed")? {
         findings.add(check(line.ends_with(" ok"), || format!("needed: {line}")));
     }
@@ -117,7 +117,7 @@ pub fn denied_calls() -> Outcome {
     findings.outcome()
 }
 
-/// Code that the loader brings in runs with the command's rights, not with the launcher's.
+/// Preloaded code runs with the command's privileges, not with the launcher's.
 pub fn preloaded_code() -> Outcome {
     let room = Room::permissive();
     let source = "#include <stdio.h>\n#include <string.h>\n__attribute__((constructor)) static void run(void) {\n\
@@ -146,7 +146,7 @@ pub fn preloaded_code() -> Outcome {
     room.finish()
 }
 
-/// Without isolation the receipt says so; ends and limits still hold.
+/// Without isolation the receipt says so; processes are still ended and limits still hold.
 pub fn without_isolation() -> Outcome {
     let world = World::new();
     let receipt = world.open_receipt(json!({ "isolation": "none" }));
@@ -176,7 +176,7 @@ pub fn without_isolation() -> Outcome {
         expect(script, &receipt, &["timeout"])?;
         room.nothing_runs().map_err(|why| format!("{script}: {why}"))?;
     }
-    // The environment is clean and privileges are gone even so.
+    // The environment is clean and privileges are dropped even so.
     let said = room.says("cat /proc/self/status | grep -e NoNewPrivs -e CapEff | tr -d '\\t'; env")?;
     check(said.contains("NoNewPrivs:1") && said.contains("CapEff:0000000000000000"), || said.clone())?;
     check(!said.contains("AOS_HOME"), || said.clone())?;
@@ -208,7 +208,7 @@ pub fn an_ordinary_users_daemon() -> Outcome {
     room.finish()
 }
 
-/// No user namespaces, no privileges: honest words instead of promises.
+/// Without user namespaces and without privileges, the receipt does not report isolation that was not applied.
 pub fn without_user_namespaces() -> Outcome {
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"";
     let wrapper =
@@ -229,7 +229,7 @@ pub fn without_user_namespaces() -> Outcome {
     check(warning_codes(&receipt).contains(&"network_not_isolated"), || format!("no warning: {receipt}"))?;
     let said = room.says("grep -e NoNewPrivs -e CapEff /proc/self/status | tr -d '\\t'")?;
     check(said.contains("NoNewPrivs:1") && said.contains("CapEff:0000000000000000"), || said.clone())?;
-    // Whatever can still be had is had: the tree ends, and what Landlock closes stays closed.
+    // What is still possible is applied: the process tree is killed, and Landlock's rules hold.
     for script in ["sleep 300 & echo x", "setsid sleep 300 & echo x"] {
         let receipt = in_time(script, 3 * SECOND, || room.sh(script))?;
         expect(script, &receipt, &["ok"])?;

@@ -1,4 +1,4 @@
-//! The ceiling of a session for commands: programs, time, output, processes, memory, and which folders can be written.
+//! A session's capability for commands: programs, time, output, processes, memory, and which folders can be written.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -37,7 +37,7 @@ pub fn processes_are_counted() -> Outcome {
     let receipt = in_time("forks", 5 * SECOND, || room.run(&["python3", "-c", script]))?;
     let made: u32 = room.stdout(&receipt).trim().parse().map_err(|_| format!("{receipt}"))?;
     check((1..=20).contains(&made), || format!("{made} processes were made under a limit of 20"))?;
-    // What one command used up is there for the next, and a neighbour has its own.
+    // The next command has its full allowance again, and another session has its own.
     for _ in 0..3 {
         let params =
             json!({ "argv": ["sh", "-c", "true & true & true & wait"], "timeout_ns": ns(5 * SECOND) });
@@ -56,7 +56,7 @@ pub fn not_allowed() -> Outcome {
         expect(&argv.to_string(), &receipt, &["forbidden / exec_not_allowed"])?;
     }
     check(!room.world.root.join("started").exists(), || "it ran".into())?;
-    // Files are another matter.
+    // The limit does not apply to file requests.
     let written = room.world.client().fs(
         &room.session,
         "write_file",
@@ -114,7 +114,7 @@ pub fn programs() -> Outcome {
     room.finish()
 }
 
-/// A program of the right name that the agent put somewhere itself is not the one that was allowed.
+/// A program with an allowed name that the agent created itself is not the allowed program.
 pub fn planted_programs() -> Outcome {
     let room = Room::open(json!({
         "capability": { "exec": { "programs": ["echo", "true"] } },
@@ -145,7 +145,7 @@ pub fn planted_programs() -> Outcome {
         check(!planted, || format!("{params}: the planted one ran: {receipt}"))?;
         expect(&params.to_string(), &receipt, &["forbidden / program_not_allowed", "error / spawn_failed"])?;
     }
-    // A link to the allowed one is the allowed one.
+    // A link to the allowed program is the allowed program.
     expect("a link", &room.run(&["./honest", "x"]), &["ok", "forbidden / program_not_allowed"])?;
     room.finish()
 }
@@ -182,7 +182,7 @@ pub fn the_smaller_output() -> Outcome {
     room.finish()
 }
 
-/// Without `write` the roots cannot be changed, by no command.
+/// Without `write` no command can change the roots.
 pub fn read_only_roots() -> Outcome {
     let room = Room::open(json!({
         "capability": { "allowed_fs_ops": ["read", "search", "list", "stat"] },
@@ -222,7 +222,7 @@ pub fn read_only_roots() -> Outcome {
     room.finish()
 }
 
-/// A world with folders beside its root, each with a file `f` that holds the folder's name.
+/// A world with folders beside its root; each holds a file `f` with the folder's name.
 fn world_beside(folders: [&str; 2]) -> World {
     let mut world = World::asleep(Start::default());
     for folder in folders {
@@ -233,7 +233,7 @@ fn world_beside(folders: [&str; 2]) -> World {
     world
 }
 
-/// More than one root: each is there, nothing between them is.
+/// Several roots: each one is visible, nothing between them is.
 pub fn several_roots() -> Outcome {
     let world = world_beside(["second", "third"]);
     let roots = json!([world.root, world.parent.join("second")]);
@@ -246,7 +246,7 @@ pub fn several_roots() -> Outcome {
     check(room.world.parent.join("second/g").exists(), || "the second root is not the real one".into())?;
     let third = room.sh(&format!("cat {parent}/third/f"));
     check(third["exit_code"] != 0, || format!("what is no root: {third}"))?;
-    // Only a part of the workdir, and nothing at all.
+    // A root that is only a part of the workdir: the rest is not visible.
     room.world.write("src/a", "a\n");
     room.world.write("other", "o\n");
     let part =
@@ -260,7 +260,7 @@ pub fn several_roots() -> Outcome {
     room.finish()
 }
 
-/// Folders that the session names are there as it names them.
+/// The folders that a session mounts are visible under the names that it gives them.
 pub fn mounts() -> Outcome {
     let world = world_beside(["data", "work"]);
     let (data, work) = (world.parent.join("data"), world.parent.join("work"));
@@ -280,7 +280,7 @@ pub fn mounts() -> Outcome {
     room.finish()
 }
 
-/// Our own home is not to be had this way either, whole, in part, or inside something else.
+/// Our own home cannot be mounted either: not whole, not in part, not inside another folder.
 fn our_home_is_no_mount(room: &Room) -> Outcome {
     let home = &room.world.home;
     for path in [home.clone(), home.join("state"), home.join("run"), room.world.parent.clone()] {

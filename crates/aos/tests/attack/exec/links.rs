@@ -29,7 +29,7 @@ pub fn links_lead_nowhere() -> Outcome {
         expect(&script, &receipt, &["ok"])?;
         check(receipt["exit_code"] != 0, || format!("{script}: {receipt}"))?;
     }
-    // A program reached through a link that leads outside is none; one inside is one.
+    // A program behind a link that leads outside is not found; one behind a link that stays inside is.
     room.world.write("real.sh", "#!/bin/sh\necho real\n");
     room.world.link("real.sh", "inside.sh");
     expect("chmod", &room.sh("chmod 755 real.sh"), &["ok"])?;
@@ -40,7 +40,7 @@ pub fn links_lead_nowhere() -> Outcome {
     room.finish()
 }
 
-/// A neighbour swaps the folder that the command is to run in with a link to the outside.
+/// Another process swaps the folder that the command runs in with a link to the outside.
 pub fn a_swapped_folder() -> Outcome {
     let room = Room::permissive();
     let (folder, link) = (room.world.root.join("d"), room.world.root.join("l"));

@@ -1,4 +1,4 @@
-//! The network: without it nothing goes out and nothing comes in; asked for, it is there.
+//! The network: without it nothing goes out and nothing comes in; with it, connections work.
 
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt as _;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::room::{Room, SECOND, ns};
 use crate::Outcome;
 
-/// Listeners on the machine, of each kind.
+/// Listeners of each kind on the host.
 struct Outside {
     tcp: TcpListener,
     named: UnixListener,
@@ -38,7 +38,7 @@ impl Outside {
         self.tcp.local_addr().expect("it is bound").port()
     }
 
-    /// Who was called.
+    /// The listeners that were connected to.
     fn called(&self) -> Vec<&'static str> {
         let mut who = Vec::new();
         who.extend(self.tcp.accept().is_ok().then_some("the port"));
@@ -102,7 +102,7 @@ pub fn nothing_goes_out() -> Outcome {
     findings.outcome()
 }
 
-/// What a test suite does with sockets stays possible.
+/// What a test suite does with sockets works.
 pub fn inside_it_works() -> Outcome {
     let (room, _outside) = room(Some("none"));
     let tcp = "
@@ -137,7 +137,7 @@ pub fn asked_for() -> Outcome {
         format!("it was asked for: {receipt}")
     })?;
     check(outside.called() == ["the port"], || "nobody called".into())?;
-    // With it come neither folders nor processes.
+    // Network access gives access to neither folders nor processes.
     let named = room.world.parent.join("listening").display().to_string();
     let connect = format!("python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"{named}\")'");
     for script in [connect.as_str(), "ls /run/*", "ls /proc/*/exe | grep aosd"] {

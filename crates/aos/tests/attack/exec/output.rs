@@ -1,4 +1,4 @@
-//! What goes in and what comes out: whole, in order, in the form that the contract names.
+//! Input and output of a command: complete, in order, in the form that the contract names.
 
 use aos_testkit::{Findings, check, expect};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ pub fn unread_input() -> Outcome {
     let receipt = in_time("sleep 1", 4 * SECOND, || room.exec(params))?;
     expect("sleep 1", &receipt, &["ok"])?;
     check(receipt["exit_code"] == 0, || format!("{receipt}"))?;
-    // One that reads a little, and one that closes it.
+    // A command that reads a little of its input, and one that closes it.
     for script in ["head -c 10 > /dev/null", "exec <&-; sleep 0.2"] {
         let params = json!({ "argv": ["sh", "-c", script], "stdin_ref": input });
         let receipt = in_time(script, 4 * SECOND, || room.exec(params))?;
@@ -40,12 +40,12 @@ pub fn given_input() -> Outcome {
         expect("cat", &receipt, &["ok"])?;
         check(room.bytes(&receipt["stdout"]) == bytes, || format!("it came out changed: {receipt}"))?;
     }
-    // What a receipt of this session named is input as well.
+    // A blob that a receipt of this session named is input as well.
     let receipt = room.sh("head -c 100000 /dev/zero");
     let made = receipt["stdout"]["blob"]["blob_ref"].clone();
     let receipt = room.exec(json!({ "argv": ["wc", "-c"], "stdin_ref": made }));
     check(room.stdout(&receipt).trim() == "100000", || format!("{receipt}"))?;
-    // Its own is not changed by a command that writes into its stdin.
+    // A command that writes into its stdin does not change the blob.
     let input = room.world.blob(b"original");
     let receipt = room.exec(json!({ "argv": ["sh", "-c", "echo x >&0; cat"], "stdin_ref": input }));
     check(room.bytes(&json!({ "blob": { "blob_ref": input } })) == b"original", || {
@@ -65,7 +65,7 @@ pub fn foreign_input() -> Outcome {
     for wrong in [json!(1), json!({}), json!(["x"]), json!(null), json!({ "blob_ref": nobody })] {
         expect("of another type", &run(&wrong), &["error / invalid_params"])?;
     }
-    // Made by another session and not named by any other.
+    // A blob that another session made and no receipt of this session named.
     let other = room.another(json!({}));
     let made =
         room.exec_in(&other, json!({ "argv": ["sh", "-c", "head -c 50000 /dev/urandom | base64 -w0"] }));
@@ -94,7 +94,7 @@ pub fn controls_are_escaped() -> Outcome {
     check(room.stdout(&receipt) == raw && room.stderr(&receipt) == raw, || format!("changed: {receipt}"))?;
     let seq = receipt["seq"].to_string();
     let mut findings = Findings::default();
-    // Also as words of the request.
+    // Also in the arguments of the request.
     let words = room.exec(json!({ "argv": ["echo", raw] }))["seq"].to_string();
     for arguments in
         [vec!["log"], vec!["show", &seq], vec!["log", "--session", &room.session], vec!["show", &words]]
@@ -174,7 +174,7 @@ pub fn inline_or_nothing() -> Outcome {
     room.finish()
 }
 
-/// Beyond the ceiling the beginning and the end are kept, a half each.
+/// Beyond the limit the first half and the last half are kept.
 pub fn first_and_last_half() -> Outcome {
     let room = Room::open(json!({ "capability": { "exec": { "max_output_bytes": 1_000 } } }));
     let numbers = |count: usize| (0..count).map(|i| format!("{i:09}\n")).collect::<String>();

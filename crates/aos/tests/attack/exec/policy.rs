@@ -1,4 +1,4 @@
-//! What is said about a command is what is done with it.
+//! The policy decision that is reported for a command is the one that is applied.
 
 use aos_testkit::{Findings, check, expect, verdict, warning_codes};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ pub fn a_cwd_widens_nothing() -> Outcome {
     room.finish()
 }
 
-/// `aos policy command` on these words, as the session with `preset` would judge them.
+/// `aos policy command` on these arguments, as the session with `preset` would decide on them.
 fn said(room: &Room, preset: &str, argv: &[&str]) -> Result<Value, String> {
     let root = room.world.root.display().to_string();
     let mut words = vec!["policy", "command", "--cwd", &root, "--workspace", &root, "--preset", preset, "--"];
@@ -110,7 +110,7 @@ pub fn paths_in_disguise() -> Outcome {
     findings.outcome()
 }
 
-/// Asks, then does, and holds the two together.
+/// Evaluates the policy, then runs the command, and compares the two decisions.
 fn one_judgement(room: &Room, session: &str, argv: &Value) -> Outcome {
     let question = json!({ "session_id": session, "argv": argv });
     let evaluation = room.world.client().rpc("policy.evaluate", question)["result"].clone();
@@ -131,7 +131,7 @@ fn one_judgement(room: &Room, session: &str, argv: &Value) -> Outcome {
     }
 }
 
-/// The same words, judged by `aos policy` and by the command, allowed ones too.
+/// The same arguments, checked by `aos policy` and by the command itself, allowed ones too.
 pub fn said_and_done() -> Outcome {
     let room = Room::new();
     let mut findings = Findings::default();
@@ -165,7 +165,7 @@ pub fn said_and_done() -> Outcome {
     findings.outcome()
 }
 
-/// Rules name a program as it was written, and the paths among its words.
+/// Rules match a program as it was written, and the paths among its arguments.
 pub fn rules_on_programs() -> Outcome {
     let rule = |name: &str, paths: Value, decision: &str| json!({ "name": name, "ops": ["exec"], "paths": paths, "decision": decision });
     let rules = json!([
@@ -186,7 +186,7 @@ pub fn rules_on_programs() -> Outcome {
     room.finish()
 }
 
-/// An entry is explained by what it asked for: a command by its words, a move by both its ends.
+/// An entry is explained from its request: a command by its arguments, a move by both its paths.
 pub fn explained() -> Outcome {
     let room = Room::open(json!({ "policy": { "preset": "strict" } }));
     let second = room.world.outside.join("secret").display().to_string();

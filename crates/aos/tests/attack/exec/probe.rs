@@ -1,4 +1,4 @@
-//! The part of this program that runs as the command: it asks the kernel and prints what it answers.
+//! The part of this program that runs as the command: it makes system calls and prints the kernel's answers.
 
 #![allow(unsafe_code, reason = "the calls that a command must not make are made here as they are")]
 
@@ -6,10 +6,10 @@ use std::ffi::{CString, c_long};
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// Names the question; set, this program is a probe and nothing else.
+/// The variable that names the question; where it is set, this program is only a probe.
 pub const QUESTION: &str = "AOS_ATTACK_PROBE";
 
-/// Answers the question of the environment, if there is one.
+/// Answers the question in the environment, if there is one.
 pub fn main() -> Option<ExitCode> {
     let question = std::env::var(QUESTION).ok()?;
     match question.as_str() {
@@ -23,7 +23,7 @@ pub fn main() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// A system call by number, as it is.
+/// A raw system call by number.
 fn raw(number: c_long, arguments: [usize; 6]) -> Result<c_long, i32> {
     let [a, b, c, d, e, f] = arguments;
     // SAFETY: every pointer passed here is null or of a value that outlives the call.
@@ -53,7 +53,7 @@ fn name(errno: i32) -> String {
     found.map_or_else(|| format!("errno-{errno}"), |(_, name)| (*name).to_owned())
 }
 
-/// None of these does harm where it is allowed: the arguments are wrong or change nothing.
+/// None of these calls does harm where it is allowed: the arguments are invalid or change nothing.
 fn calls() {
     let zeros = [0_u8; 256];
     let (null, buffer) = (0, zeros.as_ptr() as usize);
@@ -181,7 +181,7 @@ fn terminal() {
     );
 }
 
-/// Calls the abstract address of `AOS_ATTACK_ADDRESS`.
+/// Connects to the abstract address in `AOS_ATTACK_ADDRESS`.
 fn abstract_socket() {
     use std::os::linux::net::SocketAddrExt as _;
     let address = std::env::var("AOS_ATTACK_ADDRESS").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A command is followed while it runs: on the socket, and by `aos exec`.
+//! The output of a command is streamed while it runs: on the socket, and by `aos exec`.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
@@ -39,7 +39,7 @@ pub fn told_while_it_runs() -> Outcome {
     check(heard[0] == room.bytes(&receipt["stdout"]) && heard[1] == room.bytes(&receipt["stderr"]), || {
         "what was told differs from what the receipt holds".into()
     })?;
-    // Another connection hears nothing of it.
+    // Other connections do not get these notifications.
     room.finish()
 }
 
@@ -101,7 +101,7 @@ pub fn the_client() -> Outcome {
     findings.outcome()
 }
 
-/// It goes through whole, in order, and not all of it at the end.
+/// The output arrives complete, in order, and not all of it at the end.
 fn a_flood_through_the_client(room: &Room) -> Outcome {
     let words = ["--", "sh", "-c", "echo first; sleep 1; seq 1 200000"];
     let mut child = aos_exec(room, &room.session, &words).stdout(Stdio::piped()).spawn().expect("aos starts");
@@ -118,7 +118,7 @@ fn a_flood_through_the_client(room: &Room) -> Outcome {
     check(status.is_ok_and(|status| status.success()), || "it did not end well".into())
 }
 
-/// Ctrl-C reaches the command, and its end is passed on.
+/// Ctrl-C reaches the command, and its exit code is passed on.
 pub fn the_client_is_interrupted() -> Outcome {
     let room = Room::new();
     for (script, code) in [

@@ -1,4 +1,4 @@
-//! The words of a request: what is started, where, with which variables, and what is no request at all.
+//! The fields of a request: what is started, where, with which variables, and which requests are invalid.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -30,7 +30,7 @@ pub fn impossible_words() -> Outcome {
     let patch = json!({ "LARGE": "x".repeat(3_000_000) });
     let receipt = room.exec(json!({ "argv": ["touch", "started"], "env_patch": patch }));
     expect("a variable of 3 MB", &receipt, FAILED)?;
-    // Just as long as the system takes is taken.
+    // An argument just within the kernel's limit is accepted.
     let receipt = run(json!(["sh", "-c", "echo ${#1}", "sh", "x".repeat(131_000)]))?;
     check(room.stdout(&receipt).trim() == "131000", || format!("a long word: {}", receipt["status"]))?;
     check(!room.world.root.join("started").exists(), || "a part of it ran".into())?;
@@ -72,7 +72,7 @@ pub fn by_the_book() -> Outcome {
     let twice = format!("{{\"session_id\":\"{}\",\"argv\":[\"true\"],\"argv\":[\"false\"]}}", room.session);
     let receipt = room.world.client().raw_effect("host.exec", &twice);
     findings.add(expect("argv twice", &receipt, INVALID));
-    // Each of the session's own settings can be wrong too.
+    // Each of the session's own settings can be invalid too.
     for local in [
         json!({ "network_mode": "some" }),
         json!({ "home": "mine" }),
@@ -132,10 +132,10 @@ pub fn what_is_started() -> Outcome {
             || format!("the message does not name {program}: {receipt}"),
         )?;
     }
-    // A file without an interpreter is not a program for execve and a script for a shell; both are reported so.
+    // A file without an interpreter line is not a program for execve but a script for a shell; either is reported so.
     expect("./bare", &ran(json!(["./bare"])), &["ok", "error / spawn_failed"])?;
     expect("./empty", &ran(json!(["./empty"])), &["ok", "error / spawn_failed"])?;
-    // A slash means the folder it runs in.
+    // A program with a slash is relative to the folder that the command runs in.
     let receipt = room.exec(json!({ "argv": ["./inner"], "cwd": "dir" }));
     check(room.stdout(&receipt).starts_with("inner\n"), || format!("relative to cwd: {receipt}"))?;
     expect("not of the root", &room.exec(json!({ "argv": ["./our-script"], "cwd": "dir" })), FAILED)?;
@@ -157,13 +157,13 @@ pub fn looked_up_on_its_own_path() -> Outcome {
         "the first counts".into()
     })?;
     expect("without the folder", &room.run(&["tool"]), FAILED)?;
-    // The folder it runs in is not on PATH.
+    // The folder that the command runs in is not on PATH.
     expect("tool2", &room.run(&["tool2"]), FAILED)?;
     expect("an empty PATH", &with(json!(["no-such-tool"]), json!("")), FAILED)?;
     expect("a PATH to nowhere", &with(json!(["ls"]), json!("/nowhere")), FAILED)?;
     let outside = room.world.outside.display().to_string();
     expect("a PATH to the outside", &with(json!(["secret"]), json!(outside)), FAILED)?;
-    // The session's own variables count as well.
+    // The session's own PATH counts as well.
     let session = room.another(json!({ "local": { "env": { "PATH": path } } }));
     let receipt = room.exec_in(&session, json!({ "argv": ["tool"] }));
     check(room.stdout(&receipt) == "from bin\n", || format!("the session's PATH: {receipt}"))?;
@@ -187,10 +187,10 @@ pub fn variables() -> Outcome {
             format!("{absent} is there: {lines:?}")
         })?;
     }
-    // The next command has the session's own again.
+    // The next command has the session's own variables again.
     let receipt = room.exec_in(&session, json!({ "argv": ["sh", "-c", "echo $GONE $OVER $ADDED"] }));
     check(room.stdout(&receipt) == "gone old\n", || format!("a patch stayed: {receipt}"))?;
-    // A home and a user of the caller's words give nothing.
+    // A HOME and a USER from the caller give no access.
     let lie =
         json!({ "HOME": "/root", "USER": "root", "AOS_HOME": room.world.home, "LD_PRELOAD": "/nowhere.so" });
     let receipt = room.exec(json!({ "argv": ["sh", "-c", "cd; ls state; true"], "env_patch": lie }));
@@ -199,7 +199,7 @@ pub fn variables() -> Outcome {
     room.finish()
 }
 
-/// Another thread forks while the file is still open for writing: the kernel says ETXTBSY.
+/// Another thread forks while the file is still open for writing: the kernel answers ETXTBSY.
 pub fn a_program_just_written() -> Outcome {
     let room = Room::new();
     std::thread::scope(|scope| {
@@ -251,10 +251,10 @@ pub fn where_it_runs() -> Outcome {
     for cwd in ["file", "absent", "sub/absent", "file/x"] {
         expect(cwd, &pwd(cwd), &["error / cwd_not_found"])?;
     }
-    // PWD names it or is not set; it is never wrong.
+    // PWD names the folder or is not set; it is never wrong.
     let receipt = room.exec(json!({ "argv": ["sh", "-c", "echo $PWD"], "cwd": "sub" }));
     check(room.stdout(&receipt).trim_end() == format!("{root}/sub"), || format!("PWD: {receipt}"))?;
-    // Removed under its feet, and renamed: it runs on.
+    // The folder is removed while the command runs in it: the command keeps running.
     let receipt = room.exec(json!({ "argv": ["sh", "-c", "rm -r ../deep; echo still"], "cwd": "sub/deep" }));
     check(room.stdout(&receipt) == "still\n", || format!("{receipt}"))?;
     room.finish()

@@ -1,5 +1,4 @@
-//! A room to run commands in: a world with a session whose commands carry a mark, so that whatever is left of them is
-//! found, wherever it went.
+//! A world with a session whose commands carry a mark, so that every process that they leave behind is found.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -14,28 +13,28 @@ use serde_json::{Value, json};
 use crate::Outcome;
 
 pub const SECOND: Duration = Duration::from_secs(1);
-/// What a command that must end may take on top of its time.
+/// The time that a command may take on top of its limit until it must have ended.
 pub const GRACE: Duration = Duration::from_secs(2);
 
-/// No command of a case takes longer than this.
+/// No command of a case runs longer than this.
 const COMMAND_MAX: Duration = Duration::from_secs(300);
 
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("the times of tests are short")
 }
 
-/// The variable that marks a command and all that it starts.
+/// The variable that marks a command and all its descendants.
 const MARK: &str = "AOS_ATTACK_MARK";
 
 pub struct Room {
     pub world: World,
     pub session: String,
     pub mark: String,
-    /// The sessions that a case opened beside the first.
+    /// The sessions that a case opened beside its first.
     others: Mutex<Vec<String>>,
     descriptors: usize,
     threads: usize,
-    /// What the daemon keeps running for itself, once it has run a command.
+    /// The processes that the daemon keeps running for itself after its first command.
     own: Vec<i32>,
 }
 
@@ -44,12 +43,12 @@ impl Room {
         Room::open(json!({}))
     }
 
-    /// No judgement of words: what stops a command is the kernel.
+    /// The policy refuses nothing: only the kernel stops a command.
     pub fn permissive() -> Room {
         Room::open(json!({ "policy": { "preset": "permissive" } }))
     }
 
-    /// With what is given when the session is opened; `local` is merged into the target.
+    /// With extra params for opening the session; `local` is merged into the target.
     pub fn open(extra: Value) -> Room {
         Room::of(World::new(), extra)
     }
@@ -60,7 +59,7 @@ impl Room {
         Room::with(world, session, mark)
     }
 
-    /// A session without the mark, whose environment is just what the product makes it.
+    /// A session without the mark: its environment is exactly the one that the product makes.
     pub fn unmarked(world: World, extra: Value) -> Room {
         let session = world.open(with_target(&world, extra, &[]));
         Room::with(world, session, "unmarked".to_owned() + &new_seed().to_string())
@@ -76,13 +75,13 @@ impl Room {
             threads: 0,
             own: Vec::new(),
         };
-        // What the daemon makes once and for all when it first runs something is not counted against a case.
+        // What the daemon creates once, for its first command, is not counted against a case.
         let _ = room.run(&["true"]);
         room.settle();
         room
     }
 
-    /// Takes what is open now for what is rightly open.
+    /// Takes the current descriptors, threads and processes of the daemon as the baseline.
     pub fn settle(&mut self) {
         let pid = self.world.daemon_pid();
         self.own = descendants(pid).into_iter().filter(|pid| !is_marked(*pid, &self.mark)).collect();
@@ -90,7 +89,7 @@ impl Room {
         self.threads = threads(pid);
     }
 
-    /// Another session beside this one, marked as well.
+    /// Another marked session beside the first.
     pub fn another(&self, extra: Value) -> String {
         let session = self.world.open(with_target(&self.world, extra, &[(MARK, &self.mark)]));
         self.others.lock().unwrap().push(session.clone());
@@ -109,19 +108,18 @@ impl Room {
         self.exec(json!({ "argv": argv }))
     }
 
-    /// `sh -c SCRIPT`.
     pub fn sh(&self, script: &str) -> Value {
         self.run(&["sh", "-c", script])
     }
 
-    /// What `sh -c SCRIPT` printed; it must have gone well.
+    /// What `sh -c SCRIPT` printed; it must have succeeded.
     pub fn says(&self, script: &str) -> Result<String, String> {
         let receipt = self.sh(script);
         check(receipt["exit_code"] == 0, || format!("{script}: {receipt}"))?;
         Ok(self.stdout(&receipt).trim_end().to_owned())
     }
 
-    /// Starts a command and lets it run; the receipt comes by joining.
+    /// Starts a command and lets it run; joining returns the receipt.
     pub fn start(&self, params: Value) -> JoinHandle<Value> {
         self.start_in(&self.session, params)
     }
@@ -151,7 +149,7 @@ impl Room {
         self.world.client().effect("host.session.signal", params)
     }
 
-    /// All of a stream, in whatever form the receipt gives it.
+    /// A whole stream, in whatever form the receipt gives it.
     pub fn bytes(&self, stream: &Value) -> Vec<u8> {
         if let Some(text) = stream["inline_text"]["text"].as_str() {
             return text.as_bytes().to_vec();
@@ -176,7 +174,7 @@ impl Room {
         String::from_utf8_lossy(&self.bytes(&receipt["stderr"])).into_owned()
     }
 
-    /// Puts this very program into `$R` as `probe`, to be run with [`Room::probe`].
+    /// Copies this program into `$R` as `probe`, to be run with [`Room::probe`].
     pub fn plant_probe(&self) {
         let probe = self.world.root.join("probe");
         std::fs::copy(std::env::current_exe().expect("this program has a path"), &probe).unwrap();
@@ -184,7 +182,7 @@ impl Room {
         std::fs::set_permissions(&probe, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Runs one of [`super::probe`]'s questions inside; its lines.
+    /// Asks one of [`super::probe`]'s questions inside the sandbox; returns its lines.
     pub fn probe(&self, question: &str) -> Result<Vec<String>, String> {
         let receipt =
             self.exec(json!({ "argv": ["./probe"], "env_patch": { super::probe::QUESTION: question } }));
@@ -192,17 +190,17 @@ impl Room {
         Ok(self.stdout(&receipt).lines().map(str::to_owned).collect())
     }
 
-    /// The processes that carry the mark, in their environment or among their words.
+    /// The processes that carry the mark, in their environment or among their arguments.
     pub fn survivors(&self) -> Vec<String> {
         marked(&self.mark)
     }
 
-    /// Waits until nothing of what was started is left, not even as a zombie.
+    /// Waits until nothing that was started is left, not even a zombie.
     pub fn nothing_runs(&self) -> Outcome {
         nothing_runs(self.world.daemon_pid(), &self.mark, &self.own)
     }
 
-    /// Descriptors and threads of the daemon are back to what they were, in a while.
+    /// The daemon's descriptors and threads return to the baseline within some seconds.
     pub fn back_to_baseline(&self) -> Outcome {
         // An open session holds descriptors of its root and of its pre-images.
         for session in self.others.lock().unwrap().drain(..) {
@@ -210,19 +208,19 @@ impl Room {
         }
         self.world.expect_descriptors(self.descriptors)?;
         let pid = self.world.daemon_pid();
-        // A thread serves the very connection that asks.
+        // The connection that asks is served by a thread of its own.
         let most = self.threads + 2;
         wait_at_most(5 * SECOND, &format!("at most {most} threads run"), || threads(pid) <= most)
     }
 
-    /// The general promises, and those on commands: no process, no descriptor, no mount left.
+    /// Checks the general promises, and those on commands: no process, no descriptor and no mount is left.
     pub fn finish(self) -> Outcome {
         self.nothing_runs()?;
         self.back_to_baseline()?;
         self.world_finish()
     }
 
-    /// For a case that restarted its daemon: what was counted before means nothing any more.
+    /// For a case that restarted its daemon: the earlier baseline no longer applies.
     pub fn world_finish(self) -> Outcome {
         no_mounts_below(&self.world.parent)?;
         let (code, out, err) = self.world.aos(&["replay", "--verify"]);
@@ -245,10 +243,10 @@ fn with_target(world: &World, mut extra: Value, variables: &[(&str, &str)]) -> V
     extra
 }
 
-/// One command to its end. A receipt that the contract does not know is a failure at once.
+/// Runs one command to its end. A receipt that violates the contract fails at once.
 fn finished(mut client: Client, session: &str, mut params: Value) -> Value {
     params["session_id"] = json!(session);
-    // A command that never comes back is a failure, not a hang.
+    // A command that never returns is a failure, not a hang.
     client.give_up_after(COMMAND_MAX).expect("a socket takes a timeout");
     let receipt = client.effect("host.exec", params.clone());
     if let Err(why) = well_formed(&receipt) {
@@ -261,7 +259,7 @@ fn finished(mut client: Client, session: &str, mut params: Value) -> Value {
 
 /// What holds for the receipt of any command.
 pub fn well_formed(receipt: &Value) -> Outcome {
-    // A daemon that died answers nothing; the case says whether it may.
+    // A daemon that died does not answer; the case decides whether that is allowed.
     let Some(fields) = receipt.as_object() else { return check(receipt.is_null(), || "no object".into()) };
     let status = receipt["status"].as_str().unwrap_or_default();
     check(["ok", "timeout", "signaled", "forbidden", "error"].contains(&status), || {
@@ -340,15 +338,15 @@ fn threads(pid: i32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
-/// Among the words of what the daemon starts for itself.
+/// An argument of the processes that the daemon starts for itself.
 const OWN_WORD: &str = "--serve-as-spawner";
 
-/// Waits until nothing marked and nothing below the daemon is left but its `own`.
+/// Waits until no marked process and no descendant of the daemon is left except its `own`.
 pub fn nothing_runs(daemon: i32, mark: &str, own: &[i32]) -> Outcome {
     let deadline = Instant::now() + bound(GRACE);
     loop {
         let (marked, below) = (marked(mark), descendants(daemon));
-        // What the daemon keeps ready may be another process by now, and one more than when it was first looked at.
+        // The spawner that the daemon keeps ready may have been replaced since, and there may be one more than before.
         let (kept, foreign): (Vec<i32>, Vec<i32>) =
             below.iter().partition(|pid| words(**pid).contains(OWN_WORD));
         if marked.is_empty() && foreign.is_empty() && kept.len() <= own.len() + 1 {
@@ -363,7 +361,7 @@ pub fn nothing_runs(daemon: i32, mark: &str, own: &[i32]) -> Outcome {
     }
 }
 
-/// A mount of a command is not one of ours.
+/// The mounts of a command are not visible in our mount namespace.
 fn no_mounts_below(folder: &Path) -> Outcome {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
@@ -371,13 +369,13 @@ fn no_mounts_below(folder: &Path) -> Outcome {
     check(left.is_empty(), || format!("mounts were left: {left:?}"))
 }
 
-/// A command must come back within `limit`.
+/// A command must return within `limit`.
 pub fn in_time<T>(what: &str, limit: Duration, run: impl FnOnce() -> T) -> Result<T, String> {
     aos_testkit::timed(limit, what, run)
 }
 
-/// The daemon of an ordinary user, where this runs as root; else as it is. Not `nobody`: that is also what the kernel
-/// shows where an id is not mapped, and a mistake in the mapping would not be seen.
+/// The daemon of an ordinary user where this test runs as root, else of the same user. Not `nobody`: the kernel shows
+/// that id for every unmapped id, so a mistake in the mapping would not be noticed.
 pub fn ordinary() -> Start {
     Start { uid: aos_testkit::is_root().then_some(12345), ..Start::default() }
 }

@@ -1,4 +1,4 @@
-//! Sessions side by side: what is closed stays closed, and no session sees into another.
+//! Several sessions at a time: what is closed stays closed, and no session sees into another.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ pub fn gone() -> Outcome {
     room.finish()
 }
 
-/// Two roots beside each other: from one the other is not there, while both are open.
+/// Two roots side by side, both open: neither is visible from the other.
 pub fn apart() -> Outcome {
     let mut world = World::asleep(Start::default());
     let second = world.parent.join("ws2");
@@ -67,7 +67,7 @@ pub fn apart() -> Outcome {
         check(room.sh(script)["exit_code"] != 0, || format!("{script} worked"))?;
     }
     check(!second.join("new").exists(), || "it wrote into the other's root".into())?;
-    // While one runs, the other does not see it.
+    // A running command of one session is not visible to the other.
     let running = room.start_in(
         &other,
         json!({ "argv": ["sh", "-c", "touch ready; sleep 3"], "capture": "none", "timeout_ns": ns(10 * SECOND) }),
@@ -79,7 +79,7 @@ pub fn apart() -> Outcome {
     room.finish()
 }
 
-/// `/opt` is there to read for all; another session's root in it is not.
+/// `/opt` is readable for all commands; another session's root in it is not.
 pub fn a_root_in_a_public_place() -> Outcome {
     let theirs =
         tempfile::Builder::new().prefix("aos-attack-").tempdir_in("/opt").map_err(|why| why.to_string())?;
@@ -92,7 +92,7 @@ pub fn a_root_in_a_public_place() -> Outcome {
     room.finish()
 }
 
-/// A long command keeps neither reads nor `capture: none` commands nor other sessions waiting.
+/// A long command delays neither reads nor `capture: none` commands nor other sessions.
 pub fn reads_run_beside() -> Outcome {
     let room = Room::new();
     room.world.write("f", "x");
@@ -116,7 +116,7 @@ pub fn reads_run_beside() -> Outcome {
     room.finish()
 }
 
-/// A command must not ask the daemon for what it may not do itself.
+/// A command cannot ask the daemon for what it may not do itself.
 pub fn our_socket_is_out_of_reach() -> Outcome {
     let room = Room::permissive();
     let socket = room.world.home.join("run/aosd.sock").display().to_string();
@@ -137,7 +137,7 @@ pub fn our_socket_is_out_of_reach() -> Outcome {
     findings.outcome()
 }
 
-/// A command may not ask for what only the operator may, however little its sandbox isolates.
+/// A command cannot make the operator's requests, however little its sandbox isolates.
 pub fn operators_verbs() -> Outcome {
     let room = Room::open(json!({ "isolation": "none", "policy": { "preset": "permissive" } }));
     let (aos, home) = (room.world.programs.aos.display().to_string(), room.world.home.display().to_string());
@@ -154,12 +154,12 @@ pub fn operators_verbs() -> Outcome {
     room.finish()
 }
 
-/// Commands that change things run one at a time, in the order in which they came.
+/// Commands that change files run one at a time, in the order in which they arrived.
 pub fn in_order() -> Outcome {
     let room = Room::new();
     let mut client = room.world.client();
     for number in 0..20 {
-        // The earlier, the slower: only an order that is kept gives this result.
+        // Earlier commands are slower: only a kept order gives this result.
         let script = format!("sleep 0.0{}; echo {number} >> f", 9 - number % 10);
         let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
         let call = json!({ "kind": "host.exec", "params": params });
@@ -176,7 +176,7 @@ pub fn in_order() -> Outcome {
     room.finish()
 }
 
-/// Sessions outlive the daemon; what they may do and see is the same afterwards.
+/// Sessions outlive the daemon; afterwards their limits and their view are the same.
 pub fn after_a_restart() -> Outcome {
     let extra = json!({
         "capability": { "exec": { "programs": ["sh", "cat"], "max_output_bytes": 10 } },

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::room::{GRACE, Room, SECOND, in_time, ns};
 use crate::Outcome;
 
-/// Tells when it is up, then waits.
+/// Reports that it runs, then waits.
 const WAITING: &str = "echo up; touch ready; sleep 100 & wait";
 
 fn joined(command: std::thread::JoinHandle<Value>) -> Result<Value, String> {
@@ -45,7 +45,7 @@ pub fn another_sessions_signal() -> Outcome {
         expect("nobody", &room.signal(nobody, "kill"), &["not_found", "error / invalid_params"])?;
     }
     expect("term on B", &room.signal(&other, "term"), &["signaled"])?;
-    // Something that must not happen has no event to wait for: it gets a moment.
+    // There is no event to wait for when something must not happen: wait a moment instead.
     std::thread::sleep(Duration::from_millis(300));
     check(!command.is_finished() && !room.survivors().is_empty(), || "A's command was hit".into())?;
     expect("int on A", &room.signal(&room.session, "int"), &["signaled"])?;
@@ -57,7 +57,7 @@ pub fn another_sessions_signal() -> Outcome {
 
 pub fn int_leaves_the_session_open() -> Outcome {
     let room = Room::new();
-    // Several at one time, one that tidies up, one that is deaf.
+    // Several at a time: a plain command, one that cleans up, and one that ignores the signal.
     let plain = room.start_ready(&room.session, WAITING)?;
     let tidy = room.start_ready(
         &room.session,
@@ -74,7 +74,7 @@ pub fn int_leaves_the_session_open() -> Outcome {
     check(receipt["exit_code"] == 0 && room.stdout(&receipt) == "heard nothing\n", || {
         format!("deaf: {receipt}")
     })?;
-    // The session is open, and the next command is not hit by the last signal.
+    // The session is open, and the last signal does not hit the next command.
     expect("the next", &room.sh("sleep 0.3; exit 0"), &["ok"])?;
     expect("int on an idle session", &room.signal(&room.session, "int"), &["signaled"])?;
     expect("and the next", &room.sh("sleep 0.3; exit 0"), &["ok"])?;
@@ -127,7 +127,7 @@ pub fn kill_ends_everything() -> Outcome {
             &["error / session_closed"],
         )?;
     }
-    // One that waits behind another in the session's lane never starts.
+    // A command that waits behind another in the session's lane never starts.
     let session = room.another(json!({}));
     let first = room.start_in(&session, json!({ "argv": ["sh", "-c", "touch ready; sleep 100"] }));
     let second = room.start_in(&session, json!({ "argv": ["touch", "second-ran"] }));
@@ -138,7 +138,7 @@ pub fn kill_ends_everything() -> Outcome {
     room.finish()
 }
 
-/// Signals of all kinds while commands begin and end; then quiet.
+/// Signals of all kinds while commands start and end; afterwards nothing runs.
 pub fn a_storm() -> Outcome {
     let room = Room::new();
     let mut random = Random::for_case();
@@ -169,7 +169,7 @@ pub fn a_storm() -> Outcome {
     room.finish()
 }
 
-/// A session whose time is over takes its commands with it.
+/// A session that expires ends its commands.
 pub fn the_session_expires() -> Outcome {
     let room = Room::new();
     let session = room.another(json!({ "session_ttl_ns": ns(2 * SECOND) }));

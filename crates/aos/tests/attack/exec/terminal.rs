@@ -26,7 +26,7 @@ pub fn no_terminal() -> Outcome {
     findings.add(check(terminal == "0", || format!("its terminal is {terminal}: {stat}")));
     let seen = room.says("ls /dev/pts")?;
     findings.add(check(seen.lines().all(|name| name == "ptmx"), || format!("/dev/pts holds {seen}")));
-    // Interrupting the terminal's group is the daemon's matter; a command is not of that group.
+    // Ctrl-C goes to the terminal's foreground group, the daemon's; a command is not in that group.
     let receipt = room.sh("[ -t 0 ] || [ -t 1 ] || [ -t 2 ]");
     findings.add(check(receipt["exit_code"] != 0, || format!("a stream is a terminal: {receipt}")));
     findings.add(room.nothing_runs());

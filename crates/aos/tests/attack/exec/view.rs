@@ -1,4 +1,4 @@
-//! What a command finds around itself: the roots, the system to read, its own folders, and nothing of ours.
+//! What a command sees: the roots, the system to read, its own folders, and nothing of the daemon's.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -27,7 +27,7 @@ pub fn a_clean_environment() -> Outcome {
     check(names.is_subset(&known), || format!("it sees {names:?}"))?;
     check(names.contains("PATH") && names.contains("HOME"), || format!("it lacks PATH or HOME: {names:?}"))?;
     check(!out.contains("leaked") && !out.contains("AOS_HOME"), || out.clone())?;
-    // Not by way of a parent's environment either.
+    // Not through a parent's environment either.
     let session = room.world.open(permissive());
     let script = "cat /proc/*/environ /proc/1/environ 2>/dev/null | tr '\\0' '\\n' | grep -c leaked";
     let receipt = room.exec_in(&session, json!({ "argv": ["sh", "-c", script] }));
@@ -90,7 +90,7 @@ pub fn the_secret_outside() -> Outcome {
     }
     let receipt = strict.world.client().fs(&strict.session, "read_file", json!({ "path": "out" }));
     findings.add(expect("the link it left", &receipt, &["forbidden / symlink_not_allowed"]));
-    // Said beforehand, under the preset that everybody gets.
+    // Refused before it starts, under the default preset.
     let session = strict.another(json!({ "isolation": "strict" }));
     let begun = strict.world.root.join("begun");
     for argv in [
@@ -115,7 +115,7 @@ pub fn its_own_defaults() -> Outcome {
     let room = Room::of(World::with(Start { wrapper, ..Start::default() }), json!({}));
     let said = room.says("umask; ulimit -Sn; ulimit -Hn; ulimit -c; nice")?;
     let said: Vec<&str> = said.lines().collect();
-    // `nice` is inherited on purpose or put back; neither lets a command be more than its daemon.
+    // `nice` is inherited on purpose or reset; neither gives a command a higher priority than its daemon.
     let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let hard = hard.min(65_536).to_string();
     check(said[..4] == ["0022", "1024", &hard, "0"], || format!("umask, files, cores: {said:?}"))?;
@@ -123,7 +123,7 @@ pub fn its_own_defaults() -> Outcome {
     room.finish()
 }
 
-/// Nothing is inherited that a fresh process would not have.
+/// A command inherits nothing that a fresh process would not have.
 pub fn process_state() -> Outcome {
     // The daemon itself is started with signals blocked and ignored, as a badly written supervisor would.
     let wrapper = "import os, signal, sys
@@ -161,7 +161,7 @@ os.execv(sys.argv[1], sys.argv[1:])";
     let groups = field("Groups");
     let own = field("Gid").split_whitespace().next().unwrap_or_default().to_owned();
     findings.add(check(groups.is_empty() || groups == own, || format!("groups {groups}")));
-    // It cannot take anything back.
+    // Signals and time limits still end a command.
     let receipt = room.sh("kill -HUP $$; sleep 3");
     findings.add(check(receipt["signal"] == "SIGHUP", || format!("HUP is ignored: {receipt}")));
     let receipt = room.exec(json!({ "argv": ["sh", "-c", "sleep 100"], "timeout_ns": ns(SECOND / 2) }));
@@ -172,7 +172,7 @@ os.execv(sys.argv[1], sys.argv[1:])";
 }
 
 pub fn no_descriptors() -> Outcome {
-    // The daemon has some of its own to leak: files, folders, sockets, more than one session.
+    // The daemon has descriptors of its own that could leak: files, folders, sockets, several sessions.
     let mut room = Room::permissive();
     let _others: Vec<String> = (0..5).map(|_| room.another(json!({}))).collect();
     let _connections: Vec<_> = (0..5).map(|_| room.world.client()).collect();
@@ -259,7 +259,7 @@ pub fn a_private_tmp() -> Outcome {
     check(!room.stdout(&receipt).contains(&marker), || format!("another session's /tmp: {receipt}"))?;
     let mode = room.says("stat -c %a /tmp")?;
     check(mode == "1777", || format!("/tmp has mode {mode}"))?;
-    // A flood into it takes no memory or disk of ours for ever: it goes with the command or the session.
+    // A flood into it does not take memory or disk forever: it is freed with the command or the session.
     room.finish()
 }
 
@@ -283,7 +283,7 @@ pub fn a_private_home() -> Outcome {
     room.finish()
 }
 
-/// A user's real home: the toolchain on PATH is there to read, keys and tokens are not.
+/// A user's real home: the toolchain on PATH is readable, keys and tokens are not.
 pub fn the_users_home() -> Outcome {
     let mut world = World::asleep(Start::default());
     let user = world.parent.join("user");
@@ -312,7 +312,7 @@ pub fn the_users_home() -> Outcome {
     let mut findings = Findings::default();
     let tool = room.run(&["tool"]);
     findings.add(check(room.stdout(&tool) == "tool\nindex\n", || format!("the toolchain: {tool}")));
-    // An empty file in a secret's place is as good as none.
+    // An empty file in place of a secret is as good as no file.
     let found = room.sh(&format!("cd {0} && find . -type f -size +0", user.display()));
     let out = room.stdout(&found);
     for hidden in ["credentials", ".ssh", ".netrc", ".config", ".aws", ".bash_history"] {
@@ -358,7 +358,7 @@ pub fn the_users_own_home() -> Outcome {
     room.finish()
 }
 
-/// The root holds our own home: for a command it is not there.
+/// The root holds our own home: a command does not see it.
 pub fn our_home_below_the_root() -> Outcome {
     let world = World::new();
     let session_root = world.parent.clone();
@@ -376,7 +376,7 @@ pub fn our_home_below_the_root() -> Outcome {
     }
     check(room.world.home.join("state/journal.db").exists(), || "the journal is gone".into())?;
     room.settle();
-    // `$O` is inside this root, so reading it would not be a leak; nothing was read.
+    // `$O` is inside this root, so reading it is not a leak; nothing was read.
     room.finish()
 }
 
@@ -396,7 +396,7 @@ pub fn other_processes() -> Outcome {
         "readlink /proc/1/fd/3".into(),
         "head -c 1 /proc/kcore".into(),
         "timeout 1 head -c 1 /proc/kmsg".into(),
-        // Root without a capability may still write these, unless they are read-only or not there.
+        // Root without a capability may still write these, unless they are read-only or absent.
         "exec 3> /proc/sysrq-trigger".into(),
         "f=/proc/sys/kernel/core_pattern; old=$(cat $f) && echo \"$old\" > $f".into(),
         "f=/proc/sys/kernel/sysrq; old=$(cat $f) && echo \"$old\" > $f".into(),
@@ -421,7 +421,7 @@ pub fn the_system_is_read_only() -> Outcome {
         check(receipt["exit_code"] != 0, || format!("{folder} can be written: {receipt}"))?;
         check(!std::path::Path::new(folder).join(&name).exists(), || format!("{folder} was written"))?;
     }
-    // None of these would change anything, were it allowed.
+    // None of these would change anything if it were allowed.
     for script in [
         ": >> /etc/passwd",
         "chmod $(stat -c %a /etc/passwd) /etc/passwd",
@@ -438,11 +438,11 @@ pub fn the_system_is_read_only() -> Outcome {
         let found = room.says(&format!("ls -A {folder} 2> /dev/null || true"))?;
         check(found.is_empty(), || format!("{folder} holds {found}"))?;
     }
-    // What is there can be used.
+    // What is visible can be used.
     for script in ["cat /etc/passwd", "ls /usr/bin/env /etc /opt", "/bin/sh -c true", "ls -d /lib /sbin"] {
         check(room.sh(script)["exit_code"] == 0, || script.to_owned())?;
     }
-    // Even what all may write on the machine.
+    // Not even the folders that all users of the machine may write.
     let receipt = room.sh(&format!("echo x > /{name}; echo x > /var/tmp/{name}; echo x > /dev/{name}; true"));
     for place in ["/", "/var/tmp", "/dev"] {
         check(!std::path::Path::new(place).join(&name).exists(), || format!("{place}: {receipt}"))?;
@@ -464,7 +464,7 @@ pub fn modes_of_new_files() -> Outcome {
     room.finish()
 }
 
-/// A daemon of root runs a command as whoever owns the folder.
+/// A daemon that runs as root runs a command as the owner of the folder.
 pub fn the_owner_of_the_folder() -> Outcome {
     let world = World::new();
     std::os::unix::fs::chown(&world.root, Some(12_345), Some(23_456)).unwrap();
@@ -473,7 +473,7 @@ pub fn the_owner_of_the_folder() -> Outcome {
     check(said == "12345\n23456\n23456\n12345:23456\nhome\ntmp\nhere", || format!("it runs as {said}"))?;
     let meta = room.world.root.join("mine").metadata().map_err(|why| why.to_string())?;
     check((meta.uid(), meta.gid()) == (12_345, 23_456), || format!("made as {}", meta.uid()))?;
-    // What is root's alone stays so.
+    // Root's own files stay root's own.
     room.world.write("private", "root's own\n");
     std::fs::set_permissions(room.world.root.join("private"), std::fs::Permissions::from_mode(0o600))
         .unwrap();

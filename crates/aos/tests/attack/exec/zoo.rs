@@ -1,4 +1,4 @@
-//! A short walk through the torturer's zoo.
+//! A short run of the torture test's set of command kinds.
 
 use aos_testkit::torture::exec::{Plan, torture};
 use aos_testkit::{Start, World, full_figure, new_seed};

@@ -1,4 +1,4 @@
-//! How much a search returns and looks at, and in which form.
+//! How much a search scans and returns, and in which form.
 
 use std::time::Duration;
 
@@ -101,13 +101,13 @@ fn forms() -> Outcome {
             json!({ "pattern": if op == "grep" { "[xy]" } else { "*" }, "output_mode": "require_inline" });
         expect(op, &tight.fs(op, params), &["error / inline_required_too_large"])?;
     }
-    // A blob that a search named may be used by its session.
+    // A session may use a blob that its search named.
     let content = json!({ "blob_ref": { "blob_ref": blob } });
     expect("its own blob", &agent.fs("write_file", json!({ "path": "copy", "content": content })), &["ok"])?;
     world.finish()
 }
 
-/// Files that count are the first in path order, whatever else there is.
+/// The files that count are the first in path order, whatever other files there are.
 pub(super) fn counted_in_path_order(world: &World) -> Outcome {
     for max in [0, 1, 150, 250] {
         let mut agent = world.agent(json!({ "capability": { "max_scan_files": max } }));
@@ -147,7 +147,7 @@ fn bytes_run_out() -> Outcome {
             format!("{max}: {receipt}")
         })?;
     }
-    // What the cut makes of a line is none: `$` does not match there.
+    // The limit does not end a line: `$` does not match there.
     let mut agent = world.agent(json!({ "capability": { "max_scan_bytes": 5 } }));
     let receipt = agent.fs("grep", json!({ "pattern": "hit o$", "path": "a" }));
     check(receipt["match_count"] == 0 && receipt["truncated"] == true, || format!("{receipt}"))?;
@@ -160,7 +160,7 @@ fn bytes_run_out() -> Outcome {
     world.finish()
 }
 
-/// Lines of more than a window, with something to find near where the windows meet.
+/// Lines longer than a window, with a match near a window's boundary.
 fn long_lines() -> Outcome {
     let world = World::new();
     let window = 4 << 20;
@@ -208,7 +208,7 @@ fn long_lines() -> Outcome {
     world.finish()
 }
 
-/// Deeper than paths can be spelled, and deeper than a stack is.
+/// Deeper than paths can be written, and deeper than a stack allows.
 fn deep_trees() -> Outcome {
     let world = World::new();
     let mut dir =
@@ -231,14 +231,14 @@ fn deep_trees() -> Outcome {
     check(rows(&receipt) == [wanted], || format!("{receipt:.500}"))?;
     check(receipt["warnings"].as_array().is_some_and(|all| all.len() == 1), || format!("{receipt:.500}"))?;
     world.expect_descriptors(descriptors)?;
-    // The world's own clean-up cannot spell these paths.
+    // The world's own clean-up cannot write these paths.
     let top = world.root.join("d");
     let status = std::process::Command::new("rm").arg("-rf").arg(&top).status();
     check(status.is_ok_and(|status| status.success()), || "the tree stays".into())?;
     world.finish()
 }
 
-/// Answers are bounded even where the request names no bound.
+/// Answers are bounded even where the request gives no bound.
 fn much_of_everything() -> Outcome {
     let world = World::new();
     let line = "needle ".repeat(2_000) + "\n";

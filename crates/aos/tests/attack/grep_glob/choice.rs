@@ -1,4 +1,4 @@
-//! Which files a search takes: ignore files, hidden names, filters, policy, mounts, our own state.
+//! Which files a search scans: ignore files, hidden names, filters, policy, mounts, our own state.
 
 use std::path::Path;
 use std::process::Command;
@@ -73,7 +73,7 @@ fn ignore_files() -> Outcome {
         }
         grep(agent, params, wanted)
     };
-    // Git's rules are for repositories.
+    // Git's ignore files count only in repositories.
     let all = ["a.log", "a.txt", "gen/x", "gen/y", "keep.log", "sub/b.log", "sub/gen/z", "sub/keep.log"];
     files(&mut agent, json!({}), &all)?;
     std::fs::create_dir_all(world.root.join(".git/info")).unwrap();
@@ -83,7 +83,7 @@ fn ignore_files() -> Outcome {
     files(&mut agent, json!({ "include_ignored": true }), &all)?;
     world.write(".git/info/exclude", "sub/gen\n");
     files(&mut agent, json!({}), &[".dot", "a.txt", "gen/y", "keep.log", "sub/keep.log"])?;
-    // `.ignore` counts everywhere and outweighs git's; `.rgignore` outweighs both; the nearest speaks first.
+    // `.ignore` counts everywhere and overrides git's files; `.rgignore` overrides both; the nearest folder wins.
     world.write(".ignore", "a.txt\n!a.log\n");
     files(&mut agent, json!({}), &[".dot", "a.log", "gen/y", "keep.log", "sub/keep.log"])?;
     world.write(".rgignore", "!a.txt\nkeep.log\n");
@@ -91,7 +91,7 @@ fn ignore_files() -> Outcome {
     world.write("sub/.rgignore", "!keep.log\n");
     files(&mut agent, json!({}), &[".dot", "a.log", "a.txt", "gen/y", "sub/keep.log"])?;
     files(&mut agent, json!({ "include_ignored": true }), &all)?;
-    // Named directly, it is searched.
+    // A file that is named directly is searched.
     for named in ["a.log", ".hidden/h", "sub/b.log", ".git/info/exclude"] {
         let receipt = agent.fs("grep", json!({ "pattern": ".", "path": named }));
         check(receipt["match_count"] == 1, || format!("{named}: {receipt}"))?;
@@ -100,7 +100,7 @@ fn ignore_files() -> Outcome {
     world.finish()
 }
 
-/// What is no rule is passed over; what is no file is not read.
+/// Lines that are not rules are skipped; what is not a regular file is not read.
 fn odd_ignore_files(world: &World) -> Outcome {
     for name in ["o/one", "o/two", "o/three", "l/one", "l/two", "p/one", "u/one", "u/two"] {
         world.write(name, "odd\n");
@@ -130,12 +130,12 @@ fn repositories_in_repositories() -> Outcome {
     world.write("plain/.gitignore", "y.tmp\n");
     std::fs::create_dir(world.root.join("inner/.git")).unwrap();
     let mut agent = world.agent(json!({}));
-    // Only the inner one is a repository: the rules above it are not its own, those beside it are nobody's.
+    // Only the inner one is a repository: the rules above it do not apply to it, and those beside it apply nowhere.
     let wanted = ["inner/x.log", "plain/y.tmp", "tree/x.log", "x.log"];
     grep(&mut agent, json!({ "pattern": "needle", "files_only": true }), &wanted)?;
     std::fs::create_dir(world.root.join(".git")).unwrap();
     grep(&mut agent, json!({ "pattern": "needle", "files_only": true }), &["inner/x.log"])?;
-    // The file of a worktree makes a repository as well as a folder.
+    // A worktree's `.git` file makes a repository as well as a `.git` folder.
     std::fs::remove_dir(world.root.join(".git")).unwrap();
     world.write(".git", "gitdir: /nowhere/at/all\n");
     grep(&mut agent, json!({ "pattern": "needle", "files_only": true }), &["inner/x.log"])?;
@@ -144,7 +144,7 @@ fn repositories_in_repositories() -> Outcome {
 
 fn rules_from_above_the_base() -> Outcome {
     let world = World::new();
-    // Above the root, and so not ours to read.
+    // Above the root, so these files are not read.
     std::fs::write(world.parent.join(".ignore"), "*\n").unwrap();
     std::fs::write(world.parent.join(".gitignore"), "*\n").unwrap();
     std::fs::create_dir(world.parent.join(".git")).unwrap();
@@ -157,7 +157,7 @@ fn rules_from_above_the_base() -> Outcome {
         grep(&mut agent, json!({ "pattern": "needle", "path": base }), &["sub/deep/a.txt:1:needle"])?;
         glob(&mut agent, json!({ "pattern": "**", "path": base }), &["sub/deep/a.txt"])?;
     }
-    // An ignored folder that is named is searched, as ripgrep does it.
+    // An ignored folder that is named is searched, as in ripgrep.
     grep(&mut agent, json!({ "pattern": "needle", "path": "sub/gen" }), &["sub/gen/x:1:needle"])?;
     world.finish()
 }
@@ -187,7 +187,7 @@ fn filters() -> Outcome {
         let params = json!({ "pattern": "needle", "files_only": true, "glob_filter": filter });
         grep(&mut agent, params, wanted).map_err(|why| format!("filter {filter:?}: {why}"))?;
     }
-    // A filter speaks of paths below the workdir, wherever the search begins; a named file needs none.
+    // A filter matches paths below the workdir, wherever the search begins; a named file is not filtered.
     let params = json!({ "pattern": "needle", "path": "src", "glob_filter": "src/*.c" });
     grep(&mut agent, params, &["src/b.c:1:needle"])?;
     let params = json!({ "pattern": "needle", "path": "a.txt", "glob_filter": "*.rs" });
@@ -223,7 +223,7 @@ fn where_it_begins() -> Outcome {
     }
     let receipt = agent.fs("glob", json!({ "pattern": "*", "path": "f" }));
     expect("glob in a file", &receipt, &["error / not_directory"])?;
-    // A workdir below its root, and one that is no root at all.
+    // A workdir below its root, and one that is not a root.
     let inner = json!({ "target": { "local": { "workdir": world.root.join("sub") } }, "capability": { "fs_roots": [world.root] } });
     let mut agent = world.agent(inner);
     grep(&mut agent, json!({ "pattern": "needle" }), &["g:1:needle"])?;
@@ -342,7 +342,7 @@ fn denied_parts() -> Outcome {
         check(verdict(&receipt) == allowed, || format!("{path}: {receipt}"))?;
     }
     grep(&mut agent, json!({ "pattern": "needle", "path": "noread" }), &[])?;
-    // What may leave only as a blob makes the whole answer one.
+    // One match that may leave only as a blob makes the whole answer a blob.
     for params in [json!({ "pattern": "needle" }), json!({ "pattern": "needle", "path": "blob/f" })] {
         let receipt = agent.fs("grep", params.clone());
         let blob = &receipt["matches"]["blob"];
@@ -354,7 +354,7 @@ fn denied_parts() -> Outcome {
     world.finish()
 }
 
-/// The state of the daemon is below the root, and hidden.
+/// The state of the daemon is below the root and hidden.
 fn our_own_state() -> Outcome {
     let world = World::new();
     world.write("f", "needle\n");
@@ -371,7 +371,7 @@ fn our_own_state() -> Outcome {
         let receipt = agent.fs(op, json!({ "pattern": "a", "path": "home/state" }));
         expect(op, &receipt, &["forbidden / path_outside_roots"])?;
     }
-    // This case looks at `$O` through a root of its own: that is allowed, and no leak.
+    // This case reads `$O` through a root of its own: that is allowed and not a leak.
     check(found.contains(&"outside/secret".to_owned()), || format!("{receipt}"))?;
     world.finish()
 }

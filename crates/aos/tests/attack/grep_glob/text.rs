@@ -1,4 +1,4 @@
-//! What is found in a file, and how its lines are shown.
+//! What a search finds in a file, and how lines are shown.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -53,7 +53,7 @@ fn texts() -> Outcome {
     }
     let folded = json!({ "pattern": "A.B", "path": "x", "fixed_strings": true, "case_insensitive": true });
     grep(&mut agent, folded, &["x:1:a.b"])?;
-    // Two matches in a line are one row.
+    // Two matches in one line give one row.
     grep(&mut agent, within("x", "a"), &["x:1:a.b", "x:2:a+b", "x:3:(a)"])?;
     world.finish()
 }
@@ -68,12 +68,12 @@ fn what_is_no_text() -> Outcome {
     let found =
         agent.fs("grep", json!({ "pattern": "needle", "max_results": 1_000_000, "glob_filter": "!late" }));
     check(rows(&found) == ["bad:1:needle \u{fffd}\u{fffd}\u{fffd}"], || format!("{found}"))?;
-    // A NUL beyond the first look ends the file there; what was before it has been found.
+    // A NUL beyond the first buffer ends the search of that file; earlier matches are kept.
     let found =
         agent.fs("grep", json!({ "pattern": "needle", "max_results": 1_000_000, "glob_filter": "late" }));
     let count = found["match_count"].as_u64().unwrap_or(0);
     check((1..20_000).contains(&count), || format!("{count} matches"))?;
-    // Named, it is searched whatever it is.
+    // A file that is named is searched even if it is binary.
     grep(
         &mut agent,
         json!({ "pattern": "needle", "path": "bin" }),
@@ -128,7 +128,7 @@ fn context() -> Outcome {
         "b:1:hit",
     ];
     grep(&mut agent, json!({ "pattern": "hit", "context_lines": 1 }), &one)?;
-    // The cut keeps the context of the last match that is returned, and not that of the next.
+    // The limit keeps the context of the last returned match, and drops that of the next.
     for (max, rows_wanted) in [(1, 3), (2, 7), (3, 11)] {
         let receipt = agent.fs("grep", json!({ "pattern": "hit", "context_lines": 1, "max_results": max }));
         check(rows(&receipt) == one[..rows_wanted] && receipt["match_count"] == max, || {

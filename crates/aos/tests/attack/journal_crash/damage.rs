@@ -1,4 +1,4 @@
-//! JRNL-02, JRNL-03: a journal that was cut off or in which a bit has turned.
+//! JRNL-02, JRNL-03: a journal that was truncated or in which a bit was flipped.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::Outcome;
 
 const RECORDS: usize = 1_000;
 
-/// A journal of 1,000 records whose daemon was killed, and copies of it to be damaged.
+/// A journal of 1,000 records whose daemon was killed, and copies of it to damage.
 struct Recorded {
     world: World,
     /// The home as the kill left it.
@@ -22,14 +22,15 @@ struct Recorded {
     copies: usize,
 }
 
-/// How a damaged home was received.
+/// What the daemon and `aos verify` made of a damaged home.
 struct Received {
     started: Result<(), String>,
     verify: (i32, String),
 }
 
 impl Recorded {
-    /// A start empties the write-ahead log. The last life is short enough to leave all its records in it, to its end.
+    /// A start empties the write-ahead log. The last daemon writes few enough records that all of them stay in the log,
+    /// up to its end.
     fn new() -> Result<Recorded, String> {
         Recorded::with_restarts(&[RECORDS / 3, RECORDS - 80])
     }
@@ -51,7 +52,7 @@ impl Recorded {
         Ok(Recorded { world, whole, log, copies: 0 })
     }
 
-    /// The same with everything in the database file and no log beside it.
+    /// The same with every record in the database file and no log beside it.
     fn checkpointed() -> Result<Recorded, String> {
         let recorded = Recorded::new()?;
         let home = Home::open(&recorded.whole).map_err(|why| why.to_string())?;
@@ -62,7 +63,7 @@ impl Recorded {
         Ok(recorded)
     }
 
-    /// A copy of the home with `damage` done to one of its files.
+    /// A copy of the home with `damage` applied to one of its files.
     fn damaged(&mut self, file: &str, damage: impl FnOnce(&mut Vec<u8>)) -> Result<(), String> {
         let copy = self.world.parent.join(format!("copy{}", self.copies));
         self.copies += 1;
@@ -75,7 +76,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// Starts a daemon on the damaged copy, then lets `aos verify` look. Nobody may panic.
+    /// Starts a daemon on the damaged copy, then runs `aos verify` on it. Neither may panic.
     fn receive(&mut self) -> Result<Received, String> {
         let started = self.world.try_start_daemon();
         let (code, out, err) = self.world.aos(&["verify"]);
@@ -87,7 +88,7 @@ impl Recorded {
         Ok(Received { started, verify: (code, out + &err) })
     }
 
-    /// Forgets the copy.
+    /// Deletes the copy.
     fn discard(&mut self) {
         self.world.kill9();
         let _ = std::fs::remove_dir_all(&self.world.home);
@@ -95,7 +96,7 @@ impl Recorded {
     }
 }
 
-/// Records `numbers`: writes, edits and a read now and then, so that all tables are in use. The last is a read: a
+/// Records `numbers`: writes, edits and some reads, so that all tables are in use. The last one is a read, which is a
 /// single commit.
 fn record(client: &mut Client, session: &str, numbers: std::ops::Range<usize>) -> Outcome {
     let last = numbers.end - 1;
@@ -130,7 +131,7 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
         } else if kind.is_file() && from.ends_with("state") {
             std::fs::copy(entry.path(), to.join(entry.file_name()))?;
         } else if kind.is_file() {
-            // Thousands of pre-images, which are never changed in place.
+            // Thousands of pre-images, which never change in place.
             std::fs::hard_link(entry.path(), to.join(entry.file_name()))?;
         }
     }
@@ -141,7 +142,7 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
 pub fn cut_off() -> Outcome {
     let cuts = |fine: &[usize]| -> Vec<usize> { if is_full() { (1..=200).collect() } else { fine.to_vec() } };
     let mut recorded = Recorded::new()?;
-    // In one life the log is moved into the database and begun again: its end may be left over from before.
+    // Within one run the log is checkpointed and restarted: its end may be left over from before.
     let mut one_life = Recorded::with_restarts(&[])?;
     for cut in cuts(&[1, 2, 8, 23, 24, 25, 100, 199, 200]) {
         cut_log(&mut recorded, cut)?;
@@ -154,7 +155,7 @@ pub fn cut_off() -> Outcome {
     cut_deep(&mut recorded)?;
     last_write_cut_off(&mut recorded)?;
     let mut checkpointed = Recorded::checkpointed()?;
-    // Whole pages too: the length alone does not give those away.
+    // Whole pages too: the length alone does not show that they are missing.
     for cut in cuts(&[1, 7, 8, 100, 199, 200]).into_iter().chain([4096, 8192, 16_384, 81_920]) {
         cut_database(&mut checkpointed, cut)?;
     }
@@ -162,7 +163,7 @@ pub fn cut_off() -> Outcome {
     checkpointed.world.finish()
 }
 
-/// The log without its last bytes: all records are there, just as they were, but the one whose commit was cut.
+/// The log without its last bytes: all records are unchanged except the one whose commit was cut.
 fn cut_log(recorded: &mut Recorded, cut: usize) -> Outcome {
     let mut kept = RECORDS;
     recorded.damaged("journal.db-wal", |wal| {
@@ -183,7 +184,7 @@ fn cut_log(recorded: &mut Recorded, cut: usize) -> Outcome {
     Ok(())
 }
 
-/// Far more than the last commit is gone: the start of the log as it was, and nothing else.
+/// Far more than the last commit is cut: the first records are as they were, and nothing else is there.
 fn cut_deep(recorded: &mut Recorded) -> Outcome {
     let seed = new_seed();
     let mut random = Random::new(seed);
@@ -198,7 +199,7 @@ fn cut_deep(recorded: &mut Recorded) -> Outcome {
         received.started.map_err(|why| format!("{what}: the daemon does not start: {why}"))?;
         check(received.verify.0 == 0, || format!("{what}: aos verify: {}", received.verify.1))?;
         let log = log_lines(&recorded.world);
-        // An intent whose receipt was cut away is closed at the start.
+        // The start closes an intent whose receipt was cut.
         let closed = log.iter().rev().take_while(|line| line.contains("interrupted_rolled_back")).count();
         let kept = log.len() - closed;
         check(closed <= 1 && log[..kept] == recorded.log[..kept], || {
@@ -209,7 +210,7 @@ fn cut_deep(recorded: &mut Recorded) -> Outcome {
     Ok(())
 }
 
-/// The last commit is the receipt of a write: without it the write was never answered, and is taken back.
+/// The last commit is the receipt of a write: without it the write was never answered, and is rolled back.
 fn last_write_cut_off(recorded: &mut Recorded) -> Outcome {
     recorded.world.start_daemon();
     let session = serde_json::from_str::<Value>(&recorded.log[1]).unwrap_or_default()["session_id"].take();
@@ -252,8 +253,8 @@ fn cut_database(recorded: &mut Recorded, cut: usize) -> Outcome {
     Ok(())
 }
 
-/// A journal of no bytes, or none at all, beside the blobs, pre-images and log of a home that was in use: starting
-/// afresh would silently skip every record.
+/// The journal is empty or missing, beside the blobs, pre-images and log of a home that was in use: starting afresh
+/// would silently drop every record.
 pub fn emptied() -> Outcome {
     let mut recorded = Recorded::new()?;
     let mut wrong = Vec::new();
@@ -284,7 +285,7 @@ pub fn emptied() -> Outcome {
     check(wrong.is_empty(), || wrong.join("; "))
 }
 
-/// A log whose header has its place on the disk but was never written: the power failed before the first commit.
+/// A log whose header was allocated on the disk but never written: the power failed before the first commit.
 pub fn begun_log() -> Outcome {
     let mut recorded = Recorded::checkpointed()?;
     let log = recorded.whole.join("state/journal.db-wal");
@@ -302,7 +303,7 @@ pub fn begun_log() -> Outcome {
     Ok(())
 }
 
-/// JRNL-03: in the database file, where all records are once the log has been moved into it.
+/// JRNL-03: in the database file, which holds all records once the log is checkpointed.
 pub fn flipped() -> Outcome {
     let mut recorded = Recorded::checkpointed()?;
     let length =
@@ -325,8 +326,8 @@ pub fn flipped() -> Outcome {
     recorded.world.finish()
 }
 
-/// The same in a write-ahead log that a kill left, and in one that a clean stop left. The last commit is spared: a
-/// torn end is no damage.
+/// The same in a write-ahead log that a kill left, and in one that a clean stop left. The last commit is excluded: a
+/// torn end is not damage.
 pub fn flipped_log() -> Outcome {
     let mut recorded = Recorded::new()?;
     let seed = new_seed();
@@ -343,7 +344,7 @@ pub fn flipped_log() -> Outcome {
     recorded.world.finish()
 }
 
-/// Seen by `aos verify` or the start, which name the record that was hit; or nothing is different.
+/// `aos verify` or the start reports the damage and names the record; or nothing is different.
 fn seen_or_harmless(recorded: &mut Recorded, what: &str, hit: Option<u64>) -> Outcome {
     let received = recorded.receive()?;
     let (code, said) = received.verify;

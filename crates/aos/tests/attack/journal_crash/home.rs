@@ -1,4 +1,4 @@
-//! JRNL-09, JRNL-11, JRNL-15: whose home it is, who else may be in it, and what others may have put there.
+//! JRNL-09, JRNL-11, JRNL-15: who owns the home, who else may use it, and what others may have put there.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -48,7 +48,7 @@ pub fn second_daemon() -> Outcome {
     let receipt = world.client().effect("host.fs.write_file", write);
     expect("a write after the second was refused", &receipt, &["ok"])?;
     check(world.daemon_pid() == first, || "another daemon answers now".into())?;
-    // One that is stopped in its tracks is not dead.
+    // A stopped daemon is not dead.
     signal(first, rustix::process::Signal::STOP);
     let refused = refused_second(&world);
     signal(first, rustix::process::Signal::CONT);
@@ -68,8 +68,8 @@ fn refused_second(world: &World) -> Outcome {
     check(said.contains("another daemon") && !said.contains("panicked"), || format!("unclear: `{said}`"))
 }
 
-/// A daemon that dies while it starts a process leaves its lock to that process for a moment. Whoever starts another
-/// just then waits for that moment.
+/// A daemon that dies while it starts a process leaves its lock to that process for a moment. A daemon that starts in
+/// that moment waits.
 pub fn lock_let_go_late() -> Outcome {
     let mut world = World::new();
     world.kill9();
@@ -85,7 +85,7 @@ pub fn lock_let_go_late() -> Outcome {
     world.finish()
 }
 
-/// What dead daemons of other makes may have left in `run/`.
+/// What dead daemons of other versions may have left in `run/`.
 fn stale_leftovers(world: &mut World) -> Outcome {
     world.kill9();
     let run = world.home.join("run");
@@ -96,7 +96,7 @@ fn stale_leftovers(world: &mut World) -> Outcome {
     world.try_start_daemon().map_err(|why| format!("leftovers block the start: {why}"))
 }
 
-/// Many start at once: one serves, and the others say so and go.
+/// Many daemons start at a time: one serves, and the others say so and exit.
 fn race(world: &mut World) -> Outcome {
     for _ in 0..full_figure(10, 2) {
         world.kill9();
@@ -139,7 +139,7 @@ pub fn prepared_journal() -> Outcome {
     folder_as_link()
 }
 
-/// A home with a journal and a log, then `prepare`d, is not served, and the refusal says what is wrong.
+/// A home with a journal and a log is not served once it is `prepare`d, and the refusal names the problem.
 fn refused(what: &str, prepare: impl FnOnce(&World) -> std::io::Result<()>) -> Outcome {
     let mut world = World::new();
     world.open(json!({}));
@@ -159,7 +159,7 @@ fn refused(what: &str, prepare: impl FnOnce(&World) -> std::io::Result<()>) -> O
     check(code != 0 && err.contains("journal.db"), || format!("{what}: aos call: {code}: {err}"))
 }
 
-/// A link to a real journal elsewhere, and one to nothing, through which a journal would be made elsewhere.
+/// A link to a real journal elsewhere, and a dangling link, through which a journal would be created elsewhere.
 fn link_in_place(name: &str) -> Outcome {
     refused(&format!("{name} as a link"), |world| {
         let path = world.home.join("state").join(name);
@@ -176,7 +176,7 @@ fn link_in_place(name: &str) -> Outcome {
     check(!target.exists(), || format!("{} was made through the link", target.display()))
 }
 
-/// The folder of the journal as a link to a place that others may prepare.
+/// The folder of the journal is a link to a place that others can prepare.
 fn folder_as_link() -> Outcome {
     let mut world = World::new();
     world.open(json!({}));
@@ -190,11 +190,11 @@ fn folder_as_link() -> Outcome {
     }
 }
 
-/// JRNL-15. What a command would print is here a file's content, which goes the same way: request, receipt, journal,
+/// JRNL-15. A file's content replaces a command's output here; it takes the same path: request, receipt, journal,
 /// pre-image and blob.
 pub fn private() -> Outcome {
     let mut world = World::asleep(Start::default());
-    // A home that was made by hand, open to all.
+    // A home that was created by hand, open to all users.
     for folder in ["", "state", "run"] {
         let path = world.home.join(folder);
         io(std::fs::create_dir_all(&path))?;
@@ -229,10 +229,10 @@ fn leave_everywhere(world: &World, secret: &str) -> Outcome {
     expect("a command", &client.effect("host.exec", params), &["ok"])
 }
 
-/// What one session printed and kept, another's command does not find, not even with everything for a root.
+/// A command cannot find what another session printed and stored, not even with `/` as its root.
 fn out_of_reach_of_commands(world: &World, secret: &str) -> Outcome {
     let home = world.home.display().to_string();
-    // The command must not carry what it looks for in its own words.
+    // The command's own arguments must not contain what it searches for.
     let (first, second) = secret.split_at(secret.len() / 2);
     let script = format!("grep -r \"$A$B\" {home}; find {home} | wc -l; ls -A {home}");
     for workdir in [world.root.as_path(), Path::new("/")] {
@@ -253,9 +253,9 @@ fn modes(world: &World) -> Outcome {
     check(home == 0o700, || format!("$AOS_HOME has mode {home:o}"))?;
     check(socket == 0o600, || format!("the socket has mode {socket:o}"))?;
     check(mode(&world.home.join("run")) == 0o700, || "run/ is open to others".into())?;
-    // A pre-image is the user's own file, moved aside with the mode it had; the folders above keep it.
-    // What a command keeps in its own home has the modes that it gave it; the same holds.
-    // What it writes into an overlay is the user's too, on its way to the root.
+    // A pre-image is the user's own file, moved aside with its own mode; the folders above it protect it.
+    // What a command stores in its own home has the modes that it chose; the same holds for it.
+    // What a command writes into an overlay is the user's too, until it is applied to the root.
     let theirs = ["preimages", "rooms", "overlays"].map(|name| world.home.join("state").join(name));
     let ours = |path: &Path| !theirs.iter().any(|theirs| path.starts_with(theirs) && path != theirs);
     for (path, _) in tree(&world.home).into_iter().filter(|(path, _)| ours(path)) {
@@ -265,7 +265,7 @@ fn modes(world: &World) -> Outcome {
     Ok(())
 }
 
-/// Another uid tries to read each file by its name, and to speak to the daemon.
+/// Another uid tries to read each file by name, and to connect to the daemon.
 fn closed_to_others(world: &World) -> Outcome {
     let as_other = |program: &str, arguments: &[&Path]| {
         io(Command::new(program).args(arguments).uid(OTHER_UID).gid(OTHER_UID).stderr(Stdio::null()).output())
@@ -284,7 +284,7 @@ fn closed_to_others(world: &World) -> Outcome {
     check(output.stdout.is_empty(), || "another uid lists the home".into())
 }
 
-/// A session whose root is everything still does not reach the home.
+/// A session whose root is `/` still does not reach the home.
 fn out_of_reach_of_sessions(world: &World, secret: &str) -> Outcome {
     let session = world.open(json!({ "target": { "local": { "workdir": "/" } } }));
     let mut client = world.client();

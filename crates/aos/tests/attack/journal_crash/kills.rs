@@ -1,4 +1,4 @@
-//! JRNL-01, JRNL-16: the daemon killed, and asked to stop, while it works.
+//! JRNL-01, JRNL-16: the daemon is killed, or asked to stop, while it works.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub fn elsewhere(world: &World) -> Option<tempfile::TempDir> {
     (device(dir.path()) != device(&world.home)).then_some(dir)
 }
 
-/// JRNL-01, with half of the writers on a root that lies on another file system than the home.
+/// JRNL-01, with half of the writers on a root on another file system than the home's.
 pub fn under_load() -> Outcome {
     let world = World::asleep(Start::default());
     let mut setup = world.setup();
@@ -41,7 +41,7 @@ pub fn under_load() -> Outcome {
     world.finish()
 }
 
-/// The torturer's own short form: five-file patches, and lives that end at chosen system calls.
+/// The torture test's own short form: five-file patches, and daemons that are killed at chosen system calls.
 pub fn at_chosen_calls() -> Outcome {
     let world = World::asleep(Start::default());
     let plan = plan(full_figure(200, 12), Taste::Patches);
@@ -50,7 +50,7 @@ pub fn at_chosen_calls() -> Outcome {
     world.finish()
 }
 
-/// EIO and ENOSPC at some steps of five-file patches and restores; at each of them in the long form.
+/// EIO and ENOSPC at some steps of five-file patches and restores; in the long form at each step.
 pub fn errors_at_steps() -> Outcome {
     for power in [false, true] {
         let world = World::asleep(Start::default());
@@ -63,7 +63,7 @@ pub fn errors_at_steps() -> Outcome {
     Ok(())
 }
 
-/// The same on disks that are really full but for some pages.
+/// The same on disks that are really full except for some pages.
 pub fn full_disks() -> Outcome {
     for small in [Small::Home, Small::Root, Small::Both] {
         let world = World::asleep(Start::default());
@@ -114,7 +114,7 @@ fn stopped_in_time(asked: Instant) -> Outcome {
     in_time(asked, Duration::from_secs(5), "the stop")
 }
 
-/// Writers at work: each request is answered or was never taken in, and the next start has nothing to take back.
+/// Writers at work: each request is answered or was never accepted, and the next start has nothing to roll back.
 fn under_load_asked(twice: bool) -> Outcome {
     let seed = new_seed();
     let mut random = Random::new(seed);
@@ -188,7 +188,7 @@ fn call(id: usize, kind: &str, params: &Value) -> String {
     effect_line(id, &json!({ "kind": kind, "params": params }))
 }
 
-/// One client never reads its answers, one is in the middle of a line: neither holds the stop up.
+/// One client never reads its answers, one stops in the middle of a line: neither delays the stop.
 fn deaf_clients() -> Outcome {
     let mut world = World::new();
     let session = world.open(json!({}));
@@ -196,7 +196,7 @@ fn deaf_clients() -> Outcome {
     let mut deaf = world.client();
     let read = json!({ "session_id": session, "path": "large" });
     deaf.stream().set_write_timeout(Some(Duration::from_millis(300))).map_err(|why| why.to_string())?;
-    // Until the daemon blocks on us too, and takes no more in.
+    // Until the daemon blocks on this client and reads no more from it.
     while deaf.send(call(1, "host.fs.read_file", &read).repeat(50).as_bytes()).is_ok() {}
     let mut half = world.client();
     half.send(b"{\"jsonrpc\":\"2.0\",\"id\":1,").map_err(|why| why.to_string())?;

@@ -1,4 +1,4 @@
-//! What the log says of crashes and of receipts that cannot be recorded.
+//! What the log says about crashes and about receipts that cannot be recorded.
 
 use aos_testkit::{Tracer, World, check, expect, text, tree};
 use serde_json::{Value, json};

@@ -41,8 +41,8 @@ fn ready_in_time(world: &mut World, records: usize, what: &str) -> Outcome {
     check(took < bound(Duration::from_secs(5)), || format!("after {what}: ready after {took:?}"))
 }
 
-/// Effects until the journal holds `records`: mostly questions, which cost the least, and some writes, by which the
-/// state grows.
+/// Effects until the journal holds `records`: mostly reads, which are the cheapest, and some writes, which grow the
+/// state.
 fn make_records(world: &World, records: usize) -> Outcome {
     const BATCH: usize = 100;
     let sessions: Vec<String> = (0..8).map(|_| world.open(json!({}))).collect();
@@ -64,7 +64,7 @@ fn make_records(world: &World, records: usize) -> Outcome {
     })
 }
 
-/// So many effects, sent together.
+/// Sends `count` effects together.
 fn batch(client: &mut Client, number: usize, session: &str, count: usize) -> Outcome {
     let mut lines = String::new();
     for n in 0..count {
@@ -147,7 +147,7 @@ pub fn a_crowd() -> Outcome {
     world.finish()
 }
 
-/// Whoever reads along sees a beginning of the same journal, and finds it whole.
+/// A reader beside the writers sees a prefix of the same journal, and finds it intact.
 fn read_along(world: &World) -> Outcome {
     world.setup().journal()?;
     for arguments in [&["verify"][..], &["replay", "--verify"]] {
@@ -166,7 +166,7 @@ fn one_client(
 ) -> Result<Vec<Answered>, String> {
     let mut all = Vec::with_capacity(count);
     while all.len() < count {
-        // Now and then several mutations are sent before the first is answered.
+        // Sometimes several mutations are sent before the first is answered.
         let burst = if random.one_in(20) { 8.min(count - all.len()) } else { 1 };
         let calls: Vec<(String, Value)> = (0..burst)
             .map(|n| {
@@ -180,7 +180,7 @@ fn one_client(
     Ok(all)
 }
 
-/// Sends all calls, then reads all answers. Mutations that are sent together are done in the order of sending.
+/// Sends all calls, then reads all answers. Mutations that are sent together are applied in the order of sending.
 fn ask_all(client: &mut Client, session: usize, calls: &[(String, Value)]) -> Result<Vec<Answered>, String> {
     let asked = Instant::now();
     let mut lines = String::new();
@@ -209,7 +209,7 @@ fn ask_all(client: &mut Client, session: usize, calls: &[(String, Value)]) -> Re
     Ok(answers)
 }
 
-/// The answers themselves come in the order of the journal too, when clients send many mutations at once.
+/// The answers arrive in the order of the journal too when clients send many mutations at a time.
 pub fn answers_in_order() -> Outcome {
     let world = World::new();
     let seed = new_seed();
@@ -241,7 +241,7 @@ fn bursts(world: &World, session: &str, number: usize, mut random: Random) -> Ou
     Ok(())
 }
 
-/// Writers that never pause do not make the write-ahead log grow for ever: a start would have to read all of it.
+/// Writers that never pause do not grow the write-ahead log forever: a start would have to read all of it.
 pub fn log_stays_small() -> Outcome {
     let world = World::new();
     let each = full_figure(10_000, 800);
@@ -266,7 +266,7 @@ pub fn log_stays_small() -> Outcome {
     world.finish()
 }
 
-/// An effect with its params: any, or a mutation.
+/// An effect with its params: of any kind, or a mutation.
 fn any_call(session: &str, number: usize, random: &mut Random, mutation: bool) -> Value {
     let path = format!("c{number}/{}", random.below(12));
     let (kind, mut params) = match random.below(if mutation { 50 } else { 100 }) {
@@ -285,7 +285,7 @@ fn any_call(session: &str, number: usize, random: &mut Random, mutation: bool) -
     json!({ "kind": format!("host.fs.{kind}"), "params": params })
 }
 
-/// Every answer is in the log under its number, once, and nothing else is there.
+/// Every answer is in the log under its number, once, and the log holds nothing else.
 fn whole_log(world: &World, sessions: &[String], all: &[Answered]) -> Outcome {
     let (code, out, err) = world.aos(&["log", "--json"]);
     check(code == 0, || format!("aos log: {code}: {err}"))?;
@@ -310,12 +310,12 @@ fn whole_log(world: &World, sessions: &[String], all: &[Answered]) -> Outcome {
     }
     let (_, out, _) = world.aos(&["log", "--json", "--session", &sessions[0]]);
     let told = all.iter().filter(|answer| answer.session == 0).count();
-    // The opening is an entry without a session of its own, or with it: either way there is one at most.
+    // The entry of the opening may or may not carry the session's id: there is at most one more entry.
     let shown = out.lines().count();
     check(shown == told || shown == told + 1, || format!("{shown} entries of a session with {told} answers"))
 }
 
-/// In each session, what was answered before another request was sent comes before it in the journal.
+/// In each session, a request that was answered before another was sent precedes it in the journal.
 fn orders_hold(all: &[Answered]) -> Outcome {
     for session in 0..SESSIONS {
         let mut asked: Vec<&Answered> = all.iter().filter(|answer| answer.session == session).collect();

@@ -1,4 +1,4 @@
-//! Crashes at moments that chance would seldom find, held still by strace.
+//! Crashes at moments that are rarely hit by chance; strace holds the daemon there.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 
-/// A file that its owner may write but not read is replaced, and the daemon dies before it can say so. Taking that
-/// back must not cost the old content: what cannot be compared stays among the pre-images.
+/// A file that its owner may write but not read is replaced, and the daemon dies before it records that. The rollback
+/// must not lose the old content: what cannot be compared stays among the pre-images.
 pub fn over_an_unreadable_file() -> Outcome {
     let uid = 65_534;
     for when in 1..100 {
@@ -20,7 +20,7 @@ pub fn over_an_unreadable_file() -> Outcome {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o200))
             .map_err(|why| why.to_string())?;
         let session = world.open(json!({}));
-        // A connection is a thread of its own, for which strace counts from one.
+        // Each connection has a thread of its own, for which strace counts from one.
         let tracer = Tracer::tamper(world.daemon_pid(), "pwrite64", &format!("signal=KILL:when={when}"))?;
         let params = json!({ "session_id": session, "path": "f", "content": text("new content\n") });
         let receipt = world.client().effect("host.fs.write_file", params);
@@ -31,7 +31,7 @@ pub fn over_an_unreadable_file() -> Outcome {
         world.reap();
         world.start_daemon();
         let found = String::from_utf8_lossy(&world.read("f")).into_owned();
-        // The pre-image may be on its way from one folder of the store to another.
+        // The pre-image may just be moving from one folder of the store to another.
         let kept = || (0..20).any(|_| kept_somewhere(&world, "old content\n"));
         check(found == "old content\n" || kept(), || {
             format!("killed at pwrite64 {when}: f holds `{found}` and the old content is nowhere")
@@ -41,15 +41,15 @@ pub fn over_an_unreadable_file() -> Outcome {
     Err("the daemon dies of a hundred pwrite64".into())
 }
 
-/// Whether a file below the home or the root holds exactly this.
+/// Whether a file below the home or the root has exactly this content.
 fn kept_somewhere(world: &World, content: &str) -> bool {
     let hash = aos_model::request::content_hash(content.as_bytes());
     let trees = [aos_testkit::tree(&world.home), aos_testkit::tree(&world.root)];
     trees.iter().flat_map(|tree| tree.values()).any(|found| found.ends_with(&hash))
 }
 
-/// A folder on another file system than the home is removed: copied to the pre-images, then taken away piece by piece. A
-/// crash in the midst of that must bring all of it back.
+/// A folder on another file system than the home is removed: copied to the pre-images, then removed file by file. After
+/// a crash in between, all of it must be restored.
 pub fn half_removed() -> Outcome {
     let mut wrong = Vec::new();
     for when in [1, 2, 5, 9] {
@@ -81,7 +81,7 @@ pub fn half_removed() -> Outcome {
     check(wrong.is_empty(), || wrong.join("\n"))
 }
 
-/// How a pre-image is stored: moved on one disk; copied when it has another name or lies on another disk.
+/// How a pre-image is stored: moved on one disk; copied when the file has another hard link or is on another disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Banked {
     Moved,
@@ -89,7 +89,7 @@ enum Banked {
     CopiedOverDisks,
 }
 
-/// A recovery that is killed itself is done again from wherever it got to.
+/// A recovery that is killed itself is continued from wherever it stopped.
 pub fn killed_recovery() -> Outcome {
     let mut wrong = Vec::new();
     for banked in [Banked::Moved, Banked::CopiedForALink, Banked::CopiedOverDisks] {
@@ -106,8 +106,8 @@ pub fn killed_recovery() -> Outcome {
     check(wrong.is_empty(), || wrong.join("\n"))
 }
 
-/// A patch is left open by a crash; its recovery dies at a call; the next one must still bring everything back. False
-/// when the first recovery makes fewer such calls and lives.
+/// A crash leaves a patch open; its recovery is killed at a call; the next one must still restore everything. False
+/// when the first recovery makes fewer such calls and survives.
 fn recover_twice(banked: Banked, call: &str, when: usize) -> Result<bool, String> {
     let mut world = World::new();
     let other = super::kills::elsewhere(&world).filter(|_| banked == Banked::CopiedOverDisks);
@@ -125,7 +125,7 @@ fn recover_twice(banked: Banked, call: &str, when: usize) -> Result<bool, String
     let sections =
         "*** Update File: f\n@@\n-old f\n+new f\n*** Delete File: gone\n*** Add File: n/added\n+added\n";
     let patch = text(format!("*** Begin Patch\n{sections}*** End Patch\n"));
-    // The third write of a connection's thread begins the commit of the receipt.
+    // The third write of a connection's thread starts the commit of the receipt.
     let tracer = Tracer::tamper(world.daemon_pid(), "pwrite64", "signal=KILL:when=3")?;
     let params = json!({ "session_id": session, "patch": patch });
     let receipt = world.client().effect("host.fs.apply_patch", params);
@@ -149,7 +149,7 @@ fn recover_twice(banked: Banked, call: &str, when: usize) -> Result<bool, String
     Ok(died)
 }
 
-/// A connection of its own whose third rename is done and then held still: an overwriting write takes two.
+/// A connection of its own whose third rename is done and then delayed: an overwriting write takes two.
 struct Held {
     client: Client,
     session: String,
@@ -180,7 +180,7 @@ impl Held {
     }
 }
 
-/// A world with a folder `d`, and files for two clients to overwrite first.
+/// A world with a folder `d`, and one file per client to overwrite first.
 fn folder_to_move() -> World {
     let world = World::new();
     for (path, content) in [("d/x", "old\n"), ("own1", "o"), ("own2", "o")] {
@@ -189,8 +189,8 @@ fn folder_to_move() -> World {
     world
 }
 
-/// One session moves a folder and is not answered yet; another writes below the new name and is. After a crash the
-/// move is taken back, but what was acknowledged must still stand where it was acknowledged.
+/// One session moves a folder and has no answer yet; another writes below the new name and has one. After a crash the
+/// move is rolled back, but the acknowledged write must still be where it was acknowledged.
 pub fn written_below_an_open_move() -> Outcome {
     let mut world = folder_to_move();
     let tracer = Tracer::tamper(world.daemon_pid(), "renameat2", HOLD)?;
@@ -204,7 +204,7 @@ pub fn written_below_an_open_move() -> Outcome {
     drop(tracer);
     world.start_daemon();
     let found = world.read("e/new");
-    // Waiting for the move, or refusing while it is open, would both be in order.
+    // Waiting for the move, or refusing while it is open, would both be correct.
     check(receipt["status"] != "ok" || found == b"acknowledged\n", || {
         let stands = tree(&world.root).into_keys().map(|path| path.display().to_string()).collect::<Vec<_>>();
         format!("the write of e/new was acknowledged ({receipt}); after the crash there is {stands:?}")
@@ -212,8 +212,8 @@ pub fn written_below_an_open_move() -> Outcome {
     world.finish()
 }
 
-/// A folder is moved and a file below its new name is replaced, both unanswered when the daemon dies: both are taken
-/// back, whichever came first.
+/// A folder is moved and a file below its new name is replaced; neither is answered when the daemon dies. Both are
+/// rolled back, whichever came first.
 pub fn two_open_intents() -> Outcome {
     let mut world = folder_to_move();
     let before = tree(&world.root.join("d"));
@@ -223,7 +223,7 @@ pub fn two_open_intents() -> Outcome {
     mover.send("host.fs.move", json!({ "from": "d", "to": "e" }))?;
     wait_for("the folder is moved", || world.root.join("e").exists())?;
     writer.send("host.fs.write_file", json!({ "path": "e/x", "content": text("new\n") }))?;
-    // A daemon that makes the writer wait for the mover never gets here, and has nothing to confuse.
+    // A daemon that makes the writer wait for the mover never gets here, and cannot confuse the two.
     let begun = Instant::now();
     while world.read("e/x") == b"old\n" && begun.elapsed() < Duration::from_secs(1) {
         std::thread::yield_now();

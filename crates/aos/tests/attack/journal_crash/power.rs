@@ -1,4 +1,4 @@
-//! JRNL-07, JRNL-08: the power goes, on an ext4 of our own over a loop device.
+//! JRNL-07, JRNL-08: power failures, on an ext4 of our own over a loop device.
 
 use aos_testkit::torture::kill::Plan;
 use aos_testkit::torture::load::Taste;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::Outcome;
 use crate::torture::clean;
 
-/// A world whose home is on one disk and whose root is on one, the same or another.
+/// A world whose home is on one disk and whose root is on the same disk or on another.
 fn world_on(home: &Disk, root: &Disk) -> Result<World, String> {
     let mut world = World::asleep(Start { power: true, ..Start::default() });
     world.home = home.at().join("home");
@@ -28,13 +28,13 @@ pub fn cut_in_patches() -> Outcome {
     cuts("JRNL-08", &[Disk::new()?], full_figure(200, 6), Taste::Patches)
 }
 
-/// The same with the root on another disk than the home: pre-images are then copied from one to the other, and each
-/// disk keeps what it was told to keep, in no common order.
+/// The same with the root on another disk than the home: pre-images are copied from one to the other, and each disk
+/// keeps what was synced to it, in no common order.
 pub fn cut_two_disks() -> Outcome {
     cuts("OWN-POWER-TWO-DISKS", &[Disk::new()?, Disk::new()?], full_figure(200, 20), Taste::Patches)
 }
 
-/// One disk loses its power, the other kept all that it was given: the home's, then the root's.
+/// One disk loses power, the other keeps everything that was written to it: first the home's, then the root's.
 pub fn cut_one_of_two() -> Outcome {
     for (number, what) in ["the home", "the root"].into_iter().enumerate() {
         let disks = [Disk::new()?, Disk::new()?];
@@ -63,15 +63,15 @@ fn cuts(id: &str, disks: &[Disk], rounds: usize, taste: Taste) -> Outcome {
     world.finish()
 }
 
-/// Folders that an interrupted request made are taken away at the next start, and the journal says so. That it says so
-/// outlives a cut; so must it on the disk of the root.
+/// The next start removes folders that an interrupted request made, and the journal says so. That record survives a
+/// power failure; so must the removal on the root's disk.
 pub fn taken_back_for_good() -> Outcome {
     let disks = [Disk::new()?, Disk::new()?];
     let mut world = world_on(&disks[0], &disks[1])?;
     world.start_daemon();
     let session = world.open(json!({}));
     let before = tree(&world.root);
-    // The first folders that are made may be the store's own.
+    // The first folders may be the store's own.
     for when in 2..9 {
         let inject = format!("inject=mkdirat:signal=KILL:when={when}");
         let words = ["-o", "/dev/null", "-e", "trace=mkdirat", "-e", &inject];
@@ -100,7 +100,8 @@ pub fn taken_back_for_good() -> Outcome {
     world.finish()
 }
 
-/// Every blob that an answered receipt names is whole after a cut: read files, listings, and what the operator put.
+/// Every blob that an answered receipt names is intact after a power failure: file contents, listings, and blobs that
+/// the operator put.
 pub fn cut_after_blobs() -> Outcome {
     let ways: [(&str, Make); 3] =
         [("read_file", read_large), ("list_dir", list_large), ("aos blob put", put_large)];
@@ -111,7 +112,7 @@ pub fn cut_after_blobs() -> Outcome {
     check(wrong.is_empty(), || wrong.join("\n"))
 }
 
-/// Makes a blob that the daemon acknowledges.
+/// Creates a blob that the daemon acknowledges.
 type Make = fn(&World) -> Outcome;
 
 fn cut_after(make: Make) -> Outcome {
@@ -148,7 +149,7 @@ fn list_large(world: &World) -> Outcome {
 }
 
 fn put_large(world: &World) -> Outcome {
-    // A file of the operator's, away from the disk that loses its power.
+    // A file of the operator's, not on the disk that loses power.
     let path = world.parent.join("put");
     std::fs::write(&path, operators_text()).map_err(|why| why.to_string())?;
     let (code, _, err) = world.aos(&["blob", "put", &path.display().to_string()]);
@@ -159,7 +160,7 @@ fn operators_text() -> String {
     "what the operator put\n".repeat(3_000)
 }
 
-/// What the operator put, if he did, is written by a session: its very bytes.
+/// A session writes the blob that the operator put, if there is one: the bytes are the same.
 fn use_again(world: &World) -> Outcome {
     if !world.parent.join("put").exists() {
         return Ok(());

@@ -10,7 +10,7 @@ use crate::Outcome;
 
 /// A world whose home is on a small disk, with a session and some files.
 struct Scene {
-    // The daemon of the world ends before the disk under it goes.
+    // The daemon of the world ends before its disk is unmounted.
     world: World,
     disk: SmallDisk,
     session: String,
@@ -29,7 +29,7 @@ impl Scene {
         world.write("d/in", "inside\n");
         let session = world.open(json!({}));
         let scene = Scene { world, disk, session };
-        // The log and its index have their first pages before space runs out.
+        // The log and its index get their first pages before space runs out.
         expect("a first write", &scene.ask("host.fs.write_file", scene.write("g", "first\n")), &["ok"])?;
         Ok(scene)
     }
@@ -42,7 +42,7 @@ impl Scene {
         ask(&mut self.world.client(), &self.session, kind, params)
     }
 
-    /// Every mutation, each of which succeeds once when there is space.
+    /// Every mutation; each one succeeds once when there is space.
     fn mutations(&self) -> Vec<(&'static str, Value)> {
         let sections: String =
             (0..5).map(|n| format!("*** Update File: p{n}\n@@\n-old {n}\n+new {n}\n")).collect();
@@ -86,7 +86,7 @@ pub fn full_disk() -> Outcome {
         let what = format!("full: {kind} {params}");
         let receipt = scene.ask(kind, params);
         let allowed: &[&str] = match kind {
-            // What the mutation before it did not do is not there to be moved or removed.
+            // What an earlier mutation failed to create cannot be moved or removed.
             "host.fs.move" | "host.fs.remove" => &["error / no_space", "not_found"],
             _ => &["error / no_space"],
         };
@@ -103,13 +103,13 @@ pub fn full_disk() -> Outcome {
     scene.finish()
 }
 
-/// A daemon that dies on a full disk starts there or says why it does not; nothing changes either way.
+/// A daemon that is killed on a full disk starts there or says why it does not; nothing changes either way.
 fn restart_while_full(scene: &mut Scene, before: &std::collections::BTreeMap<PathBuf, String>) -> Outcome {
     scene.world.kill9();
     if let Err(said) = scene.world.try_start_daemon() {
         check(!said.trim().is_empty() && !said.contains("panicked"), || format!("unclear: `{said}`"))?;
     } else {
-        // A start empties the log, which may make room for a little more: then it is done, and done whole.
+        // A start empties the log, which may free enough space for one write: then the write is complete.
         let receipt = scene.ask("host.fs.write_file", scene.write("f", "new\n"));
         expect("full and restarted: write_file", &receipt, &["error / no_space", "ok"])?;
         if receipt["status"] == "ok" {
@@ -121,11 +121,11 @@ fn restart_while_full(scene: &mut Scene, before: &std::collections::BTreeMap<Pat
     check(tree(&scene.world.root) == *before, || "a restart on a full disk changed something".into())
 }
 
-/// With some space left the intent still fits and the receipt does not. The mutation is then taken back; done again
-/// once there is space, it is acknowledged, and no later start may take it back a second time.
+/// With some space left the intent still fits and the receipt does not. The mutation is then rolled back. Repeated once
+/// there is space, it is acknowledged, and no later start may roll it back a second time.
 pub fn taken_back_twice() -> Outcome {
     let mut wrong = Vec::new();
-    // A new file, a new folder and a move: what undoing once more would undo for good. All of them in the long form.
+    // A new file, a new folder and a move: a second rollback would lose these. The long form takes all mutations.
     let all: Vec<usize> = (0..Scene::new()?.mutations().len()).collect();
     for index in if is_full() { all } else { vec![1, 5, 6] } {
         for pages in 0..40 {
@@ -143,7 +143,7 @@ pub fn taken_back_twice() -> Outcome {
 }
 
 enum Level {
-    /// So much space is enough: more need not be tried.
+    /// This much space is enough: more need not be tried.
     Fits,
     Full,
     Wrong(String),

@@ -29,19 +29,19 @@ fn plant_five(dir: &Path) {
 
 pub(super) type Shape = BTreeMap<PathBuf, String>;
 
-/// A tree by relative names, so that two can be compared.
+/// A tree by relative paths, so that two trees can be compared.
 fn shape(dir: &Path) -> Shape {
     tree(dir).into_iter().map(|(path, what)| (path.strip_prefix(dir).unwrap().to_owned(), what)).collect()
 }
 
-/// What the five files are before and after the patch.
+/// The five files before and after the patch.
 struct Five {
     old: Shape,
     new: Shape,
 }
 
 impl Five {
-    /// Learned from one patch that nothing disturbs.
+    /// Recorded from one patch without a fault.
     fn learn() -> Result<Five, String> {
         let mut fixture = Fixture::new();
         plant_five(&fixture.world.root);
@@ -58,7 +58,7 @@ impl Five {
         Ok(Five { old, new })
     }
 
-    /// Whether the tree is new; an error when it is neither.
+    /// Whether the tree is the new one; an error when it is neither.
     fn is_new(&self, what: &str, dir: &Path) -> Result<bool, String> {
         let now = shape(dir);
         if now == self.new {
@@ -77,7 +77,7 @@ pub(super) fn renames_that_fail() -> Outcome {
         let mut fixture = Fixture::of(World::with(start), json!({}));
         plant_five(&fixture.world.root);
         fails_whole(&mut fixture, &five, &inject)?;
-        // The same thread's counter is past its mark now: the patch is not spoiled for good.
+        // The thread's call counter is past the injected call now: the same patch succeeds.
         expect(&format!("again after {inject}"), &fixture.patch(FIVE), &["ok"])?;
         check(five.is_new(&inject, &fixture.world.root)?, || format!("{inject}: ok, but the tree is old"))?;
         fixture.finish()?;
@@ -85,7 +85,7 @@ pub(super) fn renames_that_fail() -> Outcome {
     if is_root() { other_calls_that_fail(&five) } else { Ok(()) }
 }
 
-/// One patch that meets a fault: the tree and the status agree.
+/// One patch that hits a fault: the tree and the status agree.
 fn fails_whole(fixture: &mut Fixture, five: &Five, what: &str) -> Outcome {
     let receipt = fixture.patch(FIVE);
     let is_new = five.is_new(what, &fixture.world.root)?;
@@ -95,7 +95,7 @@ fn fails_whole(fixture: &mut Fixture, five: &Five, what: &str) -> Outcome {
     expect(what, &receipt, &["error / io_error", "error / no_space", "error / permission_denied"])
 }
 
-/// The rename is not the only call that can fail: so can each other one that the commit needs.
+/// The rename is not the only call that can fail: so can every other call of the commit.
 fn other_calls_that_fail(five: &Five) -> Outcome {
     let mut fixture = Fixture::new();
     let mut round = 0;
@@ -116,7 +116,7 @@ fn other_calls_that_fail(five: &Five) -> Outcome {
     fixture.finish()
 }
 
-/// Some faults are overcome and not every call happens three times, so only agreement is asked for here.
+/// Some faults are handled and not every call is made three times, so only agreement is required here.
 fn one_call_fails(fixture: &mut Fixture, five: &Five, round: usize, inject: &str) -> Outcome {
     let dir = fixture.world.root.join(format!("r{round}"));
     plant_five(&dir);
@@ -126,7 +126,7 @@ fn one_call_fails(fixture: &mut Fixture, five: &Five, round: usize, inject: &str
     let receipt = send_five(&mut fixture.world.client(), &session, &tool_call);
     tracer.detach();
     if receipt.is_null() {
-        // A daemon that cannot trust its journal any more may stop; what it left is judged after the restart.
+        // A daemon that can no longer trust its journal may stop; the tree is checked after the restart.
         fixture.world.reap();
         fixture.world.start_daemon();
         fixture.client = fixture.world.client();
@@ -145,7 +145,7 @@ fn send_five(client: &mut Client, session: &str, tool_call: &str) -> Value {
     client.effect_of("host.fs.apply_patch", params, Some(tool_call))
 }
 
-/// One receipt at most, and it says what the tree shows.
+/// At most one receipt, and it agrees with the tree.
 pub(super) fn journal_agrees(entries: &[Value], is_new: bool, what: &str) -> Outcome {
     check(entries.len() <= 1, || format!("{what}: {} receipts: {entries:?}", entries.len()))?;
     let found = entries.first().map(|entry| verdict(&entry["receipt"]));
@@ -161,12 +161,12 @@ pub(super) fn age(is_new: bool) -> &'static str {
     if is_new { "new" } else { "old" }
 }
 
-/// A system call by name, and how manieth of its thread it is.
+/// A system call by name, and its number among the thread's calls of that name.
 type Point = (String, usize);
 
 pub(super) fn killed_at_each_step() -> Outcome {
     let five = Five::learn()?;
-    // At `power` there are more calls to die at: the syncs. The short form leaves that to the long one.
+    // At `power` there are more calls to be killed at: the syncs. Only the long form takes them.
     for power in [false, true].into_iter().take(if is_full() { 2 } else { 1 }) {
         killed_at_durability(&five, &Start { power, ..Start::default() })?;
     }
@@ -175,7 +175,7 @@ pub(super) fn killed_at_each_step() -> Outcome {
 
 fn killed_at_durability(five: &Five, start: &Start) -> Outcome {
     let points = commit_points(start)?;
-    // The short form takes every so manieth, another set each time; a failure names its point.
+    // The short form takes every nth call, a different set each time; a failure names its point.
     let step = if is_full() { 1 } else { points.len().div_ceil(16) };
     let offset = new_seed() as usize % step;
     let mut world = World::with(start.clone());
@@ -201,7 +201,7 @@ fn killed_at_durability(five: &Five, start: &Start) -> Outcome {
     world.finish()
 }
 
-/// The calls that the thread of a patch makes from having read it until it has answered.
+/// The calls that the thread of a patch makes between reading the request and answering it.
 fn commit_points(start: &Start) -> Result<Vec<Point>, String> {
     let mut fixture = Fixture::of(World::with(start.clone()), json!({}));
     plant_five(&fixture.world.root);
@@ -251,7 +251,7 @@ struct Kill {
     met: bool,
 }
 
-/// One kill in a folder and a session of its own; the daemon runs again afterwards.
+/// One kill, in a folder and a session of its own; afterwards the daemon runs again.
 fn killed_at(world: &mut World, five: &Five, round: usize, point: &Point) -> Result<Kill, String> {
     let (dir, tool_call) = (world.root.join(format!("k{round}")), format!("tc_kill{round}"));
     plant_five(&dir);
@@ -267,7 +267,7 @@ fn killed_at(world: &mut World, five: &Five, round: usize, point: &Point) -> Res
     Ok(Kill { what, tool_call, is_new, met })
 }
 
-/// Whether the kill came before the answer did.
+/// Whether the kill came before the answer.
 fn kill_during_five(world: &World, session: &str, tool_call: &str, point: &Point) -> Result<bool, String> {
     let (call, nth) = point;
     let inject = format!("inject={call}:signal=KILL:when={nth}");
@@ -282,7 +282,7 @@ fn kill_during_five(world: &World, session: &str, tool_call: &str, point: &Point
     Ok(receipt.is_null())
 }
 
-/// A second crash, in the middle of taking the first one back, changes nothing.
+/// A second crash, during the rollback of the first, changes nothing.
 fn killed_while_recovering(world: &mut World, five: &Five, points: &[Point], start: &Start) -> Outcome {
     let last_rename = points.iter().rev().find(|(call, _)| call == "renameat2").expect("a commit renames");
     let times = if is_full() { 8 } else { 2 };
@@ -307,10 +307,10 @@ fn killed_while_recovering(world: &mut World, five: &Five, points: &[Point], sta
     Ok(())
 }
 
-/// Starts a daemon that dies while it recovers, then one that does not.
+/// Starts a daemon that is killed while it recovers, then one that is not.
 fn die_recovering(world: &mut World, start: &Start, inject: &str) {
     world.set_start(Start { wrapper: under_strace(inject), ..start.clone() });
-    // Too few calls to meet this one leave a daemon that runs; it is killed like any other.
+    // A daemon that makes too few such calls keeps running; it is killed as well.
     if world.try_start_daemon().is_ok() {
         world.kill9();
     }

@@ -74,7 +74,7 @@ fn inline_is_cut_off(fixture: &Fixture, patch: &str) -> Outcome {
     in_time(begun, Duration::from_secs(2), "a patch that is too large")
 }
 
-/// Exactly the limit is taken, one byte more is not; by text and by blob alike.
+/// A patch of exactly the limit is accepted, one byte more is not; as text and as a blob.
 fn at_the_limit(fixture: &mut Fixture, limit: usize) -> Outcome {
     let of_size = |bytes: usize| {
         let frame = "*** Begin Patch\n*** Add File: big\n+\n*** End Patch\n".len();
@@ -134,7 +134,7 @@ pub(super) fn signaled_or_left_alone() -> Outcome {
     world.finish()
 }
 
-/// Sends the large patch, waits until its `nth` file is new, and then kills the session or leaves.
+/// Sends the large patch, waits until its `nth` file is new, and then kills the session or disconnects.
 fn interrupted_at(world: &World, nth: usize, leaves: bool) -> Outcome {
     let what = format!("{} at file {nth}", if leaves { "left" } else { "signaled" });
     let (dir, tool_call) = (world.root.join(format!("{leaves}{nth}")), format!("tc_{leaves}{nth}"));

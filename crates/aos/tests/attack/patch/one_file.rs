@@ -35,7 +35,7 @@ pub(super) fn sections_about_one_file() -> Outcome {
     check(said.iter().all(|answers| *answers == said[0]), || format!("not the same each run: {said:#?}"))
 }
 
-/// A receipt less what is new in every run.
+/// A receipt without the ids that are new in every run.
 fn without_ids(mut receipt: Value) -> Value {
     for name in ["seq", "tool_call_id", "turn_id", "snapshot_id"] {
         receipt.as_object_mut().unwrap().remove(name);
@@ -43,7 +43,7 @@ fn without_ids(mut receipt: Value) -> Value {
     receipt
 }
 
-/// More orders of sections about one file, with what must be there afterwards.
+/// More orders of sections about one file, with the file's content afterwards.
 const ONE_FILE: &[(&str, &str, Option<&str>)] = &[
     ("*** Delete File: f\n*** Add File: f\n+new\n", "ok", Some("new\n")),
     ("*** Delete File: f\n*** Delete File: f\n", "not_found / path_not_found", Some("old\n")),
@@ -52,7 +52,7 @@ const ONE_FILE: &[(&str, &str, Option<&str>)] = &[
     ("*** Update File: f\n*** Move to: g\n*** Delete File: g\n", "ok", None),
     ("*** Update File: f\n*** Move to: ./f\n@@\n-old\n+new\n", "ok", Some("new\n")),
     ("*** Add File: ./f\n+new\n*** Update File: f\n@@\n-new\n+newer\n", "ok", Some("newer\n")),
-    // A file is no folder. `conflict` is no status of apply_patch, and nothing appeared meanwhile.
+    // A file is not a folder. apply_patch has no status `conflict`, and no file appeared in between.
     ("*** Add File: f/g\n+x\n", "error", Some("old\n")),
     ("*** Delete File: f\n*** Add File: f/g\n+x\n*** Delete File: f/g\n", "ok", None),
 ];
@@ -108,7 +108,7 @@ pub(super) fn deletions_of_what_is_no_file() -> Outcome {
     findings.outcome()
 }
 
-/// A link is a name of its own, wherever it leads.
+/// Deleting a link deletes the link, wherever it leads.
 fn other_links_deleted(fixture: &mut Fixture) -> Outcome {
     for (target, name) in [("d", "to_folder"), ("nowhere", "dangling"), ("to_itself", "to_itself")] {
         fixture.world.link(target, name);
@@ -120,7 +120,7 @@ fn other_links_deleted(fixture: &mut Fixture) -> Outcome {
     check(fixture.world.read("d/inner") == b"kept\n", || "d was touched".into())
 }
 
-/// What goes away under a link's name is the link; what it led to stays, and the receipt names what changed.
+/// The link itself is removed from its name; its target stays, and the receipt names what changed.
 fn a_link_moved(fixture: &mut Fixture) -> Outcome {
     fixture.world.link("f", "l");
     let receipt = fixture.patch("*** Update File: l\n*** Move to: taken\n@@\n-content\n+changed\n");
@@ -133,7 +133,7 @@ fn a_link_moved(fixture: &mut Fixture) -> Outcome {
     })
 }
 
-/// A link deleted and a file added under its name: what the link led to is not the patch's business.
+/// A link is deleted and a file added under its name: the patch does not touch the link's target.
 fn a_link_made_a_file(fixture: &mut Fixture) -> Outcome {
     fixture.world.link("f", "m");
     let receipt = fixture.patch("*** Delete File: m\n*** Add File: m\n+mine\n");
@@ -144,7 +144,7 @@ fn a_link_made_a_file(fixture: &mut Fixture) -> Outcome {
     check(fixture.world.read("m") == b"mine\n", || format!("m is not the new file: {receipt}"))
 }
 
-/// A FIFO would hang whoever opened it; it is refused at once.
+/// Opening a FIFO would block; it is refused at once.
 fn special_files_refused(fixture: &mut Fixture) -> Outcome {
     rustix::fs::mknodat(
         rustix::fs::CWD,

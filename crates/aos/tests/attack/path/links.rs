@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{INVALID, LINKED_OUT, OUTSIDE, another_thread, each, furnish, furnished, same_answer, shown};
 use crate::Outcome;
 
-/// Links that lead to `$O/secret`, each of another shape.
+/// Links to `$O/secret`, each of a different form.
 fn links_to_the_secret(world: &World) -> Vec<&'static str> {
     world.link(world.outside.join("secret"), "l");
     world.link("../outside/secret", "relative");
@@ -39,7 +39,7 @@ pub(super) fn a_link_to_an_outside_file() -> Outcome {
     world.finish()
 }
 
-/// What looks at the link and not through it may, and what it leads to stays.
+/// Effects on the link itself are allowed, and its target is unchanged.
 fn the_link_itself_is_inside(world: &World) -> Outcome {
     let mut agent = world.agent(json!({}));
     let looked = agent.way("no_follow", "l");
@@ -82,7 +82,7 @@ pub(super) fn a_link_to_an_outside_folder() -> Outcome {
     world.finish()
 }
 
-/// Outside and missing answers the same as outside and present.
+/// The answer is the same whether the outside path exists or not.
 fn no_oracle_through_a_link(agent: &mut Agent) -> Outcome {
     for way in ways() {
         same_answer(agent, way, "d/secret", "d/absent")?;
@@ -94,7 +94,7 @@ fn no_oracle_through_a_link(agent: &mut Agent) -> Outcome {
     Ok(())
 }
 
-/// A folder that the daemon may not enter must not answer otherwise than one that is not there.
+/// A folder that the daemon may not enter must give the same answer as one that does not exist.
 fn a_closed_folder_is_no_oracle() -> Outcome {
     let world = World::with(Start { uid: Some(65_534), ..Start::default() });
     world.link(&world.outside, "d");
@@ -154,7 +154,7 @@ pub(super) fn a_chain_of_links() -> Outcome {
     world.link("sub/e", "d");
     std::os::unix::fs::symlink("../g", world.root.join("sub/e")).unwrap();
     world.link(&world.outside, "g");
-    // Out by a link that is outside, and in again by it: its own target is outside.
+    // A link whose target leads outside through another link.
     world.link("d/secret", "h");
     let before = tree(&world.root);
     let mut agent = world.agent(json!({}));
@@ -185,14 +185,15 @@ pub(super) fn out_and_in_again() -> Outcome {
     ] {
         each(&mut agent, &ways(), path, OUTSIDE)?;
     }
-    // The same walk through a link: its target is outside, so it is not followed, though the path comes back.
+    // The same path through a link: the link's target is outside, so it is not followed, though the path leads back
+    // inside.
     world.link(&world.outside, "d");
     for path in ["d/../ws/f", "d/../ws/new", "d/../outside/../ws/f"] {
         each(&mut agent, &ways(), path, LINKED_OUT)?;
     }
     check(world.read("f") == b"OLD\n", || "f was changed".into())?;
     check(!world.root.join("new").exists(), || "new was made".into())?;
-    // Inside the root the same shape is plain.
+    // Inside the root a path of the same form is allowed.
     expect("sub/../f", &agent.way("read_file", "sub/../f"), &["ok"])?;
     world.finish()
 }
@@ -208,7 +209,7 @@ pub(super) fn magic_links() -> Outcome {
     let mut agent = world.agent(json!({}));
     each(&mut agent, &ways(), "q/../outside/secret", LINKED_OUT)?;
     own_entries_lead_nowhere(&world)?;
-    // The last may be closed to the daemon, which is no reason to answer otherwise.
+    // The daemon may not be allowed to read the last one; the answer must be the same.
     for link in ["p", "t", "daemon", "one"] {
         let harmless = ["read_file", "stat", "no_follow", "exists", "list_dir"];
         each(&mut agent, &harmless, &format!("{link}/etc/passwd"), LINKED_OUT)?;
@@ -218,7 +219,7 @@ pub(super) fn magic_links() -> Outcome {
     world.finish()
 }
 
-/// Links that may lead anywhere still do not lead into the daemon: not by its pid, nor by a thread's.
+/// Links that may lead anywhere still do not lead to the daemon's own entries, neither by its pid nor by a thread's.
 fn own_entries_lead_nowhere(world: &World) -> Outcome {
     let pid = world.daemon_pid();
     let mut entries = vec![
@@ -279,7 +280,7 @@ fn in_a_second(agent: &mut Agent, way: &str, path: &str) -> Outcome {
 
 pub(super) fn too_many_links() -> Outcome {
     let world = furnished();
-    // l1 → l2 → … → l45 → f, so that lN leads through 46 - N links.
+    // l1 → l2 → … → l45 → f, so lN resolves through 46 - N links.
     for number in 1..45 {
         world.link(format!("l{}", number + 1), &format!("l{number}"));
     }
@@ -290,7 +291,7 @@ pub(super) fn too_many_links() -> Outcome {
     }
     each(&mut agent, &following_ways(), "l1", INVALID)?;
     each(&mut agent, &ways(), "l1/x", INVALID)?;
-    // As the kernel: 40 links are followed, 41 are not.
+    // Like the kernel: 40 links are followed, 41 are not.
     expect("41 links", &agent.way("read_file", "l5"), INVALID)?;
     for way in ["read_file", "stat", "exists", "write_file"] {
         expect(&format!("40 links, {way}"), &agent.way(way, "l6"), &["ok"])?;

@@ -53,7 +53,7 @@ pub(super) fn control_characters_in_names() -> Outcome {
     four.iter().for_each(|(name, _)| make(name));
     let mut agent = world.agent(json!({}));
     lists_as(&mut agent, &four.iter().map(|(_, shown)| *shown).collect::<Vec<_>>())?;
-    // More of the kind, in the order of their bytes: DEL, C1, what is no UTF-8, what looks escaped already.
+    // More such names, in byte order: DEL, C1, invalid UTF-8, and names that look escaped already.
     let more: &[(&[u8], &str)] = &[
         (b"b\\x41", "b\\x5cx41"),
         (b"c\x7f", "c\\x7f"),
@@ -100,7 +100,7 @@ fn searches_on_one_line_each(agent: &mut Agent, count: usize) -> Outcome {
     })
 }
 
-/// A terminal that shows the record must not obey it.
+/// A terminal that shows the log must not execute its control characters.
 fn nothing_printed_acts(world: &World) -> Outcome {
     let (code, log, _) = world.aos(&["log"]);
     check(code == 0, || format!("aos log: {code}"))?;
@@ -117,7 +117,7 @@ pub(super) fn odd_paths() -> Outcome {
     let world = furnished();
     let mut agent = world.agent(json!({}));
     for way in ways() {
-        // In a patch an empty name is a header that cannot be read.
+        // In a patch an empty name is a header that cannot be parsed.
         let allowed: &[&str] =
             if way.starts_with("patch") { &["error / invalid_path", "parse_error"] } else { INVALID };
         expect(&format!("{way} of nothing"), &agent.way(way, ""), allowed)?;
@@ -198,7 +198,7 @@ fn the_workdir(agent: &mut Agent, path: &str) -> Outcome {
     check(looked["kind"] == "dir", || format!("stat {path}: {looked}"))
 }
 
-/// A whole life under a name that looks like something else.
+/// Creates, reads, lists, edits and removes a file whose name looks like something else.
 fn a_plain_name(world: &World, agent: &mut Agent, path: &str) -> Outcome {
     let on_disk = world.root.join(path);
     let before = tree(&world.root);
@@ -258,7 +258,7 @@ pub(super) fn one_file_many_spellings() -> Outcome {
         check(row.trim_end() == format!("src/a.rs:1:{now}"), || format!("{path}: {found}"))?;
         let id = patched["snapshot_id"].as_str().unwrap_or_default();
         let manifest = world.home.join("state/snapshots").join(&agent.session).join(id).join("manifest.json");
-        // It is written beside the answers.
+        // The manifest is written after the answer, in the background.
         aos_testkit::wait_for("the manifest", || manifest.exists())?;
         let manifest: Value = serde_json::from_slice(&std::fs::read(manifest).unwrap_or_default())
             .map_err(|why| why.to_string())?;
@@ -281,7 +281,7 @@ fn two_spellings_in_one_patch(agent: &mut Agent, now: &str) -> Outcome {
     })
 }
 
-/// A `..` behind a folder that is not there leads nowhere; each effect says so in a word of its own.
+/// A `..` behind a missing folder does not resolve; each effect reports that with its own status.
 fn what_goes_through_nothing(agent: &mut Agent) -> Outcome {
     let path = "nope/../src/a.rs";
     each(agent, &["read_file", "stat", "edit_file", "list_dir", "remove", "move_from"], path, MISSING)?;
@@ -289,7 +289,7 @@ fn what_goes_through_nothing(agent: &mut Agent) -> Outcome {
     expect("exists through nothing", &exists, &["ok"])?;
     check(exists["exists"] == false, || format!("exists through nothing: {exists}"))?;
     each(agent, &["write_file", "create_new", "append"], path, &["error / parent_not_found"])?;
-    // As `mkdir -p` it might make the way first; then it finds the file.
+    // Like `mkdir -p` it may create the missing folder first; then it finds the file.
     each(agent, &["make_dir"], path, &["error", "conflict"])
 }
 
@@ -321,7 +321,7 @@ pub(super) fn long_paths() -> Outcome {
             check(told < 2_000, || format!("{what}: the message has {told} bytes"))?;
         }
     }
-    // What the system could take is a name like any other.
+    // What the system accepts is a name like any other.
     for path in [name(255), long(4_095), format!("{}/f", name(255)), "\\x41".repeat(255)] {
         expect("the longest", &agent.way("read_file", &path), MISSING)?;
     }
@@ -332,7 +332,7 @@ pub(super) fn long_paths() -> Outcome {
     world.finish()
 }
 
-/// Under 100 ms, in the best of three: the machine has others to serve too.
+/// Under 100 ms in the best of three runs: the machine is shared.
 pub(super) fn fast(what: &str, mut run: impl FnMut() -> Value) -> Result<Value, String> {
     let limit = Duration::from_millis(100);
     let mut last = timed(limit, what, &mut run);
@@ -371,7 +371,7 @@ pub(super) fn unicode_forms_are_different_names() -> Outcome {
     check(world.read(composed) == b"A2\n" && world.read(decomposed) == b"B2\n", || {
         "A and B are mixed up".into()
     })?;
-    // Neither is made or replaced under the other's name, and forms that only look alike are new names.
+    // Neither is created or replaced under the other's name; names that only look alike are different names.
     for path in ["caf\u{e9}\u{301}", "\u{212b}", "\u{c5}", "A\u{30a}", "\u{fb01}", "fi"] {
         expect(path, &agent.way("create_new", path), &["ok"])?;
     }

@@ -1,4 +1,4 @@
-//! Protected names, in any case, behind links and by moving.
+//! Protected names: in upper and lower case, behind links, and as the target of moves.
 
 use aos_testkit::ways::MUTATIONS;
 use aos_testkit::{Agent, World, check, expect, tree};
@@ -36,7 +36,7 @@ pub(super) fn protected_names_in_any_case() -> Outcome {
         "sub/../.git/config",
         "\\x2egit/config",
         &absolute,
-        // Other letters that fold to the same: the Kelvin sign, and behind a name that is no UTF-8.
+        // Other letters that fold to the same: the Kelvin sign, also behind a name that is not UTF-8.
         ".git/hoo\u{212a}s/pre-commit",
         "x\\xff/.GIT/config",
     ] {
@@ -71,7 +71,7 @@ fn protected_behind_links(world: &World, agent: &mut Agent) -> Outcome {
     check(!world.root.join(".git").exists(), || ".git was made".into())
 }
 
-/// What may not be written may not be moved or removed into being, either.
+/// What may not be written may not be removed or moved away either, nor created by a move.
 fn protected_by_moving(world: &World, agent: &mut Agent) -> Outcome {
     world.write("repo/.git/config", "[core]\n");
     world.write("repo/.git/hooks/pre-commit", "#!\n");

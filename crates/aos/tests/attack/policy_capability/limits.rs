@@ -1,4 +1,4 @@
-//! Limits: each passes at its figure and refuses or cuts one over it; without a limit nothing binds.
+//! Limits: each accepts its exact value and refuses or truncates one over it; without limits everything is accepted.
 
 use aos_testkit::{Findings, Fixture, check, expect, is_full, patch_params, text, tree};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub(super) fn reads_are_cut() -> Outcome {
     cut_at(&fixture.fs("read_file", json!({ "path": "f", "offset_bytes": 50 })), 50, 100)?;
     let whole = json!({ "path": "f", "output_mode": "require_inline", "with_hash": true });
     cut_at(&fixture.fs("read_file", whole), 0, 100)?;
-    // By a limit of its own no file can be kept from being read in pieces.
+    // A read limit of the session does not keep a file from being read in pieces.
     let mut read = String::new();
     loop {
         let receipt = fixture.fs("read_file", json!({ "path": "f", "offset_bytes": read.len() }));
@@ -60,7 +60,7 @@ pub(super) fn inline_or_not_at_all() -> Outcome {
     fixture.finish()
 }
 
-/// What a file is called when its content is `bytes` long.
+/// Creates a file with `bytes` bytes of content; returns its name.
 fn planted(fixture: &Fixture, bytes: usize) -> String {
     let name = format!("f{bytes}");
     fixture.world.write(&name, "x".repeat(bytes));
@@ -78,7 +78,7 @@ pub(super) fn nothing_binds() -> Outcome {
     findings.add(large_writes(&mut fixture));
     findings.add(many_changes(&mut fixture));
     findings.add(ceilings_that_always_hold(&mut fixture));
-    // Outside of the roots and behind protected names it is closed all the same.
+    // Paths outside the roots and protected names are refused all the same.
     let outside = fixture.fs("read_file", json!({ "path": "../outside/secret" }));
     findings.add(expect("outside", &outside, &["forbidden / path_outside_roots"]));
     findings.add(fixture.finish());
@@ -114,7 +114,7 @@ fn many_changes(fixture: &mut Fixture) -> Outcome {
     let receipt = fixture.patch(&adds);
     expect("1,500 files", &receipt, &["ok"])?;
     check(receipt["files_changed"] == 1_500, || format!("{}", receipt["files_changed"]))?;
-    // Lists of paths are cut at 1,000, with the count beside them.
+    // Lists of paths are truncated at 1,000, with the full count beside them.
     check(receipt["changed_paths"].as_array().map(Vec::len) == Some(1_000), || "changed_paths".into())?;
     check(receipt["changed_paths_count"] == 1_500, || format!("{}", receipt["changed_paths_count"]))?;
     let listed = fixture.fs("list_dir", json!({ "path": "many" }));
@@ -126,7 +126,7 @@ fn many_changes(fixture: &mut Fixture) -> Outcome {
     check(removed["removed"] == 1_500, || format!("{removed}"))
 }
 
-/// 64 MiB for edits and patches, 256 MiB for a read: limits or not.
+/// 64 MiB for edits and patches, 256 MiB for a read: these hold even without limits.
 fn ceilings_that_always_hold(fixture: &mut Fixture) -> Outcome {
     let sparse = |name: &str, bytes: u64| {
         std::fs::File::create(fixture.world.root.join(name)).unwrap().set_len(bytes).unwrap();
@@ -161,7 +161,7 @@ pub(super) fn read_limit() -> Outcome {
         let next = if truncated { json!(1_000) } else { Value::Null };
         findings.add(check(receipt["next_offset_bytes"] == next, || format!("{bytes}: {receipt}")));
     }
-    // A character that does not fit whole waits for the next read.
+    // A character that does not fit completely is left for the next read.
     fixture.world.write("wide", format!("{}\u{20ac}\u{20ac}", "x".repeat(998)));
     let receipt = fixture.fs("read_file", json!({ "path": "wide" }));
     findings.add(check(receipt["next_offset_bytes"] == 998 && receipt["truncated"] == true, || {
@@ -171,7 +171,7 @@ pub(super) fn read_limit() -> Outcome {
     findings.add(check(rest["content"] == text("\u{20ac}\u{20ac}") && rest["truncated"] == false, || {
         format!("{rest}")
     }));
-    // It binds reads, not edits and patches of a larger file.
+    // The limit applies to reads, not to edits and patches of a larger file.
     let edit = json!({ "path": "wide", "old_string": "\u{20ac}\u{20ac}", "new_string": "!" });
     findings.add(fixture.must("edit_file", edit, &["ok"]));
     let zero = fixture.world.open(capability(json!({ "max_read_bytes": 0 })));
@@ -272,7 +272,7 @@ pub(super) fn write_limit_of_patches() -> Outcome {
             format!("*** Add File: new\n+{line}\n"),
             format!("*** Update File: u\n@@\n-old\n+{line}\n"),
             format!("*** Update File: m\n*** Move to: moved\n@@\n-old\n+{line}\n"),
-            // It is each file's limit: two at the limit pass, one over it keeps the other out.
+            // The limit is per file: two at the limit pass; one over it fails the whole patch.
             format!("*** Add File: one\n+{}\n*** Add File: two\n+{line}\n", "x".repeat(WRITE_LIMIT - 1)),
         ] {
             let what = format!("{bytes}: {sections:.40}");
@@ -308,7 +308,7 @@ pub(super) fn patch_limit() -> Outcome {
             let _ = std::fs::remove_file(fixture.world.root.join("f"));
         }
     }
-    // It counts bytes, not characters; and no white space around makes a patch smaller.
+    // The limit counts bytes, not characters, and white space around a patch counts too.
     let wide = frame.replace("+\n", &format!("+{}\n", "\u{20ac}".repeat((LIMIT - frame.len()) / 3 + 1)));
     let receipt = fixture.fs("apply_patch", json!({ "patch": text(wide) }));
     findings.add(expect("wide characters", &receipt, &["forbidden / limit_exceeded"]));
@@ -321,7 +321,7 @@ pub(super) fn patch_limit() -> Outcome {
 
 pub(super) fn inline_limit() -> Outcome {
     let mut findings = Findings::default();
-    // Below and above the default of 16,384, and none at all.
+    // Below and above the default of 16,384, and zero.
     for limit in [0_usize, 100, 16_384, 50_000] {
         let mut fixture = Fixture::open(capability(json!({ "max_inline_bytes": limit })));
         for (bytes, inline) in [(limit, true), (limit + 1, false)] {
@@ -344,7 +344,7 @@ pub(super) fn inline_limit() -> Outcome {
 fn listing_of(fixture: &mut Fixture, bytes: usize, inline: bool) -> Outcome {
     let dir = format!("d{bytes}");
     std::fs::create_dir(fixture.world.root.join(&dir)).unwrap();
-    // Names of 200 and their line ends, then one that fills up; a listing has no line end at its end.
+    // Names of 200 bytes with their line ends, then one that fills up; a listing does not end with a line end.
     let (mut left, mut number) = (bytes, 0);
     while left > 0 {
         let length = if left > 402 {
@@ -411,13 +411,13 @@ pub(super) fn changed_files_limit() -> Outcome {
         let deletions: String = (0..files).map(|n| format!("*** Delete File: {dir}/{name}{n}\n")).collect();
         findings.add(expect(&format!("{files} deletions"), &fixture.patch(&deletions), &[wanted]));
     }
-    // Several sections about one file change one file.
+    // Several sections about one file count as one changed file.
     fixture.world.write("f", "1\n");
     let sections: String = (1..6).map(|n| format!("*** Update File: f\n@@\n-{n}\n+{}\n", n + 1)).collect();
     let receipt = fixture.patch(&sections);
     findings.add(expect("five sections about one file", &receipt, &["ok"]));
     findings.add(check(receipt["files_changed"] == 1, || format!("{receipt}")));
-    // And none is none: not even one change passes.
+    // With zero allowed, not even one change passes.
     let none = fixture.world.open(capability(json!({ "max_changed_files": 0 })));
     let receipt = fixture.client.fs(&none, "apply_patch", patch_params("*** Delete File: f\n"));
     findings.add(expect("none allowed", &receipt, &["forbidden / limit_exceeded"]));
@@ -431,7 +431,7 @@ pub(super) fn replacements_limit() -> Outcome {
     for (count, wanted) in [(5, "ok"), (6, "forbidden / limit_exceeded")] {
         let old = "old ".repeat(count);
         let all = json!({ "path": "f", "old_string": "old", "new_string": "new", "replace_all": true });
-        // The rungs below the exact one count the same: here the line ends differ.
+        // The less exact kinds of matching count the same: here the line ends differ.
         let loose = "a\r\nb\r\n".repeat(count);
         let loosely =
             json!({ "path": "f", "old_string": "a\nb\n", "new_string": "c\n", "replace_all": true });

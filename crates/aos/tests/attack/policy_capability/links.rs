@@ -1,4 +1,4 @@
-//! Links: followed as far as the capability says, denied, inside of the roots, or anywhere.
+//! Links: followed as the capability says: never, inside the roots, or anywhere.
 
 use aos_testkit::{Findings, Fixture, World, check, expect, patch_params, text, tree, warning_codes};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn plant_links(world: &World) {
 const LINKS_INSIDE: [&str; 5] = ["to_f", "abs_f", "to_in/f", "chain", "in/../to_f"];
 const LINKS_OUTSIDE: [&str; 3] = ["third/f", "third_f", "dotted/f"];
 
-/// What goes through a link; the link itself can always be looked at and taken away.
+/// Effects that follow a link; the link itself can always be read and removed.
 fn through(path: &str) -> Vec<(&'static str, Value)> {
     let moved = format!("*** Update File: in/f\n*** Move to: {path}\n");
     vec![
@@ -68,7 +68,7 @@ pub(super) fn links_denied() -> Outcome {
     findings.outcome()
 }
 
-/// A link that is not followed is a name like any other.
+/// A link that is not followed is an ordinary name.
 fn the_link_itself(fixture: &mut Fixture) -> Outcome {
     let receipt = fixture.fs("stat", json!({ "path": "to_f", "no_follow": true }));
     expect("stat no_follow", &receipt, &["ok"])?;
@@ -112,7 +112,7 @@ pub(super) fn links_inside() -> Outcome {
     findings.outcome()
 }
 
-/// The capability follows anywhere; the policy still judges the target.
+/// The capability follows links anywhere; the policy still checks the target.
 pub(super) fn links_anywhere() -> Outcome {
     let world = World::new();
     plant_links(&world);
@@ -140,7 +140,7 @@ pub(super) fn links_anywhere() -> Outcome {
     for path in LINKS_INSIDE {
         findings.add(client.must(&judged, "read_file", json!({ "path": path }), &["ok"]));
     }
-    // Not through a link it is outside, and our own state stays out of reach by any way.
+    // Without a link the path is outside the roots, and our own state is out of reach either way.
     let plain = client.fs(&open, "read_file", json!({ "path": "../third/f" }));
     findings.add(expect("no link", &plain, &["forbidden / path_outside_roots"]));
     world.link(world.home.join("state/journal.db"), "journal");

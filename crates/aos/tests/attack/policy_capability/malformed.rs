@@ -1,4 +1,4 @@
-//! Policies and capabilities that are none: no session opens, and the sentence names the field.
+//! Invalid policies and capabilities: no session opens, and the message names the field.
 
 use aos_testkit::{Client, Findings, Fixture, World, check, expect};
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ pub(super) fn numbers_that_are_none() -> Outcome {
             let receipt = open(&capability);
             let what = format!("{number}: {value}");
             findings.add(expect(&what, &receipt, &["error / invalid_capability", "error / invalid_params"]));
-            // What is too large for any number is no JSON to most readers, who cannot tell where they stopped.
+            // A number that is too large is a syntax error to most JSON parsers, which cannot name the field.
             let named = receipt["error_message"].as_str().unwrap_or_default().contains(field);
             findings.add(check(named || value == "1e400", || {
                 format!("{what}: the field is not named: {receipt}")
@@ -106,7 +106,7 @@ pub(super) fn numbers_that_are_none() -> Outcome {
         }
     }
     findings.add(other_fields_that_are_none(&mut open));
-    // The largest number there is binds nothing and breaks nothing.
+    // The largest number limits nothing and breaks nothing.
     let largest = open("{\"max_read_bytes\":18446744073709551615,\"max_write_bytes\":18446744073709551615}");
     findings.add(expect("2^64-1", &largest, &["ready"]));
     world.write("f", "one\n");

@@ -1,4 +1,4 @@
-//! The policy: every decision of every point and rule is said before it is done, and is done as it was said.
+//! The policy: every decision of every point and rule is reported before it is applied, and is applied as reported.
 
 use aos_testkit::{
     Client, Findings, Fixture, Start, World, check, expect, is_full, new_seed, patch_params, text, tree,
@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::torture::clean;
 use aos_testkit::torture::policy as policy_torture;
 
-/// A decision point, the code of its risk, and what it is met by.
+/// A decision point, its risk code, and a request that triggers it.
 struct Point {
     name: &'static str,
     code: &'static str,
@@ -19,9 +19,9 @@ struct Point {
 }
 
 enum Met {
-    /// By a path that the capability allows.
+    /// A path that the capability allows.
     Path(fn(&World) -> String),
-    /// By a command: its argv, and where it would run.
+    /// A command: its argv, and its cwd.
     Command(fn(&World) -> (Value, String)),
 }
 
@@ -54,7 +54,7 @@ fn points() -> [Point; 7] {
     ]
 }
 
-/// All points at `allow` but one.
+/// All points at `allow` except one.
 fn only(point: &str, decision: &str) -> Value {
     let mut access: Value = points().iter().map(|point| (point.name.to_owned(), json!("allow"))).collect();
     access[point] = json!(decision);
@@ -102,7 +102,7 @@ fn one_point(world: &World, point: &Point, decision: &str) -> Outcome {
     }
 }
 
-/// The evaluation says the decision, names the risk, and is consistent in itself.
+/// The evaluation reports the decision, names the risk, and is consistent in itself.
 fn evaluated(client: &mut Client, question: Value, point: &Point, decision: &str) -> Outcome {
     let answer = client.rpc("policy.evaluate", question);
     let said = &answer["result"];
@@ -118,7 +118,7 @@ fn evaluated(client: &mut Client, question: Value, point: &Point, decision: &str
     check(said["summary_lines"] == lines, || format!("summary_lines disagree: {said}"))
 }
 
-/// The socket without a session and the command line give one and the same evaluation.
+/// The socket without a session and the command line give the same evaluation.
 fn doors_agree(world: &World, point: &Point, decision: &str, question: Value) -> Outcome {
     let policy = world.parent.join("policy.json");
     std::fs::write(&policy, only(point.name, decision).to_string()).unwrap();
@@ -187,11 +187,11 @@ fn command_done(
     let params = json!({ "session_id": session, "argv": argv, "cwd": cwd });
     let receipt = client.effect("host.exec", params);
     if point.name.ends_with("outside_workspace") && decision != "deny" {
-        // Where the capability does not reach, the kernel or the resolver says no; policy must not.
+        // Where the capability does not reach, the kernel or the resolver refuses; the policy must not.
         return check(verdict(&receipt) != "forbidden / policy_denied", || format!("{receipt}"));
     }
     if point.name == "command_cwd_outside_workspace" {
-        // The capability is asked before the policy, and has said no already.
+        // The capability is checked before the policy, and has refused already.
         return expect("host.exec", &receipt, &["forbidden"]);
     }
     obeyed("host.exec", &receipt, point.code, decision)
@@ -211,7 +211,7 @@ fn outside_is_outside(world: &World) -> Outcome {
     Ok(())
 }
 
-/// POL-02, the torturer's random policies.
+/// POL-02, random policies of the torture test.
 pub(super) fn said_and_done() -> Outcome {
     let world = World::asleep(Start::default());
     let plan = policy_torture::Plan {
@@ -223,7 +223,7 @@ pub(super) fn said_and_done() -> Outcome {
     };
     let tally = policy_torture::torture(&world.setup(), &plan, &mut |_| ());
     let mut findings = Findings::default();
-    // A run in which nothing was denied or nothing was done proves nothing.
+    // A run in which nothing was denied or nothing succeeded proves nothing.
     findings.add(check(tally.has_teeth(), || format!("too few were denied or done: {tally}")));
     findings.add(clean("POL-02", plan.seed, &tally, &tally.complaints));
     findings.outcome()
@@ -246,7 +246,7 @@ pub(super) fn rules_by_both_spellings() -> Outcome {
     let spelled = "src/../x src-evil/x src/l/x SRC/x src src/l/new src/to_x x ./x . srcx src/../src/../x src\\x2f../x alias/x";
     for path in spelled.split(' ').chain([absolute.as_str()]) {
         let write = json!({ "path": path, "content": text("two"), "create_parents": true });
-        // Outside the alias every one is denied by its literal or its resolved path; the escaped slash is no path.
+        // Each one is denied by its literal or its resolved path; the escaped slash is not a valid path.
         let wanted = if path.contains("x2f") { "error / invalid_path" } else { "forbidden / policy_denied" };
         findings.add(expect(&format!("write {path}"), &fixture.fs("write_file", write), &[wanted]));
     }
@@ -279,7 +279,7 @@ fn named_rule(fixture: &mut Fixture) -> Outcome {
     check(message.contains("rest"), || format!("the rule is not named: {receipt}"))
 }
 
-/// A rule about one operation binds that one and no other.
+/// A rule about one operation applies to that operation only.
 fn each_operation_ruled(world: &World) -> Outcome {
     let mut findings = Findings::default();
     for ruled in ["read", "write", "edit", "patch", "list", "stat"] {
@@ -288,7 +288,7 @@ fn each_operation_ruled(world: &World) -> Outcome {
         let session = world.open(json!({ "policy": { "rules": rules } }));
         let mut client = world.client();
         for (op, kind, params) in effects_on("secret/f") {
-            // Removals have a word of their own in rules; what was not made cannot be moved or removed.
+            // Rules have their own operation for removals; what was not created cannot be moved or removed.
             let depends = op == "write" && (kind == "remove" || kind == "move");
             if depends && ruled == "write"
                 || op == "patch" && ruled == "patch" && params.to_string().contains("Delete")
@@ -311,7 +311,7 @@ fn each_operation_ruled(world: &World) -> Outcome {
     findings.outcome()
 }
 
-/// Every path of a patch is judged, the target of a Move too, and one denial keeps all of it out.
+/// Every path of a patch is checked, the target of a Move too, and one denial refuses the whole patch.
 fn patches_ruled(world: &World) -> Outcome {
     world.write("open/f", "one\n");
     world.write("shut/f", "one\n");

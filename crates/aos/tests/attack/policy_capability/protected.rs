@@ -1,4 +1,4 @@
-//! Protected names: nothing changes them in any spelling, by any link, or by the folder around them.
+//! Protected names: nothing changes them, in any spelling, through any link, or through the folder around them.
 
 use aos_testkit::{Client, Findings, Fixture, World, check, expect, patch_params, text, tree, warning_codes};
 use serde_json::json;
@@ -67,7 +67,7 @@ fn protected_name(client: &mut Client, session: &str, rule: &str, path: &str, wa
         ("remove", json!({ "path": path })),
         ("make_dir", json!({ "path": path })),
     ] {
-        // Where it is denied `away` was never made; the name is judged before that is found out.
+        // Where it is denied `away` was never created; the name is checked before that is noticed.
         let what = format!("{rule}: {kind} {params}");
         let receipt = client.fs(session, kind, params);
         findings.add(expect(&what, &receipt, &[wanted]));
@@ -77,7 +77,7 @@ fn protected_name(client: &mut Client, session: &str, rule: &str, path: &str, wa
     findings.outcome()
 }
 
-/// By a link, by its folder, by a folder that is moved there, and where nothing exists yet.
+/// Through a link, through its folder, by moving a folder there, and where nothing exists yet.
 fn ways_around() -> Outcome {
     let mut fixture = Fixture::new();
     fixture.world.write(".git/config", "one\n");
@@ -110,7 +110,7 @@ fn ways_around() -> Outcome {
     ] {
         let what = format!("{kind} {params}");
         let receipt = fixture.fs(kind, params);
-        // `evil` under a name that is not protected is fine; it is moved back.
+        // `evil` may have a name that is not protected; it is moved back.
         if what.contains("sub.git") {
             findings.add(expect(&what, &receipt, &["ok"]));
             findings.add(fixture.must("move", json!({ "from": "sub.git", "to": "evil" }), &["ok"]));
@@ -119,7 +119,7 @@ fn ways_around() -> Outcome {
         findings.add(expect(&what, &receipt, &["forbidden / protected_path", "not_found"]));
     }
     findings.add(check(tree(&fixture.world.root) == before, || "something changed".into()));
-    // A whole `.git` made elsewhere and moved into place brings its hooks along.
+    // A whole `.git` that is created elsewhere and moved into place would bring its hooks along.
     fixture.world.write("made/hooks/pre-commit", "one\n");
     let receipt = fixture.fs("move", json!({ "from": "made", "to": "repo.git" }));
     findings.add(expect("a folder of another name", &receipt, &["ok"]));

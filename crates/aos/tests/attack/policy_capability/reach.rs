@@ -41,7 +41,7 @@ pub(super) fn operations_not_allowed() -> Outcome {
     findings.outcome()
 }
 
-/// The tools for models: the same refusals as text.
+/// The tools for models give the same refusals as text.
 fn tools_not_allowed(fixture: &Fixture) -> Outcome {
     for (tool, arguments) in [
         ("write_file", json!({ "path": "d/g", "content": "x" })),
@@ -93,7 +93,7 @@ pub(super) fn roots_of_another_session() -> Outcome {
     never_widened(&world, &mut client, &a)?;
     no_roots(&world, &mut client)?;
     never_widened(&world, &mut client, &a)?;
-    // What a session may do is written down with it: another daemon widens it no more than another session.
+    // The capability is stored with the session: a new daemon does not widen it, and neither does another session.
     world.restart(Start::default());
     never_widened(&world, &mut world.client(), &a)?;
     served(&mut world.client(), &both, &shown(&world.parent.join("second/f")))?;
@@ -114,7 +114,7 @@ fn no_roots(world: &World, client: &mut Client) -> Outcome {
     expect("list_dir", &client.fs(&session, "list_dir", json!({})), &["forbidden / path_outside_roots"])
 }
 
-/// Session A serves its own root and nothing more, and no request can bring a capability along.
+/// Session A serves only its own root, and no request can carry a capability.
 fn never_widened(world: &World, client: &mut Client, a: &str) -> Outcome {
     served(client, a, "f")?;
     for path in
@@ -184,7 +184,7 @@ pub(super) fn guessed_ids() -> Outcome {
     world.finish()
 }
 
-/// 64 bits of each id take both values over many ids: they are random, not counted.
+/// 64 bits of each id take both values over many ids: they are random, not counted up.
 fn random_bits(ids: &[String]) -> Outcome {
     check(ids.iter().collect::<BTreeSet<_>>().len() == ids.len(), || "two ids are the same".into())?;
     let bits = |id: &String| u128::from_str_radix(&id[3..], 16).expect("an id ends in hex digits");
@@ -193,7 +193,7 @@ fn random_bits(ids: &[String]) -> Outcome {
         ever_one |= bits(id);
         ever_zero |= !bits(id);
     }
-    // The time's own low bits vary too, so only the bits behind it count.
+    // The low bits of the time vary too, so only the bits behind it count.
     let random = (ever_one & ever_zero & u128::from(u64::MAX)).count_ones();
     check(random == 64, || format!("only {random} bits are random: {:?}", &ids[..3]))
 }
@@ -237,7 +237,7 @@ pub(super) fn only_the_roots() -> Outcome {
     world.link("../in", "sub/to_in");
     let mut findings = Findings::default();
     let mut client = world.client();
-    // A root given relative to the workdir, below it: the workdir itself is outside then.
+    // A root below the workdir, given relative to it: the workdir itself is then outside.
     let sub = world.open(capability(json!({ "fs_roots": ["sub"] })));
     findings.add(served(&mut client, &sub, "sub/f"));
     findings.add(served(&mut client, &sub, &shown(&world.root.join("sub/f"))));
@@ -256,12 +256,12 @@ pub(super) fn only_the_roots() -> Outcome {
     findings.add(served(&mut client, &second, &shown(&world.parent.join("second/f"))));
     let receipt = client.fs(&second, "read_file", json!({ "path": "f" }));
     findings.add(expect("f", &receipt, &["forbidden / path_outside_roots"]));
-    // Between two roots things may move; a link from one into the other stays inside.
+    // Files may move between two roots; a link from one root into the other stays inside.
     let both = world.open(capability(json!({ "fs_roots": [world.root.join("sub"), world.root.join("in")] })));
     findings.add(served(&mut client, &both, "sub/to_in/f"));
     let across = json!({ "from": "sub/f", "to": "in/moved" });
     findings.add(client.must(&both, "move", across, &["ok"]));
-    // A root itself stays where it is.
+    // A root itself cannot be moved or removed.
     for (kind, params) in [
         ("remove", json!({ "path": "in", "recursive": true })),
         ("move", json!({ "from": "in", "to": "sub/in" })),

@@ -1,4 +1,4 @@
-//! RPLY-04, RPLY-05, RPLY-09: blobs that are missing, corrupted, or swept around.
+//! RPLY-04, RPLY-05, RPLY-09: blobs that are missing, corrupted, or kept by garbage collection.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -32,7 +32,7 @@ impl Recorded {
         entry["seq"].as_u64().ok_or_else(|| "an entry without seq".into())
     }
 
-    /// Replays three times: exit 103 and the same words, which name the blob and the entry, each time.
+    /// Replays three times: each exits with 103 and the same message, which names the blob and the entry.
     fn stops_at(&self, what: &str, blob_ref: &str) -> Result<String, String> {
         let seq = self.named_by(blob_ref)?;
         let told: Vec<_> = (0..3).map(|_| self.world.aos(&["replay", "--verify"])).collect();
@@ -50,7 +50,7 @@ impl Recorded {
     }
 }
 
-/// Damages the blob, looks, and puts it back.
+/// Damages the blob, runs `look`, and restores the blob.
 fn with_damage(
     recorded: &Recorded,
     blob_ref: &str,
@@ -78,7 +78,7 @@ pub fn missing() -> Outcome {
     recorded.world.finish()
 }
 
-/// Something else is where the blob was: reported in the same way as a missing one.
+/// Something else is in the blob's place: reported like a missing blob.
 pub fn replaced() -> Outcome {
     let recorded = Recorded::new(60)?;
     let blob_ref = &recorded.blobs[0];
@@ -100,7 +100,7 @@ pub fn replaced() -> Outcome {
     recorded.world.finish()
 }
 
-/// What the operator put and a session used is named by the journal too.
+/// The journal also names a blob that the operator put and a session used.
 pub fn put_and_missing() -> Outcome {
     let recorded = Recorded::new(60)?;
     let file = recorded.world.parent.join("put");
@@ -152,7 +152,7 @@ pub fn corrupted() -> Outcome {
     with_each_corruption(&recorded, blob_ref, &whole, |what| {
         let said = recorded.stops_at(what, blob_ref)?;
         check(said.contains("hash mismatch"), || format!("{what}: no hash mismatch is named: {said}"))?;
-        // What a session would write from it is refused, not garbage.
+        // A write from the blob is refused instead of writing corrupted bytes.
         let content = json!({ "blob_ref": { "blob_ref": blob_ref } });
         let params = json!({ "session_id": recorded.sessions[1], "path": "from-blob", "content": content });
         let receipt = recorded.world.client().effect("host.fs.write_file", params);
@@ -163,7 +163,7 @@ pub fn corrupted() -> Outcome {
     recorded.world.finish()
 }
 
-/// `aos blob get` of a corrupted blob fails; it does not hand garbage out as if it were the blob.
+/// `aos blob get` of a corrupted blob fails; it does not return the corrupted bytes.
 pub fn fetched_corrupted() -> Outcome {
     let recorded = Recorded::new(60)?;
     let blob_ref = &recorded.blobs[1];
@@ -192,7 +192,7 @@ pub fn swept() -> Outcome {
     age_all(&recorded.world.home.join("state/blobs"))?;
     let young = store(b"a young blob that nobody names yet\n")?;
     let named: Vec<String> = recorded.blobs.iter().cloned().chain([put.trim().to_owned()]).collect();
-    // The session of the third large read is closed: its entry names the blob all the same.
+    // The session of the third large read is closed: its entry still names the blob.
     for round in 0..3 {
         let (code, out, err) = recorded.world.aos(&["gc"]);
         check(code == 0, || format!("aos gc: {code}: {out}{err}"))?;
@@ -211,7 +211,7 @@ pub fn swept() -> Outcome {
     recorded.world.finish()
 }
 
-/// Sets every blob's time two days back.
+/// Sets the time of every blob two days back.
 fn age_all(blobs: &Path) -> Outcome {
     let old = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
     for (path, _) in aos_testkit::tree(blobs).into_iter().filter(|(_, what)| what.starts_with("file")) {
@@ -221,7 +221,7 @@ fn age_all(blobs: &Path) -> Outcome {
     Ok(())
 }
 
-/// Blobs that are named again while the sweeper is at work: whatever it finds old, a receipt may name a moment later.
+/// Blobs that are named again during garbage collection: a receipt may name a blob just after it was found to be old.
 fn swept_beside_readers(recorded: &Recorded) -> Outcome {
     let world = &recorded.world;
     let session = &recorded.sessions[0];

@@ -1,4 +1,4 @@
-//! RPLY-02, RPLY-03: a replay depends on the home alone, and touches nothing else.
+//! RPLY-02, RPLY-03: a replay depends only on the home, and touches nothing else.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -17,7 +17,7 @@ fn io<T>(result: std::io::Result<T>) -> Result<T, String> {
     result.map_err(|why| why.to_string())
 }
 
-/// Copies what a home keeps: folders and files, without the socket. `skip` leaves files of this name out.
+/// Copies a home: folders and files, without the socket. Files named `skip` are left out.
 fn copy(from: &Path, to: &Path, skip: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -118,7 +118,7 @@ fn chown_all(home: &Path, uid: u32) -> Outcome {
     Ok(())
 }
 
-/// The client where another uid can reach it, wherever it was built.
+/// The client in a place that another uid can reach, wherever it was built.
 fn program(recorded: &Recorded) -> Result<PathBuf, String> {
     let path = recorded.world.parent.join("aos");
     io(std::fs::copy(&Programs::built().aos, &path))?;
@@ -126,7 +126,7 @@ fn program(recorded: &Recorded) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// RPLY-02: of a home whose daemon runs, was stopped, was killed.
+/// RPLY-02: of a home whose daemon is running, stopped or killed.
 pub fn other_surroundings() -> Outcome {
     let mut recorded = Recorded::new(500)?;
     let program = program(&recorded)?;
@@ -148,8 +148,8 @@ pub fn other_surroundings() -> Outcome {
     recorded.world.finish()
 }
 
-/// A copy that its reader may not write to is as good as any. One without the log's index, as a careful tool makes it,
-/// is read too, or the refusal says what is missing.
+/// A copy that its reader may not write to gives the same result. A copy without the log's index, as a careful tool
+/// makes it, is read too, or the refusal says what is missing.
 pub fn read_only_copies() -> Outcome {
     let mut recorded = Recorded::new(60)?;
     let program = program(&recorded)?;
@@ -177,7 +177,7 @@ fn close_all(home: &Path) -> Outcome {
     Ok(())
 }
 
-/// RPLY-03: beside a daemon, after a stop, after a kill.
+/// RPLY-03: beside a running daemon, after a stop, after a kill.
 pub fn watched() -> Outcome {
     in_each_state(|recorded, what| {
         let calls = trace(recorded, what)?;
@@ -189,7 +189,7 @@ pub fn watched() -> Outcome {
     })
 }
 
-/// Inside the home nothing is opened for writing either: whoever replays is a reader there.
+/// Inside the home nothing is opened for writing either: a replay only reads there.
 pub fn watched_at_home() -> Outcome {
     in_each_state(|recorded, what| {
         let calls = trace(recorded, what)?;
@@ -210,10 +210,10 @@ fn in_each_state(look: impl Fn(&Recorded, &str) -> Outcome) -> Outcome {
     recorded.world.finish()
 }
 
-/// Every call of a replay that reaches outside of the process, by its name and arguments. The home stays as it was.
+/// Every call of a replay that reaches outside the process, with its arguments. The home stays as it was.
 fn trace(recorded: &Recorded, what: &str) -> Result<Vec<String>, String> {
     let trace = recorded.world.parent.join("trace");
-    // The daemon still puts away what the last mutations displaced.
+    // The daemon may still finalize the pre-images of the last mutations.
     let mut before = tree(&recorded.world.home);
     aos_testkit::wait_for("the home to come to rest", || {
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -223,7 +223,7 @@ fn trace(recorded: &Recorded, what: &str) -> Result<Vec<String>, String> {
     let mut command = Command::new("strace");
     command.args(["-f", "-s", "4096", "-e", replay_torture::WATCH, "-o"]).arg(&trace);
     command.arg(&Programs::built().aos).args(["replay", "--verify"]).env("AOS_HOME", &recorded.world.home);
-    // Cargo's own: the loader would look for every library there first.
+    // Cargo sets it, and the loader would search every library there first.
     command.env_remove("LD_LIBRARY_PATH");
     let output = io(command.stdin(Stdio::null()).output())?;
     check(output.stdout == b"MATCH\n", || format!("{what}: {}", String::from_utf8_lossy(&output.stderr)))?;

@@ -1,4 +1,4 @@
-//! The envelope: lines that are no JSON, ids and batches of every kind, and bytes that are no text.
+//! The envelope: lines that are not JSON, ids and batches of every kind, and bytes that are not text.
 
 use std::collections::BTreeSet;
 
@@ -42,13 +42,13 @@ pub(super) fn malformed_lines() -> Outcome {
         findings.add(check(answer["id"].is_null(), || format!("{line}: the id is null: {answer}")));
         findings.add(still_serves(&mut client, line));
     }
-    // Without waiting in between: each its own answer, in order.
+    // Without waiting in between: one answer each, in order.
     let both = format!("{{\n{}\n", list_call("7"));
     client.send(both.as_bytes()).map_err(|why| why.to_string())?;
     let (first, second) = (client.line().unwrap_or_default(), client.line().unwrap_or_default());
     findings
         .add(check(first.contains("-32700") && second.contains("\"id\":7"), || format!("{first}{second}")));
-    // Whole JSON that is no request.
+    // Valid JSON that is not a request.
     for line in
         ["42", "\"x\"", "null", "true", "{}", "[]", "{\"jsonrpc\":\"2.0\"}", "{\"id\":1,\"method\":\"x\"}"]
     {
@@ -98,7 +98,7 @@ pub(super) fn deep_and_wide() -> Outcome {
     findings.outcome()
 }
 
-/// An error in the envelope or in the receipt; any answer but a success.
+/// An error in the envelope or in the receipt; any answer except a success.
 fn is_refused(world: &World, line: &str) -> Outcome {
     let answer = ask(&mut world.patient_client(), line);
     let answer = answer.get(0).cloned().unwrap_or(answer);
@@ -106,7 +106,7 @@ fn is_refused(world: &World, line: &str) -> Outcome {
     check(refused, || format!("{:.200}: {:.300}", line, answer.to_string()))
 }
 
-/// What was refused is in the record, and the record can still be read.
+/// Refused requests are in the journal, and the journal can still be read.
 fn record_is_readable(world: &World) -> Outcome {
     let mut findings = Findings::default();
     for words in [
@@ -164,7 +164,7 @@ fn ids_come_back(world: &World) -> Outcome {
         let mut client = world.patient_client();
         let sent = client.send(format!("{}\n", list_call(id)).as_bytes());
         let answer = client.line().unwrap_or_default();
-        // As it came, or in another spelling of the same value.
+        // The id as it was sent, or another spelling of the same value.
         let value = |text: &str| serde_json::from_str::<Value>(text).ok();
         let given = value(&answer).map(|answer| answer["id"].clone());
         let same = answer.contains(&format!("\"id\":{id},")) || (given.is_some() && given == value(id));
@@ -185,7 +185,7 @@ fn ids_that_are_none(world: &World) -> Outcome {
     findings.outcome()
 }
 
-/// Two requests under way with one id get two answers; who sends them so must know them apart himself.
+/// Two open requests with one id get two answers; the sender must tell them apart itself.
 fn two_with_one_id(fixture: &Fixture) -> Outcome {
     let mut client = fixture.world.patient_client();
     let write = |name: &str| {
@@ -201,7 +201,7 @@ fn two_with_one_id(fixture: &Fixture) -> Outcome {
     check(fixture.world.read("a") == b"x" && fixture.world.read("b") == b"x", || "not both were done".into())
 }
 
-/// Without an id nothing is answered, not even an error; what was asked is done all the same.
+/// A request without an id gets no answer, not even an error, but it is executed.
 fn notifications(fixture: &Fixture) -> Outcome {
     let mut client = fixture.world.patient_client();
     let params = json!({ "session_id": fixture.session, "path": "noted", "content": text("x") });
@@ -212,7 +212,7 @@ fn notifications(fixture: &Fixture) -> Outcome {
     );
     let lines = [effect.as_str(), unknown, invalid, &format!("[{unknown},{effect},{invalid}]")].join("\n");
     client.send(format!("{lines}\n").as_bytes()).map_err(|why| why.to_string())?;
-    // The very next answer must be the one to this.
+    // The next answer must be the one to this request.
     still_serves(&mut client, "notifications")?;
     check(fixture.world.read("noted") == b"x", || "the notification was not done".into())
 }
@@ -247,7 +247,7 @@ fn requests_that_are_none(world: &World) -> Outcome {
         let answer = ask(&mut client, line);
         findings.add(envelope_error(line, &answer, codes));
         let code = answer["error"]["code"].as_i64();
-        // Where the request could be read, its id comes back; where it could not, the id is null.
+        // Where the request could be parsed, its id is returned; where it could not, the id is null.
         let wanted = if code == Some(-32600) {
             answer["id"].is_null() || answer["id"] == 1
         } else {
@@ -348,7 +348,7 @@ pub(super) fn text_that_is_none() -> Outcome {
             findings.add(still_serves(&mut client, &line));
         }
     }
-    // Below in the request it may be the receipt that says no; never a success.
+    // Deeper in the request the receipt may carry the refusal; never a success.
     let target = json!({ "local": { "workdir": fixture.world.root } });
     for field in [
         "\"labels\":{\"a\":\"\\ud800\"}",
@@ -369,7 +369,7 @@ pub(super) fn text_that_is_none() -> Outcome {
     findings.outcome()
 }
 
-/// Bytes that no UTF-8 has, a BOM, and UTF-16 of both orders.
+/// Invalid UTF-8, a BOM, and UTF-16 in both byte orders.
 fn bytes_that_are_no_text(fixture: &Fixture, good: &str) -> Outcome {
     let utf16 = |big: bool, bom: bool| -> Vec<u8> {
         let text = if bom { format!("\u{feff}{good}") } else { good.to_owned() };

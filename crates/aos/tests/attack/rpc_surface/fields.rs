@@ -1,4 +1,4 @@
-//! The fields of every effect: unknown, misspelt, doubled, of a wrong type, or of an odd size.
+//! The fields of every effect: unknown, misspelt, duplicate, of a wrong type, or of an unusual size.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::names_field;
 use crate::Outcome;
 
-/// Every effect with params that fit it, as far as this build serves them.
+/// Every effect that this build serves, with valid params.
 fn every_effect(session: &str, root: &Path) -> Vec<(&'static str, Value)> {
     let inside = |mut params: Value| {
         params["session_id"] = json!(session);
@@ -46,7 +46,7 @@ pub(super) fn unknown_fields() -> Outcome {
             params[extra] = json!("x");
             findings.add(refused(params, extra));
         }
-        // Each field in turn misspelt: it is unknown then, or missing.
+        // Each field misspelt in turn: it is then unknown, or missing.
         for field in good.as_object().unwrap().keys() {
             let mut params = good.clone();
             let value = params.as_object_mut().unwrap().remove(field).unwrap();
@@ -127,7 +127,7 @@ fn nested_fields(fixture: &Fixture) -> Outcome {
     findings.outcome()
 }
 
-/// A duplicate key: which one would count?
+/// A duplicate key is refused: it is not clear which one counts.
 fn doubled_fields(fixture: &Fixture) -> Outcome {
     let mut findings = Findings::default();
     let mut client = fixture.world.patient_client();
@@ -199,7 +199,7 @@ pub(super) fn wrong_types() -> Outcome {
     findings.outcome()
 }
 
-/// Every optional field of the effects with values of every wrong type.
+/// Every optional field of the effects, with its type.
 const OPTIONS: &str = "read_file offset_bytes number
 read_file max_bytes number
 read_file encoding word
@@ -247,7 +247,7 @@ fn wrong_options(fixture: &Fixture) -> Outcome {
     findings.outcome()
 }
 
-/// A list where an object belongs is not read field by field, and a word is a word.
+/// A list in place of an object, or an object in place of a word, is refused.
 fn lists_for_objects(fixture: &Fixture) -> Outcome {
     let mut findings = Findings::default();
     let mut client = fixture.world.patient_client();
@@ -316,7 +316,7 @@ fn odd_numbers(fixture: &Fixture) -> Outcome {
         .add(check(empty || verdict(&none) == "error / invalid_params", || format!("max_bytes 0: {none}")));
     let all = read("max_bytes", "18446744073709551615");
     findings.add(check(all["content"] == text("one\n"), || format!("max_bytes 2^64-1: {all}")));
-    // Times: the largest there is must not wrap around into the past.
+    // Times: the largest value must not overflow into the past.
     for ttl in ["18446744073709551615", "9223372036854775807"] {
         let target = json!({ "local": { "workdir": fixture.world.root } });
         let receipt = client

@@ -1,4 +1,4 @@
-//! Lines without end, floods, slow senders and long commands: the others are answered all the same.
+//! Endless lines, floods, slow senders and long commands: other clients are still answered.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{ask, call, envelope_error, list_call, still_serves};
 use crate::Outcome;
 
-/// While a command runs, others are answered on the very connection that asked for it. It ends only after they were.
+/// While a command runs, the connection that started it answers other requests. The command ends only after them.
 pub(super) fn a_command_holds_up_nobody() -> Outcome {
     let world = World::new();
     world.write("f", "x");
@@ -59,7 +59,7 @@ pub(super) fn a_line_without_end() -> Outcome {
     world.finish()
 }
 
-/// A line of exactly 16 MiB is one; a byte more is none.
+/// A line of exactly 16 MiB is accepted; one more byte is not.
 fn at_the_frame_limit(world: &World) -> Outcome {
     const LIMIT: usize = 16 << 20;
     let padded = |bytes: usize| {
@@ -76,12 +76,12 @@ fn at_the_frame_limit(world: &World) -> Outcome {
     check(client.line().is_none(), || "what followed was answered".into())
 }
 
-/// Promise 10: a flood of half lines, each below the limit, stays below 200 MB; and the memory comes back.
+/// Promise 10: a flood of half lines, each below the limit, stays below 200 MB; and the memory is freed.
 pub(super) fn a_flood_of_half_lines() -> Outcome {
     let world = World::new();
     let mut clients: Vec<Client> = (0..30).map(|_| world.patient_client()).collect();
     for client in &mut clients {
-        // Taken as far as the daemon takes it: it may well refuse, or read no further.
+        // As far as the daemon accepts it: it may refuse, or stop reading.
         client.stream().set_write_timeout(Some(Duration::from_millis(500))).unwrap();
         let _ = client.send(&vec![b'x'; 12 << 20]);
     }
@@ -105,7 +105,7 @@ pub(super) fn slow_senders() -> Outcome {
     for _ in 0..500 {
         slow.push(UnixStream::connect(&socket).map_err(|why| why.to_string())?);
     }
-    // One byte a second each, which is what the case asks for; the channel ends the pauses early.
+    // One byte per second each, as the case requires; the channel ends the pauses early.
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let sender = std::thread::spawn(move || {
         for byte in list_call("1").into_bytes() {
@@ -126,7 +126,7 @@ pub(super) fn slow_senders() -> Outcome {
     fixture.finish()
 }
 
-/// Reads, writes and new connections for a while: 99 of 100 take less than 100 ms.
+/// Reads, writes and new connections for a while: 99 of 100 answers take less than 100 ms.
 fn answers_fast(fixture: &Fixture, span: Duration) -> Outcome {
     let mut client = fixture.world.patient_client();
     let (begun, mut took, mut round) = (Instant::now(), Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Clients that go away: what they asked for is done whole and once, or not at all.
+//! Clients that disconnect: their request is executed completely and once, or not at all.
 
 use aos_testkit::world::DESCRIPTORS_SLACK;
 use aos_testkit::{Findings, Fixture, check, expect, is_full, patch_params, text, tree, wait_for};
@@ -16,7 +16,7 @@ pub(super) fn gone_in_mid_request() -> Outcome {
     }
     findings.add(gone_before_the_end(&fixture));
     findings.add(half_closed(&fixture));
-    // The command ends or dies with its client, and its receipt is in the journal.
+    // The command ends by itself or with its client, and its receipt is in the journal.
     let params = json!({ "session_id": fixture.session, "argv": ["sleep", "1"] });
     let entry = gone_after(&fixture, "host.exec", params, "tc_exec")?;
     findings.add(expect("exec", &entry["receipt"], &["ok", "signaled", "error"]));
@@ -31,7 +31,7 @@ pub(super) fn gone_in_mid_request() -> Outcome {
     findings.outcome()
 }
 
-/// Sends an effect, hangs up, and waits for its one entry in the journal.
+/// Sends an effect, disconnects, and waits for its only entry in the journal.
 fn gone_after(fixture: &Fixture, kind: &str, params: Value, tool_call: &str) -> Result<Value, String> {
     let call = json!({ "kind": kind, "params": params, "tool_call_id": tool_call });
     let mut client = fixture.world.client();
@@ -56,7 +56,7 @@ fn gone_after_a_patch(fixture: &Fixture, round: usize) -> Outcome {
     check(there == wanted, || format!("round {round}: {there} files, and {}", entry["receipt"]))
 }
 
-/// What has no line end is no request, however much of it was sent.
+/// Without its line end a line is not a request, however much of it was sent.
 fn gone_before_the_end(fixture: &Fixture) -> Outcome {
     let params =
         json!({ "session_id": fixture.session, "path": "half", "content": text("x".repeat(1 << 20)) });
@@ -70,7 +70,7 @@ fn gone_before_the_end(fixture: &Fixture) -> Outcome {
     check(!fixture.world.root.join("half").exists(), || "half a request was carried out".into())
 }
 
-/// Who only stops sending still gets the answer.
+/// A client that only shuts down its sending side still gets the answer.
 fn half_closed(fixture: &Fixture) -> Outcome {
     let mut client = fixture.world.patient_client();
     let params = json!({ "session_id": fixture.session, "path": "whole", "content": text("x") });

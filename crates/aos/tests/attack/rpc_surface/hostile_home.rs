@@ -1,4 +1,4 @@
-//! A home made by an attacker: whatever reads it ends in time and touches nothing outside of it.
+//! A home made by an attacker: every program that reads it ends in time and touches nothing outside it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -15,7 +15,7 @@ use super::shown;
 use super::stranger::Stranger;
 use crate::Outcome;
 
-/// A home made by an attacker, a folder that it aims at, and a folder that its sessions may name.
+/// A home made by an attacker, a folder that it targets, and a folder that its sessions may name.
 struct Evil {
     home: PathBuf,
     victim: PathBuf,
@@ -23,7 +23,7 @@ struct Evil {
     before: (BTreeMap<PathBuf, String>, BTreeMap<PathBuf, String>),
 }
 
-/// How long anything may take on such a home.
+/// The time limit for any program on such a home.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 impl Evil {
@@ -33,7 +33,7 @@ impl Evil {
         for folder in [&victim, &root] {
             std::fs::create_dir_all(folder).unwrap();
             std::fs::write(folder.join("keep"), "kept\n").unwrap();
-            // Named as a blob would be and old enough to be swept, should a sweeper come by.
+            // Named like a blob and old enough to be collected as garbage.
             std::fs::write(folder.join("0".repeat(62)), "old\n").unwrap();
             let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
             std::fs::File::open(folder.join("0".repeat(62))).unwrap().set_modified(old).unwrap();
@@ -44,7 +44,7 @@ impl Evil {
         Evil { home, victim, root, before }
     }
 
-    /// From `state/…` of the home to the victim, as text.
+    /// The relative path from `state/…` in the home to the victim.
     fn to_victim(&self, depth: usize) -> String {
         format!("{}victim", "../".repeat(depth + 2))
     }
@@ -52,7 +52,7 @@ impl Evil {
     fn journal(&self) -> aos_store::SqliteJournal {
         let home = aos_store::Home::open(&self.home).expect("a home");
         let journal = aos_store::SqliteJournal::open(&home, aos_model::receipt::Durability::Process);
-        // The daemon makes these under its own umask; the tests' own is wider.
+        // The daemon creates these under its own umask; the test's umask is wider.
         for name in ["journal.db", "journal.db-wal", "journal.db-shm"] {
             let private = std::fs::Permissions::from_mode(0o600);
             let _ = std::fs::set_permissions(self.home.join("state").join(name), private);
@@ -60,7 +60,7 @@ impl Evil {
         journal.expect("a journal")
     }
 
-    /// Entries with the right chain: whoever can write a home can do that too.
+    /// Entries with a valid hash chain: an attacker who can write the home can compute it too.
     fn append(&self, entries: &[Value]) {
         let journal = self.journal();
         for entry in entries {
@@ -78,7 +78,7 @@ impl Evil {
         }
     }
 
-    /// Everything that reads such a home, with the time and the victim watched.
+    /// Runs everything that reads such a home, and checks the time and the victim.
     fn survives(&self, what: &str) -> Outcome {
         let mut findings = Findings::default();
         for words in [
@@ -98,7 +98,7 @@ impl Evil {
         findings.outcome()
     }
 
-    /// Ends in time, by itself, and without a panic.
+    /// The program ends in time, by itself, and without a panic.
     fn bounded(&self, what: &str, words: &[&str]) -> Outcome {
         let ran = run_bounded(&self.home, &Programs::built().aos, words, PATIENCE);
         check(ran.code.is_some() && ran.code != Some(101) && !ran.said.contains("panicked"), || {
@@ -106,7 +106,7 @@ impl Evil {
         })
     }
 
-    /// A daemon on this home refuses to start with a sentence, or serves; then gc and the end of every session.
+    /// A daemon on this home refuses to start with a message, or serves; then gc and the end of every session.
     fn serves(&self, what: &str) -> Outcome {
         let said = self.home.with_extension("said");
         let child = Command::new(&Programs::built().aosd)
@@ -275,7 +275,7 @@ fn snapshot_names(evil: &Evil) {
     evil.append(&[Evil::entry("host.session.open", json!({ "session_id": GOOD_ID, "facts": facts }))]);
 }
 
-/// Says that the victim's file is one we had just put there, to be taken away again.
+/// Claims that the victim's file is one that the daemon had just put there, to be removed by the rollback.
 fn put_at(dir: &Path, name: &str, temporary: &str, preimage: &str) -> Value {
     let hash = aos_model::request::content_hash(b"kept\n");
     json!({
@@ -350,7 +350,7 @@ fn links_for_files(evil: &Evil) {
     }
 }
 
-/// Where a blob of this name would lie.
+/// Where a blob of this name would be stored.
 fn blob_place(evil: &Evil) -> (String, PathBuf) {
     let name = aos_model::request::content_hash(b"anything");
     let digits = name.strip_prefix("sha256:").unwrap();

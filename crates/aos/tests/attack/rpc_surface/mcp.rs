@@ -1,4 +1,4 @@
-//! The MCP front end, attacked: RPC-15, RPC-20, and that no argument of any tool makes a session wider.
+//! Attacks on the MCP front end: RPC-15, RPC-20, and that no argument of any tool widens a session.
 
 mod http;
 
@@ -81,7 +81,7 @@ fn only_frames_on_stdout() -> Outcome {
         let id = client.ask("tools/call", json!({ "name": "read_file", "arguments": arguments }));
         let _ = id;
     }
-    // Output that looks like a frame, and control characters, come inside of one.
+    // Output that looks like a frame, and control characters, arrive inside a frame.
     let result = client.call(
         "shell",
         json!({ "command": "printf '{\"jsonrpc\":\"2.0\"}\\n\\033[2J\\000\\377'; echo oops >&2" }),
@@ -91,7 +91,7 @@ fn only_frames_on_stdout() -> Outcome {
     world.kill9();
     let result = client.call("read_file", json!({ "path": "f" }));
     check(said(&result).contains("one"), || format!("after the daemon died: {result}"))?;
-    // `hear` has taken each line for a frame; what is left must be none or one too.
+    // `hear` has parsed each line as a frame; any remaining line must be a frame too.
     for line in &client.lines {
         let frame: Value = serde_json::from_str(line).map_err(|why| format!("{why}: {line}"))?;
         check(frame["jsonrpc"] == "2.0", || line.clone())?;
@@ -102,7 +102,7 @@ fn only_frames_on_stdout() -> Outcome {
     world.finish()
 }
 
-/// What only the operator says, and what an agent might try to say.
+/// Arguments that only the operator may give, and that an agent might try.
 fn wider() -> Vec<(&'static str, Value)> {
     vec![
         ("capability", json!({ "fs_roots": ["/"], "allowed_fs_ops": ["read", "write"] })),
@@ -141,7 +141,7 @@ fn wider() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A call of each tool that works as it is.
+/// Valid arguments for each tool.
 fn good_arguments(tool: &str) -> Value {
     match tool {
         "read_file" | "stat" => json!({ "path": "f" }),
@@ -185,7 +185,7 @@ fn no_argument_widens() -> Outcome {
                         format!("{profile} {name} with {argument}: {result}")
                     }));
             }
-            // Somebody else's session, wider than ours, by its true name.
+            // Another client's session, wider than ours, by its real id.
             for handle in [other["session_id"].clone(), json!("hs_0"), json!(7), json!("../x")] {
                 let mut arguments = good.clone();
                 arguments["session"] = handle;
@@ -236,7 +236,7 @@ fn no_path_leads_out() -> Outcome {
             ("shell", json!({ "command": "true", "cwd": format!("{way}/..") })),
         ] {
             let result = client.call(tool, arguments.clone());
-            // What policy allows is stopped by the sandbox: then the command itself fails.
+            // What the policy allows is stopped by the sandbox: the command itself then fails.
             let failed = result["isError"] == true || !said(&result).contains("exit code 0");
             findings.add(check(failed, || format!("{tool} {arguments}: {result}")));
         }
@@ -282,7 +282,7 @@ fn a_narrow_session_stays_narrow() -> Outcome {
     findings.outcome()
 }
 
-/// The metadata of a client of 2026-07-28, which never says hello.
+/// The metadata of a client of 2026-07-28, which never sends `initialize`.
 fn meta(capabilities: Value) -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -308,7 +308,7 @@ fn without_hello() -> Outcome {
     check(said(&read["result"]) == "   1 | one", || format!("{read}"))?;
     let read = client.request("tools/call", call(json!({ "path": "f", "session": second })));
     check(read["result"]["structuredContent"]["session"] == second.as_str(), || format!("{read}"))?;
-    // Where the person is to be asked, the question is the result, and the answer comes with the next try.
+    // Where the user must be asked, the question is the result, and the answer comes with the next try.
     let absolute = world.root.join("f").display().to_string();
     let mut asking = json!({
         "name": "read_file", "arguments": { "path": absolute }, "_meta": meta(json!({ "elicitation": { "form": {} } })),
@@ -329,7 +329,7 @@ fn the_person_is_asked() -> Outcome {
     let world = World::new();
     let absolute = world.write("f", "one\n").display().to_string();
     let arguments = json!({ "path": absolute, "content": "two\n" });
-    // Nobody to ask: the warning goes into the result.
+    // The client cannot ask the user: the warning is in the result.
     let mut client = McpClient::greeted(&world, &[], json!({}));
     let result = client.call("write_file", arguments.clone());
     check(said(&result).contains("Warning: Path is absolute"), || format!("{result}"))?;
@@ -350,7 +350,7 @@ fn the_person_is_asked() -> Outcome {
         check(result["isError"] == is_error, || format!("{result}"))?;
         check(world.read("f") == content.as_bytes(), || format!("the file holds {:?}", world.read("f")))?;
     }
-    // The person is not asked a second time.
+    // The user is not asked a second time.
     let result = client.call("write_file", json!({ "path": absolute, "content": "four\n" }));
     check(result["isError"] == false && world.read("f") == b"four\n", || format!("{result}"))?;
     client.close(&world);
@@ -368,19 +368,20 @@ fn one_command_is_cancelled() -> Outcome {
         }
         let meta = json!({ "progressToken": token });
         let id = client.ask("tools/call", json!({ "name": "shell", "arguments": arguments, "_meta": meta }));
-        // It runs once it has written something.
+        // The command runs once it has written something.
         while client.hear()["params"]["progressToken"] != token {}
         id
     };
     let doomed = start(&mut client, None, "echo begun; sleep 1000", "a");
-    // Long enough to be there while the other is cancelled; if it is over by then, nothing is shown and nothing fails.
+    // Long enough to still run while the other is cancelled; if it is over by then, the test shows nothing but does not
+    // fail.
     let waits = "echo begun; sleep 3; echo finished";
     let spared = start(&mut client, Some(&second), waits, "b");
     client.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": doomed } })
             .to_string(),
     );
-    // The session takes commands one at a time: the next one runs because that one was ended.
+    // The session runs commands one at a time: the next one runs because the cancelled one was ended.
     let after = client.call("shell", json!({ "command": "echo after" }));
     check(said(&after).contains("after"), || format!("{after}"))?;
     let result = client.answer(spared)["result"].take();
@@ -389,7 +390,7 @@ fn one_command_is_cancelled() -> Outcome {
     world.finish()
 }
 
-/// Whether it closes its streams or is ended by a signal.
+/// Whether the client closes its streams or is killed by a signal.
 fn a_client_that_goes_ends_its_commands() -> Outcome {
     let world = World::new();
     for by_signal in [false, true] {
@@ -409,7 +410,7 @@ fn a_client_that_goes_ends_its_commands() -> Outcome {
     world.finish()
 }
 
-/// A blob that only another session's receipt named stays out of reach, under its true name too.
+/// A blob that only another session's receipt named is out of reach, even by its real name.
 fn blobs_of_others() -> Outcome {
     let world = World::new();
     world.write("big", "theirs ".repeat(10_000));
@@ -422,7 +423,7 @@ fn blobs_of_others() -> Outcome {
     check(result["isError"] == true && !said(&result).contains("theirs"), || format!("{result}"))?;
     let read = client.request("resources/read", json!({ "uri": format!("aos://blob/{blob}") }));
     check(read["error"].is_object(), || format!("{read}"))?;
-    // Its own is read, as a whole and by pages.
+    // The session's own blob can be read, as a whole and by pages.
     let result = client.call("shell", json!({ "command": "seq 1 30000" }));
     let link = result["content"][1]["uri"].as_str().unwrap_or_default().to_owned();
     check(link.starts_with("aos://blob/sha256:"), || format!("{}", said(&result).len()))?;

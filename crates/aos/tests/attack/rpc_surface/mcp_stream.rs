@@ -18,7 +18,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A call that is longer than the daemon takes is refused, not dropped, and the next one is answered.
+/// A call that is longer than the daemon accepts is refused, not dropped, and the next one is answered.
 fn a_call_that_is_too_long_is_answered() -> Outcome {
     let world = World::new();
     let mut client = McpClient::greeted(&world, &[], json!({}));
@@ -34,7 +34,7 @@ fn a_call_that_is_too_long_is_answered() -> Outcome {
     world.finish()
 }
 
-/// Lines arrive in pieces, two at once, and by the hundred while the client does not read the answers.
+/// Lines arrive in pieces, two at a time, and by the hundred while the client does not read the answers.
 fn lines_come_in_pieces_and_heaps() -> Outcome {
     let world = World::new();
     world.write("a.txt", "a line of some length\n".repeat(40));
@@ -58,7 +58,7 @@ fn lines_come_in_pieces_and_heaps() -> Outcome {
     }
     send(&mut client, (line(2000) + &line(2001)).as_bytes());
     expected.extend([2000, 2001]);
-    // The answers are far more than their pipe holds, and are read only after everything was sent.
+    // The answers do not fit into their pipe, and are read only after everything was sent.
     let mut to = client.to.take().expect("the client is open");
     let sender = std::thread::spawn(move || {
         for id in 3000..3300 {
@@ -75,7 +75,7 @@ fn lines_come_in_pieces_and_heaps() -> Outcome {
     world.finish()
 }
 
-/// A command holds the session: pings and reads are answered meanwhile, and the change lands once, after it.
+/// A command holds the session: pings and reads are answered meanwhile, and the change is applied once, after it.
 fn a_change_behind_a_command() -> Outcome {
     let world = World::new();
     let mut client = McpClient::greeted(&world, &[], json!({}));
@@ -112,7 +112,7 @@ fn is_read(client: &McpClient) -> bool {
     rustix::io::ioctl_fionread(client.to.as_ref().expect("the client is open")).is_ok_and(|left| left == 0)
 }
 
-/// A change that waits for a command of another client does not hold up a ping.
+/// A change that waits for a command of another client does not delay a ping.
 fn a_change_behind_the_command_of_another() -> Outcome {
     let world = World::new();
     world.write("f", "one\n");
@@ -142,7 +142,7 @@ fn a_change_behind_the_command_of_another() -> Outcome {
     world.finish()
 }
 
-/// By request and by `kill -9`: the next call is answered by the next daemon.
+/// The daemon is stopped by request and by `kill -9`: the next daemon answers the next call.
 fn the_daemon_stops_between_calls() -> Outcome {
     let mut world = World::new();
     world.write("f", "one\n");

@@ -1,4 +1,4 @@
-//! Sessions without end: too many are refused, and those whose time is over hold nothing.
+//! Unlimited sessions: too many are refused, and expired ones hold no resources.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(super) fn sessions_without_end() -> Outcome {
     check(grown < 200 << 20, || format!("memory grew by {grown} bytes"))?;
     let (limit, held) = (descriptor_limit(&fixture.world), fixture.world.open_descriptors());
     check(held < limit, || format!("{held} descriptors of {limit} are held"))?;
-    // The others are served, old and new connections alike, and within the second.
+    // Other clients are served, on old and new connections, within one second.
     let asked = Instant::now();
     fixture.world.patient_client().must(&fixture.session, "read_file", json!({ "path": "f" }), &["ok"])?;
     in_time(asked, Duration::from_secs(1), "another connection")?;
@@ -30,7 +30,7 @@ pub(super) fn sessions_without_end() -> Outcome {
     the_expiry()
 }
 
-/// Opens sessions and never closes one. All are ready, or refused for being too many.
+/// Opens sessions and never closes one. Each is ready, or refused because there are too many.
 fn open_many(world: &World, count: usize) -> Result<usize, String> {
     let mut client = world.patient_client();
     let params = json!({ "target": { "local": { "workdir": world.root } } });
@@ -49,7 +49,7 @@ fn descriptor_limit(world: &World) -> usize {
     line.split_whitespace().nth(3).unwrap().parse().unwrap()
 }
 
-/// With few descriptors the limit comes early, and leaves enough to serve with.
+/// With few descriptors the limit is reached early, and leaves enough of them to keep serving.
 fn the_limit() -> Outcome {
     let few = ["sh", "-c", "ulimit -n 1024; exec \"$@\"", "sh"].map(str::to_owned);
     let fixture = Fixture::of(World::with(Start { wrapper: few.into(), ..Start::default() }), json!({}));
@@ -60,14 +60,14 @@ fn the_limit() -> Outcome {
     for mut client in clients {
         client.must(&fixture.session, "write_file", json!({ "path": "f", "content": text("x") }), &["ok"])?;
     }
-    // Who closes one may open one.
+    // After closing one session, one more can be opened.
     let kill = json!({ "session_id": fixture.session, "signal": "kill" });
     expect("close", &fixture.world.client().effect("host.session.signal", kill), &["signaled"])?;
     check(open_many(&fixture.world, 2)? == 1, || "not exactly one more could be opened".into())?;
     fixture.finish()
 }
 
-/// Sessions whose time is over hold nothing any more.
+/// Expired sessions hold no resources.
 fn the_expiry() -> Outcome {
     let fixture = Fixture::new();
     let descriptors = fixture.world.open_descriptors();

@@ -17,7 +17,7 @@ const CONNECTED: u8 = 7;
 const ANSWERED: u8 = 8;
 const TURNED_AWAY: u8 = 9;
 
-/// This program again, under another uid: tries a socket for ever, or speaks to it once.
+/// This program again, under another uid: tries to connect forever, or sends one request.
 pub fn other_uid() -> Option<ExitCode> {
     if let Some(socket) = std::env::var_os("AOS_ATTACK_KNOCK") {
         println!("knocking");
@@ -45,7 +45,7 @@ impl Stranger {
         command.env_clear().env(variable, socket).uid(OTHER_UID).gid(OTHER_UID);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the other uid may run the copy");
         if variable == "AOS_ATTACK_KNOCK" {
-            // Only once it is under way does the race begin.
+            // The race begins only once this process runs.
             let mut said = [0; 8];
             let _ = child.stdout.as_mut().expect("asked for above").read_exact(&mut said);
         }
@@ -80,7 +80,7 @@ pub(super) fn nobody_else_connects() -> Outcome {
     for round in 0..if is_full() { 100 } else { 8 } {
         std::fs::remove_dir_all(&world.home).unwrap();
         std::fs::create_dir(&world.home).unwrap();
-        // Every other time the folders exist already, open to all.
+        // In every other round the folders exist already, open to all users.
         for folder in ["", "run", "state"].into_iter().take(if round % 2 == 0 { 0 } else { 3 }) {
             let _ = std::fs::create_dir(world.home.join(folder));
             std::fs::set_permissions(world.home.join(folder), std::fs::Permissions::from_mode(0o777))
@@ -100,7 +100,7 @@ pub(super) fn nobody_else_connects() -> Outcome {
     world.finish()
 }
 
-/// The probe does find a socket that is open; else its failure would prove nothing.
+/// The probe does connect to an open socket; otherwise its failure would prove nothing.
 fn knocking_has_teeth(world: &World, program: &Path) -> Outcome {
     let open = world.parent.join("open.sock");
     let _listener = UnixListener::bind(&open).unwrap();
@@ -109,7 +109,7 @@ fn knocking_has_teeth(world: &World, program: &Path) -> Outcome {
     check(code == Some(CONNECTED.into()), || format!("the stranger cannot even knock: {code:?}"))
 }
 
-/// Closed to everybody else from the first moment; exact a moment later, when the daemon has gone over it.
+/// Closed to all other users from the first moment; the exact modes follow once the daemon has set them.
 fn modes_are_tight(world: &World) -> Outcome {
     for entry in walk(&world.home) {
         let mode = entry.symlink_metadata().map_or(0, |meta| meta.mode());
@@ -126,7 +126,7 @@ fn walk(dir: &Path) -> Vec<PathBuf> {
     tree(dir).into_keys().collect()
 }
 
-/// Even where the folders were opened by hand, the daemon looks at who speaks.
+/// Even where the folders were opened by hand, the daemon checks the peer's uid.
 fn strangers_are_turned_away(world: &World, program: &Path) -> Outcome {
     let socket = world.home.join("run/aosd.sock");
     for (path, mode) in

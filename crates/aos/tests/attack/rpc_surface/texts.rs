@@ -1,4 +1,4 @@
-//! Hostile texts: nothing that a client names reaches a terminal or a table raw.
+//! Hostile texts: nothing that a client sends reaches a terminal or a table unescaped.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::names_field;
 use crate::Outcome;
 
-/// A line end, a cursor, a title, a C1 control and a reordering: each would rewrite what a person reads.
+/// A line end, a cursor movement, a title, a C1 control and a bidi override: each would change what a person reads.
 const HOSTILE: &str = "a\nb\r\u{1b}[31m\u{1b}]0;x\u{7}\u{9b}2J\u{202e}c\u{2028}d";
 
 pub(super) fn hostile_texts() -> Outcome {
@@ -46,7 +46,7 @@ pub(super) fn hostile_texts() -> Outcome {
     findings.outcome()
 }
 
-/// The spelling of a path in a request: control characters as `\xNN`.
+/// A path as a request spells it: control characters as `\xNN`.
 fn shown_path(path: &Path) -> String {
     aos_model::path::show(path.as_os_str().as_encoded_bytes())
 }
@@ -80,7 +80,7 @@ fn is_clean(what: &str, text: &str) -> Outcome {
     })
 }
 
-/// One line a record, and nothing in it that a terminal would obey.
+/// One line per record, without anything that a terminal would interpret.
 fn tables_are_clean(world: &World) -> Outcome {
     let mut findings = Findings::default();
     let head = world.client().rpc("daemon.status", json!({}))["result"]["seq"].as_u64().unwrap_or(0);
@@ -110,7 +110,7 @@ fn tables_are_clean(world: &World) -> Outcome {
     findings.outcome()
 }
 
-/// What the client itself complains about is escaped as well.
+/// The client's own error messages are escaped as well.
 fn complaints_are_clean(world: &World) -> Outcome {
     let mut findings = Findings::default();
     for words in [

@@ -1,4 +1,4 @@
-//! The daemon dies under a command, or in the middle of what it left: the tree is as it was, and the record says so.
+//! The daemon dies during a command, or while it applies its changes: the tree is as it was, and the journal says so.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn receipt_of(room: &Room, tool_call: &str) -> Result<Value, String> {
     Ok(entries.remove(0)["receipt"].clone())
 }
 
-/// They are thrown away beside the commands.
+/// Overlays are deleted in the background.
 pub fn no_overlay_is_left(room: &Room) -> Outcome {
     let overlays = room.world.home.join("state/overlays");
     wait_for("the overlays to go", || std::fs::read_dir(&overlays).map_or(0, Iterator::count) == 0)
@@ -52,7 +52,7 @@ pub fn while_it_runs() -> Outcome {
         same("discarded", &seen(&room.world.root), &before)?;
         expect("the record", &receipt_of(&room, "tc_killed")?, &["error / interrupted_rolled_back"])?;
         no_overlay_is_left(&room)?;
-        // One without an overlay is reported differently.
+        // A command without an overlay is reported differently.
         let script = "echo z > changed; echo w > mark; sleep 100";
         let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script], "capture": "none" });
         let call = json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_bare" });
@@ -68,7 +68,7 @@ pub fn while_it_runs() -> Outcome {
     Ok(())
 }
 
-/// All or nothing, at whatever moment of the landing the daemon dies.
+/// All or nothing, whenever the daemon is killed while it applies the changes.
 pub fn while_it_lands() -> Outcome {
     let script = "i=0; while [ $i -lt 150 ]; do echo new $i > f$i; i=$((i+1)); done
         rm -r dir; mkdir -p dir/new; echo x > dir/in; chmod 755 kept; mv gone dir/new/; ln -sf kept link; echo end > last";
@@ -86,7 +86,7 @@ pub fn while_it_lands() -> Outcome {
         let tool_call = format!("tc_{round}");
         let client = sent(&room, script, &tool_call)?;
         written(&room, "last")?;
-        // From before the reading to after the receipt.
+        // From before the changes are read to after the receipt.
         std::thread::sleep(Duration::from_micros(1 << (new_seed() % 19)));
         room.world.kill9();
         drop(client);
@@ -109,7 +109,7 @@ pub fn while_it_lands() -> Outcome {
     room.world_finish()
 }
 
-/// An ordinary user's overlay cannot cover a root with a mount below: then the receipt does not claim one.
+/// An ordinary user's overlay cannot cover a root with a mount below it: the receipt then does not report an overlay.
 pub fn without_overlay() -> Outcome {
     let mut world = World::asleep(ordinary());
     let below = world.root.join("below");
@@ -137,7 +137,7 @@ pub fn without_overlay() -> Outcome {
     Ok(())
 }
 
-/// What does not fit is not half there.
+/// Changes that do not fit are not applied in part.
 pub fn no_space() -> Outcome {
     if !aos_testkit::is_root() {
         return Ok(());
@@ -148,7 +148,7 @@ pub fn no_space() -> Outcome {
     world.start_daemon();
     let room = furnished(world, json!({}));
     let before = seen(&room.world.root);
-    // The overlay is on another disk, where there is room; the root has none.
+    // The overlay is on another disk with free space; the root's disk is full.
     let receipt = room.call(
         "tc_full",
         "echo x > changed; rm gone; head -c 300000 /dev/zero > a; head -c 300000 /dev/zero > b; echo said",
@@ -156,7 +156,7 @@ pub fn no_space() -> Outcome {
     expect("full", &receipt, &["error / no_space"])?;
     check(room.stdout(&receipt) == "said\n" && changed(&receipt).is_empty(), || format!("{receipt}"))?;
     same("full", &seen(&room.world.root), &before)?;
-    // Across two disks files are copied, and are the same for all that.
+    // Across two disks files are copied, and are identical all the same.
     let receipt = room.call(
         "tc_fits",
         "head -c 1000 /dev/zero > a; touch -d 2001-01-01 a; chmod 751 a; rm -r dir; echo y > changed",

@@ -1,4 +1,5 @@
-//! How changes of a command land: after force, on several roots, beside others, and special files.
+//! How the changes of a command are applied: after a timeout or a kill, on several roots, beside other changes, and for
+//! special files.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub(super) fn ended_by_force() -> Outcome {
         })?;
     }
     same("discarded", &seen(&room.world.root), &before)?;
-    // An exit code is the command's own word, not a failure of ours.
+    // A nonzero exit code is the command's result, not a failure of the daemon.
     expect("exit", &room.exec_in(&discarding, sh("echo kept > changed; exit 1")), &["ok"])?;
     check(room.world.read("changed") == b"kept\n", || "what an exit code left was discarded".into())?;
     room.finish()
@@ -124,7 +125,7 @@ pub(super) fn never_more_than_is_true() -> Outcome {
     let bare = furnished(World::new(), json!({ "isolation": "none" }));
     check(bare.call("tc_bare", script)["coverage"] == "none", || "without isolation".into())?;
     bare.finish()?;
-    // Where other mounts come along, no overlay can lie over all of it.
+    // Where other mounts are included, no overlay can cover all of the root.
     let scan = furnished(World::new(), json!({ "capability": { "cross_mounts": true } }));
     let receipt = scan.call("tc_scan", script);
     expect("scan", &receipt, &["ok"])?;
@@ -139,7 +140,7 @@ pub(super) fn never_more_than_is_true() -> Outcome {
     })?;
     check(scan.world.read("changed") == b"x\n", || "it cannot be brought back".into())?;
     scan.finish()?;
-    // Our own state below the root is not part of what is captured.
+    // Our own state below the root is not captured.
     let world = World::new();
     furnish(&world);
     let extra = json!({ "capability": { "fs_roots": [".", ".."] }, "policy": { "preset": "permissive" } });
@@ -164,7 +165,7 @@ pub(super) fn closed_to_its_owner() -> Outcome {
         for (path, wanted) in [("shut", 0o500), ("shut/in", 0o500), ("none", 0), ("dir", 0o500)] {
             check(mode(path) == Some(wanted), || format!("{path}: {:?}", mode(path)))?;
         }
-        // Only root may take something out of a folder that is closed to its owner.
+        // Only root may remove something from a folder that is closed to its owner.
         let undone = room.undo("tc_closed");
         expect("undo", &undone, &["ok", "error / permission_denied"])?;
         if undone["status"] == "ok" {

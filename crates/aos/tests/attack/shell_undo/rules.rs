@@ -1,4 +1,4 @@
-//! Rules, limits and dry runs bind what a command changes.
+//! Rules, limits and dry runs apply to what a command changes.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -84,7 +84,7 @@ pub(super) fn protected_names() -> Outcome {
         expect(script, &room.call("tc_protected", script), &["forbidden / protected_path"])?;
         same(script, &seen(&room.world.root), &before)?;
     }
-    // A repository that the command makes is its own, whatever git puts into it.
+    // A repository that the command creates is its own, whatever git writes into it.
     let own = "mkdir -p mine/.git/hooks; echo x > mine/.git/hooks/sample; echo y > mine/.git/config";
     expect(own, &room.call("tc_own", own), &["ok"])?;
     expect("undo", &room.undo("tc_own"), &["ok"])?;
@@ -107,7 +107,7 @@ pub(super) fn limits() -> Outcome {
         same(script, &seen(&room.world.root), &before)?;
     }
     expect("enough", &room.call("tc_enough", "for i in 1 2 3; do echo $i > n$i; done"), &["ok"])?;
-    // What cannot be kept is not changed.
+    // What cannot be stored as a pre-image is not changed.
     let small = room.another(json!({ "snapshot_bytes_max": 3 }));
     let receipt = room.exec_in(&small, json!({ "argv": ["sh", "-c", "echo x > changed; echo told"] }));
     expect("too much to keep", &receipt, &["forbidden / limit_exceeded"])?;
@@ -177,7 +177,7 @@ pub(super) fn left_out() -> Outcome {
             check(root.join(path).exists() == there, || format!("{path}: {there} was expected"))?;
         }
         check(room.world.read("changed") == b"before\n", || "not undone".into())?;
-        // Below a folder that is left out a command can stand, too.
+        // A command can also run below a folder that is left out.
         let receipt = room.call_with("tc_in", "pwd; echo 6 > six", json!({ "cwd": "out/deep" }));
         expect("in it", &receipt, &["ok"])?;
         check(changed(&receipt).is_empty() && root.join("out/deep/six").exists(), || format!("{receipt}"))?;

@@ -1,4 +1,4 @@
-//! Real tools over an overlay: they build, they find what they built, and all of it is taken back.
+//! Real tools over an overlay: they build, they find what they built, and all of it is undone.
 
 use aos_testkit::{World, check, expect};
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::{changed, furnished, same, seen};
 use crate::Outcome;
 use crate::exec::room::ordinary;
 
-/// `make` goes by times: what one command built, the next one need not.
+/// `make` compares times: what one command built, the next one does not build again.
 pub fn make_builds_once() -> Outcome {
     for world in [World::new(), World::with(ordinary())] {
         let room = furnished(world, json!({}));
@@ -18,7 +18,7 @@ pub fn make_builds_once() -> Outcome {
         check(room.stdout(&first) == "built mid\nbuilt out\n", || format!("{first}"))?;
         let again = room.call("tc_2", "make -s");
         check(room.stdout(&again).is_empty() && changed(&again).is_empty(), || format!("{again}"))?;
-        // A changed time alone is landed: `make` depends on it.
+        // A changed time alone is applied: `make` depends on it.
         let touched = room.call("tc_3", "touch changed");
         check(touched["status"] == "ok" && changed(&touched).is_empty(), || format!("{touched}"))?;
         let third = room.call("tc_4", "make -s");
@@ -55,7 +55,7 @@ pub fn git() -> Outcome {
             "export GIT_OPTIONAL_LOCKS=0; git fsck && git status --porcelain && git log --oneline | wc -l",
         );
         check(room.stdout(&status).trim() == "1", || format!("{status}"))?;
-        // `git status` may refresh the index; the repository goes all the same.
+        // `git status` may refresh the index; the repository is removed all the same.
         let force = json!({ "session_id": room.session, "scope_id": "tc_init", "force": true });
         expect("undo", &room.world.client().effect("host.fs.restore", force), &["ok"])?;
         let now = seen(&room.world.root);

@@ -1,4 +1,4 @@
-//! How much is kept, for how long, and what happens to it then.
+//! How much is stored, for how long, and what happens to it then.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ fn replace(path: &str) -> Value {
     json!({ "path": path, "content": text("small\n") })
 }
 
-/// Bytes of pre-images on the disk, settled or not.
+/// Bytes of pre-images on the disk, finalized or not.
 fn stored(stage: &Stage) -> usize {
     let state = stage.world().home.join("state");
     let files = ["blobs", "preimages"].into_iter().flat_map(|folder| tree(&state.join(folder)).into_keys());
@@ -84,12 +84,12 @@ pub fn the_cap() -> Outcome {
     stage.must("snapshot", json!({ "scope_id": "s", "paths": ["huge"] }), refused)?;
     stage.must("snapshot", json!({ "scope_id": "s", "paths": ["."] }), refused)?;
     stage.is(&before, "after refusals")?;
-    // A move displaces nothing, so it needs no room.
+    // A move displaces nothing, so it needs no space.
     stage.ok("move", "move", json!({ "from": "huge", "to": "huge2" }))?;
     stage.taken_back("move", &before)?;
     stage.ok("full", "write_file", replace("full"))?;
     stage.taken_back("full", &before)?;
-    // A call that began early and continues is not dropped by itself.
+    // A call that began early and continues does not drop its own pre-images.
     stage.must("snapshot", json!({ "scope_id": "early" }), "ok")?;
     stage.ok("early", "write_file", replace("f0"))?;
     stage.ok("between1", "write_file", replace("f1"))?;
@@ -97,13 +97,13 @@ pub fn the_cap() -> Outcome {
     stage.ok("early", "write_file", replace("f3"))?;
     stage.must("restore", json!({ "scope_id": "between1" }), "not_found")?;
     let before = stage.tree();
-    // A third pre-image would still fit into it alone; a fourth would not.
+    // A third pre-image still fits into the limit alone; a fourth does not.
     stage.ok("early", "write_file", replace("f4"))?;
     stage.is(&before, "").err().ok_or("nothing was written")?;
     let before = stage.tree();
     expect("a fourth", &stage.call("early", "write_file", replace("f5")), &[refused])?;
     stage.is(&before, "after the fourth was refused")?;
-    // The same file again and again in one turn is one pre-image.
+    // Several changes of one file in one turn store one pre-image.
     for n in 0..10 {
         let params = json!({ "path": "f6", "content": text(large(100 + n)) });
         expect("again", &stage.in_turn(Some("again"), Some("t1"), "write_file", params), &["ok"])?;
@@ -115,7 +115,7 @@ pub fn the_cap() -> Outcome {
     stage.finish()
 }
 
-/// Nothing is taken by itself, and nothing waits for a restore that will never be asked for.
+/// No snapshot is taken automatically, and nothing is stored for a restore that is never requested.
 pub fn without_snapshots() -> Outcome {
     let mut stage = Stage::open(json!({ "auto_snapshot": false }));
     stage.world().write("f", "one\n");
@@ -128,7 +128,7 @@ pub fn without_snapshots() -> Outcome {
     stage.must("restore", json!({ "scope_id": "tc1" }), "not_found / snapshot_not_found")?;
     stage.must("rollback", json!({}), "nothing_to_roll_back")?;
     wait_for("the displaced files to go", || stored(&stage) == 0)?;
-    // Asked for, it is there.
+    // A requested snapshot is there.
     stage.must("snapshot", json!({ "scope_id": "tc2" }), "ok")?;
     stage.ok("tc2", "write_file", replace("g"))?;
     stage.must("restore", json!({ "scope_id": "tc2" }), "ok")?;
@@ -144,7 +144,7 @@ pub fn dropped() -> Outcome {
     for n in 0..40 {
         let call = format!("tc{n}");
         let receipt = stage.ok(&call, "write_file", replace(&format!("f{n}")))?;
-        // At once, whether it was settled or not.
+        // At once, whether it was finalized or not.
         let dropped = stage.must("drop_snapshot", json!({ "snapshot_id": receipt["snapshot_id"] }), "ok")?;
         check(dropped["status"] == "ok", || dropped.to_string())?;
         stage.must(
@@ -159,7 +159,7 @@ pub fn dropped() -> Outcome {
         (stage.store(), stage.world().home.join("state/preimages").join(&stage.fixture.session));
     let empty = |folder: &std::path::Path| std::fs::read_dir(folder).map_or(0, Iterator::count) == 0;
     wait_for("no manifest and no pre-image", || empty(&store) && empty(&preimages))?;
-    // The last moment: killed right after the drop was answered.
+    // The daemon is killed right after it answered the drop.
     let receipt = stage.ok("last", "write_file", json!({ "path": "f0", "content": text("once more\n") }))?;
     stage.must("drop_snapshot", json!({ "snapshot_id": receipt["snapshot_id"] }), "ok")?;
     stage.fixture.world.kill9();
@@ -223,7 +223,7 @@ pub fn closed_sessions_leave_nothing() -> Outcome {
     stage.finish()
 }
 
-/// What is named stays, what is young stays, however old the file was whose content it is.
+/// Named blobs stay and young blobs stay, however old the file with that content was.
 pub fn shared_and_young_bodies() -> Outcome {
     let mut stage = Stage::new();
     let old = SystemTime::now() - Duration::from_secs(1000 * 24 * 3600);
@@ -237,7 +237,7 @@ pub fn shared_and_young_bodies() -> Outcome {
     age_bodies(&stage);
     stage.world().aos(&["gc"]);
     check(!body(&stage, "an old file\n").exists(), || "a dropped body was not swept".into())?;
-    // Two snapshots share one body; one of them goes.
+    // Two snapshots share one body; one of them is dropped.
     stage.world().write("a", "the same\n");
     stage.world().write("b", "the same\n");
     let first = stage.ok("tc2", "write_file", replace("a"))?;

@@ -1,4 +1,4 @@
-//! Bodies and manifests that were changed behind the daemon's back: seen before anything is restored from them.
+//! Bodies and manifests that were changed behind the daemon's back: detected before anything is restored from them.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ fn body(stage: &Stage, content: &str) -> PathBuf {
     stage.world().home.join("state/blobs").join(&hash[7..9]).join(&hash[9..])
 }
 
-/// Three files changed by one call, whose bodies lie where they belong.
+/// Three files changed by one call; waits until their bodies are stored as blobs.
 fn three_files(stage: &mut Stage) -> Result<Value, String> {
     for name in ["a", "b", "c"] {
         stage.world().write(name, format!("{name} one\n"));
@@ -51,7 +51,7 @@ pub fn a_flipped_body() -> Outcome {
     }
     stage.must("rollback", json!({}), "error / preimage_damaged")?;
     stage.is(&before, "after a rollback from a damaged body")?;
-    // The others of the scope are not at fault.
+    // The other files of the scope are not affected.
     stage.must("restore", json!({ "scope_id": "tc1", "paths": ["a"] }), "ok")?;
     check(stage.world().read("a") == b"a one\n", || "a".into())?;
     std::fs::write(&body, whole).unwrap();
@@ -60,7 +60,7 @@ pub fn a_flipped_body() -> Outcome {
     stage.finish()
 }
 
-/// Cut, missing, replaced, flipped at every place: always reported, nothing changed, and no other snapshot is affected.
+/// Truncated, missing, replaced, flipped at every place: always reported, nothing changed, no other snapshot affected.
 pub fn manifests_and_bodies() -> Outcome {
     let mut stage = Stage::new();
     let receipt = three_files(&mut stage)?;
@@ -118,7 +118,7 @@ pub fn manifests_and_bodies() -> Outcome {
     for at in (0..whole.len()).step_by(7) {
         flip(&manifest, at);
         let receipt = stage.fs("restore", json!({ "scope_id": "tc1", "dry_run": true }));
-        // A flip may fall on a blank between two words, which says nothing.
+        // A flip may hit white space between two tokens, which changes nothing.
         expect(&format!("a flip at {at}"), &receipt, &["error / preimage_damaged", "ok"])?;
         check(receipt["status"] != "ok" || receipt["restored_paths"] == json!(["a", "b", "c"]), || {
             format!("a flip at {at} was believed: {receipt}")
@@ -129,8 +129,8 @@ pub fn manifests_and_bodies() -> Outcome {
     stage.finish()
 }
 
-/// A manifest that can be read and says something else than was written: another mode, another file's body, another
-/// name, another kind. It is not believed.
+/// A manifest that can be parsed and differs from what was written: another mode, another file's body, another name,
+/// another kind. It is not trusted.
 pub fn well_formed_and_wrong() -> Outcome {
     let mut stage = Stage::new();
     let receipt = three_files(&mut stage)?;
@@ -166,7 +166,7 @@ pub fn well_formed_and_wrong() -> Outcome {
     stage.finish()
 }
 
-/// `aos verify` looks at manifests and the bodies they name.
+/// `aos verify` checks manifests and the bodies that they name.
 pub fn verify_sees_it() -> Outcome {
     let mut stage = Stage::new();
     let receipt = three_files(&mut stage)?;

@@ -1,4 +1,4 @@
-//! Undo is a request like any other: capability, protection, policy and the resolver judge it.
+//! Undo is a request like any other: capability, protection, policy and the resolver check it.
 
 use aos_testkit::{check, expect, text, tree};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn write(path: &str, content: &str) -> Value {
 
 pub fn policy_and_capability() -> Outcome {
     let deny = |ops: &[&str], path: &str| json!({ "policy": { "rules": [{ "name": "no", "ops": ops, "paths": [path], "decision": "deny" }] } });
-    // What may be written but not removed stays.
+    // A file that may be written but not removed stays.
     let mut stage = Stage::open(deny(&["remove"], "new"));
     stage.turn("t1", "write_file", write("new", "new\n"))?;
     let made = stage.turn("t1", "write_file", write("other", "new\n"))?;
@@ -21,7 +21,7 @@ pub fn policy_and_capability() -> Outcome {
     stage.is(&before, "after a denied rollback")?;
     stage.must("restore", json!({ "scope_id": made["tool_call_id"] }), "ok")?;
     stage.finish()?;
-    // What may be read but not written is captured by hand, and not put back.
+    // A file that may be read but not written is captured by an explicit snapshot, and not restored.
     for (extra, path, verdict) in [
         (deny(&["write"], "locked"), "locked", "forbidden / policy_denied"),
         (json!({}), ".mcp.json", "forbidden / protected_path"),
@@ -40,7 +40,7 @@ pub fn policy_and_capability() -> Outcome {
         }
         stage.finish()?;
     }
-    // What may not be read is not captured; without `write` there is nothing to roll back either.
+    // A file that may not be read is not captured; without `write` there is nothing to roll back either.
     let mut stage = Stage::open(deny(&["read"], "secret"));
     stage.world().write("secret", "one\n");
     stage.must("snapshot", json!({ "scope_id": "s", "paths": ["secret"] }), "forbidden / policy_denied")?;
@@ -48,7 +48,7 @@ pub fn policy_and_capability() -> Outcome {
     warned_and_listed()
 }
 
-/// A restore carries warnings, and its journal entry names who asked.
+/// A restore carries warnings, and its journal entry names the tool call and the turn.
 fn warned_and_listed() -> Outcome {
     let rule = json!({ "name": "care", "ops": ["write"], "paths": ["f"], "decision": "warn" });
     let mut stage = Stage::open(json!({ "policy": { "rules": [rule] } }));
@@ -67,7 +67,7 @@ fn warned_and_listed() -> Outcome {
     stage.finish()
 }
 
-/// A neighbour turns a folder on the way into a link, to the outside or to elsewhere inside: nothing is written
+/// Another process turns a folder of the path into a link, to the outside or to elsewhere inside: nothing is written
 /// through it.
 pub fn links_in_the_way() -> Outcome {
     for inside in [false, true] {

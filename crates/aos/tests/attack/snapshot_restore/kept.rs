@@ -1,4 +1,4 @@
-//! What is brought back: content, kind, mode, attributes, links, folders, names; and what is left alone.
+//! What is restored: content, kind, mode, attributes, links, folders, names; and what is left alone.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,7 +13,7 @@ use super::metadata::{acl, chmod, freeze, set};
 use super::{Stage, Tree, listed_paths};
 use crate::Outcome;
 
-/// All of it comes back, with the modes and attributes of the folders in it; in one go, as often as one likes.
+/// All of it is restored, with the modes and attributes of its folders; in one call, and any number of times.
 pub fn a_removed_folder() -> Outcome {
     let mut stage = Stage::new();
     let root = stage.world().root.clone();
@@ -37,7 +37,7 @@ pub fn a_removed_folder() -> Outcome {
     stage.must("rollback", json!({ "turns": 2 }), "ok")?;
     stage.must("redo", json!({ "turns": 1 }), "ok")?;
     stage.is(&before, "after the rollback and the redo")?;
-    // Made again by another call, with other things in it.
+    // Created again by another call, with other content.
     stage.ok("tc2", "remove", json!({ "path": "d", "recursive": true }))?;
     stage.ok(
         "tc2",
@@ -60,7 +60,7 @@ pub fn links() -> Outcome {
         stage.ok(link, "remove", json!({ "path": link }))?;
         stage.taken_back(link, &before)?;
     }
-    // Written through: the target changes, the link stays a link.
+    // Written through the link: the target changes, the link stays a link.
     let receipt = stage.ok("through", "write_file", json!({ "path": "l", "content": text("two\n") }))?;
     let manifest = stage.manifest(&receipt)?;
     check(manifest["entries"].as_object().is_some_and(|all| all.keys().eq(["f"])), || manifest.to_string())?;
@@ -83,7 +83,7 @@ pub fn moves() -> Outcome {
         stage.world().write(path, content);
     }
     let before = stage.tree();
-    // One file; onto another; names swapped; three in a ring.
+    // One file; onto another; names swapped; three in a cycle.
     stage.ok("one", "move", mv("a", "c"))?;
     let moved = stage.taken_back("one", &before)?;
     check(moved["restored_paths"] == json!(["a"]) && moved["deleted_paths"] == json!(["c"]), || {
@@ -100,7 +100,7 @@ pub fn moves() -> Outcome {
         stage.ok("ring", "move", mv(from, to))?;
     }
     stage.taken_back("ring", &before)?;
-    // A folder goes, another is made in its place, and a third moves to where one of the first was.
+    // A folder is removed, another is created in its place, and a third moves to where a subfolder of the first was.
     stage.world().write("other/z", "other\n");
     let with_other = stage.tree();
     stage.ok("again", "remove", json!({ "path": "d", "recursive": true }))?;
@@ -110,13 +110,13 @@ pub fn moves() -> Outcome {
     std::fs::remove_dir_all(stage.world().root.join("other")).unwrap();
     moves_and_edits(&mut stage, &before)?;
     moves_of_folders_within(&mut stage, &before)?;
-    // By patch, onto others too.
+    // By patch, also onto other files.
     stage.ok("patch", "apply_patch", patch_params("*** Update File: a\n*** Move to: n/m/a\n@@\n-A\n+AA\n*** Update File: d/x\n*** Move to: b\n@@\n-x\n+XX\n"))?;
     stage.taken_back("patch", &before)?;
     stage.finish()
 }
 
-/// A folder, edited inside before and after, with things taken out of it and put into it.
+/// A folder with edits inside before and after the move, and with files moved out of it and into it.
 fn moves_and_edits(stage: &mut Stage, before: &Tree) -> Outcome {
     for (op, params) in [
         ("edit_file", json!({ "path": "d/x", "old_string": "x", "new_string": "X" })),
@@ -140,8 +140,8 @@ fn moves_and_edits(stage: &mut Stage, before: &Tree) -> Outcome {
     stage.is(before, "after the rollback of the redo")
 }
 
-/// A folder is brought back to its path inside another folder than the one that it left; then all of it back and
-/// forth at once, with the outer folders moving too.
+/// A folder is restored to its path inside another folder than the one that it left; then everything is undone and
+/// redone at once, with the outer folders moving too.
 fn moves_of_folders_within(stage: &mut Stage, before: &Tree) -> Outcome {
     stage.ok("inner", "move", mv("d/sub", "e/sub"))?;
     stage.ok("outer", "move", mv("d", "e/d"))?;
@@ -191,7 +191,7 @@ pub fn odd_names() -> Outcome {
     stage.finish()
 }
 
-/// The other name keeps what it had; the restored one has the same content again.
+/// The other name keeps its content; the restored one has the same content again.
 pub fn hard_links() -> Outcome {
     let mut stage = Stage::new();
     let path = stage.world().write("f", "one\n");
@@ -200,11 +200,11 @@ pub fn hard_links() -> Outcome {
     stage.ok("tc1", "write_file", json!({ "path": "f", "content": text("two\n") }))?;
     stage.taken_back("tc1", &before)?;
     stage.ok("tc2", "remove", json!({ "path": "f" }))?;
-    // Written through the other name: the pre-image does not change with it.
+    // Written through the other name: the pre-image does not change.
     std::fs::write(stage.world().root.join("other"), "changed\n").unwrap();
     stage.must("restore", json!({ "scope_id": "tc2" }), "ok")?;
     check(stage.world().read("f") == b"one\n" && stage.world().read("other") == b"changed\n", || "f".into())?;
-    // A name outside of a folder that goes: what it names is the user's still, with its mode and its time.
+    // A hard link outside a removed folder: its file is still the user's, with its mode and its time.
     let inner = stage.world().write("d/inner", "one\n");
     let other = stage.world().root.join("other-of-inner");
     std::fs::hard_link(&inner, &other).unwrap();
@@ -225,7 +225,7 @@ pub fn hard_links() -> Outcome {
         stage.world().read("d/inner") == b"one\n" && std::fs::read(&other).unwrap() == b"changed\n",
         || "d/inner".into(),
     )?;
-    // Open for writing while it is replaced: what is written after that is not in the pre-image.
+    // Open for writing while it is replaced: what is written later is not in the pre-image.
     let mut open = std::fs::File::options().append(true).open(stage.world().root.join("f")).unwrap();
     stage.ok("tc3", "write_file", json!({ "path": "f", "content": text("three\n") }))?;
     std::io::Write::write_all(&mut open, b"late\n").unwrap();
@@ -234,7 +234,7 @@ pub fn hard_links() -> Outcome {
     stage.finish()
 }
 
-/// A restore writes what it must and nothing else: no time of another path moves, a restored file's is now.
+/// A restore writes only what it must: the time of no other path changes, and a restored file's time is now.
 pub fn nothing_else_is_touched() -> Outcome {
     let mut stage = Stage::new();
     let long_ago = SystemTime::now() - Duration::from_secs(1_000_000);
@@ -291,7 +291,7 @@ pub fn some_paths_only() -> Outcome {
         })?;
     }
     check(stage.world().read("dd/z") == b"two\n", || "dd/z was not asked for".into())?;
-    // Conflicts elsewhere do not matter.
+    // Conflicts on other paths do not matter.
     stage.ok(
         "tc2",
         "apply_patch",
@@ -303,7 +303,7 @@ pub fn some_paths_only() -> Outcome {
     for (path, verdict) in [("../outside", "forbidden / path_outside_roots"), ("", "error / invalid_path")] {
         stage.must("restore", json!({ "scope_id": "tc1", "paths": [path] }), verdict)?;
     }
-    // Of a move, either end may be named.
+    // For a move, either path may be named.
     stage.ok("tc3", "move", json!({ "from": "d/x", "to": "moved" }))?;
     stage.must("restore", json!({ "scope_id": "tc3", "paths": ["d/x"] }), "ok")?;
     check(stage.world().read("d/x") == b"one\n" && !root.join("moved").exists(), || "d/x".into())?;
@@ -339,7 +339,7 @@ pub fn dry_runs() -> Outcome {
     stage.finish()
 }
 
-/// A folder with a FIFO in it is removed and comes back without it, and the answer says so; nothing hangs.
+/// A folder with a FIFO in it is removed and restored without it, and the answer says so; nothing hangs.
 pub fn special_files() -> Outcome {
     let mut stage = Stage::new();
     let root = stage.world().root.clone();
@@ -349,7 +349,7 @@ pub fn special_files() -> Outcome {
     stage.ok("tc1", "remove", json!({ "path": "d", "recursive": true }))?;
     stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
     check(stage.world().read("d/f") == b"one\n", || "d/f is not back".into())?;
-    // A path that was changed is a FIFO now.
+    // A changed path is a FIFO now.
     stage.ok("tc2", "edit_file", json!({ "path": "d/f", "old_string": "one", "new_string": "two" }))?;
     std::fs::remove_file(root.join("d/f")).unwrap();
     let fifo = std::process::Command::new("mkfifo").arg(root.join("d/f")).status();
@@ -358,8 +358,8 @@ pub fn special_files() -> Outcome {
     stage.finish()
 }
 
-/// What lies closed inside a folder that goes comes back as closed, though it had to be listed twice: the first time
-/// the list could not be written.
+/// Files and folders that are closed to their owner are restored as closed with their folder, although the manifest had
+/// to be written twice: the first attempt failed.
 pub fn listed_twice() -> Outcome {
     let mut stage = Stage::new();
     let inside = stage.world().root.join("e/a");

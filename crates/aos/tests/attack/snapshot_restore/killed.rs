@@ -8,8 +8,8 @@ use super::Stage;
 use crate::Outcome;
 use crate::torture::clean;
 
-/// SNAP-13: a scope of three files, one edited, one deleted, one made. The daemon dies at each call of the restore,
-/// then at each call of the recovery that follows.
+/// SNAP-13: a scope of three files, one edited, one deleted, one created. The daemon is killed at each call of the
+/// restore, then at each call of the recovery that follows.
 pub fn at_each_call() -> Outcome {
     let mut deaths = 0;
     for call in [
@@ -40,7 +40,7 @@ pub fn at_each_call() -> Outcome {
     check(deaths > 10, || format!("only {deaths} deaths"))
 }
 
-/// False when the restore was through before the call came for that time.
+/// False when the restore makes fewer such calls.
 fn dies_and_recovers(call: &str, when: usize) -> Result<bool, String> {
     let mut world = World::new();
     for name in ["a", "b", "d/c"] {
@@ -81,7 +81,7 @@ fn dies_and_recovers(call: &str, when: usize) -> Result<bool, String> {
     Ok(died)
 }
 
-/// SNAP-15, the torturer's walks with a kill every tenth step.
+/// SNAP-15, random walks of the torture test with a kill at every tenth step.
 pub fn random_walks() -> Outcome {
     let world = World::asleep(Start::default());
     let mut setup = world.setup();
@@ -129,7 +129,7 @@ pub fn after_restarts() -> Outcome {
     }
     stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
     stage.taken_back("tc2", &before)?;
-    // An open snapshot continues to be filled.
+    // An open snapshot still captures.
     let receipt = stage.ok("idle", "remove", json!({ "path": "f0" }))?;
     check(snapshots.iter().any(|one| one["snapshot_id"] == receipt["snapshot_id"]), || receipt.to_string())?;
     stage.taken_back("idle", &before)?;

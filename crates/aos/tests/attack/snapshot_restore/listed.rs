@@ -1,4 +1,4 @@
-//! Single tool calls: captured, taken back, in conflict.
+//! Single tool calls: captured, restored, in conflict.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -59,7 +59,7 @@ pub fn a_new_file_and_its_folders() -> Outcome {
     check(!stage.world().root.join("p/q").exists() && stage.world().read("p/theirs") == b"theirs\n", || {
         "p".into()
     })?;
-    // A folder made for its own sake is named.
+    // A folder that was created by `make_dir` is named.
     stage.ok("tc4", "make_dir", json!({ "path": "m/n/o", "parents": true }))?;
     let receipt = stage.must("restore", json!({ "scope_id": "tc4" }), "ok")?;
     check(receipt["deleted_paths"] == json!(["m/n/o"]), || receipt.to_string())?;
@@ -199,7 +199,7 @@ pub fn two_calls_on_one_file() -> Outcome {
     stage.finish()
 }
 
-/// Captured at once, whole folders too, and restored whatever happened since; what is new in them stays.
+/// Captured at once, whole folders too, and restored whatever happened since; new files in them stay.
 pub fn explicit_snapshots() -> Outcome {
     let mut stage = Stage::new();
     for (path, content) in [("d/a", "a\n"), ("d/sub/b", "b\n"), ("f", "f\n"), ("other", "o\n")] {
@@ -215,7 +215,7 @@ pub fn explicit_snapshots() -> Outcome {
     let names: Vec<&String> = manifest["entries"].as_object().ok_or("no entries")?.keys().collect();
     check(names == ["absent", "d", "d/a", "d/link", "d/sub", "d/sub/b", "f"], || manifest.to_string())?;
     check(manifest["entries"]["absent"] == json!({ "kind": "absent" }), || manifest.to_string())?;
-    // Anything happens, all of it outside.
+    // Changes of all kinds by another process.
     let root = stage.world().root.clone();
     std::fs::remove_dir_all(root.join("d")).unwrap();
     stage.world().write("d/a", "changed\n");
@@ -227,7 +227,7 @@ pub fn explicit_snapshots() -> Outcome {
     check(stage.world().read("d/new") == b"new\n", || "a new file in the folder was touched".into())?;
     std::fs::remove_file(root.join("d/new")).unwrap();
     stage.is(&before, "after an explicit restore")?;
-    // A folder became a file, a file a folder, and back they come.
+    // A folder became a file and a file became a folder; both are restored.
     std::fs::remove_dir_all(root.join("d")).unwrap();
     stage.world().write("d", "a file now\n");
     std::fs::remove_file(root.join("f")).unwrap();
@@ -248,7 +248,7 @@ pub fn explicit_snapshots() -> Outcome {
     stage.finish()
 }
 
-/// Registered first, filled by the calls of its tool call, and by no others.
+/// Registered first, then filled by the effects of its own tool call only.
 pub fn open_snapshots() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("f", "one\n");
@@ -281,7 +281,7 @@ pub fn open_snapshots() -> Outcome {
     check(mine["turn_id"] == "t1" && mine["coverage"] == "exact", || mine.to_string())?;
     stage.must("restore", json!({ "scope_id": "tc2" }), "ok")?;
     stage.taken_back("tc1", &before)?;
-    // One that nothing was captured into is there all the same, and restores to nothing.
+    // A snapshot without captures exists all the same, and restores nothing.
     stage.must("snapshot", json!({ "scope_id": "idle" }), "ok")?;
     let receipt = stage.must("restore", json!({ "scope_id": "idle" }), "ok")?;
     check(receipt["restored_paths"] == json!([]), || receipt.to_string())?;
@@ -323,7 +323,7 @@ pub fn several_effects_of_one_call() -> Outcome {
     stage.finish()
 }
 
-/// The manifest's fields, all of them and as the contract names them.
+/// All fields of the manifest, named as in the contract.
 pub fn manifests() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("src/a", "body\n");
@@ -367,7 +367,7 @@ pub fn manifests() -> Outcome {
     stage.finish()
 }
 
-/// Each way in which another process can have changed a path since.
+/// Each way in which another process can change a path in between.
 pub fn all_kinds_of_conflicts() -> Outcome {
     type Meddle = fn(&std::path::Path);
     let meddlings: &[(&str, Meddle)] = &[
@@ -422,7 +422,7 @@ fn removed_and_moved_conflicts() -> Outcome {
     stage.world().write("f", "theirs\n");
     let receipt = stage.must("restore", json!({ "scope_id": "tc1" }), "conflict / changed_since")?;
     check(receipt["conflicts"] == json!([{ "path": "f", "changed_by": "outside" }]), || receipt.to_string())?;
-    // The same content at the place is no conflict: it is as it was already.
+    // The same content at the path is not a conflict: the file is already as it was.
     stage.world().write("f", "one\n");
     stage.must("restore", json!({ "scope_id": "tc1" }), "ok")?;
     stage.ok("tc2", "move", json!({ "from": "f", "to": "g" }))?;
@@ -433,7 +433,7 @@ fn removed_and_moved_conflicts() -> Outcome {
     stage.world().write("g", "theirs\n");
     stage.must("restore", json!({ "scope_id": "tc2" }), "conflict / changed_since")?;
     check(stage.world().read("g") == b"theirs\n", || "g".into())?;
-    // A later call is named, also when it only moved the file away, or made a file of the folder.
+    // The later call is named, also when it only moved the file away, or replaced the folder with a file.
     stage.world().write("d/x", "x\n");
     stage.ok("tc3", "edit_file", edit("d/x", "x", "y"))?;
     stage.ok("tc4", "move", json!({ "from": "d/x", "to": "away" }))?;
@@ -446,7 +446,7 @@ fn removed_and_moved_conflicts() -> Outcome {
     stage.finish()
 }
 
-/// What force puts aside is in the restore's own snapshot, whole folders too.
+/// What `force` displaces is in the restore's own snapshot, whole folders too.
 pub fn force_buries_nothing_for_good() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("f", "one\n");
@@ -460,7 +460,7 @@ pub fn force_buries_nothing_for_good() -> Outcome {
     check(stage.world().read("f") == b"one\n", || receipt.to_string())?;
     stage.must("restore", json!({ "snapshot_id": receipt["redo_snapshot_id"] }), "ok")?;
     stage.is(&before, "after the forced restore was taken back")?;
-    // What is at the place that something moves back to.
+    // A file at the path that a move returns to.
     stage.world().write("m", "m\n");
     stage.ok("tc2", "move", json!({ "from": "m", "to": "n" }))?;
     stage.world().write("m", "theirs\n");

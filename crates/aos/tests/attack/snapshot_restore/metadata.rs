@@ -1,4 +1,4 @@
-//! Modes, attributes, ACLs and owners come back with a file.
+//! Modes, attributes, ACLs and owners are restored with a file.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Stage;
 use crate::Outcome;
 
-/// Names and values of all attributes, the ACL included.
+/// Names and values of all extended attributes, the ACL included.
 pub fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
     let mut names = vec![0_u8; 4096];
     let size = rustix::fs::listxattr(path, names.as_mut_slice()).unwrap_or(0);
@@ -30,7 +30,7 @@ pub fn set(path: &Path, name: &str, value: &[u8]) -> bool {
     rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
 }
 
-/// One stranger may read, beside the owner.
+/// An ACL that lets one other user read, beside the owner.
 pub fn acl() -> Vec<u8> {
     let entry = |tag: u16, perm: u16, id: u32| {
         [tag.to_le_bytes().as_slice(), &perm.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -91,7 +91,7 @@ pub fn modes_attributes_and_owners() -> Outcome {
     let deletes: String = (0..7).map(|n| format!("*** Delete File: f{n}\n")).collect();
     stage.ok("patch", "apply_patch", patch_params(&deletes))?;
     stage.taken_back("patch", &before)?;
-    // A file that had no ACL gets none from its folder.
+    // A file without an ACL does not get its folder's default ACL.
     let folder = root.join("d");
     std::fs::create_dir(&folder).unwrap();
     stage.world().write("d/plain", "plain\n");
@@ -129,14 +129,14 @@ pub fn closed_to_their_owner() -> Outcome {
     check(!root.join("d").exists(), || "d is still there".into())?;
     stage.must("rollback", json!({}), "ok")?;
     stage.is(&before, "after the rollback")?;
-    // What cannot be read cannot be captured by hand; nothing is promised then.
+    // What cannot be read cannot be captured by an explicit snapshot; the request is refused.
     chmod(&root.join("f"), 0o000);
     stage.must("snapshot", json!({ "scope_id": "tc4", "paths": ["f"] }), "error / permission_denied")?;
     chmod(&root.join("f"), 0o200);
     stage.finish()
 }
 
-/// Nothing can be made in a folder, not even by root.
+/// Makes a folder immutable: nothing can be created in it, not even by root.
 pub fn freeze(folder: &Path, frozen: bool) {
     let how = if frozen { "+i" } else { "-i" };
     assert!(

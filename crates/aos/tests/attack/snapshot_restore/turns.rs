@@ -1,4 +1,4 @@
-//! Turns: rolled back and done again, several at a time, by one session beside another, through restarts.
+//! Turns: rolled back and redone, several at a time, beside another session, and across restarts.
 
 use aos_testkit::{check, expect, patch_params, text};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ pub fn two_sessions() -> Outcome {
     let receipt = stage.must("rollback", json!({}), "conflict / changed_since")?;
     check(receipt["conflicts"][0]["path"] == "f", || receipt.to_string())?;
     stage.is(&before, "after the conflict")?;
-    // Once the second has taken its own back, the first can too.
+    // Once the second has rolled its change back, the first can too.
     expect("the second's rollback", &other.fs("rollback", json!({})), &["ok"])?;
     stage.must("rollback", json!({}), "ok")?;
     check(stage.world().read("f") == b"one\n" && stage.world().read("own") == b"one\n", || "f".into())?;
@@ -84,7 +84,7 @@ pub fn several_calls_and_turns() -> Outcome {
     let receipt = stage.must("redo", json!({}), "ok")?;
     check(receipt["redone_turns"] == json!(["t2"]), || receipt.to_string())?;
     stage.is(&trees[2], "one forth")?;
-    // More than there are: as many as there are.
+    // More turns than there are: all of them are rolled back.
     let receipt = stage.must("rollback", json!({ "turns": 100 }), "ok")?;
     check(receipt["rolled_back_turns"] == json!(["t2", "t1"]), || receipt.to_string())?;
     stage.is(&trees[0], "all back")?;
@@ -93,7 +93,7 @@ pub fn several_calls_and_turns() -> Outcome {
     check(receipt["redone_turns"] == json!(["t1", "t2", own]), || receipt.to_string())?;
     stage.is(&trees[3], "all forth")?;
     stage.must("redo", json!({}), "nothing_to_redo / nothing_to_redo")?;
-    // A turn that continues after a rollback and a redo is still one.
+    // A turn that continues after a rollback and a redo is still one turn.
     stage.turn("t5", "write_file", write("f", "5\n"))?;
     stage.must("rollback", json!({}), "ok")?;
     stage.must("redo", json!({}), "ok")?;
@@ -137,7 +137,7 @@ pub fn what_is_no_step() -> Outcome {
     stage.finish()
 }
 
-/// A caller that numbers its calls anew in each turn: the turns are still apart.
+/// A caller that restarts its call ids in each turn: the turns are still distinct.
 pub fn one_call_id_in_two_turns() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("f", "0\n");
@@ -160,7 +160,7 @@ pub fn one_call_id_in_two_turns() -> Outcome {
     stage.finish()
 }
 
-/// Where a snapshot on the way is gone, nothing is guessed: the tree stays, and the answer says so.
+/// Where a needed snapshot was dropped, nothing is guessed: the tree stays, and the answer says so.
 pub fn what_was_dropped_is_not_guessed() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("f", "0\n");
@@ -172,7 +172,7 @@ pub fn what_was_dropped_is_not_guessed() -> Outcome {
     stage.must("drop_snapshot", json!({ "snapshot_id": rolled["snapshot_id"] }), "ok")?;
     stage.must("redo", json!({}), "nothing_to_redo")?;
     stage.is(&before, "after a redo without its snapshot")?;
-    // The way back leads over what was dropped too.
+    // A rollback needs the dropped snapshot too.
     let t3 = stage.turn("t3", "write_file", write("g", "3\n"))?;
     stage.must("rollback", json!({}), "ok")?;
     stage.must("redo", json!({}), "ok")?;
@@ -189,7 +189,7 @@ pub fn what_was_dropped_is_not_guessed() -> Outcome {
     stage.finish()
 }
 
-/// Restore, rollback and redo are mutations with snapshots of their own, also where the session takes none itself.
+/// Restore, rollback and redo are mutations with snapshots of their own, even where the session takes none by itself.
 pub fn undo_of_undo() -> Outcome {
     for auto_snapshot in [true, false] {
         let mut stage = Stage::open(json!({ "auto_snapshot": auto_snapshot }));
@@ -198,7 +198,7 @@ pub fn undo_of_undo() -> Outcome {
         stage.must("snapshot", json!({ "scope_id": "tc1" }), "ok")?;
         stage.ok("tc1", "write_file", write("f", "two\n"))?;
         let after = stage.tree();
-        // Under the very id that it takes back.
+        // Under the same id as the call that it restores.
         let receipt = stage.ok("tc1", "restore", json!({ "scope_id": "tc1" }))?;
         stage.is(&before, "after the restore")?;
         for field in ["redo_snapshot_id", "snapshot_id"] {
@@ -217,8 +217,8 @@ pub fn undo_of_undo() -> Outcome {
     Ok(())
 }
 
-/// A folder moved away, and another of its name was filled, with a folder where the first one has a file. After the
-/// rollback that file stands in the way of what is done again, but it goes away with its folder.
+/// A folder was moved away and another of its name was filled, with a folder where the first one has a file. After the
+/// rollback that file is in the way of the redo, but it moves away with its folder.
 pub fn done_again_in_another_folder() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("a/f", "one\n");

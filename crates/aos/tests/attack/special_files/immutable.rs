@@ -71,14 +71,14 @@ pub(super) fn immutable_files() -> Outcome {
         wrong.extend(a_folder_that_is_renamed(&world, &mut agent).err());
         wrong.extend(a_neighbour_while_it_is_taken_back(&world, &mut agent).err());
     }
-    // The world goes with its files, so they must be free to go.
+    // The world deletes its files at its end, so they must be deletable again.
     let _ = std::fs::rename(world.root.join("e"), world.root.join("d"));
     drop((immutable, append_only, folder, inner));
     check(wrong.is_empty(), || wrong.join("\n"))?;
     world.finish()
 }
 
-/// A folder that goes elsewhere while a change in it fails takes no temporary file along.
+/// A folder that is renamed while a change in it fails keeps no temporary file.
 fn a_folder_that_is_renamed(world: &World, agent: &mut Agent) -> Outcome {
     let (from, to) = (world.root.join("d"), world.root.join("e"));
     let slowly = Tracer::inject(world.daemon_pid(), "inject=renameat2:delay_enter=200000")?;
@@ -101,7 +101,8 @@ fn a_folder_that_is_renamed(world: &World, agent: &mut Agent) -> Outcome {
     check(left == [to.join("im")], || format!("the folder took along {left:?}"))
 }
 
-/// A path is put back only while it is as our step left it: what a neighbour writes meanwhile stays and is named.
+/// A path is rolled back only while it is as our step left it: what another process writes meanwhile stays and is
+/// named.
 fn a_neighbour_while_it_is_taken_back(world: &World, agent: &mut Agent) -> Outcome {
     world.write("a.txt", "OLD\n");
     let slowly = Tracer::inject(world.daemon_pid(), "inject=renameat2:delay_enter=200000")?;
@@ -109,7 +110,7 @@ fn a_neighbour_while_it_is_taken_back(world: &World, agent: &mut Agent) -> Outco
     let (wrote, receipt) = std::thread::scope(|scope| {
         let neighbour = scope.spawn(|| write_while_it_is_taken_back(world, &ended));
         let update = |path: &str| format!("*** Update File: {path}\n@@\n-OLD\n+NEW\n");
-        // By name this one comes first, so it is done when the other fails.
+        // This path comes first in order, so its step is done when the other fails.
         let receipt = agent.patch(&(update("a.txt") + &update("im")));
         ended.store(true, Ordering::Relaxed);
         (neighbour.join().expect("the neighbour ends"), receipt)
@@ -126,7 +127,7 @@ fn a_neighbour_while_it_is_taken_back(world: &World, agent: &mut Agent) -> Outco
     check(!wrote || receipt["not_rolled_back"] == json!(["a.txt"]), || format!("it is not named: {receipt}"))
 }
 
-/// Puts a file in place of `a.txt` once the old one has come back beside it. Returns whether it did.
+/// Replaces `a.txt` once the old file is beside it again. Returns whether it did.
 fn write_while_it_is_taken_back(world: &World, ended: &AtomicBool) -> bool {
     let fresh = world.parent.join("fresh");
     std::fs::write(&fresh, "NEIGHBOUR\n").unwrap();
@@ -153,7 +154,7 @@ fn write_while_it_is_taken_back(world: &World, ended: &AtomicBool) -> bool {
     false
 }
 
-/// The file and another, before it and behind it, with all kinds of changes.
+/// Patches on this file and another one, before it and behind it, with all kinds of changes.
 fn patches_that_touch(path: &str) -> Vec<String> {
     let bad = format!("*** Update File: {path}\n@@\n-OLD\n+NEW\n");
     let delete = format!("*** Delete File: {path}\n");

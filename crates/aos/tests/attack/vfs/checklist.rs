@@ -24,7 +24,7 @@ pub fn line_2_writes_versions_times() -> Outcome {
     tree.ok("move", json!({ "from": "f", "to": "g" }))?;
     let file = &tree.files(None)?[0];
     check(file["version"] == 3 && file["path"] == "g", || format!("{file}"))?;
-    // What was refused is no version.
+    // A refused write does not make a version.
     let exists = json!({ "path": "g", "mode": "create", "content": text("x") });
     expect("create", &tree.fs("write_file", exists), &["conflict / file_exists"])?;
     check(tree.files(None)?[0]["version"] == 3, || "a refused write counted".into())?;
@@ -59,7 +59,7 @@ pub fn line_3_mounts() -> Outcome {
     ] {
         expect(&format!("{mounts} in {roots}"), &open(mounts.clone(), roots), &["error / invalid_mount"])?;
     }
-    // The globs: as the original's, a star goes over slashes.
+    // The globs: like the original's, a star matches slashes.
     let globbed = open(
         json!([{ "host_path": "docs", "include_glob": ["*.md"], "exclude_glob": ["sub/*"] }]),
         root.clone(),
@@ -69,7 +69,7 @@ pub fn line_3_mounts() -> Outcome {
     check(tree(&included)? == pairs(&[("docs/a.md", "a"), ("docs/sub/b.md", "b")]), || {
         "the include glob".into()
     })?;
-    // The budget is a mount's own.
+    // Each mount has its own budget.
     let capped = open(
         json!([{ "host_path": "docs", "max_bytes": 3 }, { "host_path": "more", "max_bytes": 5 }]),
         root.clone(),
@@ -80,7 +80,7 @@ pub fn line_3_mounts() -> Outcome {
         &open(json!([{ "host_path": "docs", "max_bytes": 2 }]), root.clone()),
         &["error / invalid_mount"],
     )?;
-    // Overlaps, in order: a later mount overwrites, folders merge, a path is never both.
+    // Overlaps, in order: a later mount overwrites, folders merge, a path is never both a file and a folder.
     let over =
         json!([{ "host_path": "docs", "mount_path": "m" }, { "host_path": "more", "mount_path": "/m/" }]);
     let merged = pairs(&[("m/a.md", "A"), ("m/c.txt", "c"), ("m/sub", "file")]);
@@ -134,8 +134,8 @@ pub fn line_4_removal() -> Outcome {
     world.finish()
 }
 
-/// "End-to-end scenario: start from the empty VFS (optionally with configured host mounts), list directories, read/write
-/// files, and confirm session snapshots update with each tool call."
+/// "End-to-end scenario: start from the empty VFS (optionally with configured host mounts), list directories,
+/// read/write files, and confirm session snapshots update with each tool call."
 pub fn line_6_end_to_end() -> Outcome {
     let world = World::new();
     let receipt = Tree::vfs(&world).ok("host.vfs.latest", json!({}))?;

@@ -1,4 +1,4 @@
-//! One set of effects, three targets: what a local session answers, a virtual and a staged one answer too.
+//! One set of effects, three targets: a virtual and a staged session answer what a local one answers.
 
 mod scripts;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Tree;
 use crate::Outcome;
 
-/// What is there before the first effect, with one time for all.
+/// The files before the first effect, all with the same time.
 const SAMPLE: &[(&str, &str)] = &[
     ("README.md", "# sample\n\nHello, caf\u{e9}.\n"),
     ("src/main.rs", "fn main() {\n    let x = 1;\n    println!(\"{x}\");\n}\n"),
@@ -57,12 +57,12 @@ fn targets(world: &World, extra: &Value) -> Vec<(&'static str, Tree)> {
     .collect()
 }
 
-/// A receipt without what is of the moment.
+/// A receipt without the fields that differ from run to run.
 fn plain(mut receipt: Value, world: &World) -> Value {
     for name in ["seq", "turn_id", "snapshot_id", "redo_snapshot_id", "mtime_ns", "new_mtime_ns"] {
         receipt.as_object_mut().map(|fields| fields.remove(name));
     }
-    // How large a folder is, only its file system knows.
+    // The size of a folder depends on its file system.
     if receipt["kind"] == "dir" {
         receipt["size_bytes"] = json!(0);
     }
@@ -88,7 +88,7 @@ pub fn the_same_receipts() -> Outcome {
     let mut targets = targets(&world, &json!({}));
     let mut differences = Vec::new();
     for (number, (op, params)) in scripts::script().into_iter().enumerate() {
-        // The one that undo names by hand.
+        // The call that undo names explicitly.
         let named = params.to_string().contains("some/two");
         let call = if named { "call-undo".to_owned() } else { format!("call-{number}") };
         let mut receipts: Vec<(&str, Value)> = Vec::new();
@@ -104,7 +104,7 @@ pub fn the_same_receipts() -> Outcome {
         }
     }
     check(differences.is_empty(), || format!("{} differ:\n{}", differences.len(), differences.join("\n")))?;
-    // What was staged, committed, is what the local session made.
+    // The committed staged tree equals what the local session made.
     let staged = &mut targets[2].1;
     staged.ok("host.staged.commit", json!({}))?;
     let (local, staged) = (tree(&world.root.join("local")), tree(&world.root.join("staged")));
@@ -173,7 +173,7 @@ pub fn the_same_limits_and_rules() -> Outcome {
     world.finish()
 }
 
-/// A random effect on a handful of names: they meet, and a path is a file now and a folder then.
+/// A random effect on a few names: they collide, and a path is sometimes a file and sometimes a folder.
 fn random_effect(random: &mut Random) -> (&'static str, Value) {
     let path = |random: &mut Random| {
         let depth = 1 + random.below(3);
@@ -224,8 +224,8 @@ fn seen(tree: &mut Tree) -> Result<(Vec<String>, Value, Value), String> {
     Ok((paths, grepped["matches"].clone(), listed["entries"].clone()))
 }
 
-/// Random histories: the same answers and the same tree after each effect, whatever the target; and what was staged,
-/// committed at some moment and rolled back over, is what the local session did.
+/// Random histories with rollbacks: the same answers and the same tree after each effect, whatever the target. The
+/// staged tree, committed at the end, equals the local one.
 pub fn random_histories() -> Outcome {
     let world = World::new();
     for history in 0..full_figure(200, 12) {

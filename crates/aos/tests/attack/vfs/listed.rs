@@ -1,4 +1,4 @@
-//! The listed cases of virtual trees, and what a neighbour would try next.
+//! The listed cases of virtual trees, and further cases of the same kind.
 
 use aos_testkit::{Fixture, Tracer, World, check, expect, full_figure, text};
 use serde_json::json;
@@ -17,7 +17,7 @@ pub fn depth_and_length() -> Outcome {
         let write = json!({ "path": bad, "content": text("x"), "create_parents": true });
         expect(&bad, &tree.fs("write_file", write), &["error / invalid_path"])?;
     }
-    // A folder that is moved must not bring what is in it too deep.
+    // Moving a folder must not bring its content too deep.
     tree.ok("make_dir", json!({ "path": "top" }))?;
     let receipt = tree.fs("move", json!({ "from": "d", "to": "top/d" }));
     expect("moving too deep", &receipt, &["error / invalid_path"])?;
@@ -101,7 +101,7 @@ pub fn the_source_is_never_written() -> Outcome {
     let source = world.root.to_str().unwrap();
     let traced = std::fs::read_to_string(&trace).map_err(|why| why.to_string())?;
     check(traced.contains(source), || "the trace saw nothing of the mount".into())?;
-    // A call that another thread interrupts is on two lines: the first has the arguments.
+    // strace prints a call that another thread interrupts on two lines: the first has the arguments.
     let writes = |line: &&str| {
         let opens = line.contains("open") && !line.contains("opened");
         let to_write = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"].iter().any(|flag| line.contains(flag));
@@ -119,7 +119,7 @@ pub fn versions_and_times() -> Outcome {
     let write = |mode: &str, content: &str| json!({ "path": "f", "mode": mode, "content": text(content) });
     let mut seen = Vec::new();
     let look = |tree: &mut Tree| -> Result<serde_json::Value, String> {
-        // Times have three decimals: two calls must not fall into one.
+        // Times have three decimals: two calls must not get the same time.
         std::thread::sleep(std::time::Duration::from_millis(3));
         Ok(tree.files(None)?.first().cloned().unwrap_or_default())
     };
@@ -161,7 +161,7 @@ pub fn versions_and_times() -> Outcome {
 pub fn a_thousand_versions() -> Outcome {
     let world = World::new();
     let mut tree = Tree::vfs(&world);
-    // Ten megabytes, as many files as that takes.
+    // Ten megabytes, in as many files as needed.
     let body = |seed: usize| format!("{seed:08}\n{}", "0123456789abcde\n".repeat(2_930));
     let files = 213;
     for file in 0..files {
@@ -231,7 +231,7 @@ pub fn text_of_a_bounded_length() -> Outcome {
     let patch = format!("*** Begin Patch\n*** Add File: g\n+{over}\n*** End Patch\n");
     let receipt = tree.fs("apply_patch", json!({ "patch": text(patch) }));
     expect("patch", &receipt, &["error / content_too_long"])?;
-    // Appending continues: the bound is on one write.
+    // Appending still works: the limit is per write.
     tree.ok("write_file", json!({ "path": "f", "mode": "append", "content": text("tail") }))?;
     check(tree.names()? == ["f"], || "something was written".into())?;
     world.finish()
@@ -265,7 +265,7 @@ pub fn roots_of_a_virtual_tree() -> Outcome {
         expect(path, &tree.fs("write_file", write), &["forbidden / path_outside_roots"])?;
         expect(path, &tree.fs("stat", json!({ "path": path })), &["forbidden / path_outside_roots"])?;
     }
-    // What the machine has under such a name is not what a virtual tree has.
+    // A virtual tree does not contain the host's files of such names.
     let mut plain = Tree::vfs(&world);
     for path in [
         "/etc/passwd",
@@ -287,14 +287,14 @@ pub fn a_tree_is_its_sessions_own() -> Outcome {
     check(other.names()?.is_empty(), || "a tree is seen by another session".into())?;
     other.write("f", "other")?;
     check(one.read("f") == "one" && other.read("f") == "other", || "the trees are mixed up".into())?;
-    // A blob of one session is not the other's to name.
+    // A session cannot name another session's blob.
     let receipt = one.ok("read_file", json!({ "path": "f", "with_hash": true }))?;
     let write = json!({ "path": "g", "content": { "blob_ref": { "blob_ref": receipt["hash"] } } });
     expect("a foreign blob", &other.fs("write_file", write), &["error / blob_not_found"])?;
     world.finish()
 }
 
-/// A tree knows paths, not objects: what was changed after a move counts as a later change there.
+/// A tree knows paths, not objects: a change after a move counts as a later change there.
 pub fn a_move_that_was_built_on() -> Outcome {
     let world = World::new();
     let mut tree = Tree::vfs(&world);
@@ -314,7 +314,7 @@ pub fn a_move_that_was_built_on() -> Outcome {
     world.finish()
 }
 
-/// What policy says of a path of a virtual tree has nothing to do with the host's links.
+/// The policy decision about a path of a virtual tree does not depend on the host's links.
 pub fn said_and_done() -> Outcome {
     let world = World::new();
     world.link(&world.outside, "out");

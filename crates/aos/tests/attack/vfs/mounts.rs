@@ -1,4 +1,4 @@
-//! Host mounts: what may come in, what may not, and how the complaint names it.
+//! Host mounts: what can be mounted, what cannot, and how the error names it.
 
 use std::time::Duration;
 
@@ -62,14 +62,14 @@ pub fn links() -> Outcome {
             let mount = json!({ "host_path": "m", "follow_symlinks": follow });
             timed(Duration::from_secs(2), &target, || refused_naming(&world, mount, "m/out"))??;
         }
-        // The link itself as the mount.
+        // The link itself is the mount.
         let receipt = open(&world, json!({ "host_path": "m/out", "follow_symlinks": true }));
         expect("the link itself", &receipt, &["error / invalid_mount"])?;
     }
     world.finish()
 }
 
-/// Links that stay inside: passed over, or followed to what they lead to.
+/// Links that stay inside: skipped, or followed to their targets.
 pub fn links_inside() -> Outcome {
     let world = World::new();
     world.write("m/real/file", "1\n");
@@ -78,7 +78,7 @@ pub fn links_inside() -> Outcome {
     world.link("real", "m/to-folder");
     world.link("../beside", "m/to-beside");
     world.link(world.root.join("beside/other"), "m/absolute");
-    // Through a link that itself leads out and back in: no.
+    // Links are followed only when the mount asks for it.
     let plain = names(&world, &open(&world, json!({ "host_path": "m" })))?;
     check(plain == ["m/real/file"], || format!("{plain:?}"))?;
     let followed = names(&world, &open(&world, json!({ "host_path": "m", "follow_symlinks": true })))?;
@@ -157,7 +157,7 @@ pub fn special_files() -> Outcome {
     world.finish()
 }
 
-/// Text only, readable, with names that a virtual tree can have; the file is named.
+/// Only readable text files whose names a virtual tree can have; the refusal names the file.
 pub fn what_cannot_be_mounted() -> Outcome {
     let world = World::new();
     world.write("bytes/ok", "fine");
@@ -183,7 +183,7 @@ pub fn what_cannot_be_mounted() -> Outcome {
     world.finish()
 }
 
-/// Our own state cannot be mounted, under whatever root.
+/// Our own state cannot be mounted, under any root.
 pub fn our_own_state() -> Outcome {
     let world = World::new();
     let target = |mount: Value| json!({ "vfs": { "allowed_roots": [world.parent], "mounts": [mount] } });
@@ -191,14 +191,14 @@ pub fn our_own_state() -> Outcome {
     expect("the home", &world.client().effect("host.session.open", home), &["error / invalid_mount"])?;
     let state = json!({ "target": target(json!({ "host_path": "home/state", "include_glob": ["*.db"] })) });
     expect("the state", &world.client().effect("host.session.open", state), &["error / invalid_mount"])?;
-    // Above it, it is passed over.
+    // A mount above it skips it.
     let above = json!({ "target": target(json!({ "host_path": ".", "include_glob": ["home/*"], "mount_path": "all" })) });
     let receipt = world.client().effect("host.session.open", above);
     check(names(&world, &receipt)?.is_empty(), || "something of the home was mounted".into())?;
     world.finish()
 }
 
-/// The model learns where a mount is in its tree; where on the host only when the operator allows it.
+/// The model sees where a mount is in its tree; where it is on the host only when the operator allows it.
 pub fn what_is_shown() -> Outcome {
     let world = World::new();
     for file in 0..25 {

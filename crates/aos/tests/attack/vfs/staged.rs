@@ -1,4 +1,5 @@
-//! Staged trees: nothing reaches the disk by itself, a commit lands as a whole, and no other process's work is lost.
+//! Staged trees: nothing reaches the disk by itself, a commit is applied as a whole, and no other process's work is
+//! lost.
 
 use aos_testkit::{Tracer, World, check, expect, text, tree};
 use serde_json::{Value, json};
@@ -33,7 +34,7 @@ pub fn the_disk_is_untouched() -> Outcome {
     let mut staged = Tree::staged(&world);
     stage_all(&mut staged)?;
     check(tree(&world.root) == before, || "the disk changed".into())?;
-    // One overlay that every reader sees.
+    // Every reader sees the same overlay.
     check(staged.read("a.txt") == "one\nTWO\n" && staged.read("to-a") == "one\nTWO\n", || "read".into())?;
     let listing = staged.ok("list_dir", json!({}))?;
     check(listing["entries"]["inline_text"]["text"] == "a.txt\nkept/\nnew/\nto-a@", || format!("{listing}"))?;
@@ -52,7 +53,7 @@ pub fn the_disk_is_untouched() -> Outcome {
         globbed["paths"]["inline_text"]["text"].as_str().unwrap_or_default().lines().collect();
     globbed.sort_unstable();
     check(globbed == ["a.txt", "kept/z", "new/deep/file", "to-a"], || format!("{globbed:?}"))?;
-    // What appears on the disk is seen through, unless something staged covers it.
+    // New files on the disk are visible, unless something staged covers them.
     world.write("later", "later\n");
     world.write("d/later", "hidden\n");
     check(staged.read("later") == "later\n", || "what came later is not seen".into())?;
@@ -100,7 +101,7 @@ pub fn a_commit_lands_as_one() -> Outcome {
     check(diff["files"] == json!([]) && diff["diff"] == "", || format!("{diff}"))?;
     let receipt = staged.ok("host.staged.commit", json!({}))?;
     check(receipt["committed_paths"] == json!([]), || format!("{receipt}"))?;
-    // It continues from there.
+    // Staging continues from there.
     staged.ok("edit_file", json!({ "path": "a.txt", "old_string": "one", "new_string": "ONE" }))?;
     staged.ok("host.staged.commit", json!({}))?;
     check(world.read("a.txt") == b"ONE\nTWO\n", || "the second commit".into())?;
@@ -128,7 +129,7 @@ pub fn changed_underneath() -> Outcome {
     };
     world.write("a.txt", "one\ntwo\nthree\n");
     conflict(&mut staged, "a.txt")?;
-    // The same content again is no change, whatever its time.
+    // Writing the same content again is not a change, whatever its time.
     world.write("a.txt", "one\ntwo\n");
     world.write("d/stranger", "mine\n");
     conflict(&mut staged, "d/stranger")?;
@@ -187,7 +188,7 @@ pub fn discarded() -> Outcome {
     check(staged.ok("exists", json!({ "path": "d/e/y" }))?["exists"] == false, || {
         "more was discarded".into()
     })?;
-    // It can be taken back.
+    // A discard can be undone.
     let receipt = staged.fs("restore", json!({ "scope_id": "drop" }));
     expect("undo of a discard", &receipt, &["ok"])?;
     check(staged.read("a.txt") == "one\nTWO\n", || "not staged again".into())?;
@@ -215,15 +216,15 @@ pub fn a_commit_is_undone() -> Outcome {
     expect("undo", &receipt, &["ok"])?;
     check(content(&tree(&world.root)) == content(&before), || "the disk is not as it was".into())?;
     check(world.read("a.txt") == b"one\ntwo\n" && world.read("d/e/y") == b"y\n", || "content".into())?;
-    // What was committed waits again.
+    // The committed change is staged again.
     let again = staged.ok("host.staged.diff", json!({}))?;
     check(again["diff"] == diff["diff"] && again["files"] == diff["files"], || format!("{again}"))?;
-    // Rolled back turn by turn: the undo, the commit's undo, and the changes themselves.
+    // Rolled back turn by turn: the undo, the undo of the commit, and the changes themselves.
     let receipt = staged.ok("rollback", json!({ "turns": 1 }))?;
     check(receipt["status"] == "ok" && world.read("a.txt") == b"one\nTWO\n", || format!("{receipt}"))?;
     staged.ok("redo", json!({ "turns": 1 }))?;
     check(world.read("a.txt") == b"one\ntwo\n", || "done again".into())?;
-    // Somebody changed it on the disk since: nothing is touched.
+    // Another process changed the file on the disk since: nothing is touched.
     staged.ok("host.staged.commit", json!({}))?;
     world.write("a.txt", "mine\n");
     expect("conflict", &staged.fs("rollback", json!({})), &["conflict / changed_since"])?;
@@ -231,7 +232,7 @@ pub fn a_commit_is_undone() -> Outcome {
     world.finish()
 }
 
-/// What was a file becomes a folder, and the other way round; a removed folder comes back with other content.
+/// A file becomes a folder, and the other way round; a removed folder is created again with other content.
 pub fn files_folders_and_links() -> Outcome {
     let world = World::new();
     sample(&world);
@@ -273,7 +274,7 @@ pub fn files_folders_and_links() -> Outcome {
     world.finish()
 }
 
-/// A commit is judged as what it does: policy, protected names, and the capability.
+/// A commit is checked as what it does: policy, protected names, and the capability.
 pub fn policy_at_commit() -> Outcome {
     let world = World::new();
     sample(&world);
@@ -324,13 +325,13 @@ pub fn links_to_outside() -> Outcome {
     {
         expect(path, &staged.fs("read_file", json!({ "path": path })), &["forbidden / path_outside_roots"])?;
     }
-    // A link that was moved elsewhere still leads where it led: outside.
+    // A link that was moved still has its target: outside.
     staged.ok("move", json!({ "from": "up", "to": "d/up" }))?;
     let receipt = staged.fs("read_file", json!({ "path": "d/up" }));
     check(receipt["status"] != "ok" || !receipt.to_string().contains(&world.canary), || {
         format!("{receipt}")
     })?;
-    // Swapped after it was staged, the folder's link is not followed at commit.
+    // The folder is swapped for a link after staging: the commit does not follow it.
     staged.ok("edit_file", json!({ "path": "d/x", "old_string": "x", "new_string": "X" }))?;
     std::fs::rename(world.root.join("d"), world.root.join("was-d")).unwrap();
     world.link(&world.outside, "d");
@@ -372,7 +373,7 @@ pub fn from_the_command_line() -> Outcome {
     world.finish()
 }
 
-/// Killed at each rename and at writes of the journal: the commit is on the disk and out of the tree, or neither.
+/// Killed at each rename and at writes of the journal: the commit is on the disk and no longer staged, or neither.
 pub fn killed_in_a_commit() -> Outcome {
     for (call, most) in [("renameat2", 40), ("pwrite64", 24)] {
         let mut kills = 0;

@@ -1,4 +1,4 @@
-//! Trees outlive the daemon, end with their session, and are folded again from the journal to the same.
+//! Trees outlive the daemon, end with their session, and are folded from the journal to the same state.
 
 use aos_testkit::{Start, World, check, expect, text};
 use serde_json::json;
@@ -45,7 +45,7 @@ pub fn restarts_and_kills() -> Outcome {
         }
         check(before.1["diff"] == after.1["diff"], || "the staged tree".into())?;
     }
-    // Earlier versions and undo, of before the restarts.
+    // Earlier versions and undo, from before the restarts.
     let old = tree.files(Some(2))?;
     check(old.len() == 2 && old[0]["path"] == "d/0", || format!("{old:?}"))?;
     let receipt = tree.fs("restore", json!({ "scope_id": "w0" }));
@@ -73,7 +73,7 @@ pub fn replay_and_closing() -> Outcome {
     };
     match_is(&world, &[])?;
     match_is(&world, &["--session", &tree.session])?;
-    // Nothing of a tree is swept while its entries are in the journal.
+    // Garbage collection keeps everything of a tree while its entries are in the journal.
     let (code, out, err) = world.aos(&["gc"]);
     check(code == 0, || format!("{out}{err}"))?;
     check(tree.read("c/b") == "content that is nowhere else\n", || "swept".into())?;
@@ -82,7 +82,7 @@ pub fn replay_and_closing() -> Outcome {
     expect("close", &receipt, &["signaled"])?;
     expect("after", &tree.effect("host.vfs.latest", json!({})), &["error / session_closed"])?;
     match_is(&world, &[])?;
-    // A blob that an entry of a tree names is looked for.
+    // Replay looks for a blob that an entry of a tree names.
     world.terminate();
     let blobs = world.home.join("state/blobs");
     let named = aos_testkit::tree(&blobs).into_keys().find(|path| path.is_file()).ok_or("no blob")?;
@@ -94,12 +94,12 @@ pub fn replay_and_closing() -> Outcome {
     world.finish()
 }
 
-/// What the journal could not take is not seen by anybody.
+/// What could not be journaled is not visible to any reader.
 pub fn what_was_not_recorded_did_not_happen() -> Outcome {
     let mut world = World::new();
     let mut tree = Tree::vfs(&world);
     tree.write("f", "one\n")?;
-    // Killed between two writes, many times: what was acknowledged is there, and versions have no gap.
+    // Killed between two writes, many times: acknowledged writes are there, and versions have no gap.
     let mut acknowledged = 1;
     for round in 0..6 {
         let session = tree.session.clone();
@@ -125,7 +125,7 @@ pub fn what_was_not_recorded_did_not_happen() -> Outcome {
         let (version, lines) =
             (file["version"].as_u64().unwrap(), file["content"].as_str().unwrap().lines().count() as u64);
         check(version == lines, || format!("version {version}, {lines} lines"))?;
-        // The last one may have been written and not acknowledged.
+        // The last one may be written and not acknowledged.
         check(version >= acknowledged && version <= acknowledged + 1, || {
             format!("{acknowledged} acknowledged, {version} there")
         })?;

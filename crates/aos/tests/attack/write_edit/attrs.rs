@@ -1,4 +1,4 @@
-//! Modes, attributes, owners and links of what is written over.
+//! Modes, attributes, owners and links of overwritten files.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -15,12 +15,12 @@ pub(super) fn modes_are_kept() -> Outcome {
         outcomes.extend(modes_under(Start { uid: Some(65_534), ..Start::default() })?);
         owners_are_kept()?;
     }
-    // Whichever it is for a file that is read-only, it is so always.
+    // A read-only file is always treated the same, changed or refused.
     outcomes.dedup();
     check(outcomes.len() == 1, || format!("a read-only file is changed sometimes: {outcomes:?}"))
 }
 
-/// Returns what became of the read-only files.
+/// Returns the verdicts for the read-only files.
 fn modes_under(start: Start) -> Result<Vec<String>, String> {
     let world = World::with(start);
     let mut agent = world.agent(json!({}));
@@ -50,7 +50,7 @@ fn modes_under(start: Start) -> Result<Vec<String>, String> {
     Ok(outcomes)
 }
 
-/// Changed content must not run with another user's rights.
+/// Changed content must not run with another user's privileges.
 fn special_bits_go(world: &World, agent: &mut Agent) -> Outcome {
     for (way, mode) in
         [("edit_file", 0o4755), ("write_file", 0o2755), ("patch_update", 0o6755), ("append", 0o4711)]
@@ -67,7 +67,7 @@ fn special_bits_go(world: &World, agent: &mut Agent) -> Outcome {
 }
 
 fn attributes_stay(world: &World, agent: &mut Agent) -> Outcome {
-    // An access list that gives user 1234 the right to read.
+    // An ACL that lets user 1234 read.
     let entries: [(u16, u16, u32); 5] =
         [(1, 6, u32::MAX), (2, 4, 1234), (4, 4, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)];
     let mut acl = 2_u32.to_le_bytes().to_vec();
@@ -92,7 +92,7 @@ fn attributes_stay(world: &World, agent: &mut Agent) -> Outcome {
     Ok(())
 }
 
-/// Root gives a file back to its owner; anybody else says that it cannot.
+/// Root restores a file's owner; any other user warns that it cannot.
 fn owners_are_kept() -> Outcome {
     for uid in [None, Some(65_534)] {
         let world = World::with(Start { uid, ..Start::default() });
@@ -133,12 +133,12 @@ pub(super) fn hard_links_break() -> Outcome {
             format!("{way}: {receipt}")
         })?;
     }
-    // The other name may lie outside the roots: it keeps what it had.
+    // The other name may be outside the roots: it keeps its content.
     std::fs::hard_link(world.outside.join("secret"), world.root.join("h")).unwrap();
     for way in ["write_file", "remove"] {
         expect(way, &agent.way(way, "h"), &["ok"])?;
     }
-    // One name only: nothing to say.
+    // A single name: no warning.
     world.write("alone", "OLD\n");
     let receipt = agent.way("edit_file", "alone");
     check(!has_warning(&receipt), || format!("a warning for nothing: {receipt}"))?;
@@ -187,7 +187,7 @@ pub(super) fn links_inside_are_written_through() -> Outcome {
     world.finish()
 }
 
-/// What takes a name away takes the link, never what it leads to.
+/// Removing a link's name removes the link, never its target.
 fn links_go_alone(world: &World, agent: &mut Agent) -> Outcome {
     world.write("f", "OLD\n");
     for (way, link) in [("remove", "winding"), ("patch_delete", "around"), ("move_from", "twice")] {

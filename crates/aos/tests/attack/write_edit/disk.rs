@@ -1,4 +1,4 @@
-//! A disk that is full or fails: a write is done as a whole or not at all.
+//! A disk that is full or fails: a write is complete or not done at all.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn too_large_in_all_ways(large: &str) -> Vec<(&'static str, &'static str, Value)
     ]
 }
 
-/// What a first step set free must still be free when the second fails and the first is taken back.
+/// Space that a first step freed must still be free when the second step fails and the first is rolled back.
 fn room_that_was_needed(world: &World, agent: &mut Agent) -> Outcome {
     let pad = world.read("pad");
     let before = tree(&world.root);
@@ -66,13 +66,13 @@ fn room_that_was_needed(world: &World, agent: &mut Agent) -> Outcome {
     check(world.read("pad") == pad && tree(&world.root) == before, || "pad did not come back".into())
 }
 
-/// No mutation without a stored pre-image: where the home is full, nothing moves.
+/// No mutation without a stored pre-image: where the home is full, nothing changes.
 fn no_space_for_the_pre_image() -> Outcome {
     let mut world = World::asleep(Start::default());
     let home = world.home.clone();
     world.mount_tmpfs(&home, "size=6M,mode=700")?;
     world.start_daemon();
-    // Written by many names, so that the file is copied into the home and not moved.
+    // The home is on another file system, so the file is copied into it and not moved.
     let old = vec![b'o'; 8 << 20];
     world.write("f", &old);
     world.write("small", "OLD\n");
@@ -118,14 +118,14 @@ pub(super) fn no_inodes() -> Outcome {
     let both = "*** Delete File: donor\n*** Update File: f\n@@\n-OLD\n+NEW\n*** Add File: n1\n+x\n*** Add File: n2\n+x\n";
     expect("a patch that needs two", &agent.patch(both), NO_SPACE)?;
     check(tree(&root) == before, || "the patch changed something".into())?;
-    // A move needs none, and one that is gone makes room.
+    // A move needs no inode, and a removed file frees one.
     expect("move", &agent.way("move_from", "f"), &["ok"])?;
     expect("remove", &agent.way("remove", &format!("fill{}", filled - 1)), &["ok"])?;
     expect("one more", &agent.way("edit_file", "moved"), &["ok"])?;
     world.finish()
 }
 
-/// No answer within this is a daemon that stopped.
+/// A daemon that does not answer within this time has stopped.
 fn be_patient(agent: &Agent) {
     agent.client.give_up_after(PATIENCE).unwrap();
 }
@@ -139,7 +139,7 @@ pub(super) fn fsync_fails() -> Outcome {
     for way in ["create_new", "create_parents", "patch_add", "make_dir"] {
         an_fsync_fails(way, "made/new", EVERY_FSYNC)?;
     }
-    // The first ones of a thread work, those after fail: at each place of the way.
+    // The first calls of a thread succeed, later ones fail: at each step of the write.
     for first in 1..=8 {
         an_fsync_fails("write_file", "f", &format!("{EVERY_FSYNC}:when={first}+"))?;
     }
@@ -165,7 +165,7 @@ fn an_fsync_fails(way: &str, path: &str, inject: &str) -> Outcome {
     world.restart(power);
     let as_before = tree(&world.root) == before;
     let recorded = journaled(&world)?;
-    // Who stopped before answering may have done it or not; then the record is what counts.
+    // A daemon that stopped before its answer may have done the write or not; the journal then decides.
     let done =
         if receipt.is_null() && inject != EVERY_FSYNC { recorded == "ok" } else { receipt["status"] == "ok" };
     check(as_before != done, || format!("{what}: {receipt}, but afterwards {:?}", tree(&world.root)))?;
@@ -173,7 +173,7 @@ fn an_fsync_fails(way: &str, path: &str, inject: &str) -> Outcome {
     world.finish()
 }
 
-/// What the journal says of the last file effect.
+/// The verdict that the journal holds for the last file effect.
 fn journaled(world: &World) -> Result<String, String> {
     let (code, log, err) = world.aos(&["log", "--json"]);
     check(code == 0, || format!("aos log: {code} {err}"))?;
@@ -183,7 +183,7 @@ fn journaled(world: &World) -> Result<String, String> {
     Ok(last.map_or("nothing".into(), |entry| verdict(&entry["receipt"])))
 }
 
-/// A daemon that cannot sync does not start, or at least never says that something is done.
+/// A daemon that cannot sync does not start, or at least never acknowledges a change.
 fn from_the_start() -> Outcome {
     let wrapper = ["strace", "-f", "-o", "/dev/null", "-e", EVERY_FSYNC].map(str::to_owned).to_vec();
     let power = Start { power: true, ..Start::default() };
@@ -205,7 +205,7 @@ fn from_the_start() -> Outcome {
 }
 
 pub(super) fn writing_fails() -> Outcome {
-    // A new home needs more writes than these, so most of these daemons do not even start.
+    // A new home needs more writes than these, so most of these daemons do not start.
     for number in 1..=20 {
         a_write_fails(number, true)?;
     }
@@ -214,8 +214,8 @@ pub(super) fn writing_fails() -> Outcome {
     check(seen.iter().any(|said| said == "ok"), || format!("never ok: {seen:?}"))
 }
 
-/// The `number`th write of each thread fails, from the daemon's start or from when it has a session. Returns what it
-/// said of ours.
+/// The `number`th write of each thread fails, from the daemon's start or from the moment it has a session. Returns the
+/// verdict on our write.
 fn a_write_fails(number: usize, from_the_start: bool) -> Result<String, String> {
     let inject = format!("inject=write,pwrite64,writev:error=ENOSPC:when={number}");
     let wrapper = ["strace", "-f", "-o", "/dev/null", "-e", &inject].map(str::to_owned).to_vec();
@@ -250,7 +250,7 @@ fn whole_or_not(world: &World, what: &str, said: &str, new: &str) -> Outcome {
     let (old, whole) = (now == b"OLD\n", now == new.as_bytes());
     let truthful = match said {
         "ok" => whole,
-        // A write to our socket failed: the outcome is unknown, but no part of it is there.
+        // A write to our socket failed: the outcome is unknown, but the file is not written in part.
         "no answer" => old || whole,
         _ => old,
     };

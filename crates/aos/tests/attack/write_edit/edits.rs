@@ -12,7 +12,7 @@ pub(super) fn line_ends_stay() -> Outcome {
     let world = World::new();
     let mut agent = world.agent(json!({}));
     let before = "\u{feff}one\r\ntwo\r\nthree\r\nfour";
-    // What is sought, what it becomes, and the whole file then. Line ends follow what they replace.
+    // The text to find, its replacement, and the whole file afterwards. Line ends follow the replaced text.
     let edits = [
         ("two", "2", "\u{feff}one\r\n2\r\nthree\r\nfour"),
         ("two\r\n", "2\r\n", "\u{feff}one\r\n2\r\nthree\r\nfour"),
@@ -37,7 +37,7 @@ pub(super) fn line_ends_stay() -> Outcome {
     check(world.read("f") == edits[0].2.as_bytes(), || {
         format!("the patch made {:?}", String::from_utf8_lossy(&world.read("f")))
     })?;
-    // Only the edited span: mixed ends, form feeds, NULs and lone CRs elsewhere stay what they are.
+    // Only the edited span changes: mixed line ends, form feeds, NULs and lone CRs elsewhere stay.
     let mixed = "a\r\nb\nc\rd\0\x0ce\r\nmiddle\nf\u{2028}g\r\n\r\n\n\r";
     world.write("mixed", mixed);
     expect("mixed", &agent.edit("mixed", "middle", "changed"), &["ok"])?;
@@ -88,7 +88,7 @@ pub(super) fn two_matches() -> Outcome {
     expect("replace_all false", &agent.fs("edit_file", explicit), ambiguous)?;
     let edits = json!([{ "old_string": "first", "new_string": "1" }, { "old_string": "same", "new_string": "other" }]);
     expect("all or nothing", &agent.fs("edit_file", json!({ "path": "f", "edits": edits })), ambiguous)?;
-    // Matches that only blanks tell apart are several too.
+    // Matches that differ only in blanks are several matches too.
     world.write("blanks", "a  b\nx\na   b\n");
     expect("by blanks", &agent.edit("blanks", "a b", "c"), ambiguous)?;
     check(world.read("f") == content.as_bytes() && world.read("blanks") == b"a  b\nx\na   b\n", || {
@@ -127,7 +127,7 @@ pub(super) fn folded_punctuation() -> Outcome {
     check(after.starts_with(around[0]) && after.ends_with(around[1]), || format!("around it: {after:?}"))?;
     let middle = &after[around[0].len()..after.len() - around[1].len()];
     check(middle.trim_start() == "print(\"new\")", || format!("in its place: {middle:?}"))?;
-    // Folding is the last resort: where the text occurs as it was given, that is meant.
+    // Folding is the last resort: where the text occurs exactly as given, that match is used.
     world.write("exact", "\u{201c}x\u{201d}\n\"x\"\n");
     let mut agent = world.agent(json!({}));
     let receipt = agent.edit("exact", "\"x\"", "y");
@@ -135,7 +135,7 @@ pub(super) fn folded_punctuation() -> Outcome {
         receipt["match_kind"] == "exact" && world.read("exact") == "\u{201c}x\u{201d}\ny\n".as_bytes(),
         || format!("the exact one was not taken: {receipt}"),
     )?;
-    // Twice by folding is ambiguous, and other letters are never taken for the same.
+    // Two matches by folding are ambiguous, and different letters never match.
     world.write("twice", "\u{201c}x\u{201d}\n\u{201e}x\u{201d}\n");
     expect("twice", &agent.edit("twice", "\"x\"", "y"), &["ambiguous / ambiguous_matches"])?;
     world.write("alike", "c\u{e0}f\u{e9} \u{430}\n");
@@ -167,7 +167,7 @@ pub(super) fn the_new_text_is_not_searched() -> Outcome {
             format!("{what}: {:?}", String::from_utf8_lossy(&world.read("f")))
         })?;
     }
-    // A text by itself changes nothing and says so.
+    // Replacing a text with itself changes nothing and says so.
     world.write("f", "aa");
     let same = agent
         .fs("edit_file", json!({ "path": "f", "old_string": "a", "new_string": "a", "replace_all": true }));
@@ -183,7 +183,7 @@ pub(super) fn replacements_are_limited() -> Outcome {
     let mut agent = world.agent(json!({ "capability": { "max_edit_replacements": 3 } }));
     let all = |path: &str| json!({ "path": path, "old_string": "x", "new_string": "y", "replace_all": true });
     expect("four", &agent.fs("edit_file", all("f")), LIMIT)?;
-    // Several edits count together.
+    // The replacements of several edits are counted together.
     let edits = json!([
         { "old_string": "x x", "new_string": "a b" },
         { "old_string": "x", "new_string": "y", "replace_all": true },

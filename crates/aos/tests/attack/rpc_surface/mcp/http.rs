@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::Outcome;
 
-/// One HTTP request by hand: the status line's number.
+/// One HTTP request by hand; returns the status code.
 fn knock(address: &str, head: &str, body: &str) -> Result<String, String> {
     let mut stream = TcpStream::connect(address).map_err(|why| why.to_string())?;
     let request = format!(

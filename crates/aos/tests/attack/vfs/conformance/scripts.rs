@@ -1,9 +1,9 @@
-//! The requests that every target must answer alike.
+//! The requests that every target must answer in the same way.
 
 use aos_testkit::text;
 use serde_json::{Value, json};
 
-/// What is asked, in order. `patch` stands for the sections of one.
+/// The requests, in order. `patch` means the sections of one patch.
 pub(super) fn script() -> Vec<(&'static str, Value)> {
     let mut script = reads();
     script.extend(searches());
@@ -30,7 +30,7 @@ fn reads() -> Vec<(&'static str, Value)> {
         read(json!({ "with_hash": true })),
         read(json!({ "offset_bytes": 2, "max_bytes": 5 })),
         read(json!({ "offset_bytes": 1_000 })),
-        // Inside a character, and up to the middle of one.
+        // From inside a character, and up to the middle of one.
         read(json!({ "offset_bytes": 21 })),
         read(json!({ "max_bytes": 21 })),
         read(json!({ "encoding": "bytes" })),
@@ -190,7 +190,7 @@ fn moves_and_removals() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Calls are named by their place in the whole, so that undo can name them.
+/// Calls are named by their position in the whole script, so that undo can name them.
 pub(super) fn undo() -> Vec<(&'static str, Value)> {
     vec![
         ("snapshot", json!({ "scope_id": "by-hand", "paths": ["lib", "README.md", "never"] })),
