@@ -10,7 +10,7 @@ pub(crate) fn cargo() -> Command {
     Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
 }
 
-/// Builds for release what `arguments` select; the folder of the programs.
+/// Builds for release what `arguments` select. Returns the folder of the programs.
 pub(crate) fn build(arguments: &[&str]) -> anyhow::Result<PathBuf> {
     let built = cargo().args(["build", "--release"]).args(arguments).status();
     ensure!(built.context("cannot run cargo")?.success(), "the build failed");

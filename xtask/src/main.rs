@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test` is the one of README and CI.
+//! The project's own commands. README and CI use `cargo xtask test`.
 #![allow(
     clippy::disallowed_methods,
     reason = "these commands run programs and touch files; the product does not"
@@ -26,7 +26,7 @@ struct Cli {
 enum Command {
     /// Install what is missing, then check and run everything
     Test(test::Options),
-    /// Measure the product beside its contenders, in one run
+    /// Measure the product and its contenders in one run
     Bench(bench::Options),
     /// A contender of the bench
     #[command(hide = true)]
@@ -39,7 +39,7 @@ enum Command {
     },
     /// Plant known bugs, one at a time, and check that the tests named for each fail
     Mutants(mutants::Options),
-    /// Run for long what the tests run for a short time; each run prints its seed and its counts
+    /// Run long versions of what the tests run for a short time; each run prints its seed and its counts
     #[command(subcommand)]
     Torture(torture::Torture),
 }

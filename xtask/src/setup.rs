@@ -1,11 +1,11 @@
-//! What the tests need on the machine: each thing is named, and installed where it is missing.
+//! The programs that the tests need: each is printed, and installed if it is missing.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::cargo::{cargo, target_dir};
 
-/// A program, and the Debian package that brings it.
+/// A program, and the Debian package that contains it.
 struct Need {
     program: &'static str,
     package: &'static str,
@@ -27,7 +27,8 @@ fn is_there(program: &str) -> bool {
     dirs.split(':').any(|dir| std::path::Path::new(dir).join(program).exists())
 }
 
-/// The ripgrep that grep is compared with. Built from crates.io, since a distribution's is years old.
+/// The ripgrep that grep is compared with. Built from crates.io, because distributions package a version that is years
+/// old.
 const RIPGREP: &str = "ripgrep@15.2.0";
 
 /// Where the tools of the tests are kept: beside the build.
@@ -35,7 +36,7 @@ fn tools() -> Option<PathBuf> {
     Some(target_dir().ok()?.join("tools"))
 }
 
-/// Where that ripgrep is; built when it is missing, unless the machine is to be left alone.
+/// The path of that ripgrep. Builds it if it is missing, unless `leave_alone` is set.
 pub(crate) fn ripgrep(leave_alone: bool) -> Option<PathBuf> {
     let tools = tools()?;
     let program = tools.join("bin/rg");
@@ -59,7 +60,7 @@ const MCP_FOR_NODE: &[&str] = &[
 ];
 const MCP_FOR_PYTHON: &str = "mcp==2.3.0";
 
-/// Installs them into folders of their own. Returns what is missing; its tests skip themselves.
+/// Installs them into separate folders. Returns what is missing; its tests are skipped.
 fn mcp_clients(leave_alone: bool) -> Vec<&'static str> {
     let Some(folder) = tools().map(|tools| tools.join("mcp")) else { return vec!["the MCP clients"] };
     let (node, python) = (folder.join("node"), folder.join("python"));
@@ -93,7 +94,7 @@ fn mcp_clients(leave_alone: bool) -> Vec<&'static str> {
     found.into_iter().filter(|(is_there, _)| !is_there).map(|(_, name)| name).collect()
 }
 
-/// Runs an installer; its last line is shown only when it fails.
+/// Runs an installer. Its last line is shown only when it fails.
 fn quietly(command: &mut Command) -> bool {
     let outcome = command.stdin(Stdio::null()).output();
     let is_done = outcome.as_ref().is_ok_and(|output| output.status.success());
@@ -108,7 +109,7 @@ fn quietly(command: &mut Command) -> bool {
     is_done
 }
 
-/// Installs what is missing, and says so first. Returns what is still missing; its tests are skipped.
+/// Prints and installs what is missing. Returns what is still missing; its tests are skipped.
 pub(crate) fn prepare(leave_alone: bool) -> Vec<&'static str> {
     let mut missing = prepare_packages(leave_alone);
     println!("  look for {RIPGREP}");

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must pass, the quickest checks first.
 //!
-//! Each step is named before it starts, test results are shown as they come, and the last line is the sum of them.
+//! It prints each step before it starts, test results as they arrive, and their sum in the last line.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{ExitCode, Stdio};
@@ -13,7 +13,7 @@ use crate::setup;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Install nothing; tests that miss something are counted as skipped
+    /// Install nothing; tests whose programs are missing are counted as skipped
     #[arg(long)]
     no_setup: bool,
 }
@@ -32,8 +32,8 @@ const STEPS: [Step; 5] = [
         arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
         runs_tests: false,
     },
-    // Before the build, which replaces these programs by those without the feature. For the whole workspace, so that the
-    // dependencies are built once, with the features that the build uses too.
+    // Before the build, which replaces these programs with those without the feature. For the whole workspace, so that
+    // the dependencies are built once, with the features that the build also uses.
     Step {
         name: "panics",
         arguments: &["test", "--workspace", "--features", "aos/testing", "--test", "panics"],
@@ -72,7 +72,7 @@ fn announce(number: usize, name: &str, what: &str) {
     println!("[{}/{}] {name}: {what}", number + 1, STEPS.len() + 1);
 }
 
-/// A check that fails counts as one failure, and what follows does not run.
+/// A failed check counts as one failure, and later steps do not run.
 fn check_and_test() -> anyhow::Result<Sum> {
     let mut sum = Sum::default();
     for (number, Step { name, arguments, runs_tests }) in STEPS.iter().enumerate() {

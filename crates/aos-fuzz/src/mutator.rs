@@ -1,4 +1,4 @@
-//! Mutates an input: flips, insertions, deletions, repetitions, words of the target's dictionary, parts of other inputs.
+//! Mutates an input: flips, insertions, deletions, repetitions, dictionary words of the target, parts of other inputs.
 
 use aos_testkit::Random;
 

@@ -38,8 +38,8 @@ pub struct Crash {
     pub message: String,
 }
 
-/// Runs a target. `note` gets the number and the bytes of each input before it runs, so that a caller in another process
-/// knows which input crashed this one.
+/// Runs a target. `note` gets the number and the bytes of each input before it runs, so that a caller in another
+/// process knows which input crashed this one.
 pub fn run(
     target: &Target,
     corpus: &[Vec<u8>],

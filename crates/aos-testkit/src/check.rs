@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-/// The result of a case: nothing, or a sentence about what went wrong.
+/// The result of a case: nothing, or an error message.
 pub type Outcome = Result<(), String>;
 
-/// Fails a case with a sentence.
+/// Fails a case with the message `why` unless `holds`.
 pub fn check(holds: bool, why: impl FnOnce() -> String) -> Outcome {
     if holds { Ok(()) } else { Err(why()) }
 }
@@ -70,7 +70,7 @@ fn statuses(op: &str) -> &'static [&'static str] {
 
 /// What holds for every receipt of a file effect, whatever was requested.
 pub fn well_formed(op: &str, receipt: &Value) -> Outcome {
-    // A daemon that died does not answer; the case decides whether it may.
+    // A daemon that died sends no receipt. The case checks whether the daemon may die.
     if receipt.is_null() {
         return Ok(());
     }

@@ -44,7 +44,7 @@ pub struct Client {
     reader: BufReader<UnixStream>,
     next: u64,
     record: Option<Arc<Record>>,
-    /// Answers are searched for this text at once and not kept, for very many of them.
+    /// Each answer is searched for this text immediately and not stored, for cases with very many answers.
     canary: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Client {
         self
     }
 
-    /// Panics as soon as an answer contains `canary`; keeps none.
+    /// Panics as soon as an answer contains `canary`. Answers are not stored.
     pub fn searched_for(mut self, canary: &str) -> Client {
         self.canary = Some(canary.to_owned());
         self
@@ -70,12 +70,12 @@ impl Client {
         self.reader.get_ref()
     }
 
-    /// From now on a missing answer counts as none after this time.
+    /// Sets the read timeout. An answer that does not arrive in time counts as missing.
     pub fn give_up_after(&self, patience: Duration) -> std::io::Result<()> {
         self.stream().set_read_timeout(Some(patience))
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.reader.get_ref().write_all(bytes)
     }
@@ -92,7 +92,7 @@ impl Client {
         Some(line)
     }
 
-    /// The next answer; notifications of running commands are passed over.
+    /// The next answer; notifications of running commands are skipped.
     pub fn answer(&mut self) -> Option<Value> {
         loop {
             let line = self.line()?;
@@ -121,7 +121,7 @@ impl Client {
         self.answer()
     }
 
-    /// Sends a line as it is. The whole answer, or `None` when there was none.
+    /// Sends a line unchanged. Returns the whole answer, or `None` when there is no answer.
     pub fn raw(&mut self, line: &str) -> Option<Value> {
         // The daemon may stop reading before the end; its answer says why.
         let _ = self.send(line.as_bytes());
@@ -129,8 +129,8 @@ impl Client {
         serde_json::from_str(&self.line()?).ok()
     }
 
-    /// Sends several requests before it reads the first answer. Each answer as it came and its result, in the order
-    /// of the requests.
+    /// Sends several requests before it reads the first answer. Returns each answer as received and its result, in the
+    /// order of the requests.
     pub fn batch(&mut self, method: &str, all_params: &[Value]) -> Option<Vec<(String, Value)>> {
         let lines: String =
             all_params.iter().enumerate().map(|(id, params)| request_line(id, method, params)).collect();
@@ -176,7 +176,7 @@ impl Client {
         self.send(effect_line(id, call).as_bytes()).map_err(|why| why.to_string())
     }
 
-    /// One effect whose params are written by hand, for JSON that no library would write.
+    /// One effect whose params are raw text, for JSON that no library would write.
     pub fn raw_effect(&mut self, kind: &str, params: &str) -> Value {
         let call = format!("{{\"kind\":\"{kind}\",\"params\":{params}}}");
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"effect.call\",\"params\":{call}}}\n");
@@ -208,7 +208,7 @@ impl Client {
         expect(&what, &self.fs(session, op, params), allowed)
     }
 
-    /// Reports a receipt that breaks the contract's shape at the end of the case.
+    /// Records a receipt that breaks the contract's shape; the world reports it at the end of the case.
     pub(crate) fn report_malformed(&self, complaint: String) {
         if let Some(record) = &self.record {
             record.malformed.lock().unwrap().push(complaint);

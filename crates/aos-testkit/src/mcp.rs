@@ -10,14 +10,14 @@ use crate::world::World;
 
 const PROTOCOL: &str = "2025-11-25";
 
-/// A running `aos mcp`, which is ended with this value.
+/// A running `aos mcp`. Dropping this value kills it.
 #[derive(Debug)]
 pub struct McpClient {
     pub child: Child,
     pub to: Option<ChildStdin>,
     pub from: BufReader<ChildStdout>,
     next: u64,
-    /// Every line that came on standard output.
+    /// Every line read from standard output.
     pub lines: Vec<String>,
 }
 
@@ -60,12 +60,12 @@ impl McpClient {
         to.write_all(text.as_bytes()).map_err(|why| format!("aos mcp does not read: {why}"))
     }
 
-    /// Sends one line as it is.
+    /// Sends one line unchanged.
     pub fn send(&mut self, line: &str) {
         self.write(line).and_then(|()| self.write("\n")).unwrap_or_else(|why| panic!("{why}"));
     }
 
-    /// Sends a request and does not wait; its id.
+    /// Sends a request without waiting for the answer. Returns its id.
     pub fn ask(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         self.write(&request_line(self.next, method, &params)).unwrap_or_else(|why| panic!("{why}"));
@@ -117,7 +117,7 @@ impl McpClient {
         self.request("tools/call", json!({ "name": tool, "arguments": arguments }))["result"].take()
     }
 
-    /// Closes the connection. A world searches all answers for the canary at its end.
+    /// Closes the connection. Adds all answers to those that the world searches for the canary at its end.
     pub fn close(mut self, world: &World) {
         drop(self.to.take());
         let mut rest = String::new();

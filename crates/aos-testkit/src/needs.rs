@@ -38,7 +38,7 @@ pub fn missing(need: Need) -> Option<&'static str> {
     (!is_met).then_some(why)
 }
 
-/// One test of a test program. Where something is missing it is counted as skipped, and a line says why.
+/// One test of a test program. If the machine lacks something, the test counts as skipped, and a line says why.
 pub fn trial(
     arguments: &Arguments,
     name: &str,

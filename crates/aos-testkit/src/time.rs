@@ -31,7 +31,7 @@ pub fn asserts_figures() -> bool {
     FIGURES.load(Ordering::Relaxed) || std::env::var_os(ASSERT_FIGURES).is_some_and(|value| value == "1")
 }
 
-/// How long something may take whose figure this is: the figure where figures are asserted, else the hang bound.
+/// The time limit for a figure: the figure itself where figures are asserted, else the hang bound.
 pub fn bound(figure: Duration) -> Duration {
     if asserts_figures() { figure } else { (figure * 10).max(PATIENCE) }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// The ways that only look.
+/// The ways that only read.
 const LOOKS: &[&str] = &["read_file", "stat", "no_follow", "exists", "list_dir", "grep", "glob"];
 
 /// The ways that change what they name.
@@ -22,7 +22,7 @@ pub const MUTATIONS: &[&str] = &[
     "make_dir",
 ];
 
-/// Those of them that change a file that is there.
+/// The mutations that change an existing file.
 pub const CHANGES_TO_A_FILE: [&str; 8] =
     ["edit_file", "write_file", "append", "patch_add", "patch_update", "patch_delete", "remove", "move_from"];
 
@@ -75,7 +75,7 @@ pub fn patch_params(sections: &str) -> Value {
     json!({ "patch": text(patch_of(sections)) })
 }
 
-/// The ways that act on a link itself where the last name is one.
+/// The ways that act on the link itself when the last name of a path is a symbolic link.
 pub const WAYS_TO_A_LINK: &[&str] =
     &["patch_delete", "no_follow", "remove", "move_from", "move_to", "make_dir"];
 
@@ -84,7 +84,7 @@ pub fn ways() -> Vec<&'static str> {
     [LOOKS, MUTATIONS].concat()
 }
 
-/// The ways that follow a link in the last name.
+/// The ways that follow a symbolic link in the last name of a path.
 pub fn following_ways() -> Vec<&'static str> {
     ways().into_iter().filter(|way| !WAYS_TO_A_LINK.contains(way)).collect()
 }

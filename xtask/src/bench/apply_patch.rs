@@ -11,18 +11,18 @@ use super::peers;
 use super::{Options, Reach, Report, Sample};
 
 const FILES: &[usize] = &[1, 2, 4, 8, 16, 32];
-/// Of each kind of patch, a round.
+/// Patches of each kind per round.
 const CALLS: usize = 20;
 const LINES: usize = 40;
 /// The line that each patch changes, in the middle of its file.
 const CHANGED: usize = LINES / 2;
 const CONTEXT: usize = 3;
 
-/// Somebody who applies patches, in a folder of its own.
+/// A contender that applies patches, each in its own folder.
 enum Hand {
     Product(Box<Client>),
     Git,
-    /// The program as npm brings it: the same file as the agent, under the name that makes it apply patches.
+    /// The program that npm installs: the same file as the agent, under the name that makes it apply patches.
     Codex(PathBuf),
 }
 
@@ -94,19 +94,19 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// All hands in turns; their times for each number of files.
+/// Runs all contenders in turns. Returns their times for each number of files.
 fn rounds(
     options: &Options,
     hands: &mut [(String, PathBuf, Hand)],
     most: usize,
 ) -> anyhow::Result<Vec<Vec<Sample>>> {
-    // How often each file was patched: every patch is the next step of the one before.
+    // How often each file was patched: every patch builds on the one before.
     let mut steps = vec![0; most];
     let mut samples = vec![vec![Sample::default(); hands.len()]; FILES.len()];
     for round in 0..=options.rounds {
         for (files, samples) in FILES.iter().zip(&mut samples) {
             if round == 1 {
-                // The round before only warmed up.
+                // Discard the warm-up round.
                 samples.fill(Sample::default());
             }
             for _ in 0..CALLS {
@@ -139,7 +139,7 @@ fn changed_line(file: usize, step: usize) -> String {
     format!("file {file:02} was patched {step:06} times")
 }
 
-/// A file of about 2 KB after so many patches.
+/// The content of a file of about 2 KB after `step` patches.
 fn content(file: usize, step: usize) -> String {
     let lines = (0..LINES).map(|n| if n == CHANGED { changed_line(file, step) } else { line(n) });
     lines.map(|line| line + "\n").collect()
@@ -181,7 +181,7 @@ fn git_apply(root: &Path, diff: &str) -> anyhow::Result<()> {
     let mut child = Command::new("git")
         .arg("apply")
         .current_dir(root)
-        // Whatever repository this folder may lie in is none of its business.
+        // Git must not find a repository above this folder.
         .env("GIT_CEILING_DIRECTORIES", root.parent().unwrap_or(root))
         .stdin(Stdio::piped())
         .spawn()?;

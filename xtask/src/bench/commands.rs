@@ -1,5 +1,5 @@
-//! Section 4, commands: `true` by itself, through the daemon with and without its walls, and through bubblewrap; and how
-//! fast output becomes a blob.
+//! Section 4, commands: `true` by itself, through the daemon with and without its sandbox, and through bubblewrap; and
+//! how fast output becomes a blob.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,9 +12,9 @@ use aos_testkit::Client;
 use aos_testkit::torture::Setup;
 
 const CALLS: usize = 50;
-/// As much as is kept whole; each round a page less, so that no blob is there already.
+/// The most output that is stored whole. Each round writes a page less, so that its blob does not exist yet.
 const OUTPUT_BYTES: usize = 256 << 20;
-/// What an isolated command may take over a plain one, in microseconds.
+/// How much longer an isolated command may take than a plain one, in microseconds.
 const OVER_PLAIN: Reach = Reach::AtMost(2_000.0);
 const OF_BWRAP: Reach = Reach::AtMost(0.75);
 const OUTPUT_MB_A_SECOND: Reach = Reach::AtLeast(500.0);
@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Who runs `true`.
+/// A way to run `true`.
 enum Contender {
     Plain,
     Product { client: Client, session: String, capture: &'static str },
@@ -87,7 +87,7 @@ fn spawns(options: &Options, report: &mut Report, home: &Path, root: &Path) -> a
         ("plain spawn", Contender::Plain),
         ("bwrap --unshare-all", Contender::Bubblewrap),
     ];
-    // A contender that does not work here is left out, and said so: not every machine lets bwrap be root.
+    // A contender that does not work here is left out and reported: bwrap cannot be root on every machine.
     contenders.retain_mut(|(name, contender)| match contender.run() {
         Ok(()) => true,
         Err(why) => {
@@ -115,13 +115,13 @@ fn spawns(options: &Options, report: &mut Report, home: &Path, root: &Path) -> a
     Ok(())
 }
 
-/// A command's output on its way into a blob, beside the same through a pipe that nobody keeps.
+/// A command's output into a blob, compared with the same output through a pipe that is discarded.
 fn output(options: &Options, report: &mut Report, home: &Path, root: &Path) -> anyhow::Result<()> {
     let mut client = Client::connect(home)?;
     let session = open(&mut client, root, "strict")?;
     let (mut kept, mut piped) = (Sample::default(), Sample::default());
     for round in 0..options.rounds {
-        // Else the disk's speed is measured: whoever has made many pages dirty is made to wait for it.
+        // Without this the disk's speed is measured: the kernel throttles a process that has many dirty pages.
         rustix::fs::syncfs(std::fs::File::open(home)?)?;
         let bytes = OUTPUT_BYTES - 4096 * round;
         let params = json!({ "session_id": session, "argv": ["head", "-c", bytes.to_string(), "/dev/zero"] });

@@ -1,16 +1,16 @@
-//! The figures that were kept: what a run is held against, and what the documents show.
+//! The committed figures: a run is compared with them, and the documents show them.
 //!
-//! Only ratios are compared: times of another machine, or of the same one an hour later, mean nothing.
+//! Only ratios are compared: absolute times differ between machines, and on the same machine from hour to hour.
 
 use std::path::{Path, PathBuf};
 
 use super::report::{Ratio, Reach, Section};
 use super::{SECTIONS, plot, table};
 
-/// By what factor a ratio may be worse before it is called so: two runs on a shared machine differ by less.
+/// The factor by which a ratio may get worse without a report: two runs on a shared machine differ by less.
 pub(crate) const SLACK: f64 = 1.5;
 
-/// Nothing yet where nothing was kept.
+/// Reads the committed figures; empty if there is no file.
 pub(crate) fn load() -> anyhow::Result<Vec<Section>> {
     match std::fs::read(folder().join("figures.json")) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
@@ -19,7 +19,7 @@ pub(crate) fn load() -> anyhow::Result<Vec<Section>> {
     }
 }
 
-/// Names each ratio that got worse by more than `slack`; how many there are.
+/// Prints each ratio that got worse by more than `slack`. Returns their number.
 pub(crate) fn compare(kept: &[Section], found: &[Section], slack: f64) -> usize {
     let kept: Vec<Ratio> = kept.iter().flat_map(Section::ratios).collect();
     let mut worse = 0;
@@ -37,7 +37,7 @@ pub(crate) fn compare(kept: &[Section], found: &[Section], slack: f64) -> usize 
     worse
 }
 
-/// Keeps what was found; sections that were not run stay as they are.
+/// Writes the figures of this run. Sections that were not run stay as they are.
 pub(crate) fn record(kept: Vec<Section>, found: Vec<Section>) -> anyhow::Result<()> {
     let mut all = found;
     let is_new = |section: &Section| !all.iter().any(|new| new.name == section.name);
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// A section with one race against `rg` and one figure that is to be large.
+    /// A section with one race against `rg` and one figure that should be large.
     fn section(ratio: f64, times_faster: f64) -> Section {
         let race = json!({ "task": "grep", "contenders": [
             { "name": "aos", "calls": 1, "p50_us": ratio, "p99_us": 1.0, "ratio": 1.0 },

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cargo::build;
 use aos_testkit::Programs;
 
-/// A process of the bench's own, ended with it.
+/// A child process of the bench. It is ended on drop.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Child);
 
@@ -49,7 +49,7 @@ impl Daemon {
         Ok(Client { line: connect(&self.socket)?, session: String::new(), next: 0 })
     }
 
-    /// A connection with a session of its own.
+    /// A connection with a new session.
     pub(crate) fn client(&self, workdir: &Path) -> anyhow::Result<Client> {
         let mut client = self.connect()?;
         client.open(&json!({ "local": { "workdir": workdir } }))?;
@@ -70,7 +70,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Opens the session of all that follows.
+    /// Opens the session for all later requests.
     pub(crate) fn open(&mut self, target: &Value) -> anyhow::Result<()> {
         self.session.clear();
         let receipt = self.ask("host.session.open", json!({ "target": target }))?;
@@ -78,7 +78,7 @@ impl Client {
         Ok(())
     }
 
-    /// The receipt of an effect; one that is no success is an error.
+    /// The receipt of an effect. A status other than success is an error.
     pub(crate) fn ask(&mut self, kind: &str, params: Value) -> anyhow::Result<Value> {
         let request = self.request(kind, params);
         let mut answer: Value = serde_json::from_str(&self.line.exchange(&request)?)?;
@@ -88,7 +88,7 @@ impl Client {
         Ok(receipt)
     }
 
-    /// One line that asks for an effect in this client's session.
+    /// The request line for an effect in this client's session.
     pub(crate) fn request(&mut self, kind: &str, mut params: Value) -> String {
         self.next += 1;
         if !self.session.is_empty() {
@@ -99,7 +99,7 @@ impl Client {
     }
 }
 
-/// A child that is sent lines and answers with lines, on its standard streams.
+/// A child process that reads lines and answers with lines on its standard streams.
 #[derive(Debug)]
 pub(crate) struct Piped {
     to: ChildStdin,
@@ -126,7 +126,7 @@ impl Piped {
     }
 }
 
-/// A socket on which one line asks and one answers.
+/// A socket on which each request and each answer is one line.
 #[derive(Debug)]
 pub(crate) struct Line {
     reader: BufReader<UnixStream>,
@@ -141,13 +141,13 @@ impl Line {
     }
 }
 
-/// The product and the mini host answer alike.
+/// Fails unless the status is `ok`. The product and the mini host use the same form.
 pub(crate) fn check_ok(answer: &str) -> anyhow::Result<()> {
     anyhow::ensure!(answer.contains("\"status\":\"ok\""), "not ok: {answer}");
     Ok(())
 }
 
-/// Waits until somebody listens.
+/// Connects, and retries until a process listens on the socket.
 pub(crate) fn connect(socket: &Path) -> anyhow::Result<Line> {
     for _ in 0..2000 {
         if let Ok(stream) = UnixStream::connect(socket) {

@@ -1,4 +1,4 @@
-//! Section 7: MCP beside other MCP servers: the first answer, small files, a search, memory.
+//! Section 7: `aos mcp` beside other MCP servers: the first answer, small files, a search, memory.
 
 use std::path::Path;
 use std::process::Command;
@@ -56,7 +56,7 @@ fn ours(home: &Path, root: &Path) -> anyhow::Result<Server> {
     Server::start("aos mcp".to_owned(), Dialect::Ours, command, root)
 }
 
-/// From starting the program to its greeting, with a daemon there or without.
+/// The time from the start of the program to its first answer, with or without a running daemon.
 fn first_answers(
     options: &Options,
     report: &mut Report,
@@ -86,7 +86,7 @@ fn first_answers(
 const FILES: usize = 2_000;
 const SEARCHES: usize = 3;
 
-/// The same words in the same tree, by those that have a search of contents.
+/// The same search in the same tree, by the servers that can search file contents.
 fn search(options: &Options, report: &mut Report, servers: &mut [Server]) -> anyhow::Result<()> {
     let mut searchers: Vec<&mut Server> =
         servers.iter_mut().filter(|server| asked(server).is_some()).collect();

@@ -1,7 +1,7 @@
 //! The mini host: a bare loop behind the same transport that makes the same system calls as the product.
 //!
-//! With duties it also checks the root, keeps the pre-image and journals like the product does: one commit a read, two
-//! a change. With `power` it also syncs: each commit, the new file and its folder. It has no policy, no types and no
+//! With `duties` it also checks the root, keeps the pre-image and journals like the product: one commit per read, two
+//! per change. With `power` it also syncs: each commit, the new file and its folder. It has no policy, no types and no
 //! recovery: it shows what the transport and the kernel alone allow.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -34,7 +34,7 @@ struct Mini {
     next: u64,
 }
 
-/// What the mini host takes upon itself.
+/// What the mini host does besides the system calls of the request.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Manner {
     /// Keep the pre-image and journal
@@ -45,7 +45,7 @@ pub(crate) struct Manner {
     power: bool,
 }
 
-/// Serves one connection after the other, for ever.
+/// Serves one connection after the other, forever.
 pub(crate) fn run(socket: &Path, root: &Path, bank: &Path, manner: Manner) -> anyhow::Result<()> {
     let Manner { duties, power } = manner;
     let open = |path: &Path| rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());

@@ -45,34 +45,34 @@ type Run = fn(&Options, &mut Report) -> anyhow::Result<()>;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Which sections; left out: all
+    /// The sections to run; omit them to run all
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(SECTIONS.iter().map(|section| section.0)))]
     sections: Vec<String>,
-    /// How many entries the long home of `record` has
+    /// The number of entries in the long home of `record`
     #[arg(long, default_value_t = 1_000_000)]
     entries: u64,
     /// Rounds in which all contenders take turns
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Work here instead of in the temporary folder; best on a journaled file system
+    /// Work in this folder instead of the temporary folder; best on a journaled file system
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Leave out the peers that npm, pip and cargo bring
+    /// Leave out the peers that are installed with npm, pip and cargo
     #[arg(long)]
     no_peers: bool,
-    /// Write what was found into this file too
+    /// Also write the figures into this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Keep what was found: `bench/figures.json`, the plots beside it, the table of bench/README.md
+    /// Record the figures: `bench/figures.json`, the plots beside it, the table of bench/README.md
     #[arg(long)]
     record: bool,
-    /// Fail when a ratio is worse than the kept one by more than this factor
+    /// Fail when a ratio is worse than the recorded one by more than this factor
     #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "1.5")]
     gate: Option<f64>,
 }
 
 impl Options {
-    /// A folder for one section, gone with it.
+    /// A folder for one section. It is removed on drop.
     fn workplace(&self) -> anyhow::Result<tempfile::TempDir> {
         Ok(match &self.dir {
             Some(dir) => tempfile::tempdir_in(dir)?,
@@ -80,14 +80,14 @@ impl Options {
         })
     }
 
-    /// Where the trees are kept that are searched.
+    /// The folder of the trees that are searched.
     fn corpora(&self) -> anyhow::Result<PathBuf> {
         let dir = self.dir.clone().map_or_else(target_dir, Ok)?;
         Ok(dir.join("corpora"))
     }
 }
 
-/// Measures in a release build only: the contenders are this program itself.
+/// Measures in a release build only, because some contenders run inside this program.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         let own: Vec<String> = std::env::args().skip(1).collect();

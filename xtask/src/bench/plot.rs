@@ -1,4 +1,4 @@
-//! A section as a picture: for each task the contenders' bars, the longest one full.
+//! A section as an SVG plot: one bar per contender for each task, scaled to the longest.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ const OURS: &str = "#2f6f4f";
 const THEIRS: &str = "#a9b3bd";
 const MARK: &str = "#c0392b";
 
-/// Light enough to be read in a review: one element a line, no scripts, no fonts from elsewhere.
+/// Simple enough to read in a review: one element per line, no scripts, no external fonts.
 pub(crate) fn svg(section: &Section) -> String {
     let rows: usize = section.races.iter().map(|race| race.contenders.len() + 2).sum();
     let height = ROW * (rows as f64 + 3.0);
@@ -33,10 +33,10 @@ pub(crate) fn svg(section: &Section) -> String {
     out
 }
 
-/// Draws one race; where the next may begin.
+/// Draws one race. Returns the y at which the next one begins.
 fn draw(out: &mut String, race: &Race, mut y: f64) -> f64 {
     text(out, 10.0, y, "font-weight=\"bold\"", &race.task);
-    // On our own bar: where it may end at most.
+    // The longest allowed length of our own bar.
     let allowed = |contender: &Standing| match contender.reach {
         Some(Reach::AtMost(limit)) => Some(limit * contender.p50_us),
         Some(Reach::AtLeast(_)) | None => None,

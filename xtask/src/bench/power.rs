@@ -1,4 +1,4 @@
-//! Section 1 at `power`: what syncing costs one client, and what group commit gives many.
+//! Section 1 at `power`: the cost of syncing for one client, and the gain of group commit for many.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -29,8 +29,8 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     crowd(&dir.path().join("crowd"), options.rounds, report)
 }
 
-/// One client and many, in turns; each has a session and a folder of its own. Beside them as many mini hosts that
-/// keep no record and only sync the file and its folder: what the disk allows so many writers.
+/// One client and many clients, in turns; each has its own session and folder. For comparison, as many mini hosts that
+/// keep no record and only sync the file and its folder: this is what the disk allows that many writers.
 fn crowd(dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     std::fs::create_dir(dir)?;
     let daemon = Daemon::start(&dir.join("home"), "power")?;
@@ -60,7 +60,7 @@ fn crowd(dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A connection, and what is sent on it again and again.
+/// A connection, and the request that is repeated on it.
 type Writer<'a> = (&'a mut Line, &'a str);
 
 fn clients(daemon: &Daemon, dir: &Path) -> anyhow::Result<Vec<(Line, String)>> {
@@ -75,7 +75,7 @@ fn clients(daemon: &Daemon, dir: &Path) -> anyhow::Result<Vec<(Line, String)>> {
     (0..CLIENTS).map(client).collect()
 }
 
-/// Writes a second of all together, from the moment in which all are ready.
+/// The writes per second of all writers together, from the moment when all are ready.
 fn rate(writers: &mut [Writer<'_>]) -> anyhow::Result<f64> {
     let ready = Barrier::new(writers.len());
     std::thread::scope(|scope| {

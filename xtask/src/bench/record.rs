@@ -1,4 +1,4 @@
-//! Section 2, the record: journaled reads a second, opening a long home, replaying it.
+//! Section 2, the record: journaled reads per second, opening a long home, replaying it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Real effects through the real spine: sessions first, then cheap requests from a few threads.
+/// Builds a home with real effects through the spine: sessions first, then cheap requests from a few threads.
 fn build(home: &Path, root: &Path, entries: u64) -> anyhow::Result<()> {
     let host = start(home)?;
     let sessions: Vec<String> = (0..SESSIONS).map(|_| open_session(&host, root)).collect::<Result<_, _>>()?;

@@ -1,4 +1,4 @@
-//! What was found: printed as it comes, kept for `--json`, and compared with what is to be reached.
+//! The results: printed as they arrive, kept for `--json`, and compared with their targets.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ impl Sample {
         Ok(done)
     }
 
-    /// A time that somebody else took.
+    /// Adds a time that was measured elsewhere.
     pub(crate) fn add(&mut self, time: Duration) {
         self.times.push(time);
     }
@@ -39,7 +39,7 @@ impl Sample {
     }
 }
 
-/// What a figure is to be.
+/// The target of a figure.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reach {
@@ -65,10 +65,10 @@ impl std::fmt::Display for Reach {
     }
 }
 
-/// The unit of what is compared between runs and machines.
+/// The unit of figures that are compared between runs and machines.
 pub(crate) const RATIO: &str = "×";
 
-/// All that one run found.
+/// The results of one run.
 #[derive(Debug)]
 pub(crate) struct Report {
     rounds: usize,
@@ -77,7 +77,7 @@ pub(crate) struct Report {
     sections: Vec<Section>,
 }
 
-/// What one section found, and when.
+/// The results of one section, with their time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Section {
     pub(crate) name: String,
@@ -85,14 +85,14 @@ pub(crate) struct Section {
     pub(crate) commit: String,
     pub(crate) date: String,
     pub(crate) rounds: usize,
-    /// Of the machine, before and after: figures of a busy one are worth less.
+    /// The load of the machine before and after: figures from a busy machine are less reliable.
     pub(crate) load: Vec<String>,
     pub(crate) races: Vec<Race>,
     pub(crate) figures: Vec<Figure>,
     pub(crate) left_out: Vec<String>,
 }
 
-/// One task, done by several in turns. The first contender is ours.
+/// One task, done by several contenders in turns. The first contender is ours.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Race {
     pub(crate) task: String,
@@ -120,7 +120,7 @@ pub(crate) struct Figure {
     pub(crate) met: Option<bool>,
 }
 
-/// One thing compared with another: what means the same on every machine.
+/// One figure divided by another, which is comparable between machines.
 #[derive(Debug)]
 pub(crate) struct Ratio {
     pub(crate) what: String,
@@ -145,7 +145,7 @@ impl Section {
         races.chain(figures).collect()
     }
 
-    /// What was judged, and whether it was reached.
+    /// The figures with a target, and whether they reached it.
     pub(crate) fn verdicts(&self) -> Vec<(String, bool)> {
         let standings = self.races.iter().flat_map(|race| {
             race.contenders.iter().map(|s| (format!("{}, against {}", race.task, s.name), s.met))
@@ -185,7 +185,7 @@ impl Report {
         self.sections.last_mut().expect("BUG: something is measured before a section began")
     }
 
-    /// One task of several contenders, ours first; `reach` names what our ratio to a contender is to be.
+    /// Adds one task of several contenders, ours first. `reach` is the target of our ratio to a contender.
     /// Returns our own median.
     pub(crate) fn race(
         &mut self,
@@ -220,7 +220,7 @@ impl Report {
         ours
     }
 
-    /// A figure that stands by itself.
+    /// Adds a single figure.
     pub(crate) fn figure(&mut self, what: &str, found: f64, unit: &str, reach: Option<Reach>) {
         let digits = if found.abs() < 100.0 { 2 } else { 0 };
         println!("{what:<58} {found:>11.digits$} {unit}{}", verdict(reach, found));
@@ -229,13 +229,13 @@ impl Report {
         self.section().figures.push(Figure { what, found, unit, reach, met });
     }
 
-    /// A contender that could not be had.
+    /// Reports a contender that could not be installed or started.
     pub(crate) fn leave_out(&mut self, who: &str, why: &anyhow::Error) {
         println!("left out: {who} ({why:#})");
         self.section().left_out.push(format!("{who}: {why:#}"));
     }
 
-    /// Says what was missed, and hands over what was found.
+    /// Prints the missed targets, and returns the results.
     pub(crate) fn end(self) -> Vec<Section> {
         let verdicts: Vec<(String, bool)> = self.sections.iter().flat_map(Section::verdicts).collect();
         let reached = verdicts.iter().filter(|(_, met)| *met).count();

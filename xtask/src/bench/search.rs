@@ -1,7 +1,7 @@
 //! Section 3: grep and glob over the daemon's socket beside ripgrep and `git grep`, on two real trees.
 //!
-//! deepagents, rust-mcp-filesystem and the Node server are left out: each is slower than ripgrep by far, and none is
-//! installed here.
+//! deepagents, rust-mcp-filesystem and the Node server are left out: each is far slower than ripgrep, and this section
+//! does not install them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,11 +13,11 @@ use super::daemon::{Client, Daemon};
 use super::{Options, Reach, Report, Sample};
 use crate::setup;
 
-/// A tree that a package client can fetch.
+/// A source tree that a package manager can download.
 struct Corpus {
     name: &'static str,
     package: &'static str,
-    /// Where the sources lie in the package: a folder, or an archive.
+    /// Where the sources are in the package: a folder, or an archive.
     inside: &'static str,
     tasks: &'static [Task],
 }
@@ -31,7 +31,7 @@ struct Task {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Grep,
-    /// For ripgrep the type of file that the pattern stands for.
+    /// The ripgrep file type that corresponds to the pattern.
     Glob(&'static str),
 }
 
@@ -62,7 +62,7 @@ const CORPORA: &[Corpus] = &[
     },
 ];
 
-/// What is to be reached, as a share of ripgrep's time.
+/// The targets, as a share of ripgrep's time.
 const GREP_REACH: f64 = 0.95;
 const GLOB_REACH: f64 = 0.65;
 
@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The small one of the two trees.
+/// The smaller of the two trees.
 pub(super) fn small_corpus(cache: &Path) -> anyhow::Result<PathBuf> {
     CORPORA[0].fetch(cache)
 }
@@ -111,7 +111,7 @@ fn measure(
     let mut samples: [Sample; 3] = Default::default();
     let [ours, theirs, git] = &mut samples;
     let (found, wanted) = (task.ask(client)?, lines(task.rg(rg, root))?);
-    // A type of file brings ripgrep its hidden files too, and links are files to us: a few may differ.
+    // With a file type ripgrep also lists hidden files, and we count links as files: a few results may differ.
     let differ =
         if task.kind == Kind::Grep { found != wanted } else { found.abs_diff(wanted) > wanted / 100 };
     anyhow::ensure!(!differ, "{}: aos finds {found}, rg {wanted}", task.name);
@@ -125,14 +125,14 @@ fn measure(
     Ok(samples)
 }
 
-/// How many lines a command prints; they are read as an agent would read them.
+/// The number of lines that a command prints. All output is read, as an agent would read it.
 pub(super) fn lines(mut command: Command) -> anyhow::Result<u64> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     Ok(output.stdout.iter().filter(|b| **b == b'\n').count() as u64)
 }
 
 impl Task {
-    /// Searches with the product and says how many rows came back.
+    /// Searches with the product. Returns the number of results.
     fn ask(&self, client: &mut Client) -> anyhow::Result<u64> {
         let (kind, count) = match self.kind {
             Kind::Grep => ("host.fs.grep", "match_count"),
@@ -211,7 +211,7 @@ impl Corpus {
     }
 }
 
-/// Debian's kernel sources come with a rule that ignores all of them.
+/// Removes a rule of Debian's kernel sources that makes git ignore all of them.
 fn clear_of_packaging(tree: &Path) -> anyhow::Result<()> {
     let path = tree.join(".gitignore");
     let rules = std::fs::read_to_string(&path).unwrap_or_default();

@@ -12,18 +12,18 @@ use super::task::{Kind, TASKS, Task, content, mark};
 use super::{Options, Reach, Report, Sample};
 use crate::cargo::target_dir;
 
-/// Somebody who can do the tasks, in a folder of its own.
+/// A program that can do the tasks, in its own folder.
 pub(crate) trait Contender {
     fn name(&self) -> &str;
 
     fn root(&self) -> &Path;
 
-    /// Whether this is something it offers.
+    /// Whether it supports this kind of task.
     fn takes(&self, _kind: Kind) -> bool {
         true
     }
 
-    /// Does the calls numbered `calls` of a task and times each; an answer that is no success is an error.
+    /// Does the calls numbered `calls` of a task and times each. An answer other than success is an error.
     fn turn(&mut self, task: &Task, calls: Range<usize>, sample: &mut Sample) -> anyhow::Result<()>;
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The tasks that write, on the disk of the target folder: ordinary, with whatever was deleted there before.
+/// The tasks that write, on the disk of the target folder: an ordinary disk, with files that were deleted before.
 pub(crate) fn run_on_ordinary_disk(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let dir = tempfile::tempdir_in(target_dir()?)?;
     let mut contenders: Vec<Box<dyn Contender>> = vec![
@@ -64,7 +64,7 @@ pub(crate) fn run_on_ordinary_disk(options: &Options, report: &mut Report) -> an
     Ok(())
 }
 
-/// What `bench.md` asks of our ratio to a contender.
+/// The target of our ratio to a contender, from `bench.md`.
 fn reach(kind: Kind, name: &str) -> Option<Reach> {
     if name == WITH_DUTIES {
         Some(Reach::AtMost(if matches!(kind, Kind::Write | Kind::Edit) { 1.4 } else { 1.5 }))
@@ -77,7 +77,7 @@ fn reach(kind: Kind, name: &str) -> Option<Reach> {
     }
 }
 
-/// All take turns at all the tasks; the first round only warms up. Returns our own medians.
+/// All contenders do all tasks in turns. The first round is a warm-up. Returns our own medians.
 pub(crate) fn race(
     tasks: &[Task],
     contenders: &mut [Box<dyn Contender>],
@@ -168,7 +168,7 @@ impl Contender for Product {
     }
 }
 
-/// The mini host, in one of its manners.
+/// The mini host with one set of options.
 pub(crate) struct Mini {
     name: &'static str,
     root: PathBuf,

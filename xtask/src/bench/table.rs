@@ -1,4 +1,4 @@
-//! The table of bench/README.md, made from the kept figures, so that no figure is copied by hand.
+//! The table of bench/README.md, generated from the recorded figures, so that no figure is copied by hand.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ const END: &str = "<!-- bench: end -->";
 const LIMITS: &[&str] =
     &["mini host", "raw calls", "temp + rename", "SQLite FULL", "plain", "without capture", "100 files"];
 
-/// Puts the table of these sections where the document's marks say.
+/// Writes the table of these sections between the marks of the document.
 pub(crate) fn renew(document: &Path, sections: &[Section]) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(document)?;
     let (before, rest) = text.split_once(BEGIN).context("the document has no place for the table")?;
@@ -96,7 +96,7 @@ fn judged(figure: &Figure) -> (String, String) {
     (if figure.met == Some(false) { format!("**{found}**") } else { found }, reach)
 }
 
-/// In the unit that people read.
+/// A time in a readable unit.
 pub(crate) fn time(micros: f64) -> String {
     match micros {
         t if t < 1_000.0 => format!("{t:.1} µs"),

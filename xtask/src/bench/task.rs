@@ -1,8 +1,8 @@
-//! What each contender of section 1 is asked to do with one file.
+//! The tasks that each contender of section 1 does with one file.
 
 use std::path::Path;
 
-/// What is done in the same rounds stands together.
+/// The tasks, grouped by the rounds in which they run.
 pub(crate) const TASKS: &[&[Task]] = &[
     &[Task { name: "read 1 KB", size: 1 << 10, kind: Kind::Read, calls: 200 }],
     &[Task { name: "write 1 KB", size: 1 << 10, kind: Kind::Write, calls: 100 }],
@@ -20,7 +20,7 @@ pub(crate) struct Task {
     pub(crate) name: &'static str,
     pub(crate) size: usize,
     pub(crate) kind: Kind,
-    /// How many a round.
+    /// Calls per round.
     pub(crate) calls: usize,
 }
 
@@ -38,13 +38,13 @@ impl Task {
         format!("f{}.txt", self.size)
     }
 
-    /// All is on the disk before anybody is timed: a kernel that is still writing slows the next ones down.
+    /// Writes the file and syncs before anything is timed: pending writes of the kernel would slow the contenders down.
     pub(crate) fn prepare(&self, root: &Path) -> anyhow::Result<()> {
         std::fs::write(root.join(self.file()), content(self.size, 0))?;
         Ok(rustix::fs::syncfs(std::fs::File::open(root)?)?)
     }
 
-    /// Whoever says that it changed the file has changed it.
+    /// Checks that the file has the content that the calls report.
     pub(crate) fn check(&self, root: &Path, calls: usize) -> anyhow::Result<()> {
         let found = std::fs::read(root.join(self.file()))?;
         let changes = matches!(self.kind, Kind::Write | Kind::Edit);
@@ -54,7 +54,7 @@ impl Task {
     }
 }
 
-/// What an edit replaces: the same length at each call, and once in the file.
+/// The text that an edit replaces. It has the same length in each call, and occurs once in the file.
 pub(crate) fn mark(call: usize) -> String {
     format!("<mark {call:08}>")
 }

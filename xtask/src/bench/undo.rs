@@ -1,5 +1,5 @@
-//! Section 5, undo: what keeping pre-images costs, beside not keeping them, the size of the tree, and a shadow git
-//! repository as peers keep one.
+//! Section 5, undo: the cost of keeping pre-images, compared with not keeping them, by the size of the tree, and with
+//! a shadow git repository as in other agents.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ const LARGE: usize = 10 << 20;
 const SMALL_CALLS: usize = 100;
 const LARGE_CALLS: usize = 3;
 const COMMAND_CALLS: usize = 30;
-/// The two trees: how many folders of a hundred files each, and how much faster than a shadow commit we are to be.
+/// The two trees: the number of folders of a hundred files, and how much faster than a shadow commit we must be.
 const TREES: [(&str, usize, f64); 2] = [("S", 50, 100.0), ("L", 500, 500.0)];
 
 const OF_NO_CAPTURE: Reach = Reach::AtMost(1.3);
@@ -63,7 +63,7 @@ fn plant(root: &Path, folders: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A connection with a session that keeps pre-images, or does not.
+/// A connection with a session that does or does not keep pre-images.
 struct Session {
     client: Client,
     id: String,
@@ -78,7 +78,7 @@ impl Session {
         Ok(Session { client, id, calls: 0 })
     }
 
-    /// One effect under a tool call of its own.
+    /// One effect with a new tool call id.
     fn ask(&mut self, kind: &str, mut params: Value) -> anyhow::Result<Value> {
         self.calls += 1;
         params["session_id"] = json!(self.id);
@@ -96,8 +96,8 @@ impl Session {
     }
 }
 
-/// A small file written with and without capture, on both trees, and brought back. Returns what a captured write
-/// takes on each tree.
+/// Writes a small file with and without capture, on both trees, and restores it. Returns the time of a captured write
+/// on each tree.
 fn small(
     options: &Options,
     report: &mut Report,
@@ -130,7 +130,7 @@ fn small(
     Ok(medians)
 }
 
-/// What peers do before each tool call: commit the whole tree to a repository of their own.
+/// What other agents do before each tool call: commit the whole tree to a separate repository.
 fn shadow(
     options: &Options,
     report: &mut Report,

@@ -14,11 +14,11 @@ use super::{Options, Reach, Report, Sample, search};
 use crate::cargo::target_dir;
 use crate::setup;
 
-/// What is mounted and searched: text of the small corpus, so many files of it.
+/// The number and size of the text files of the small corpus that are mounted and searched.
 const FILES: usize = 5_000;
 const BYTES_MAX: u64 = 60 << 20;
 
-/// What is to be reached.
+/// The targets.
 const GREP_REACH: f64 = 0.3;
 const WRITE_REACH: f64 = 2.0;
 const MOUNT_REACH: f64 = 0.1;
@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     writing(options, report, &mut client)
 }
 
-/// Copies as many files as fit that a virtual tree can hold: UTF-8, with plain names.
+/// Copies files that a virtual tree can hold (UTF-8, with plain names) up to the limits.
 fn text_of(corpus: &Path, to: &Path) -> anyhow::Result<(PathBuf, u64)> {
     let mut paths = Vec::new();
     let mut folders = vec![corpus.to_owned()];
@@ -94,7 +94,7 @@ fn mounting(options: &Options, report: &mut Report, root: &Path, client: &mut Cl
     let peer = if options.no_peers { Err(anyhow::anyhow!("--no-peers")) } else { original() };
     for round in 0..=options.rounds {
         if round == 1 {
-            // The round before only warmed up.
+            // Discard the warm-up round.
             ours = Sample::default();
         }
         ours.time(|| client.open(&target))?;
@@ -118,13 +118,13 @@ fn mounting(options: &Options, report: &mut Report, root: &Path, client: &mut Cl
     Ok(())
 }
 
-/// The original in an environment of its own.
+/// The original, in a separate virtual environment.
 fn original() -> anyhow::Result<PathBuf> {
     let folder = target_dir()?.join("bench-peers/weakincentives");
     python_with("weakincentives==0.8.0", "weakincentives.tools.vfs", "python3.12", &folder)
 }
 
-/// Mounts once in a fresh process and says how long that took there; the start of Python does not count.
+/// Mounts once in a new process and prints how long that took, without the start of Python.
 const MOUNT: &str = r#"
 import sys, time
 from weakincentives.prompt import MarkdownSection
@@ -174,7 +174,7 @@ fn searching(
     close(client)
 }
 
-/// Writes of a round, into each tree.
+/// Writes per round into each tree.
 const WRITES: usize = 200;
 const SIZES: [usize; 2] = [100, 100_000];
 
@@ -208,7 +208,7 @@ fn path_of(file: usize) -> String {
     format!("d{}/e{}/f{file}", file % 50, file / 50 % 50)
 }
 
-/// Many files at once: a patch brings as many as one line on the socket carries.
+/// Adds many files: each patch adds as many as fit into one line on the socket.
 fn fill(client: &mut Client, files: usize) -> anyhow::Result<()> {
     let all: Vec<usize> = (0..files).collect();
     for some in all.chunks(10_000) {

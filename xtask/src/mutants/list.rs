@@ -1,4 +1,4 @@
-//! The planted bugs, in the order of the promises that they break. A text that no longer fits is a red test.
+//! The planted bugs, in the order of the promises that they break. A test fails when an edit no longer applies.
 
 use super::{Edit, Mutant, Program, Test};
 
@@ -7,7 +7,7 @@ const fn attack(name: &'static str) -> Test {
     Test { program: Program::Attack, name }
 }
 
-/// Without it a link is followed when a file is opened.
+/// Removes the flag, so that opening a file follows links.
 const LINKS_FOLLOWED: Edit = Edit {
     file: "crates/aos-host/src/disk/open.rs",
     old: "    resolve |= ResolveFlags::NO_SYMLINKS;\n",

@@ -17,9 +17,9 @@ use scratch::{Scratch, Seen};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The planted bugs to try; left out: all
+    /// The planted bugs to try; omit them to try all
     names: Vec<String>,
-    /// Say what there is and plant nothing
+    /// List the planted bugs and plant nothing
     #[arg(long)]
     list: bool,
 }
@@ -32,7 +32,7 @@ struct Mutant {
     promise: u8,
     breaks: &'static str,
     edits: &'static [Edit],
-    /// Each of these must turn red.
+    /// Each of these must fail.
     caught_by: &'static [Test],
 }
 
@@ -44,28 +44,28 @@ struct Edit {
     new: &'static str,
 }
 
-/// One test by its whole name.
+/// One test, by its full name.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Test {
     program: Program,
     name: &'static str,
 }
 
-/// The programs of tests that bugs are planted for.
+/// The test programs that must catch the bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Program {
-    /// Drives the product from outside. It is built once, without any bug: only what it drives has one.
+    /// Drives the product from outside. It is built once, without any bug: only the product has one.
     Attack,
-    /// Has the parsers in it.
+    /// Contains the parsers, so it is built with the bug.
     Fuzz,
 }
 
-/// What came of a planted bug.
+/// The result of a planted bug.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     Caught,
     NotCaught(String),
-    /// Its text is not there exactly once any more.
+    /// The text to replace does not occur exactly once.
     DoesNotApply(String),
     /// Its tests prove nothing here.
     NoTeeth(String),
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         chosen.iter().for_each(|mutant| println!("{mutant}"));
         return Ok(());
     }
-    // Neighbours share what has to be built.
+    // Consecutive bugs in the same file rebuild the same crates.
     chosen.sort_by_key(|mutant| mutant.edits[0].file);
     let scratch = Scratch::prepare()?;
     let begun = Instant::now();
@@ -113,7 +113,7 @@ fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Mutant>> {
     Ok(MUTANTS.iter().filter(is_chosen).collect())
 }
 
-/// A test that is red anyway proves nothing, and neither does one that is not run. Returns those, and why.
+/// Runs the tests without any bug. Returns those that fail or do not run, and why: they prove nothing.
 fn without_any(
     scratch: &Scratch,
     chosen: &[&'static Mutant],

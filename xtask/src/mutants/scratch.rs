@@ -1,5 +1,5 @@
-//! The copy of the repository in which bugs are planted: a git worktree of the last commit, always at the same place,
-//! with its own build folder, so that each bug costs the building of what it changes.
+//! The copy of the repository in which bugs are planted: a git worktree of the last commit, always at the same path,
+//! with its own build folder, so that each bug rebuilds only what it changes.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use super::{Edit, Program, Test};
 use crate::cargo::{cargo, target_dir};
 
-/// A test that takes longer has hung, which is as good as red.
+/// A test that takes longer has hung, which counts as a failure.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(super) struct Scratch {
@@ -20,11 +20,11 @@ pub(super) struct Scratch {
     build: PathBuf,
     /// The attack suite's program.
     attack: PathBuf,
-    /// What is tested.
+    /// The commit that is tested.
     pub(super) commit: String,
 }
 
-/// What a test came to.
+/// The result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     Green,
@@ -34,14 +34,14 @@ pub(super) enum Seen {
     NotBuilt,
 }
 
-/// Files with a bug in them. Dropping it takes the bug out.
+/// A planted bug. Dropping it restores the files.
 pub(super) struct Planted<'a> {
     tree: &'a Path,
 }
 
 impl Scratch {
     pub(super) fn prepare() -> anyhow::Result<Scratch> {
-        // What a planted bug leaves running comes to us, and is ended by us.
+        // Processes that a planted bug leaves running become our children, and we end them.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let target = target_dir()?;
         let mut scratch = Scratch {
@@ -57,7 +57,7 @@ impl Scratch {
         if scratch.tree.join(".git").exists() {
             git(&scratch.tree, &["checkout", "--quiet", "--force", "--detach", &scratch.commit])?;
         } else {
-            // By force: a tree of before may have been thrown away with the build folder.
+            // `--force`: an earlier worktree may have been deleted with the build folder.
             git(
                 Path::new("."),
                 &["worktree", "add", "--quiet", "--force", "--detach", &tree, &scratch.commit],
@@ -67,7 +67,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Puts a bug in. The inner error says why it does not fit.
+    /// Plants a bug. The inner error says why it does not apply.
     pub(super) fn plant(&self, edits: &[Edit]) -> anyhow::Result<Result<Planted<'_>, String>> {
         let planted = Planted { tree: &self.tree };
         for edit in edits {
@@ -107,7 +107,7 @@ impl Scratch {
         })
     }
 
-    /// Builds the attack suite; the path of its program.
+    /// Builds the attack suite. Returns the path of its program.
     fn build_attack(&self) -> anyhow::Result<PathBuf> {
         let arguments = ["test", "--test", "attack", "--no-run", "--message-format", "json"];
         let built = self.cargo(&arguments).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
@@ -121,7 +121,7 @@ impl Scratch {
     fn cargo(&self, arguments: &[&str]) -> Command {
         let mut cargo = cargo();
         cargo.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.build).arg(arguments[0]);
-        // Of the whole workspace, whichever package it is about: the dependencies are then built once.
+        // Always the whole workspace, so that the dependencies are built once.
         cargo.args(["--quiet", "--locked", "--workspace"]).args(&arguments[1..]);
         cargo
     }
@@ -133,19 +133,19 @@ impl Drop for Planted<'_> {
     }
 }
 
-/// Whether the summary of a test program tells of a test that passed.
+/// Whether the summary of a test program reports a passed test.
 fn was_run(stdout: &[u8]) -> bool {
     let text = String::from_utf8_lossy(stdout);
     let passed = |line: &str| line.split("ok. ").nth(1)?.split(" passed").next()?.parse::<u64>().ok();
     text.lines().filter(|line| line.starts_with("test result: ")).filter_map(passed).sum::<u64>() > 0
 }
 
-/// `None` when it took too long.
+/// Waits for the end of a test; `None` when it took too long.
 fn wait(mut child: Child) -> anyhow::Result<Option<Output>> {
     use std::io::Read as _;
     let until = Instant::now() + PATIENCE;
     let mut pipe = child.stdout.take().context("BUG: the output is piped")?;
-    // A daemon that a test left behind may hold the pipe: reading must not hold us up.
+    // A daemon that a test left running may hold the pipe open, so a separate thread reads it.
     let (told, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut stdout = Vec::new();
@@ -168,7 +168,7 @@ fn wait(mut child: Child) -> anyhow::Result<Option<Output>> {
     Ok(Some(Output { status, stdout, stderr: Vec::new() }))
 }
 
-/// Kills all that is below us, until nothing is.
+/// Kills all descendants of this process.
 fn end_descendants() {
     for _ in 0..1_000 {
         let children = children();
@@ -176,7 +176,7 @@ fn end_descendants() {
             return;
         }
         for child in children {
-            // Its own children come to us when it is gone.
+            // Its children become ours when it ends.
             let _ = rustix::process::kill_process(child, Signal::KILL);
         }
         while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}

@@ -1,8 +1,8 @@
-//! `cargo xtask torture`: long runs of what the tests do shortly. Each prints its seed and its counts, and fails when
-//! anything was lost.
+//! `cargo xtask torture`: long versions of short tests. Each run prints its seed and its counts, and fails when a
+//! promise was broken.
 //!
-//! A suite's adversary is a module of `aos_testkit::torture`, which the attack cases use too; its options and its report
-//! are below `commands`.
+//! A suite's adversary is a module of `aos_testkit::torture`, which the attack cases use too. Its options and its
+//! report are below `commands`.
 
 mod commands;
 
@@ -30,7 +30,7 @@ pub(crate) enum Torture {
     Undo(commands::undo::Options),
     /// Cut the power of a disk under load, and check what was promised at `--durability power`
     Power(commands::power::Options),
-    /// Record random histories of all requests and replay each three times in other surroundings, under strace
+    /// Record random histories of all requests and replay each three times in different environments, under strace
     Replay(commands::replay::Options),
     /// Let many sessions with many clients work at once, and check that all make progress
     Crowd(commands::crowd::Options),
@@ -38,9 +38,9 @@ pub(crate) enum Torture {
     Path(commands::path::Options),
     /// Flip each byte of a small home, and cut, swap and double its pages: each damage is detected or harmless
     Corrupt(commands::corrupt::Options),
-    /// Give the daemon far too much of everything, and check its memory
+    /// Give the daemon oversized inputs, and check its memory
     Memory(commands::memory::Options),
-    /// Compare what policy says of random operations with what happens, by every front end
+    /// Compare what policy reports for random operations with what happens, by every front end
     Policy(commands::policy::Options),
     /// Run each parser over mutated inputs, and check what must hold for its output
     Fuzz(commands::fuzz::Options),
@@ -49,7 +49,7 @@ pub(crate) enum Torture {
 }
 
 pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
-    // The tests only detect hangs; here the figures hold.
+    // The tests only detect hangs; these runs assert the figures.
     aos_testkit::time::assert_figures();
     match torture {
         Torture::Kill(options) => commands::kill::run(options),
@@ -67,16 +67,16 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
     }
 }
 
-/// What every suite takes.
+/// The options of every suite.
 #[derive(Debug, Args)]
 struct Common {
-    /// Makes a run again; left out: a new one each time
+    /// Repeat the run with this seed; omit it for a new seed
     #[arg(long)]
     seed: Option<u64>,
-    /// Stop after so long, however much is done: 90s, 15m, 2h
+    /// Stop after this time, even if the run is not done: 90s, 15m, 2h
     #[arg(long = "for", value_name = "T", value_parser = duration)]
     time: Option<Duration>,
-    /// The folder of `aosd` and `aos`; left out: they are built for release
+    /// The folder of `aosd` and `aos`; omit it to build them for release
     #[arg(long, value_name = "DIR")]
     binaries: Option<PathBuf>,
 }
@@ -86,7 +86,7 @@ impl Common {
         self.seed.unwrap_or_else(new_seed)
     }
 
-    /// Builds the programs if need be; the time counts from here.
+    /// Builds the programs if needed. The time of the run starts afterwards.
     fn begin(&self, suite: &'static str) -> anyhow::Result<Run> {
         let programs = match &self.binaries {
             Some(folder) => Programs::in_folder(folder),
@@ -111,7 +111,7 @@ impl Run {
         is_over(self.until)
     }
 
-    /// Reports what was found, one way for all suites: the complaints, then the counts, then whether that is clean.
+    /// Prints the complaints, then the counts, in the same form for all suites. Fails unless the run was clean.
     fn report(&self, counts: &dyn Display, complaints: &[String], is_clean: bool) -> anyhow::Result<()> {
         for complaint in complaints {
             println!("{complaint}");
@@ -123,14 +123,15 @@ impl Run {
     }
 }
 
-/// Where one home is tortured. The sessions' folders go with it, the one on another file system too.
+/// A temporary home and roots. Dropping it removes them all, also the root on another file system.
 struct TempSetup {
     setup: Setup,
     folders: Vec<tempfile::TempDir>,
 }
 
 impl TempSetup {
-    /// A home and three roots beside it; a fourth lies elsewhere when it can, where pre-images are copied, not moved.
+    /// A home and three roots beside it. If possible a fourth root is on another file system, where pre-images are
+    /// copied, not moved.
     fn new(programs: &Programs) -> anyhow::Result<TempSetup> {
         let here = tempfile::Builder::new().prefix("aos-torture-").tempdir()?;
         let mut roots: Vec<PathBuf> = (0..3).map(|n| here.path().join(format!("ws{n}"))).collect();
@@ -144,7 +145,7 @@ impl TempSetup {
         Ok(TempSetup { setup, folders: std::iter::once(here).chain(elsewhere).collect() })
     }
 
-    /// Leaves everything where it is unless the run was clean, and says where that is.
+    /// Keeps the folders unless the run was clean, and prints where they are.
     fn keep_unless(self, is_clean: bool) {
         if !is_clean {
             self.folders.into_iter().for_each(|folder| drop(folder.keep()));
@@ -157,7 +158,7 @@ fn device(path: &Path) -> Option<u64> {
     path.metadata().map(|meta| meta.dev()).ok()
 }
 
-/// A bar on a terminal, elsewhere a line a minute.
+/// A progress bar on a terminal, otherwise one line per minute.
 fn progress(count: u64, of: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {of}{{wide_msg}}"))
         .expect("BUG: the template is fixed");
@@ -169,13 +170,13 @@ fn progress(count: u64, of: &str) -> ProgressBar {
     bar
 }
 
-/// How much is done, and what was counted so far.
+/// Updates the progress and the counts so far.
 fn show(bar: &ProgressBar, done: u64, counts: &dyn Display) {
     bar.set_position(done);
     bar.set_message(counts.to_string());
 }
 
-/// A bar is drawn on a terminal alone; who reads a file later wants to know how far it was.
+/// Prints the progress every minute: the bar is drawn only on a terminal, and a log file needs progress lines.
 fn tell_now_and_then(bar: &ProgressBar, of: &str) {
     const EVERY: Duration = Duration::from_secs(60);
     loop {

@@ -1,4 +1,4 @@
-//! Kills the daemon under load, again and again, and compares what is left with what was promised.
+//! Kills the daemon under load repeatedly, and compares the journal and the disk with the acknowledged receipts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +14,16 @@ use crate::torture::{COMPLAINTS_MAX, Daemon, NotUp, Setup};
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
-    /// So many kills, or power cuts.
+    /// The number of kills, or power cuts.
     pub kills: u64,
     pub writers: usize,
     pub taste: Taste,
-    /// `aos verify` after every so many lives.
+    /// Run `aos verify` after this many daemon lives.
     pub verify_every: u64,
     pub until: Option<Instant>,
 }
 
-/// Where a life may end: each is a step on the way of a mutation, of the journal or of recovery.
+/// The system calls at which a daemon is killed: each is a step of a mutation, of the journal or of recovery.
 const CALLS: &[&str] = &[
     "renameat2",
     "openat",
@@ -44,7 +44,7 @@ const CALLS: &[&str] = &[
 /// How long a daemon may take to reach a system call that it may never make.
 const CALL_WAIT: Duration = Duration::from_millis(400);
 
-/// What was heard from the daemon under load: answers that were wrong and when they came, and its pulse.
+/// The results of a load: unexpected answers with their times, and the pings.
 #[derive(Debug)]
 pub struct Heard {
     pub unexpected: Vec<(Instant, String)>,
@@ -84,7 +84,7 @@ fn all_at_work(home: &Path, writers: &mut [Writer], cut: impl FnOnce()) -> Vec<(
     })
 }
 
-/// A home under load: one daemon after the other works on it, and each is ended from outside.
+/// A home under load: one daemon after the other serves it, and each is killed.
 #[derive(Debug)]
 pub(super) struct Load<'a> {
     pub(super) setup: &'a Setup,
@@ -102,8 +102,8 @@ impl<'a> Load<'a> {
         Load { setup, plan, arguments, writers, random, tally: Tally::default() }
     }
 
-    /// Continues until `plan.kills` are done: `end` ends the life of a daemon and counts the kill or kills, `progress`
-    /// sees the tally after each life.
+    /// Continues until `plan.kills` are done. `end` ends the life of a daemon and counts the kill or kills; `progress`
+    /// gets the tally after each life.
     pub(super) fn torture(
         mut self,
         end: impl FnMut(&mut Load<'a>, Daemon) -> Result<(), String>,
@@ -177,32 +177,33 @@ fn die_at_a_moment(load: &mut Load<'_>, daemon: Daemon) {
     heard.tell(&mut load.tally);
 }
 
-/// A life under strace, which kills it on entering some call for the Nth time. It may well be one of its recovery.
+/// Runs a daemon under strace, which kills it when it enters a chosen call for the Nth time. The call may be part of
+/// recovery.
 fn die_at_a_call(load: &mut Load<'_>) {
-    // strace counts for each thread by itself, and a thread serves one writer.
+    // strace counts per thread, and a thread serves one writer.
     match load.setup.start(&at_some_call(&mut load.random, 40), &[]) {
         Ok(daemon) => load.until(|| daemon.await_death(CALL_WAIT)).tell(&mut load.tally),
         Err(NotUp::Killed) => {}
-        // strace ends as its child did; a message is only there when aosd had one.
+        // strace ends with the status of its child. There is a message only if aosd printed one.
         Err(NotUp::Refused(why)) if why.trim().is_empty() => {}
         Err(NotUp::Refused(why)) => load.tally.fault(format!("the daemon does not start: {why}")),
     }
 }
 
-/// The words that kill a program when it makes some call for the Nth time, at most for `times_max`.
+/// The strace arguments that kill a program when it makes a random call for the Nth time. N is at most `times_max`.
 fn at_some_call(random: &mut Random, times_max: usize) -> Vec<String> {
     let (call, count) = (CALLS[random.below(CALLS.len())], 1 + random.below(times_max));
     strace(&format!("inject={call}:signal=KILL:when={count}"), call)
 }
 
-/// The words that run a program under strace with one thing injected.
+/// The command prefix that runs a program under strace with one injection.
 pub fn strace(inject: &str, call: &str) -> Vec<String> {
     let words = ["strace", "-f", "-qqq", "-o", "/dev/null", "-e"];
     let chosen = [format!("trace={call}"), "-e".into(), inject.to_owned()];
     words.iter().map(ToString::to_string).chain(chosen).collect()
 }
 
-/// Everything that was promised, against the journal and the disk.
+/// Compares all acknowledged receipts with the journal and the disk.
 pub fn judge(setup: &Setup, writers: &mut [Writer], tally: &mut Tally) -> Result<(), String> {
     let journal = setup.journal()?;
     tally.acked = writers.iter().map(|writer| writer.acked.len() as u64).sum();
@@ -215,7 +216,7 @@ pub fn judge(setup: &Setup, writers: &mut [Writer], tally: &mut Tally) -> Result
 /// Starts a daemon and kills it before it is ready, during its recovery: at a random moment, or at a system call.
 fn kill_in_recovery(setup: &Setup, random: &mut Random, at_a_call: bool) {
     if at_a_call {
-        // One that survives its recovery is killed by being dropped.
+        // A daemon that survives its recovery is killed on drop.
         let _ = setup.start(&at_some_call(random, 12), &[]);
     } else if let Ok(mut child) = setup.spawn(&[], &[]) {
         std::thread::sleep(Duration::from_micros(random.below(8_000) as u64));

@@ -1,6 +1,6 @@
-//! The torture suites: each is an adversary and what it holds the daemon to.
+//! The torture suites: each is an adversary with the properties that it checks.
 //!
-//! `cargo xtask torture` runs them for long, the attack cases run them for a short time.
+//! `cargo xtask torture` runs them for a long time, the attack cases for a short time.
 
 pub mod corrupt;
 pub mod crowd;
@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard};
 
 pub use setup::{Daemon, NotUp, Setup};
 
-/// After more complaints than this a suite stops: they would only repeat themselves.
+/// A suite stops after more complaints than this: further ones would only repeat.
 const COMPLAINTS_MAX: usize = 20;
 
 /// Locks what the threads of a suite share.

@@ -1,4 +1,4 @@
-//! A question each 100 ms beside whatever else is done to the daemon: it always answers, and soon.
+//! Pings the daemon every 100 ms while other work runs: it must always answer in time.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +9,20 @@ use serde_json::json;
 use crate::client::Client;
 use crate::time::bound;
 
-/// An answer of the daemon may take so long, whatever it has to do besides.
+/// The longest time that an answer of the daemon may take, under any load.
 pub const ANSWER_MAX: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the questions showed.
+/// The results of the pings.
 #[derive(Debug, Default, Clone)]
 pub struct Pulse {
     pub answers: u64,
-    /// Answers that took longer than [`ANSWER_MAX`], or never came though the daemon had that long.
+    /// Answers that took longer than [`ANSWER_MAX`], or were still missing after it when the daemon hung up.
     pub late: u64,
-    /// Answers that were no `ok`.
+    /// Answers other than `ok`.
     pub refused: u64,
     pub slowest: Duration,
-    /// The daemon hung up: right where it is killed, wrong anywhere else.
+    /// The daemon hung up: expected where it is killed, a failure anywhere else.
     pub gone: bool,
 }
 
@@ -39,7 +39,7 @@ impl Pulse {
         self.late + self.refused == 0
     }
 
-    /// What is wrong with it where the daemon is not killed.
+    /// The failures of a run in which the daemon is not killed.
     pub fn complaint(&self) -> Option<String> {
         let gone = if self.gone { ", then the daemon was gone" } else { "" };
         (!self.is_well() || self.gone).then(|| format!("it did not always answer: {self}{gone}"))
@@ -69,17 +69,17 @@ impl std::fmt::Display for Pulse {
     }
 }
 
-/// What the daemon is asked about.
+/// What the pings ask about.
 #[derive(Debug, Clone, Copy)]
 pub enum About<'a> {
-    /// Itself: where anything in a session would disturb.
+    /// The daemon itself, where a request in a session would disturb the test.
     Status,
     Session(&'a str),
-    /// A session that is opened on this folder for it.
+    /// A new session that is opened on this folder.
     Root(&'a Path),
 }
 
-/// Does `work` while the daemon of `home` is asked, from the beginning to the end of it or until the daemon is gone.
+/// Runs `work` and pings the daemon of `home` until `work` ends or the daemon is gone.
 pub fn beside<T>(home: &Path, about: About<'_>, work: impl FnOnce() -> T) -> (T, Pulse) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -91,7 +91,7 @@ pub fn beside<T>(home: &Path, about: About<'_>, work: impl FnOnce() -> T) -> (T,
     })
 }
 
-/// Asks until it is stopped or the daemon is gone, and lets `each` look at what else there is to see.
+/// Pings until `stop` is set or the daemon is gone. Calls `each` after every ping.
 pub fn feel(home: &Path, about: About<'_>, stop: &AtomicBool, each: &mut dyn FnMut()) -> Pulse {
     let mut pulse = Pulse::default();
     let Some((mut client, session)) = connect(home, about) else {
@@ -122,7 +122,7 @@ fn connect(home: &Path, about: About<'_>) -> Option<(Client, Option<String>)> {
     Some((client, session))
 }
 
-/// Whether the answer was well; `None` when there is none.
+/// Whether the answer is `ok`; `None` without an answer.
 fn question(client: &mut Client, session: Option<&str>) -> Option<bool> {
     let Some(session) = session else {
         return client.call("daemon.status", &json!({})).map(|status| status["pid"].is_number());

@@ -24,32 +24,32 @@ pub struct Setup {
 }
 
 impl World {
-    /// This world as the torture suites take it.
+    /// This world as input for the torture suites.
     pub fn setup(&self) -> Setup {
         Setup { programs: self.programs.clone(), home: self.home.clone(), roots: vec![self.root.clone()] }
     }
 }
 
-/// How long a daemon may take until it answers.
+/// The longest time until a started daemon answers.
 const READY_MAX: Duration = Duration::from_secs(20);
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
     pid: i32,
 }
 
-/// What kept a daemon from running.
+/// Why a daemon did not start.
 #[derive(Debug)]
 pub enum NotUp {
-    /// Something killed it: that is what we do here.
+    /// A signal killed it, which the suites do on purpose.
     Killed,
     Refused(String),
 }
 
 impl Setup {
-    /// Starts a daemon behind the words of `wrapper`, and waits until it answers.
+    /// Starts a daemon with `wrapper` as the command prefix, and waits until it answers.
     pub fn start(&self, wrapper: &[String], arguments: &[&str]) -> Result<Daemon, NotUp> {
         let mut child = self.spawn(wrapper, arguments).map_err(|why| NotUp::Refused(why.to_string()))?;
         let deadline = Instant::now() + bound(READY_MAX);
@@ -66,7 +66,7 @@ impl Setup {
         }
     }
 
-    /// Starts a daemon by itself.
+    /// Starts a daemon without a wrapper.
     pub fn start_daemon(&self, arguments: &[&str]) -> Result<Daemon, String> {
         self.start(&[], arguments).map_err(|why| format!("the daemon does not start: {why:?}"))
     }
@@ -87,7 +87,7 @@ impl Setup {
         status["pid"].as_i64().map(|pid| pid as i32)
     }
 
-    /// The client program: its exit code, and what it said on both streams.
+    /// Runs the client program. Returns its exit code, standard output and standard error.
     pub fn aos(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(&self.programs.aos);
         let output = command.args(arguments).env("AOS_HOME", &self.home).stdin(Stdio::null()).output();
@@ -104,7 +104,7 @@ impl Setup {
         Journal::parse(&out)
     }
 
-    /// Writers over the sessions of a running daemon, each with its own seed.
+    /// Opens one session per root, and creates writers with separate seeds that share these sessions.
     pub fn writers(&self, count: usize, taste: Taste, random: &mut Random) -> Result<Vec<Writer>, String> {
         let mut client = self.client()?;
         let sessions: Vec<(&Path, String)> = self
@@ -121,13 +121,13 @@ impl Setup {
             .collect()
     }
 
-    /// `aos verify` says that the home is whole.
+    /// Fails unless `aos verify` reports that the home is intact.
     pub fn verify(&self) -> Result<(), String> {
         let (code, out, err) = self.aos(&["verify"]);
         check(code == 0, || format!("aos verify: exit {code}: {out}{err}"))
     }
 
-    /// `aos replay --verify` says the same of the journal.
+    /// Fails unless `aos replay --verify` reports that the journal matches.
     pub fn replay(&self) -> Result<(), String> {
         let (code, out, err) = self.aos(&["replay", "--verify"]);
         check((code, out.trim()) == (0, "MATCH"), || format!("aos replay --verify: exit {code}: {out}{err}"))
@@ -148,19 +148,19 @@ impl Daemon {
         self.pid
     }
 
-    /// What the kernel tells of its memory: `VmRSS:` what it holds, `VmHWM:` the most that it ever held.
+    /// A field of `/proc/PID/status`: `VmRSS:` is the current resident memory, `VmHWM:` its peak.
     pub fn memory_bytes(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let line = status.lines().find(|line| line.starts_with(field));
         line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0) * 1024
     }
 
-    /// Kill -9, also from behind a wrapper.
+    /// Sends SIGKILL to the daemon itself, also under a wrapper.
     pub fn kill(self) {
         drop(self);
     }
 
-    /// Stops all its threads where they are. A call that is under way still ends, no new one begins.
+    /// Stops all its threads with SIGSTOP. System calls in progress still end; no new one begins.
     pub fn hold_still(&self) {
         crate::signal(self.pid, Signal::STOP);
         let tasks = format!("/proc/{}/task", self.pid);
@@ -173,7 +173,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until it is dead by itself; kills it when it takes too long.
+    /// Waits until the daemon ends. Kills it after `patience`.
     pub fn await_death(mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
@@ -188,7 +188,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Once it was waited for, its pid may belong to another process.
+        // After a successful wait its pid may belong to another process.
         if let Ok(None) = self.child.try_wait() {
             crate::signal(self.pid, Signal::KILL);
             let _ = self.child.wait();

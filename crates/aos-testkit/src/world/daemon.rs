@@ -13,7 +13,7 @@ use super::World;
 use crate::client::Client;
 use crate::signal;
 
-/// No daemon takes this long to start.
+/// The longest time that a daemon may take to start.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// How a daemon is started.
@@ -123,7 +123,7 @@ impl World {
 
     pub(super) fn end_daemon(&mut self) {
         if let Some(mut child) = self.daemon.take() {
-            // A wrapper that is killed detaches from the daemon: that one is killed first.
+            // A killed wrapper detaches from the daemon and leaves it running, so the daemon is killed first.
             for pid in started_by(child.id()) {
                 signal(pid, Signal::KILL);
             }

@@ -33,11 +33,11 @@ impl World {
         std::fs::read_dir(format!("/proc/{}/fd", self.daemon_pid())).unwrap().count()
     }
 
-    /// Waits until the daemon holds no more descriptors than it did.
+    /// Waits until the daemon holds no more descriptors than `before`, plus a few.
     pub fn expect_descriptors(&self, before: usize) -> Outcome {
-        // The journal and the folders of pre-images open a few for good when they are first needed.
+        // The journal and the folders of pre-images open a few descriptors on first use and keep them.
         let most = before + 4;
-        // The threads of connections that just ended close theirs a moment later.
+        // The thread of a connection that just ended closes its descriptors a moment later.
         wait_at_most(Duration::from_secs(2), &format!("at most {most} descriptors are open"), || {
             self.open_descriptors() <= most
         })
@@ -59,7 +59,7 @@ impl World {
         out.lines().map(|line| serde_json::from_str(line).expect("an entry is JSON")).collect()
     }
 
-    /// Stores a blob as the operator would; its reference.
+    /// Stores a blob as the operator would. Returns its reference.
     pub fn blob(&self, bytes: &[u8]) -> String {
         let file = self.parent.join("blob");
         std::fs::write(&file, bytes).unwrap();

@@ -99,7 +99,7 @@ impl World {
         Client::connect(&self.home).expect("the daemon accepts").recorded(self.record.clone())
     }
 
-    /// A connection that does not wait for ever: an answer that never comes is a failure, not a hang.
+    /// A connection with a read timeout: a missing answer is a failure, not a hang.
     pub fn patient_client(&self) -> Client {
         let client = self.client();
         client.give_up_after(PATIENCE).unwrap();
@@ -125,7 +125,7 @@ impl World {
         Agent { session: self.open(extra), client: self.client() }
     }
 
-    /// Another connection to a session, for very many answers: they are searched for the canary at once and not kept.
+    /// Another connection to a session, for very many answers. Each is searched for the canary at once and not stored.
     pub fn quiet_agent(&self, session: &str) -> Agent {
         Agent { session: session.to_owned(), client: self.client().searched_for(&self.canary) }
     }
@@ -168,7 +168,7 @@ impl World {
         std::os::unix::fs::symlink(target, self.root.join(path)).unwrap();
     }
 
-    /// Puts something more into `$O` before the case begins.
+    /// Adds a file to `$O` before the case begins.
     pub fn put_outside(&mut self, name: &str, content: &str) -> PathBuf {
         let path = self.outside.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -187,7 +187,7 @@ impl World {
         Ok(())
     }
 
-    /// What must hold after every case. Starts the daemon again when the case left none.
+    /// Checks what must hold after every case. Starts the daemon again if the case left it stopped.
     pub fn finish(mut self) -> Outcome {
         if self.daemon.is_none() {
             self.start = Start { uid: self.start.uid, ..Start::default() };

@@ -1,4 +1,4 @@
-//! deepagents' FilesystemBackend: it runs inside Python, so Python times it and tells us.
+//! deepagents' FilesystemBackend: it runs inside Python, so Python measures the times and prints them.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::bench::report::Sample;
 use crate::bench::small_files::Contender;
 use crate::bench::task::{Kind, Task, content, mark};
 
-/// Takes a job a line (an operation, a path and the arguments of each call), answers with the nanoseconds of each.
+/// Reads one job per line (an operation, a path and the arguments of each call), answers with the nanoseconds of each.
 const DRIVER: &str = r#"
 import json, sys, time
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-//! A file server that speaks MCP on its standard streams: one line of JSON-RPC a message.
+//! A file server that speaks MCP on its standard streams: one line of JSON-RPC per message.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::bench::task::{Kind, Task, content, mark};
 /// How a server's tools are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// That of the two file servers.
+    /// The tools of the two file servers.
     Filesystem,
     Ours,
 }
@@ -30,14 +30,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `command` gets the folder it may work in as its last argument.
+    /// `command` gets its root folder as the last argument.
     pub(crate) fn start(
         name: String,
         dialect: Dialect,
         mut command: Command,
         root: &Path,
     ) -> anyhow::Result<Server> {
-        // Without this a server may take the folder and the path for different places.
+        // Otherwise a server may treat the folder and a path below it as different places.
         let root = root.canonicalize()?;
         let program = Piped::start(command.arg(&root).stderr(Stdio::null()))?;
         let mut server = Server { name, dialect, root, program, next: 0 };
@@ -54,7 +54,7 @@ impl Server {
         Ok(server)
     }
 
-    /// A line to send, and what the line that answers it holds.
+    /// A line to send, and two texts of which its answer contains one.
     fn request(&mut self, method: &str, params: &Value) -> (String, [String; 2]) {
         self.next += 1;
         let id = self.next;
@@ -77,7 +77,7 @@ impl Server {
         if self.dialect == Dialect::Ours {
             return our_arguments(task, call);
         }
-        // Both file servers use the same words.
+        // Both file servers use the same names.
         let path = self.root.join(task.file());
         match task.kind {
             Kind::Read | Kind::Head => ("read_text_file", json!({ "path": path })),
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Calls a tool; an answer that is no success is an error.
+    /// Calls a tool. An answer other than success is an error.
     pub(crate) fn call(
         &mut self,
         tool: &str,

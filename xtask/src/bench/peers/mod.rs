@@ -1,4 +1,4 @@
-//! The peers of section 1: other file servers, set up by the bench itself in a folder of its own.
+//! The peers of section 1: other file servers, which the bench installs in a separate folder.
 
 mod deepagents;
 pub(crate) mod mcp;
@@ -14,7 +14,7 @@ use crate::cargo::{cargo, target_dir};
 use deepagents::Backend;
 use mcp::{Dialect, Server};
 
-/// What the peers are called; their versions stand behind.
+/// The names of the peers. Their versions are appended.
 pub(crate) struct Peer;
 
 impl Peer {
@@ -23,7 +23,7 @@ impl Peer {
     pub(crate) const PYTHON: &str = "deepagents (in process)";
 }
 
-/// All peers that can be had; the others are named in the report.
+/// Starts all peers that can be installed; the report names the others.
 pub(crate) fn start(dir: &Path, report: &mut Report) -> anyhow::Result<Vec<Box<dyn Contender>>> {
     let mut peers = boxed(start_mcp(dir, report)?);
     peers.extend(boxed(start_each(&[(Peer::PYTHON, python)], dir, report)?));
@@ -33,7 +33,7 @@ pub(crate) fn start(dir: &Path, report: &mut Report) -> anyhow::Result<Vec<Box<d
     Ok(peers)
 }
 
-/// The peers that speak MCP; those that cannot be had are named in the report.
+/// Starts the peers that speak MCP; the report names those that cannot be installed.
 pub(crate) fn start_mcp(dir: &Path, report: &mut Report) -> anyhow::Result<Vec<Server>> {
     start_each(&[(Peer::NODE, node), (Peer::RUST, rust)], dir, report)
 }
@@ -66,7 +66,7 @@ fn node(cache: &Path, root: &Path) -> anyhow::Result<Server> {
     if !program.exists() {
         npm_install(&folder, "@modelcontextprotocol/server-filesystem")?;
     }
-    // What it calls itself in its greeting is not the version that npm brought.
+    // The version in its `initialize` answer is not the version that npm installed.
     let name = format!("{} {}", Peer::NODE, npm_version(&folder, "@modelcontextprotocol/server-filesystem")?);
     Server::start(name, Dialect::Filesystem, Command::new(program), root)
 }
@@ -76,7 +76,7 @@ fn rust(cache: &Path, root: &Path) -> anyhow::Result<Server> {
     let program = folder.join("bin/rust-mcp-filesystem");
     if !program.exists() {
         let mut install = cargo();
-        // Outside our own build folder, and not with our workspace's settings.
+        // Build outside our build folder and without our workspace's settings.
         install.args(["install", "--root"]).arg(&folder).arg("rust-mcp-filesystem");
         set_up(install.env_remove("CARGO_TARGET_DIR").current_dir(cache))?;
     }
@@ -123,7 +123,7 @@ fn npm_version(folder: &Path, package: &str) -> anyhow::Result<String> {
     Ok(about["version"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The Python of an environment in `folder` that has `package`, of which it can import `module`.
+/// The Python of a virtual environment in `folder` where `package` is installed and `module` can be imported.
 pub(crate) fn python_with(package: &str, module: &str, base: &str, folder: &Path) -> anyhow::Result<PathBuf> {
     let program = folder.join("bin/python");
     let import = Command::new(&program).args(["-c", &format!("import {module}")]).output();
@@ -134,7 +134,7 @@ pub(crate) fn python_with(package: &str, module: &str, base: &str, folder: &Path
     Ok(program)
 }
 
-/// Runs an installer; what it prints is shown only when it fails.
+/// Runs an installer. Its output is shown only when it fails.
 fn set_up(command: &mut Command) -> anyhow::Result<()> {
     println!("setting up: {command:?}");
     let shown = command.get_program().to_string_lossy().into_owned();

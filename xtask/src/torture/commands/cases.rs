@@ -12,7 +12,7 @@ use crate::cargo::cargo;
 pub(crate) struct Options {
     /// Only the cases whose name contains this
     filter: Option<String>,
-    /// The long form of the cases that have one
+    /// Run the long form of the cases that have one
     #[arg(long)]
     full: bool,
     /// The profile that the product and its tests are built with
@@ -20,7 +20,7 @@ pub(crate) struct Options {
     profile: String,
 }
 
-/// The test programs that have times.
+/// The test programs that have time figures.
 const PROGRAMS: [&str; 2] = ["attack", "semantics"];
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         println!("torture cases: {program}, one case at a time, figures asserted");
         let mut command = cargo();
         command.args(["test", "--package", "aos", "--profile", &options.profile, "--test", program, "--"]);
-        // Cases side by side would measure each other.
+        // Parallel cases would affect each other's times.
         command.args(["--test-threads", "1"]).args(&options.filter).env(ASSERT_FIGURES, "1");
         if options.full {
             command.env("AOS_ATTACK_FULL", "1");

@@ -9,13 +9,13 @@ use aos_testkit::torture::corrupt;
 pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
-    /// One byte of so many; 1 is each
+    /// Damage every Nth byte; 1 damages each
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Ways to turn a byte: one bit, all bits, another bit, …
+    /// Ways to flip a byte: one bit, all bits, another bit, …
     #[arg(long, default_value_t = 3)]
     patterns: usize,
-    /// Damages of each home that go the whole way, through the programs and the start of a daemon
+    /// Damages of each home that are also checked with the programs, including the start of a daemon
     #[arg(long, default_value_t = 1_000)]
     starts: usize,
     /// Copies that are damaged at the same time

@@ -18,7 +18,7 @@ pub(crate) struct Options {
     clients: usize,
 }
 
-/// How long the crowd works by default, and how long the quiet and the noisy one are compared.
+/// How long the crowd works by default, and how long a quiet and a noisy session are compared.
 const STAY: Duration = Duration::from_secs(600);
 const COMPARE: Duration = Duration::from_secs(60);
 

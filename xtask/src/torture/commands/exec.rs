@@ -9,7 +9,7 @@ use aos_testkit::torture::exec;
 pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
-    /// How many process trees
+    /// The number of process trees
     #[arg(long, default_value_t = 2_000)]
     runs: u64,
     /// Commands that run at the same time

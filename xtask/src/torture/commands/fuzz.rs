@@ -1,5 +1,5 @@
-//! `cargo xtask torture fuzz`: each parser in a process of its own, watched from here, so that an abort and a hang are
-//! seen as well as a panic.
+//! `cargo xtask torture fuzz`: runs each parser in a separate process, so that an abort and a hang are detected as well
+//! as a panic.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -14,15 +14,15 @@ use aos_testkit::new_seed;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// patch, path, entry, manifest, rpc, edit, command, tool; left out: all
+    /// patch, path, entry, manifest, rpc, edit, command, tool; omit them to run all
     targets: Vec<String>,
     /// Inputs for each
     #[arg(long, default_value_t = 1_000_000)]
     runs: u64,
-    /// Makes a run again; left out: a new one each time
+    /// Repeat the run with this seed; omit it for a new seed
     #[arg(long)]
     seed: Option<u64>,
-    /// Stop each after so long, however much is done: 90s, 15m, 2h
+    /// Stop each after this time, even if runs are left: 90s, 15m, 2h
     #[arg(long = "for", value_name = "T", value_parser = duration)]
     time: Option<Duration>,
 }
@@ -66,7 +66,7 @@ fn is_chosen(options: &Options, name: &str) -> bool {
     options.targets.is_empty() || options.targets.iter().any(|chosen| chosen == name)
 }
 
-/// Waits for the fuzzer; `None` when one input took too long and it was ended.
+/// Waits for the fuzzer; `None` when one input took too long and the fuzzer was killed.
 fn watch(mut child: Child, note: &Path) -> anyhow::Result<Option<ExitStatus>> {
     let (mut last, mut since) = (None, Instant::now());
     loop {
@@ -89,7 +89,7 @@ fn number(note: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(note.get(..8)?.try_into().ok()?))
 }
 
-/// The input that was tried last, in hex.
+/// The last input, in hex.
 fn noted(note: &Path) -> anyhow::Result<String> {
     let note = std::fs::read(note)?;
     let length = note.get(8..16).and_then(number).unwrap_or(0) as usize;

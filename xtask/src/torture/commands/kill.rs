@@ -17,7 +17,7 @@ pub(crate) struct Options {
     common: Common,
     #[arg(long, default_value_t = 500)]
     kills: u64,
-    /// How many EIO and ENOSPC at the steps of five-file patches and restores, after the kills
+    /// The number of EIO and ENOSPC errors to inject into five-file patches and restores, after the kills
     #[arg(long, default_value_t = 0)]
     errors: u64,
     /// Clients that work at the same time
@@ -25,7 +25,7 @@ pub(crate) struct Options {
     writers: usize,
 }
 
-/// A home serves for so many kills, then a fresh one: reading a long journal after each would take all the time.
+/// Kills per home. A new home follows, because reading a long journal after each kill would take most of the time.
 const KILLS_PER_HOME: u64 = 50;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.errors > 0 { run_errors(options, run) } else { Ok(()) }
 }
 
-/// Every way in which pre-images are kept and things are synced: each in a home of its own, again and again.
+/// Runs each combination of keeping pre-images and syncing in a new home, repeatedly.
 fn run_errors(options: &Options, kills: Run) -> anyhow::Result<()> {
     let run = Run { suite: "kill --errors", seed: options.common.seed(), begun: Instant::now(), ..kills };
     println!("torture kill --errors: seed {}, {} errors", run.seed, options.errors);
@@ -59,7 +59,7 @@ fn run_errors(options: &Options, kills: Run) -> anyhow::Result<()> {
     let (mut random, mut total, mut round) = (Random::new(run.seed), errors::Tally::default(), 0);
     while total.errors < options.errors && !run.is_over() && total.is_clean() {
         let mut temp = TempSetup::new(&run.programs)?;
-        // The last root lies on another file system than the home, where there is one.
+        // The last root is on another file system than the home, if there is one.
         let last = temp.setup.roots.len() - 1;
         temp.setup.roots.swap(0, if round % 2 == 0 { 0 } else { last });
         let (power, linked) = (round / 2 % 2 == 1, round / 4 % 2 == 1);

@@ -9,16 +9,16 @@ use aos_testkit::torture::memory;
 pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
-    /// The steps whose name holds this
+    /// Run only the steps whose name contains this
     #[arg(long, default_value = "")]
     only: String,
-    /// The size that the tests use
+    /// Use the sizes of the tests
     #[arg(long)]
     short: bool,
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    // Nothing here is random; every report has a seed.
+    // Nothing here is random, but every report prints a seed.
     let run = options.common.begin("memory")?;
     println!("torture memory: every step below 200 MB; files go to {}", std::env::temp_dir().display());
     let temp = TempSetup::new(&run.programs)?;

@@ -1,4 +1,4 @@
-//! The suites as commands: what each takes, what it runs, what it says at the end.
+//! The suites as commands: the options, the run and the report of each.
 
 pub(super) mod cases;
 pub(super) mod corrupt;

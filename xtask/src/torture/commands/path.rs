@@ -10,13 +10,13 @@ use aos_testkit::torture::path;
 pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
-    /// Paths that must have reached the resolver
+    /// The number of paths that must reach the resolver
     #[arg(long, default_value_t = 1_000_000)]
     resolutions: u64,
     /// How many of them in requests that write
     #[arg(long, default_value_t = 100_000)]
     writes: u64,
-    /// Connections that ask at the same time
+    /// Connections that send requests at the same time
     #[arg(long, default_value_t = 4)]
     clients: usize,
     /// Threads that swap links, folders and files
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     neighbours: usize,
 }
 
-/// A home serves for so many resolutions: its journal grows with each.
+/// Resolutions per home: its journal grows with each.
 const RESOLUTIONS_PER_HOME: u64 = 100_000;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let temp = TempSetup::new(&run.programs)?;
         let left = options.resolutions.saturating_sub(total.resolutions);
         let resolutions = RESOLUTIONS_PER_HOME.min(left);
-        // What is left of the writes is made in the last home.
+        // The last home makes the remaining writes.
         let writes = if resolutions == left { options.writes.saturating_sub(total.writes) } else { 0 };
         let (clients, neighbours) = (options.clients, options.neighbours);
         let plan = path::Plan { seed: random.number(), resolutions, writes, clients, neighbours, until };

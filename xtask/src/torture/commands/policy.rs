@@ -12,15 +12,15 @@ pub(crate) struct Options {
     common: Common,
     #[arg(long, default_value_t = 100_000)]
     pairs: u64,
-    /// One policy of so many is driven through MCP too
+    /// Also drive one policy of this many through MCP
     #[arg(long, default_value_t = 10)]
     mcp_every: usize,
-    /// One pair of so many goes through the command line
+    /// Run one pair of this many through the command line
     #[arg(long, default_value_t = 100)]
     cli_every: usize,
 }
 
-/// A home serves for so many pairs: its journal grows with each.
+/// Pairs per home: its journal grows with each.
 const PAIRS_PER_HOME: u64 = 10_000;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {

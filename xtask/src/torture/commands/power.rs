@@ -24,18 +24,18 @@ pub(crate) struct Options {
     writers: usize,
 }
 
-/// A home serves for so many cuts, then a fresh one on the same disk: reading a long journal after each would take all
+/// Cuts per home. A new home on the same disk follows, because reading a long journal after each cut would take most of
 /// the time.
 const CUTS_PER_HOME: u64 = 25;
 
-/// Where home and roots lie, and what is cut.
+/// Where the home and the roots are, and which disks are cut.
 #[derive(Debug, Clone, Copy)]
 enum Layout {
     OneDisk,
     TwoDisks,
-    /// The roots lie on a disk that keeps all it was given.
+    /// Only the home is on a disk that is cut; the roots keep everything that was written.
     HomeAlone,
-    /// The same the other way round.
+    /// Only the roots are on a disk that is cut.
     RootsAlone,
 }
 
@@ -74,12 +74,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         total.add(tally);
     }
     bar.finish_and_clear();
-    // Each kill was a cut.
+    // The tally counts cuts as kills.
     let counts = total.to_string().replacen("kills", "cuts", 1);
     run.report(&counts, &total.complaints, total.is_clean() && total.pulse.is_well())
 }
 
-/// A fresh home and two fresh roots; and the disks that are cut.
+/// A new home, two new roots, and the disks that are cut.
 fn lay_out<'a>(
     layout: Layout,
     disks: &'a [Disk; 2],
@@ -110,7 +110,7 @@ fn empty(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The disks go with this run: what a look may want to see is copied away first.
+/// Copies the home and the roots to a folder that is kept, because the disks are removed at the end of the run.
 fn look(setup: &Setup) {
     let Ok(dir) = tempfile::Builder::new().prefix("aos-power-look-").tempdir() else { return };
     let dir = dir.keep();

@@ -12,15 +12,15 @@ use aos_testkit::torture::replay;
 pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
-    /// How many histories, each replayed three times
+    /// The number of histories, each replayed three times
     #[arg(long, default_value_t = 10_000)]
     histories: u64,
-    /// Requests of each, on average
+    /// Requests per history, on average
     #[arg(long, default_value_t = 15)]
     steps: usize,
 }
 
-/// So many share a home: each replay folds all of its journal.
+/// Histories per home: each replay folds its whole journal.
 const HISTORIES_PER_HOME: u64 = 25;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {

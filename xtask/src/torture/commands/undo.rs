@@ -14,18 +14,18 @@ pub(crate) struct Options {
     common: Common,
     #[arg(long, default_value_t = 1_000)]
     histories: u64,
-    /// Steps of each: turns, rollbacks, redos, restores
+    /// Steps per history: turns, rollbacks, redos, restores
     #[arg(long, default_value_t = 40)]
     steps: usize,
-    /// One history alone, by the seed that a complaint names
+    /// Run only the history with this seed, which a complaint names
     #[arg(long, value_name = "SEED")]
     only: Option<u64>,
-    /// Homes that are worked in at the same time
+    /// Homes that are used at the same time
     #[arg(long, default_value_t = 1)]
     at_once: usize,
 }
 
-/// A home serves for so many histories: their sessions are closed, but its journal grows.
+/// Histories per home: their sessions are closed, but the journal of the home grows.
 const HISTORIES_PER_HOME: u64 = 50;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     run.report(&*total, &total.complaints, total.is_clean())
 }
 
-/// All homes, and who walks in them.
+/// The state that the worker threads share.
 struct Walks<'a> {
     options: &'a Options,
     run: &'a Run,
@@ -57,14 +57,14 @@ struct Walks<'a> {
     bar: indicatif::ProgressBar,
 }
 
-/// What is still to be walked; each home has a seed of its own.
+/// The number of histories left; each home has its own seed.
 struct Homes {
     random: Random,
     left: u64,
 }
 
 impl Walks<'_> {
-    /// Takes one home after the other, until all are done, the time is over or a fault was found.
+    /// Runs one home after the other, until all are done, the time is over or a failure is found.
     fn work(&self) {
         while !self.run.is_over() && self.total().is_clean() {
             let Some((seed, histories)) = self.next() else { return };

@@ -1,8 +1,8 @@
-//! What can happen to the bytes of a file.
+//! The kinds of damage to the bytes of a file.
 
 use crate::random::Random;
 
-/// Of the journal, which is most of a home.
+/// The page size of the journal database, which is most of a home.
 pub(super) const PAGE: usize = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Damage {
     Cut {
         to: usize,
     },
-    /// One page is where another should be.
+    /// A copy of page `from` overwrites page `to`.
     Doubled {
         from: usize,
         to: usize,
@@ -26,12 +26,12 @@ pub enum Damage {
     Zeroed {
         page: usize,
     },
-    /// The last page once more behind the end.
+    /// A copy of the last page is appended.
     Longer,
 }
 
 impl Damage {
-    /// One bit of each byte, then everything that happens to whole pieces, then all bits and another bit of each byte.
+    /// All damages: one bit of each byte, then cuts and damaged pages, then all bits and another bit of each byte.
     pub fn all(length: usize, every: usize, patterns: usize, random: &mut Random) -> Vec<Damage> {
         let mut all = Vec::new();
         let first = random.below(every.max(1));
@@ -67,7 +67,7 @@ impl Damage {
         all
     }
 
-    /// The damaged bytes; `None` when they are what they were.
+    /// The damaged bytes; `None` when the damage changes nothing.
     pub fn of(self, whole: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = whole.to_vec();
         let page = |number: usize| number * PAGE..(number + 1) * PAGE;
@@ -86,8 +86,8 @@ impl Damage {
     }
 }
 
-/// Where the last commit of a write-ahead log begins and ends: frames of the log's own salt, up to the last that ends
-/// a transaction. What follows is left over from an older round.
+/// Where the last commit of a write-ahead log begins and ends. Its frames carry the salt of the log header, and the
+/// last frame of a transaction holds the database size. Frames after it are left over from before the log was reset.
 pub fn last_commit(wal: &[u8]) -> (usize, usize) {
     const HEADER: usize = 32;
     let number = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap_or_default());

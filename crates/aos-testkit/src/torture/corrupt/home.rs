@@ -1,5 +1,5 @@
-//! A small home with something of everything in it: entries, intents that were closed, state, manifests, blobs,
-//! pre-images, a virtual tree.
+//! A small home that contains each kind of record: entries, closed intents, state, manifests, blobs, pre-images, a
+//! virtual tree.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::time::bound;
 use crate::torture::Setup;
 
-/// The files of a home by their path below it, as they were left.
+/// The files of a home, by their path below it.
 pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 /// How the daemon that wrote the home ended.
@@ -20,12 +20,12 @@ pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
 pub(super) enum Ended {
     /// Everything is in the database.
     Stopped,
-    /// The last entries are in the log.
+    /// The last entries are in the write-ahead log.
     Killed,
 }
 
-/// Lets a daemon write the home of `setup`, and another one end as wanted: what the first left in the log is in the
-/// database by then, so the log is short.
+/// Lets one daemon write the home of `setup`, and a second daemon end as `ended` says. The first daemon stops, which
+/// moves its write-ahead log into the database, so the log of the second daemon is short.
 pub(super) fn write(setup: &Setup, ended: Ended) -> Result<Files, String> {
     let root = &setup.roots[0];
     live(setup, Ended::Stopped, |client| {
@@ -59,13 +59,13 @@ fn live(
     Ok(())
 }
 
-/// Each effect that leaves something behind, in a session that stays open, and one that is closed.
+/// Runs each effect that leaves data in the home in a session that stays open, and opens and closes another session.
 fn local(client: &mut Client, root: &Path) -> Result<(), String> {
     let long = |word: &str| format!("{word} ").repeat(40);
     let content = |text: String| json!({ "inline_text": { "text": text } });
     let patch =
         "*** Begin Patch\n*** Add File: p\n+patched\n*** Update File: a\n@@\n-old\n+new\n*** End Patch\n";
-    // So low that a few words are a blob.
+    // A low limit, so that a few words become a blob.
     let target = json!({ "local": { "workdir": root } });
     let session = client.open_with(&json!({ "target": target, "capability": { "max_inline_bytes": 64 } }))?;
     let mut must = |kind: &str, mut params: Value, tool_call: &str| {
@@ -108,7 +108,7 @@ fn in_the_record(client: &mut Client, target: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until all pre-images are stored: in the background they become blobs and manifests.
+/// Waits until all pre-images are stored. The daemon turns them into blobs and manifests in the background.
 fn settled(home: &Path) -> Result<(), String> {
     let deadline = Instant::now() + bound(Duration::from_secs(20));
     let waiting = || files(&home.join("state/preimages")).map_or(0, |files| files.len());
@@ -141,7 +141,7 @@ fn collect(folder: &Path, below: &Path, found: &mut Files) -> std::io::Result<()
     Ok(())
 }
 
-/// Puts a home where none is, private to its owner as the daemon wants it.
+/// Writes a new home, private to its owner as the daemon requires.
 pub(super) fn lay_out(home: &Path, files: &Files) -> std::io::Result<()> {
     for (path, bytes) in files {
         let at = home.join(path);

@@ -1,4 +1,4 @@
-//! Whether a damaged home is seen to be damaged, or reads as if nothing had happened.
+//! Checks whether damage to a home is detected, or leaves everything readable unchanged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use aos_model::receipt::Durability;
 use aos_store::{Fault, Home, Reader};
 
-/// Everything that the product reads from a home, by its place; what it refuses to read is an error.
+/// Everything that the product reads from a home, by its place. An item that it refuses to read is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reading {
     entries: Vec<Vec<u8>>,
@@ -16,7 +16,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// By the functions that the commands and the daemon read with.
+    /// Reads with the functions that the commands and the daemon use.
     pub(super) fn of(home: &Path, blob_refs: &[String]) -> Result<Reading, Fault> {
         let reader = Reader::open(home)?;
         let mut entries = Vec::new();
@@ -36,7 +36,7 @@ impl Reading {
                 manifests.insert(format!("{session}/{snapshot}"), told);
             }
         }
-        // An open that is checked has compared the content with its name.
+        // `open_checked` compares the content with the hash in its name.
         let whole = |name: &String| match stored.open_checked(name) {
             Ok(Some(_)) => Ok(()),
             Ok(None) | Err(_) => Err(()),
@@ -45,7 +45,7 @@ impl Reading {
         Ok(Reading { entries, state, manifests, blobs })
     }
 
-    /// Whether something is refused that `whole` tells.
+    /// Whether an item is refused that `whole` could read.
     fn refuses(&self, whole: &Reading) -> bool {
         let manifest = |(name, told): (&String, &Result<String, ()>)| {
             told.is_ok() && self.manifests.get(name).is_none_or(Result::is_err)
@@ -56,28 +56,28 @@ impl Reading {
         whole.manifests.iter().any(manifest) || whole.blobs.iter().any(blob)
     }
 
-    /// Whether the entries are the first ones of `whole`, and fewer.
+    /// Whether the entries are a proper prefix of those of `whole`.
     fn is_cut_short(&self, whole: &Reading) -> bool {
         self.entries.len() < whole.entries.len() && whole.entries.starts_with(&self.entries)
     }
 }
 
-/// What became of a damage.
+/// The effect of one damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// By `aos verify`.
+    /// `aos verify` detects it.
     Seen,
-    /// Reading what was hit reports that it is damaged, with this message.
+    /// Reading the damaged item fails with this message.
     SeenWhenRead(String),
     /// Everything reads as before.
     Harmless,
-    /// The log ends earlier, which cannot be told from a log that was never longer.
+    /// The write-ahead log ends earlier. It cannot be distinguished from a log that was never longer.
     CutShort,
     Wrong(String),
 }
 
-/// Lets `aos verify`'s function look at a home, and compares what it tells. `may_be_short`: the damage is at the end
-/// of the log.
+/// Runs the function behind `aos verify` on a home, then compares what can be read with `whole`. `may_be_short`: the
+/// damage may shorten the write-ahead log.
 pub(super) fn judge(home: &Path, whole: &Reading, may_be_short: bool) -> Verdict {
     let looked = std::panic::catch_unwind(|| look(home, whole, may_be_short));
     looked.unwrap_or_else(|_| Verdict::Wrong("a panic".into()))
@@ -91,7 +91,7 @@ fn look(home: &Path, whole: &Reading, may_be_short: bool) -> Verdict {
     }
     let names: Vec<String> = whole.blobs.keys().cloned().collect();
     match Reading::of(home, &names) {
-        // Not seen by verify, but everything reads as before.
+        // Verify detects nothing here, so the readers must.
         Err(why) => Verdict::SeenWhenRead(why.to_string()),
         Ok(read) if read == *whole => Verdict::Harmless,
         Ok(read) if read.refuses(whole) && read.entries == whole.entries => {

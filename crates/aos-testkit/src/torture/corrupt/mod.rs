@@ -1,8 +1,8 @@
-//! Each byte of each file of a small home turned, and pages cut, swapped and doubled: everything is seen, or nothing
-//! that can be read is different.
+//! Flips each byte of each file of a small home, and cuts, swaps and duplicates pages: each damage is detected, or
+//! changes nothing that can be read.
 //!
-//! Each damage is judged in this process, by the functions that `aos verify` and the readers call; a sample of them
-//! goes the whole way, through the programs and the start of a daemon.
+//! Each damage is checked in this process, by the functions that `aos verify` and the readers call. A sample of the
+//! damages is also checked with the programs, including the start of a daemon.
 
 mod damage;
 mod home;
@@ -25,11 +25,11 @@ use judge::{Reading, Verdict, judge};
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
-    /// One byte of so many; 1 is each.
+    /// Damage every Nth byte; 1 damages each.
     pub every: usize,
-    /// How many ways to turn a byte.
+    /// How many ways to flip a byte.
     pub patterns: usize,
-    /// How many damages go the whole way, through the programs.
+    /// How many damages are also checked with the programs.
     pub starts: usize,
     pub workers: usize,
     pub until: Option<Instant>,
@@ -42,7 +42,7 @@ pub struct Tally {
     pub damages: u64,
     flips: u64,
     seen: u64,
-    /// By the message that the reader got.
+    /// Counts by the error message of the reader.
     seen_when_read: BTreeMap<String, u64>,
     harmless: u64,
     cut_short: u64,
@@ -110,7 +110,7 @@ impl std::fmt::Display for Tally {
             self.starts,
             self.refused
         )?;
-        // The most frequent; words that name what was hit may be many.
+        // Only the most frequent: messages that name the damaged item can be many.
         let mut reasons: Vec<(&String, &u64)> = self.seen_when_read.iter().collect();
         reasons.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
         reasons.iter().take(5).try_for_each(|(why, times)| write!(to, "\n  when read, {times} times: {why}"))
@@ -124,7 +124,8 @@ struct Hit {
     damage: Damage,
 }
 
-/// Damages a home that a stop left, then one that a kill left. `progress` sees what is done and what there is to do.
+/// Damages the home of a stopped daemon, then the home of a killed one. `progress` gets the counts of damages done and
+/// planned.
 pub fn torture(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Tally {
     let mut total = Tally::default();
     for (number, ended) in [Ended::Stopped, Ended::Killed].into_iter().enumerate() {
@@ -168,7 +169,7 @@ fn one_home(
     Ok(tally)
 }
 
-/// A home and all that will be done to it.
+/// A home and all damages planned for it.
 struct Case<'a> {
     plan: &'a Plan,
     origin: Setup,
@@ -202,7 +203,7 @@ impl Case<'_> {
         Ok(Case { plan, origin, files, whole, log, hits })
     }
 
-    /// Takes one damage after the other in a copy of its own.
+    /// Applies one damage after the other to a separate copy of the home.
     fn work(
         &self,
         copy: &Path,
@@ -236,7 +237,7 @@ impl Case<'_> {
         self.unchanged(copy)
     }
 
-    /// Reading and verifying write nothing, but for the index of the log, which may be made again.
+    /// Reading and verifying write nothing, except that SQLite may rebuild the index of the log (`journal.db-shm`).
     fn unchanged(&self, copy: &Path) -> Result<(), String> {
         let now = home::files(copy).map_err(|why| why.to_string())?;
         let is_ours = |path: &Path| path.starts_with("state") && !path.ends_with("journal.db-shm");
@@ -245,7 +246,8 @@ impl Case<'_> {
         if changed.is_empty() { Ok(()) } else { Err(format!("verify or a reader changed {changed:?}")) }
     }
 
-    /// A log that was cut, or whose last commit was hit, is a log that ends there.
+    /// Whether the damage may shorten the write-ahead log. A log that is cut, or whose last commit is damaged, ends
+    /// there.
     fn may_be_short(&self, hit: &Hit) -> bool {
         if hit.file != Path::new(WAL) {
             return false;
@@ -254,14 +256,14 @@ impl Case<'_> {
         match hit.damage {
             Damage::Cut { .. } => true,
             Damage::Flip { at, .. } => at >= begin,
-            // A frame is a little longer than a page: what is written over may reach into the last commit.
+            // A frame is 24 bytes longer than a page, so an overwritten page may reach into the last commit.
             Damage::Zeroed { page } | Damage::Doubled { to: page, .. } => (page + 1) * PAGE > begin,
             Damage::Swapped { one, other } => (one.max(other) + 1) * PAGE > begin,
             Damage::Longer => false,
         }
     }
 
-    /// Some of the damages once more, through `aos verify`, the start of a daemon and `aos log`.
+    /// Repeats some of the damages with `aos verify`, the start of a daemon and `aos log`.
     fn whole_way(&self, parent: &Path, tally: &mut Tally) -> Result<(), String> {
         let mut random = Random::new(self.plan.seed ^ 1);
         for number in 0..self.plan.starts {
@@ -310,7 +312,7 @@ impl Case<'_> {
     }
 }
 
-/// A start may close what the end of the log had left open.
+/// Whether `log` is a prefix of `whole`. A start may add entries that close intents which the short log leaves open.
 fn is_cut_short(log: &str, whole: &str) -> bool {
     let kept: Vec<&str> = log.lines().filter(|line| !line.contains("interrupted_rolled_back")).collect();
     whole.lines().take(kept.len()).eq(kept.iter().copied())
@@ -323,7 +325,7 @@ fn no_crash(who: &str, code: i32, said: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The name of a blob by where it lies: `state/blobs/ab/cdef…`.
+/// The name of a blob, from its path: `state/blobs/ab/cdef…`.
 fn blob_ref(path: &Path) -> Option<String> {
     let below = path.strip_prefix("state/blobs").ok()?;
     let digits: String = below.iter().filter_map(|part| part.to_str()).collect();

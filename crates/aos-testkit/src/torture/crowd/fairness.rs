@@ -1,4 +1,4 @@
-//! A quiet session alone, and beside one that makes as much noise as it can, in turns.
+//! Measures a quiet session alone and beside a noisy session that sends as many requests as it can, in turns.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,19 +11,19 @@ use super::worker::Worker;
 use crate::client::Client;
 use crate::torture::Setup;
 
-/// What the quiet one saw.
+/// The response times of the quiet session.
 #[derive(Debug, Default, Clone)]
 pub struct Fairness {
     pub alone: Times,
     pub beside: Times,
-    /// Requests that the noisy one got through meanwhile.
+    /// Requests that the noisy session completed meanwhile.
     pub noise: u64,
 }
 
-/// Between two requests of the quiet one.
+/// The pause between two requests of the quiet session.
 const PAUSE: Duration = Duration::from_millis(4);
 const ROUNDS: u32 = 5;
-/// What the noisy one searches.
+/// The number of files that the noisy session searches.
 const CORPUS_FILES: usize = 1_500;
 
 impl std::fmt::Display for Fairness {
@@ -42,7 +42,7 @@ impl std::fmt::Display for Fairness {
     }
 }
 
-/// In turns, so that whatever else the machine does falls on both.
+/// Measures both in turns, so that other load on the machine affects both.
 pub(super) fn measure(setup: &Setup, time: Duration, seed: u64) -> Result<Fairness, String> {
     let mut client = setup.client()?;
     let root = setup.roots[0].join("quiet");
@@ -71,7 +71,7 @@ pub(super) fn measure(setup: &Setup, time: Duration, seed: u64) -> Result<Fairne
     Ok(found)
 }
 
-/// Requests at a walking pace. A command is left out: it takes longer than all others, and there are few.
+/// Sends requests with pauses. Commands are left out: they take longer than all other requests, and are few.
 fn work_quietly(quiet: &mut Worker, client: &mut Client, time: Duration) -> Result<Times, String> {
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -83,7 +83,7 @@ fn work_quietly(quiet: &mut Worker, client: &mut Client, time: Duration) -> Resu
     Ok(times)
 }
 
-/// One session, and what its clients ask again and again.
+/// One session, and the requests that its clients repeat.
 struct Noisy<'a> {
     setup: &'a Setup,
     session: String,

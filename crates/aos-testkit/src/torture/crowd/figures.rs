@@ -1,4 +1,4 @@
-//! Times and slopes: what a crowd is measured by.
+//! The figures of a crowd: response times, and the growth of samples over time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,14 +26,14 @@ impl Times {
         self.0.values().map(Vec::len).sum()
     }
 
-    /// The median and the slowest hundredth of all kinds together.
+    /// The median and the 99th percentile of all kinds together.
     pub(super) fn middle_and_tail(&self) -> (Duration, Duration) {
         let mut all: Vec<u32> = self.0.values().flatten().copied().collect();
         all.sort_unstable();
         (percentile(&all, 50), percentile(&all, 99))
     }
 
-    /// A line for each kind: how many, the median, the slowest hundredth, the slowest.
+    /// One line per kind: the count, the median, the 99th percentile, the slowest.
     pub fn lines(&mut self) -> Vec<String> {
         let line = |(kind, times): (&&'static str, &mut Vec<u32>)| {
             times.sort_unstable();
@@ -51,7 +51,7 @@ fn percentile(sorted: &[u32], percent: usize) -> Duration {
     Duration::from_micros(sorted.get(at).copied().unwrap_or(0).into())
 }
 
-/// Something that was looked at again and again, with the seconds at which it was.
+/// Samples of a value, each with its time in seconds.
 #[derive(Debug, Default, Clone)]
 pub struct Samples(Vec<(f64, f64)>);
 
@@ -64,7 +64,7 @@ impl Samples {
         self.0.last().map_or(0.0, |(_, value)| *value)
     }
 
-    /// By how much it grows in a minute, by least squares over what came after the first third.
+    /// The growth per minute, by least squares over the samples after the first third.
     pub fn slope_per_minute(&self) -> f64 {
         let warm = &self.0[self.0.len() / 3..];
         let count = warm.len() as f64;

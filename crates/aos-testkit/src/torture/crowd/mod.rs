@@ -1,5 +1,5 @@
-//! Many sessions with many clients each: how much gets through, how long each kind of request takes, whether memory and
-//! descriptors stay where they are, whether anybody is left waiting, and what a quiet session feels of a noisy one.
+//! Many sessions with many clients each: throughput, the time of each kind of request, growth of memory and
+//! descriptors, stalled clients, and the effect of a noisy session on a quiet one.
 
 mod fairness;
 mod figures;
@@ -24,18 +24,18 @@ use worker::Worker;
 pub struct Plan {
     pub seed: u64,
     pub sessions: usize,
-    /// In each session.
+    /// The number of clients in each session.
     pub clients: usize,
     pub time: Duration,
-    /// The quiet and the noisy one, after the crowd has gone.
+    /// How long the quiet and the noisy session are compared, after the crowd has ended.
     pub fairness: Duration,
 }
 
-/// Every worker gets something done in each such time.
+/// Every worker must complete a request in each such interval.
 const PROGRESS_MAX: Duration = Duration::from_secs(5);
-/// So much of pre-images a session keeps; older ones go, as they would in a long life.
+/// A session keeps this much of pre-images. Older ones are deleted, as in a long-lived session.
 const SNAPSHOT_BYTES: u64 = 4 << 20;
-/// There are many clients, and none goes deep.
+/// A small stack suffices: there are many client threads, and none recurses deeply.
 const STACK_BYTES: usize = 512 << 10;
 
 /// What was found.
@@ -45,7 +45,7 @@ pub struct Tally {
     took: Duration,
     resident: Samples,
     descriptors: Samples,
-    /// Times at which a worker had got nothing done for too long.
+    /// How often a worker completed no request for too long.
     stalls: u64,
     pub pulse: Pulse,
     pub fairness: Fairness,
@@ -77,7 +77,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Lets the crowd in.
+/// Runs the crowd, then the comparison of a quiet and a noisy session.
 pub fn torture(setup: &Setup, plan: &Plan) -> Tally {
     let mut tally = Tally::default();
     let outcome = work_together(setup, plan, &mut tally);
@@ -106,7 +106,7 @@ fn work_together(setup: &Setup, plan: &Plan, tally: &mut Tally) -> Result<(), St
     Ok(())
 }
 
-/// The sessions and their clients, and a session that is only asked how it is.
+/// Opens the sessions with their clients, and one more session that is only pinged.
 fn invite(setup: &Setup, plan: &Plan, random: &mut Random) -> Result<(Vec<Worker>, String), String> {
     let mut client = setup.client()?;
     let mut clients = Vec::new();
@@ -168,7 +168,7 @@ fn come_and_go(
     Ok(())
 }
 
-/// Looks at the daemon each second, and whether each worker got something done in the last five.
+/// Samples the daemon each second, and checks that each worker completed a request in each [`PROGRESS_MAX`].
 fn watch(plan: &Plan, daemon: &Daemon, done: &[AtomicU64], stop: &AtomicBool, tally: &mut Tally) {
     let begun = Instant::now();
     let (mut seen, mut looked): (Vec<u64>, _) = (vec![0; done.len()], begun);

@@ -1,4 +1,4 @@
-//! One worker of the crowd: it knows what is in its own folder, so every answer is exact or wrong.
+//! One worker of the crowd. It knows the content of its own folder, so it can check every answer exactly.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(super) struct Worker {
     /// The worker's folder below the root.
     folder: String,
     random: Random,
-    /// The number that each file says it is.
+    /// The number that each file contains.
     numbers: [u64; FILES],
     /// The last call that changed something, and the numbers before it.
     last: Option<(String, [u64; FILES])>,
@@ -42,7 +42,7 @@ impl Worker {
         Ok(Worker { session, root, folder, random, numbers, last: None, made: 0, times: Times::default() })
     }
 
-    /// One request, timed; the answer must be the one that the worker's own knowledge demands.
+    /// Sends one request and times it. The answer must match the worker's model of its folder.
     pub(super) fn step(&mut self, client: &mut Client) -> Result<(), String> {
         let file = self.random.below(FILES);
         match self.random.below(100) {
@@ -74,7 +74,7 @@ impl Worker {
         if well { Ok(receipt) } else { Err(format!("{kind} {params}: {receipt}")) }
     }
 
-    /// A mutation that gives files new numbers.
+    /// Sends a mutation that writes new numbers into files.
     fn change(
         &mut self,
         client: &mut Client,
@@ -170,7 +170,7 @@ impl Worker {
         if well { Ok(()) } else { Err(format!("cat of {}: {receipt}", self.path(file))) }
     }
 
-    /// The files against what they must be.
+    /// Compares the files with the expected numbers.
     pub(super) fn judge(&self) -> Result<(), String> {
         for (file, number) in self.numbers.iter().enumerate() {
             let path = self.root.join(self.path(file));

@@ -7,7 +7,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Gone again whatever happens.
+/// Unmounted on drop.
 #[derive(Debug)]
 pub struct SmallDisk {
     at: tempfile::TempDir,
@@ -27,7 +27,7 @@ impl SmallDisk {
         self.at.path()
     }
 
-    /// Takes all space but `pages` of it.
+    /// Fills the disk except for `pages` pages.
     pub fn fill(&self, pages: usize) -> Result<(), String> {
         let mut filler = std::fs::File::create(self.filler()).map_err(|why| why.to_string())?;
         let page = [b'x'; PAGE_BYTES as usize];

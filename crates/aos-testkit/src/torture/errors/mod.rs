@@ -1,9 +1,9 @@
-//! EIO and ENOSPC at each step of five-file patches and restores: each lands whole or not at all, and is not taken back
-//! or brought about by a later start.
+//! Injects EIO and ENOSPC at each step of five-file patches and restores: each is applied whole or not at all, and a
+//! later start of the daemon neither undoes nor completes it.
 //!
-//! Most errors are injected by strace, which counts calls for each thread by itself: a fresh connection is a fresh
-//! thread, so the Nth call of an attempt fails and the same attempt again on the same connection is soon left alone. Others
-//! are real: a small file system that is full but for so many pages.
+//! strace injects most errors. It counts calls per thread, and each connection has its own thread: the Nth call of an
+//! attempt fails, and repeated attempts on the same connection soon succeed. Other errors are real: a small file system
+//! is full except for a few pages.
 
 mod full;
 mod scene;
@@ -23,12 +23,12 @@ use scene::{End, Scene};
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
-    /// Enough when so many errors were met.
+    /// Stop after this many errors.
     pub errors: u64,
     pub power: bool,
     /// Pre-images are copied, not moved, where a file has a second name.
     pub linked: bool,
-    /// Only every so-manieth step of each call, from a random one on.
+    /// Inject only at every Nth step of each call, starting at a random one.
     pub stride: usize,
     pub until: Option<Instant>,
 }
@@ -36,12 +36,12 @@ pub struct Plan {
 /// What was counted.
 #[derive(Debug, Default, Clone)]
 pub struct Tally {
-    /// Calls that failed under a patch or a restore, or attempts for which there was no room.
+    /// Calls that failed during a patch or a restore, or attempts for which the disk had no room.
     pub errors: u64,
     refused: u64,
     /// Attempts that met an error and succeeded despite it.
     done: u64,
-    /// Attempts over which the daemon hung up: a journal that cannot be written to ends it.
+    /// Attempts during which the daemon closed the connection: it exits when it cannot write its journal.
     ended: u64,
     pub mixed: u64,
     faults: u64,
@@ -90,8 +90,9 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// The steps of a patch, of its pre-images and of the journal. What only answers the client is left out, and so are
-/// locks (`fcntl`), which do not fail for want of a disk: one that cannot be let go holds SQLite up for its patience.
+/// The system calls of a patch, of its pre-images and of the journal. Calls that only answer the client are left out,
+/// and so are locks (`fcntl`), which do not fail because of a disk: if an unlock fails, SQLite waits for its whole busy
+/// timeout.
 const CALLS: &[&str] = &[
     "renameat2",
     "openat",
@@ -118,7 +119,7 @@ const CALLS: &[&str] = &[
 
 /// More calls of one kind than any attempt makes.
 const STEPS_MAX: usize = 400;
-/// A daemon has only so many threads that meet their error each.
+/// Each thread of a daemon meets the error once, and a daemon has few threads.
 const ATTEMPTS_MAX: usize = 5;
 
 /// Injects errors into one home until there are enough, or each step has failed once with each error.
@@ -160,7 +161,7 @@ fn every_step(
     Ok(())
 }
 
-/// A patch and its restore, each of which meets the error once; then a restart. How many errors were met.
+/// A patch and its restore, each of which meets the error; then a restart. Returns the number of injected errors.
 fn fail_at(
     setup: &Setup,
     scene: &mut Scene<'_>,
@@ -194,7 +195,8 @@ fn fail_at(
     met
 }
 
-/// Attempts until one is done, each of which may meet the error: strace counts for each thread of the daemon by itself.
+/// Repeats an attempt until it succeeds. Each attempt may meet the error, because strace counts per thread of the
+/// daemon.
 fn until_done(scene: &mut Scene<'_>, log: &Path, tally: &mut Tally) -> Result<(u64, End), String> {
     let mut client = scene.client()?;
     let mut met = 0;
@@ -228,11 +230,11 @@ pub enum Small {
     Both,
 }
 
-/// The smallest disk that holds a home and some files, and the most pages that a patch may ask for.
+/// The smallest disk that holds a home and some files, and the most pages that a patch may need.
 const SMALL_KILOBYTES: usize = 4_096;
 const PAGES_MAX: usize = 160;
 
-/// Patches and restores on a disk that is full but for so many pages, one more each time, until they fit.
+/// Patches and restores on a disk that is full except for a few pages, `stride` more each time, until they fit.
 pub fn full(setup: &Setup, small: Small, plan: &Plan) -> Result<Tally, String> {
     let disk = SmallDisk::mount(SMALL_KILOBYTES)?;
     let mut setup = setup.clone();

@@ -1,4 +1,4 @@
-//! A patch of five files, applied and undone in turns: whatever the answer, the disk holds one of two whole trees.
+//! A patch of five files, applied and undone in turns. After each answer the disk must hold one of the two whole trees.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use crate::time::bound;
 use crate::torture::load::{Tree, differences, on_disk};
 use crate::torture::{Daemon, Setup};
 
-/// No patch takes so long, whatever else the machine does.
+/// The longest time that a patch may take, even on a loaded machine.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Files so large that each takes several pages of a disk.
+/// Lines per file, enough for several pages on the disk.
 const LINES: usize = 300;
 
 pub(super) struct Scene<'a> {
@@ -26,7 +26,7 @@ pub(super) struct Scene<'a> {
     after: Tree,
     /// Which of the two trees is on the disk.
     patched: bool,
-    /// The call that made it so, which a restore takes back.
+    /// The last call that changed the tree, which a restore undoes.
     last_patch: String,
     made: u64,
 }
@@ -36,7 +36,7 @@ pub(super) struct Scene<'a> {
 pub(super) enum End {
     Done,
     Refused,
-    /// The daemon hung up; after a restart the journal showed which way it went.
+    /// The daemon closed the connection. After a restart the journal shows whether the attempt was done.
     Ended,
 }
 
@@ -44,8 +44,8 @@ fn body(name: &str) -> String {
     format!("{name} one\n") + &format!("a line of {name} that takes some room\n").repeat(LINES)
 }
 
-/// Two files updated, one deleted, one moved and updated, one added in a folder that is made for it: a large one, since
-/// what the others displace may leave a full disk first.
+/// Updates two files, deletes one, moves and updates one, and adds one in a new folder. The added file is large,
+/// because the files that the patch displaces may free space on a full disk first.
 fn patch() -> String {
     let added = body("new").repeat(8).lines().map(|line| format!("+{line}\n")).collect::<String>();
     format!(
@@ -56,7 +56,8 @@ fn patch() -> String {
 }
 
 impl<'a> Scene<'a> {
-    /// A session in the setup's first root. With `linked`, files have a second name outside: their pre-images are copied.
+    /// A session in the setup's first root. With `linked`, files have a second hard link outside, so that their
+    /// pre-images are copied.
     pub(super) fn new(setup: &'a Setup, power: bool, linked: bool) -> Result<Scene<'a>, String> {
         let root = setup.roots[0].clone();
         let prepare = || -> std::io::Result<()> {
@@ -92,7 +93,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    /// What the patch makes is seen once, and must be what it says; from then on the tree is compared with that.
+    /// Applies the patch once without errors, checks the names, and stores the tree for later comparisons.
     fn learn(&mut self, client: &mut Client) -> Result<(), String> {
         let (kind, params) = self.request();
         let receipt = client.try_effect(kind, &params, "first").unwrap_or_default();
@@ -124,7 +125,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Killed and started again: nothing that was answered may be taken back, nothing that was refused may appear.
+    /// Kills the daemon and starts it again. No acknowledged change may be undone, and no refused change may appear.
     pub(super) fn restart(&mut self, tally: &mut Tally) -> Result<(), String> {
         drop(self.daemon.take());
         self.start()?;

@@ -1,8 +1,8 @@
-//! Commands that do not want to end, many at a time, each ended at some moment in some way: they must come back in
-//! time, and nothing of them may be left.
+//! Runs commands that resist ending, many at a time, and ends each at a random moment in a random way: the call must
+//! return in time, and no process may be left.
 //!
-//! It knows nothing of how commands are confined. What is left is found in `/proc`, by a mark in each command's
-//! environment and words.
+//! It does not know how commands are confined. It finds leftover processes in `/proc`, by a mark in the environment and
+//! the arguments of each command.
 
 mod programs;
 mod tally;
@@ -32,19 +32,19 @@ pub struct Plan {
     pub until: Option<Instant>,
 }
 
-/// What a command may take after the moment at which it had to end.
+/// How late a call may return after the time at which the command had to end.
 const GRACE: Duration = Duration::from_secs(2);
-/// A child of the daemon may be dead and not waited for as long as this.
+/// The longest time that a child of the daemon may remain a zombie.
 const ZOMBIE_MAX: Duration = Duration::from_secs(2);
 
-/// How a command is ended; its own time limit holds in any case.
+/// How a command is ended. Its own time limit always applies.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     Time,
     Signal { name: &'static str, after: Duration },
 }
 
-/// One command of the plan, all of it from one seed.
+/// One command of the plan, fully determined by the seed and its number.
 #[derive(Debug)]
 struct Run {
     program: &'static Stubborn,
@@ -53,7 +53,7 @@ struct Run {
     ending: Ending,
 }
 
-/// What `term` gives a command before it kills.
+/// The time between `term` and the kill.
 const TERM_GRACE: Duration = Duration::from_millis(300);
 
 impl Run {
@@ -72,7 +72,7 @@ impl Run {
         Run { program, mark: format!("aos-stubborn-{seed:016x}-{number}"), timeout, ending }
     }
 
-    /// When it has to be over, counted from its beginning.
+    /// The time after its start at which the command must have ended.
     fn due(&self) -> Duration {
         match self.ending {
             Ending::Signal { name: "kill", after } => self.timeout.min(after),
@@ -86,7 +86,7 @@ impl Run {
         format!("{} ({}, {:?}, timeout {:?})", self.program.name, self.mark, self.ending, self.timeout)
     }
 
-    /// Runs it in a session of its own; whatever is wrong goes into the tally.
+    /// Runs it in a new session. Failures are counted in the tally.
     fn run(&self, home: &Path, root: &Path, tally: &Mutex<Tally>) -> Result<(), String> {
         let mut client = Client::connect(home).map_err(|why| why.to_string())?;
         let session = open(&mut client, root)?;
@@ -115,7 +115,7 @@ impl Run {
             .ok_or_else(|| "the daemon hung up".into())
     }
 
-    /// Sends the signal when its moment has come.
+    /// Sends the signal after its delay.
     fn end(&self, home: &Path, session: &str) {
         let Ending::Signal { name, after } = self.ending else { return };
         std::thread::sleep(after);
@@ -127,25 +127,25 @@ impl Run {
     }
 }
 
-/// A session whose commands may start some processes, not any number.
+/// A session with a limit on the processes of its commands.
 fn open(client: &mut Client, root: &Path) -> Result<String, String> {
     let params = json!({
         "target": { "local": { "workdir": root } },
         "capability": { "exec": { "max_processes": 150, "max_output_bytes": 1 << 20 } },
-        // The policy of commands is not what is tested here.
+        // This suite does not test the policy of commands.
         "policy": { "preset": "permissive" },
     });
     client.open_with(&params)
 }
 
-/// Runs the programs with one daemon until the plan is done. `progress` sees how many are.
+/// Runs the programs with one daemon until the plan is done. `progress` gets the number of finished runs.
 pub fn torture(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send)) -> Tally {
     let tally = Mutex::new(Tally::default());
     let daemon = match setup.start_daemon(&[]) {
         Ok(daemon) => daemon,
         Err(why) => return Tally::failed(why),
     };
-    // The first command may bring up what the daemon keeps for good.
+    // The first command may start children that the daemon keeps.
     let first = Run {
         program: &PROGRAMS[0],
         mark: "aos-stubborn-first".into(),
@@ -206,7 +206,7 @@ fn visitor(
     }
 }
 
-/// Dead children of the daemon that it does not wait for, seen at one look after the other.
+/// Zombie children of the daemon, each with the time since it was first seen.
 #[derive(Default)]
 struct Zombies {
     since: Vec<(i32, Instant)>,
@@ -231,7 +231,7 @@ impl Zombies {
     }
 }
 
-/// After the last program the daemon has the children that it had before the first.
+/// Checks that the daemon has no more children after the last program than before the first.
 fn nothing_left(daemon: &Daemon, kept: usize, tally: &mut Tally) {
     let deadline = Instant::now() + bound(GRACE);
     loop {
@@ -247,7 +247,7 @@ fn nothing_left(daemon: &Daemon, kept: usize, tally: &mut Tally) {
     }
 }
 
-/// The processes that carry the mark when the deadline has passed; they are killed then. Empty as soon as there are none.
+/// Waits until no process carries the mark. Kills and returns those that still carry it after the deadline.
 fn survivors(mark: &str, deadline: Instant) -> Vec<String> {
     loop {
         let found: Vec<i32> = pids().into_iter().filter(|pid| carries(*pid, mark)).collect();
@@ -270,7 +270,7 @@ fn survivors(mark: &str, deadline: Instant) -> Vec<String> {
 fn carries(pid: i32, mark: &str) -> bool {
     let holds = |name: &str| {
         let bytes = std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
-        // A mark is whole: the next number begins like this one.
+        // Only a whole mark counts: `…-1` is a prefix of `…-10`.
         bytes.split(|byte| *byte == 0).any(|word| word.ends_with(mark.as_bytes()))
     };
     holds("environ") || holds("cmdline")

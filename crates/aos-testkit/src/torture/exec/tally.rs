@@ -17,7 +17,7 @@ pub struct Tally {
     latest: Duration,
     pulse: Pulse,
     pub resident_bytes: u64,
-    /// Dead children that were complained of already.
+    /// Zombies that were reported already.
     known_dead: Vec<i32>,
     pub complaints: Vec<String>,
 }
@@ -35,7 +35,7 @@ impl Tally {
         self.complaints.is_empty()
     }
 
-    /// A command came back.
+    /// Counts the returned call of a command.
     pub(super) fn returned(&mut self, receipt: &Value, late: Duration, too_late: bool, what: &str) {
         self.runs += 1;
         self.latest = self.latest.max(late);

@@ -1,10 +1,10 @@
-//! What a writer does next: any act that its model of the tree says must succeed, or must be refused.
+//! Chooses the next request of a writer: any act that, by its model of the tree, must succeed or must be refused.
 
 use serde_json::{Value, json};
 
 use super::{Act, Node, Taste, Tree, Writer};
 
-/// Files in a writer's folder before it removes more than it makes.
+/// With more files than this in its folder, a writer removes more than it creates.
 const FILES_MAX: usize = 40;
 
 impl Writer {
@@ -50,7 +50,7 @@ impl Writer {
         names[self.random.below(names.len())].clone()
     }
 
-    /// A name that never was, in a folder that is there or, sometimes, in one that is not.
+    /// A name that was never used, in an existing folder or, sometimes, in a missing one.
     fn fresh(&mut self) -> String {
         let name = format!("n{:x}", self.random.number() >> 20);
         let folders = self.folders();
@@ -61,7 +61,7 @@ impl Writer {
         }
     }
 
-    /// Lines of text, the first of them unlike any other.
+    /// Lines of text with a unique first line.
     pub(super) fn text(&mut self) -> String {
         let first = format!("id {:016x}\n", self.random.number());
         let lines = if self.random.one_in(40) { 4_000 } else { self.random.below(30) };
@@ -106,7 +106,7 @@ impl Writer {
         self.act("host.fs.write_file", params, after)
     }
 
-    /// The first line of a file, and what it becomes.
+    /// The first line of a file, and its replacement.
     fn new_first_line(&mut self, path: &str) -> (String, String) {
         let old = self.content(path).lines().next().unwrap_or_default().to_owned();
         (old, format!("id {:016x}", self.random.number()))
@@ -118,7 +118,7 @@ impl Writer {
         let mut after = self.tree.clone();
         put(&mut after, &path, self.content(&path).replacen(&old, &new, 1));
         let params = json!({ "path": self.here(&path), "old_string": old, "new_string": new });
-        // A file that was appended to holds several such lines, but no two alike.
+        // A file that was appended to holds several such lines, but each is unique.
         self.act("host.fs.edit_file", params, after)
     }
 

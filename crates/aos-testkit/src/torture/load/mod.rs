@@ -1,9 +1,10 @@
-//! A load: writers that change a tree through the daemon, and know from its answers alone what must be there.
+//! A load: writers that change a tree through the daemon, and derive the expected tree from its answers alone.
 //!
-//! Each writer owns a folder below its session's root, so what it expects is exact. One request may be under way when
-//! the daemon dies; which way that one went the journal says, and the disk must agree with it.
+//! Each writer owns a folder below its session's root, so its expectation is exact. One request may be in flight when
+//! the daemon dies. The journal says whether that request was done, and the disk must agree with the journal.
 //!
-//! It knows nothing of how the daemon is started or killed: `kill` does, and the attack cases, which share this file.
+//! It does not know how the daemon is started or killed. `kill` does, and so do the attack cases, which share this
+//! file.
 
 mod acts;
 mod record;
@@ -31,7 +32,7 @@ pub enum Node {
 /// A folder's content by the path below it.
 pub type Tree = BTreeMap<String, Node>;
 
-/// All below `folder` on the disk, our own temporary names included: no tree expects those.
+/// Everything below `folder` on the disk. It includes the daemon's temporary names, which no tree expects.
 pub fn on_disk(folder: &Path) -> Tree {
     let mut tree = Tree::new();
     collect(folder, "", &mut tree);
@@ -51,7 +52,7 @@ fn collect(folder: &Path, below: &str, tree: &mut Tree) {
     }
 }
 
-/// The first paths that differ, for people.
+/// The first paths that differ, as text.
 pub fn differences(expected: &Tree, found: &Tree) -> String {
     let show = |node: Option<&Node>| match node {
         None => "nothing".to_owned(),
@@ -77,7 +78,7 @@ pub enum Taste {
     Patches,
 }
 
-/// One request, what it must be answered, and what is in the writer's folder once it is done.
+/// One request, its expected answer, and the expected content of the writer's folder afterwards.
 #[derive(Debug, Clone)]
 pub struct Act {
     kind: &'static str,
@@ -93,16 +94,16 @@ pub struct Acked {
     seq: u64,
     tool_call: String,
     status: String,
-    /// The act and what stood there before it, while it is recent enough to be doubted.
+    /// The act and the tree before it, while the act is recent enough to be revoked by [`Writer::doubt_since`].
     recent: Option<(Act, Tree)>,
 }
 
 /// Why a writer stopped.
 #[derive(Debug)]
 pub enum Stopped {
-    /// It was asked to, or the daemon went away.
+    /// It was asked to stop, or the daemon ended.
     Done,
-    /// The answer was not the one that its model of the tree demands.
+    /// The answer did not match the writer's model of the tree.
     Unexpected { at: Instant, why: String },
 }
 
@@ -117,17 +118,17 @@ pub struct Writer {
     made: u64,
     pub tree: Tree,
     pub acked: Vec<Acked>,
-    /// Requests whose end the journal must tell: one that was not answered, and those that are doubted.
+    /// Requests whose outcome only the journal knows: one without an answer, and those whose answers were revoked.
     under_way: Vec<(String, Act)>,
-    /// The last mutation and the tree before it, while nothing happened since: it can be taken back.
+    /// The last mutation and the tree before it, while nothing changed since: it can be undone.
     last: Option<(String, Tree)>,
 }
 
-/// How many acknowledgements can be doubted later.
+/// How many acknowledgements can be revoked later.
 const RECENT: usize = 8;
 
 impl Writer {
-    /// A writer named `name`, whose folder below `root` is filled with some files first.
+    /// A writer named `name`. Creates its folder below `root` with some files.
     pub fn new(name: &str, root: &Path, session: &str, taste: Taste, seed: u64) -> std::io::Result<Writer> {
         let folder = root.join(name);
         let mut writer = Writer {
@@ -147,13 +148,13 @@ impl Writer {
             std::fs::create_dir_all(path.parent().unwrap_or(&folder))?;
             std::fs::write(&path, writer.text())?;
         }
-        // A second name outside the root makes the daemon copy a pre-image instead of moving it.
+        // A second hard link outside the root makes the daemon copy a pre-image instead of moving it.
         std::fs::hard_link(folder.join("g"), root.with_extension(format!("{name}-g")))?;
         writer.tree = on_disk(&folder);
         Ok(writer)
     }
 
-    /// Works until `stop` is set or the daemon is gone.
+    /// Works until `stop` is set or the daemon ends.
     pub fn run(&mut self, home: &Path, stop: &AtomicBool) -> Stopped {
         let Ok(mut client) = Client::connect(home) else { return Stopped::Done };
         while !stop.load(Ordering::Relaxed) {
@@ -166,7 +167,8 @@ impl Writer {
         Stopped::Done
     }
 
-    /// One request and its answer. False when the daemon died over it; then it stays under way until it is judged.
+    /// One request and its answer. False when the daemon died before it answered; [`Writer::judge`] then decides about
+    /// the request.
     pub fn step(&mut self, client: &mut Client) -> Result<bool, String> {
         let act = self.next();
         self.made += 1;
@@ -192,8 +194,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Takes answers that came at or after `moment` for no answers: the power was cut then, and whoever saw them
-    /// would have had none either.
+    /// Revokes answers that arrived at or after `moment`, when the power was cut: a real client would have lost its
+    /// power too, and would not have received them.
     pub fn doubt_since(&mut self, moment: Instant) {
         let mut doubted = Vec::new();
         while self.acked.last().is_some_and(|acked| acked.at >= moment && acked.recent.is_some()) {
@@ -206,7 +208,7 @@ impl Writer {
         self.under_way = doubted;
     }
 
-    /// After a restart: holds what was acknowledged against the journal, and the tree against the disk.
+    /// After a restart: compares the acknowledged receipts with the journal, and the expected tree with the disk.
     pub fn judge(&mut self, journal: &Journal, tally: &mut Tally) {
         for acked in &self.acked {
             journal.must_hold(acked, tally);
@@ -229,11 +231,11 @@ impl Writer {
             if half_patch { (&mut tally.mixed, "mixed") } else { (&mut tally.lost, "lost on disk") };
         *count += 1;
         tally.complaints.push(format!("{word}: {}: {what}", self.name));
-        // Said once: from here on the disk is taken as it is.
+        // Report the difference once: from here on the disk is the expected tree.
         self.tree = found;
     }
 
-    /// Lets the journal decide about a request that was not answered.
+    /// Determines from the journal whether a request without an answer was done.
     fn resolve(&mut self, tool_call: &str, act: Act, journal: &Journal, tally: &mut Tally) {
         match journal.of(tool_call).as_slice() {
             [] => {}
@@ -247,7 +249,7 @@ impl Writer {
             }
             [line] => {
                 tally.unanswered += 1;
-                // A refusal changes nothing; `after` is then what stood there before.
+                // A refusal changes nothing; `after` is then the tree before the request.
                 if line.receipt.verdict() == act.expected {
                     self.tree = act.after;
                 }

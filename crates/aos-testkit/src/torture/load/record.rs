@@ -1,4 +1,4 @@
-//! What is held against a load: the journal as `aos log --json` tells it, and what was counted.
+//! The journal as `aos log --json` prints it, which a load is compared with, and the counts of a run.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use serde::Deserialize;
 use super::Acked;
 use crate::torture::pulse::Pulse;
 
-/// The journal as `aos log --json` tells it.
+/// The journal as `aos log --json` prints it.
 #[derive(Debug, Default)]
 pub struct Journal {
     lines: Vec<Line>,
     by_call: HashMap<String, Vec<usize>>,
 }
 
-/// What is needed of one entry.
+/// The needed fields of one entry.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Line {
     seq: u64,
@@ -48,7 +48,7 @@ impl Line {
 }
 
 impl Journal {
-    /// Reads the log, and sees that it counts from 1 without a gap.
+    /// Parses the log, and checks that it counts from 1 without a gap.
     pub fn parse(log: &str) -> Result<Journal, String> {
         let mut journal = Journal::default();
         for (index, text) in log.lines().enumerate() {
@@ -65,7 +65,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// How many entries say that something was rolled back.
+    /// The number of entries that report a rollback of an interrupted request.
     pub fn rolled_back(&self) -> usize {
         self.lines.iter().filter(|line| line.rolled_back()).count()
     }
@@ -110,13 +110,13 @@ pub struct Tally {
     /// Acknowledged and not in the journal, or not on the disk.
     pub lost: u64,
     pub doubled: u64,
-    /// Patches that stand half, or were left half by a rollback.
+    /// Patches that are half applied, or that a rollback left half applied.
     pub mixed: u64,
-    /// Unanswered requests that a restart took back: rightly so.
+    /// Unanswered requests that a restart rolled back, as it should.
     pub rolled_back: u64,
-    /// Unanswered requests that were done and recorded, as they may be.
+    /// Unanswered requests that were done and recorded, which is allowed.
     pub unanswered: u64,
-    /// Anything else that must not be: a daemon that does not start, an unexpected answer, a damaged record.
+    /// Any other failure: a daemon that does not start, an unexpected answer, a damaged record.
     pub faults: u64,
     pub pulse: Pulse,
     pub complaints: Vec<String>,

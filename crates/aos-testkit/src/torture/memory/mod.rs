@@ -1,4 +1,4 @@
-//! Far too much of everything, one after the other: the daemon's memory stays bounded, and it answers meanwhile.
+//! Gives the daemon one oversized input after the other: its memory stays bounded, and it answers meanwhile.
 
 mod steps;
 
@@ -16,32 +16,32 @@ use steps::{Outcome, STEPS};
 /// The most memory that a daemon may ever hold.
 const RESIDENT_BYTES_MAX: u64 = 200 << 20;
 
-/// How much is too much.
+/// The sizes of the inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     line_bytes: u64,
     entries: usize,
-    /// Files of one patch, and of a command: almost as many as are taken.
+    /// Files of one patch, and of a command: just below the limit.
     pieces: usize,
     levels: usize,
-    /// Files that one command makes, far too many.
+    /// Files that one command creates, far above the limit.
     made: usize,
     sessions: usize,
     connections: usize,
     flood_ns: u64,
-    /// Searches run to their deadline.
+    /// Run searches to their deadline.
     is_patient: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Plan<'a> {
     pub scale: Scale,
-    /// The steps whose name holds this.
+    /// Only the steps whose name contains this.
     pub only: &'a str,
     pub until: Option<Instant>,
 }
 
-/// Where a step is done.
+/// What a step works with.
 #[derive(Debug)]
 pub struct Stage<'a> {
     setup: &'a Setup,
@@ -51,7 +51,7 @@ pub struct Stage<'a> {
     scale: Scale,
 }
 
-/// What one step came to.
+/// The result of one step.
 #[derive(Debug)]
 struct Row {
     name: &'static str,
@@ -100,7 +100,8 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// All steps, each with a daemon of its own on the same home: what one held does not hide what the next holds.
+/// Runs all steps. Each has a new daemon on the same home, so that the memory of one step does not hide that of the
+/// next.
 pub fn torture(setup: &Setup, plan: &Plan<'_>, progress: &mut dyn FnMut(&str)) -> Tally {
     let mut tally = Tally::default();
     for (name, step) in STEPS.iter().filter(|(name, _)| name.contains(plan.only)) {

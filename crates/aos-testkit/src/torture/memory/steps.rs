@@ -1,4 +1,4 @@
-//! What could make a daemon hold more and more: each step one thing that is far too large.
+//! The steps: each gives the daemon one oversized input that could make its memory grow.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use super::{Scale, Stage};
 use crate::client::Client;
 use crate::ways::{patch_of, text};
 
-/// One thing, by its name in the table.
+/// A step, by its name in the table.
 pub(super) type Step = (&'static str, fn(&mut Stage<'_>) -> Outcome);
 
 pub(super) type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
@@ -45,7 +45,7 @@ fn sparse_file(stage: &mut Stage<'_>) -> Outcome {
         ("edit_file", json!({ "path": "sparse", "old_string": "a", "new_string": "b" }), "error"),
         ("apply_patch", json!({ "patch": text(update) }), "error"),
         ("move", json!({ "from": "sparse", "to": "moved" }), "ok"),
-        // More than a snapshot keeps.
+        // The file is larger than a snapshot may be.
         ("remove", json!({ "path": "moved" }), "forbidden"),
     ] {
         stage.fs(op, params, allowed)?;
@@ -69,7 +69,7 @@ fn one_line(stage: &mut Stage<'_>) -> Outcome {
         ("grep", json!({ "pattern": "x+needle", "path": "line" }), "ok"),
         ("grep", json!({ "pattern": "x", "path": "line", "context_lines": 5 }), "ok"),
         ("read_file", json!({ "path": "line" }), "ok"),
-        // Too much to hash while a client waits.
+        // The file may be too large to hash while a client waits.
         ("read_file", json!({ "path": "line", "with_hash": true, "max_bytes": 10 }), "ok error"),
         ("edit_file", json!({ "path": "line", "old_string": "needle", "new_string": "b" }), "error ok"),
     ] {
@@ -79,7 +79,7 @@ fn one_line(stage: &mut Stage<'_>) -> Outcome {
     Ok(std::fs::remove_file(stage.root.join("line"))?)
 }
 
-/// Output without end, and a line without end.
+/// Commands with endless output, and with one very long line.
 fn floods(stage: &mut Stage<'_>) -> Outcome {
     let line = format!("head -c {} /dev/zero | tr '\\0' x", stage.scale.line_bytes);
     for (argv, written) in [
@@ -131,7 +131,7 @@ fn many_removed(stage: &mut Stage<'_>) -> Outcome {
     Ok(std::fs::remove_dir_all(stage.root.join("many"))?)
 }
 
-/// As large as a line of the socket takes, and one in very many pieces.
+/// A patch as large as a line of the socket allows, and a patch of very many files.
 fn huge_patch(stage: &mut Stage<'_>) -> Outcome {
     let line = "a line of some length that is added to a file\n";
     let large: String = (0..(14 << 20) / (line.len() + 4)).map(|_| format!("+{line}")).collect();
@@ -147,7 +147,7 @@ fn huge_patch(stage: &mut Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Too long for the socket, all at once, and one just short of it that is not a request.
+/// Lines that are too long for the socket, and shorter ones that are not requests, all sent at once.
 fn huge_lines(stage: &mut Stage<'_>) -> Outcome {
     let home = &stage.setup.home;
     std::thread::scope(|scope| {
@@ -159,12 +159,12 @@ fn huge_lines(stage: &mut Stage<'_>) -> Outcome {
 fn send_a_line(home: &Path, number: usize) -> Outcome {
     let mut client = Client::connect(home)?;
     let length = if number.is_multiple_of(2) { 40 << 20 } else { 15 << 20 };
-    // Deep nesting, a long string, and nothing at all: none of them is a request.
+    // Deep nesting, a long string, and plain text: none of them is a request.
     let piece = ["[", "\"", "{\"a\":", "a"][number / 2 % 4];
     let answer = client.raw(&piece.repeat(length / piece.len()));
     match answer {
         Some(answer) if answer["error"]["code"].as_i64().is_some_and(|code| code < 0) => Ok(()),
-        // It may hang up on a line that does not end.
+        // The daemon may close the connection when a line is too long.
         None if number.is_multiple_of(2) => Ok(()),
         other => Err(format!("a line of {length} bytes was answered {other:?}").into()),
     }
@@ -235,7 +235,7 @@ fn many_connections(stage: &mut Stage<'_>) -> Outcome {
 }
 
 impl Scale {
-    /// The figures of the promise.
+    /// The sizes that the security promise names.
     pub const FULL: Scale = Scale {
         line_bytes: 1_000_000_000,
         entries: 1_000_000,
@@ -247,7 +247,7 @@ impl Scale {
         flood_ns: 5_000_000_000,
         is_patient: true,
     };
-    /// A few seconds.
+    /// Small sizes for a run of a few seconds.
     pub const SHORT: Scale = Scale {
         line_bytes: 48 << 20,
         entries: 3_000,
@@ -274,7 +274,7 @@ impl Stage<'_> {
         Err(format!("{kind}: expected {allowed}, got {told}"))
     }
 
-    /// What was just done is taken back, done again, and taken back.
+    /// Undoes the last turn, redoes it, and undoes it again.
     fn back_and_forth(&mut self) -> Result<(), String> {
         ["rollback", "redo", "rollback"].into_iter().try_for_each(|op| self.fs(op, json!({}), "ok").map(drop))
     }

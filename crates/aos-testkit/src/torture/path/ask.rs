@@ -1,4 +1,4 @@
-//! What a client asks: a way, and a path put together from everything that could lead out.
+//! The request of a client: a way, and a random path of parts that could lead out of the root.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(super) struct Ask {
 const LOOKS: &[&str] = &["stat", "no_follow", "exists", "read_file", "list_dir"];
 
 impl Ask {
-    /// Mostly looks, which are cheap; a tenth changes something, a few search or run a command in the folder.
+    /// Mostly reads, which are cheap. A tenth are mutations, a few search or run a command in the folder.
     pub(super) fn new(session: &str, root: &Path, random: &mut Random) -> Ask {
         let number = random.below(10_000);
         let (way, writes) = match number {
@@ -42,12 +42,12 @@ impl Ask {
     }
 }
 
-/// One of the mutations, or the removal of one name, which a folder with something in it refuses.
+/// One of the mutations, or a non-recursive removal, which fails on a folder that is not empty.
 fn change(random: &mut Random) -> &'static str {
     MUTATIONS.get(random.below(MUTATIONS.len() + 1)).copied().unwrap_or("remove_one")
 }
 
-/// A command that tells where it is and what it finds there.
+/// A command that prints its working directory and what it finds there.
 fn command(cwd: &str, random: &mut Random) -> (String, Value) {
     let capture = ["auto", "none"][random.below(2)];
     let script = "pwd; ls -la; cat secret ../beyond/secret out/secret";
@@ -60,7 +60,7 @@ fn command(cwd: &str, random: &mut Random) -> (String, Value) {
     ("host.exec".to_owned(), params)
 }
 
-/// What writes ends in a name of the maze: should the jail fail, the machine must not pay for it.
+/// A random path. A write ends in a name of the maze: if the jail fails, no other file of the machine is damaged.
 fn fuzzed(root: &Path, writes: bool, random: &mut Random) -> String {
     let mut path = match random.below(24) {
         0 => format!("{}/", root.display()),

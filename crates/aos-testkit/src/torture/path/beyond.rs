@@ -8,7 +8,7 @@ use aos_model::request::content_hash;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use serde_json::Value;
 
-/// The time of everything in it: an answer that holds it has looked at something there.
+/// The modification time of everything in the folder. An answer that contains it has leaked metadata from there.
 const MARKED_SECONDS: i64 = 1_111_111_111;
 const MARKED_NS: &str = "1111111111111111111";
 
@@ -33,7 +33,7 @@ impl Beyond {
         std::os::unix::fs::symlink("secret", folder.join("in"))?;
         std::os::unix::fs::symlink("../ws0/d", folder.join("out"))?;
         let mut paths: Vec<PathBuf> = fingerprint(&folder).into_keys().collect();
-        // A folder's time changes with what is put into it, so the deepest come first.
+        // Changes inside a folder change its time, so the deepest paths come first.
         paths.reverse();
         for path in paths {
             mark(&path)?;
@@ -42,14 +42,14 @@ impl Beyond {
         Ok(Beyond { folder, canary, before })
     }
 
-    /// What is there now and was not, or was and is not.
+    /// The paths that were added, removed or changed.
     pub(super) fn changes(&self) -> Vec<PathBuf> {
         let now = fingerprint(&self.folder);
         let paths = self.before.keys().chain(now.keys().filter(|path| !self.before.contains_key(*path)));
         paths.filter(|path| self.before.get(*path) != now.get(*path)).cloned().collect()
     }
 
-    /// Whether an answer tells something of it.
+    /// Whether an answer leaks something about the folder.
     pub(super) fn is_told(&self, line: &str, path: &str, receipt: &Value) -> bool {
         line.contains(&self.canary)
             || line.contains(MARKED_NS)
@@ -63,7 +63,8 @@ fn mark(path: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// All of it, down to the moment of the last change of each inode: a file that came and went changed its folder's.
+/// Content, mode and times of everything below `path`. The ctime is included: a file that was created and removed
+/// changes the ctime of its folder.
 fn fingerprint(path: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let Ok(meta) = path.symlink_metadata() else { return found };

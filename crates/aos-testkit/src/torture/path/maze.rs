@@ -1,7 +1,7 @@
-//! The maze inside the root, and the neighbours that rebuild it all the time.
+//! The maze inside the root: files, folders and links that neighbour threads swap continuously.
 //!
-//! A neighbour works on folders that it opened name by name without following links, so that it never leaves the
-//! root itself: whatever happens outside was done by the daemon.
+//! A neighbour opens folders name by name without following links, so it never leaves the root itself. Any change
+//! outside comes from the daemon.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use rustix::fs::{Mode, OFlags, RenameFlags};
 
 use crate::random::Random;
 
-/// So few that what one client names another swaps. None of them exists in the root folder of a machine.
+/// Few names, so that clients and neighbours collide on them. None of them exists in `/` of a machine.
 pub(super) const NAMES: &[&str] =
     &["d", "e", "sub", "f", "g", "out", "outf", "up", "abs", "in", "loop", "donor", "moved"];
 
-/// Where links lead: out in all spellings, to places inside, to nowhere, round in a circle.
+/// A random link target: outside in all spellings, inside, missing, or a loop.
 fn target(root: &Path, beyond: &Path, random: &mut Random) -> PathBuf {
     let inside = |name: &str| root.join(name);
     match random.below(16) {
@@ -38,11 +38,11 @@ fn target(root: &Path, beyond: &Path, random: &mut Random) -> PathBuf {
     }
 }
 
-/// One who plants and swaps.
+/// A thread that creates and swaps files, folders and links.
 #[derive(Debug)]
 pub(super) struct Neighbour {
     root: OwnedFd,
-    /// Where things are made before they come into the root, all at once.
+    /// Where files, links and folders are created before one rename moves them into the root.
     stage: PathBuf,
     root_path: PathBuf,
     beyond: PathBuf,
@@ -62,7 +62,7 @@ impl Neighbour {
         Ok(Neighbour { root: fd, stage, root_path, beyond, random: Random::new(seed), swaps: 0 })
     }
 
-    /// Something at every name, for a start.
+    /// Creates something at every name, before the run begins.
     pub(super) fn furnish(&mut self) {
         for name in NAMES {
             self.plant(None, name);
@@ -83,14 +83,14 @@ impl Neighbour {
             let (from, to) = (self.name(), self.name());
             let (one, other) = (one.as_ref().unwrap_or(&self.root), other.as_ref().unwrap_or(&self.root));
             let exchanged = rustix::fs::renameat_with(one, from, other, to, RenameFlags::EXCHANGE).is_ok();
-            // One of them is missing: then the other moves.
+            // If one of them is missing, the exchange fails and the other is moved.
             if exchanged || rustix::fs::renameat_with(one, from, other, to, RenameFlags::NOREPLACE).is_ok() {
                 self.swaps += 1;
             }
         }
     }
 
-    /// Swaps push folders into folders, ever deeper: now and then a part of the maze goes altogether.
+    /// Removes one name at the top: swaps move folders into folders, and the maze would grow ever deeper.
     fn clear(&mut self) {
         let name = self.name();
         let top = self.root_path.join(name);
@@ -102,7 +102,7 @@ impl Neighbour {
         NAMES[self.random.below(NAMES.len())]
     }
 
-    /// A folder of the maze up to three names deep, reached without a link; `None` is the root.
+    /// A folder of the maze up to three names deep, opened without following links; `None` is the root.
     fn folder(&mut self) -> Option<OwnedFd> {
         let mut found: Option<OwnedFd> = None;
         for _ in 0..self.random.below(4) {
@@ -115,7 +115,7 @@ impl Neighbour {
         found
     }
 
-    /// Makes a file, a link or a folder with all of them, and moves it to a free name.
+    /// Creates a file, a link or a folder with both, and moves it to a free name.
     fn plant(&mut self, folder: Option<&OwnedFd>, name: &str) {
         let made = self.stage.join(name);
         let is_made = match self.random.below(5) {
@@ -130,7 +130,7 @@ impl Neighbour {
         let _ = std::fs::remove_file(&made).or_else(|_| std::fs::remove_dir_all(&made));
     }
 
-    /// Moves and patches take it from the top of the root, wherever swaps have brought the last one.
+    /// Creates `donor` in the root again if swaps have moved it: moves and patches need it there.
     fn keep_a_donor(&mut self) {
         let made = self.stage.join("donor");
         if std::fs::write(&made, "OLD\nINSIDE\n").is_ok() {

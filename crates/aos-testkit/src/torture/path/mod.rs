@@ -1,5 +1,5 @@
-//! Fuzzed paths by every way against neighbours that swap links, folders and files under them: nothing outside the
-//! root may be told or touched.
+//! Requests fuzzed paths in every way while neighbour threads swap links, folders and files: nothing outside the root
+//! may be leaked or changed.
 
 mod ask;
 mod beyond;
@@ -25,7 +25,7 @@ use maze::Neighbour;
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
-    /// Paths that must have reached the resolver, and how many of them in a request that writes.
+    /// The number of paths that must reach the resolver, and how many of them in requests that write.
     pub resolutions: u64,
     pub writes: u64,
     pub clients: usize,
@@ -38,11 +38,11 @@ pub struct Plan {
 pub struct Tally {
     pub resolutions: u64,
     pub writes: u64,
-    /// Those of the writes that were done, inside.
+    /// Writes that succeeded, inside the root.
     landed: u64,
-    /// Refused by their text alone: these are not counted as resolutions.
+    /// Paths that were refused by their text alone. They do not count as resolutions.
     by_text: u64,
-    /// Not even a path, or no patch: neither are these.
+    /// Requests with an invalid path or patch. They do not count as resolutions either.
     unparsed: u64,
     refused: u64,
     missing: u64,
@@ -78,7 +78,7 @@ impl Tally {
         self.complaints.extend(other.pulse.complaint());
     }
 
-    /// One answer. Only what got as far as looking at the disk counts as a resolution.
+    /// Counts one answer. Only a request that reached the disk counts as a resolution.
     fn answered(&mut self, ask: &Ask, receipt: &Value) {
         let word = |name: &str| receipt[name].as_str().unwrap_or_default();
         match (word("status"), word("error_code")) {
@@ -122,12 +122,12 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// So many requests are under way on each connection.
+/// Requests in flight on each connection.
 const BATCH: usize = 16;
-/// The folder outside is looked at that often.
+/// The interval between two checks of the folder outside.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Runs one home until the plan is done. `progress` sees how many resolutions are.
+/// Runs one home until the plan is done. `progress` gets the number of resolutions.
 pub fn torture(setup: &Setup, plan: &Plan, progress: &mut (dyn FnMut(u64) + Send)) -> Tally {
     run(setup, plan, progress).unwrap_or_else(Tally::failed)
 }
@@ -196,7 +196,7 @@ impl Attack<'_> {
         lock(&self.tally)
     }
 
-    /// Asks in its own session until enough was resolved by all.
+    /// Sends requests in its own session until all clients together have enough resolutions.
     fn client(&self, seed: u64) -> Result<(), String> {
         let (mut random, root) = (Random::new(seed), self.setup.roots[0].as_path());
         let mut client = self.setup.client()?;
@@ -244,7 +244,7 @@ impl Attack<'_> {
 fn open(client: &mut Client, root: &Path, follow: &str) -> Result<String, String> {
     let params = json!({
         "target": { "local": { "workdir": root } },
-        // What policy says of a command's words is not what is tried here.
+        // This suite does not test the policy of commands.
         "policy": { "preset": "permissive" },
         "capability": { "follow_symlinks": follow },
         // Pre-images of a hundred thousand writes would only fill the disk.

@@ -1,4 +1,4 @@
-//! Random policies, capabilities and operations, on names so few that they meet.
+//! Random policies, capabilities and operations, on few names, so that they often affect the same paths.
 
 use std::path::Path;
 
@@ -94,7 +94,7 @@ pub(super) fn capability(root: &Path, random: &mut Random) -> Value {
     capability
 }
 
-/// One operation: what is asked, the paths that it names, and the operation that rules know it by.
+/// One operation: its request, the paths that it names, and its name in policy rules.
 #[derive(Debug)]
 pub(super) struct Act {
     pub kind: &'static str,
@@ -138,7 +138,7 @@ impl Act {
         Act { kind, params, op, paths: vec![path], tool }
     }
 
-    /// Whether more is judged on the way than the paths it names.
+    /// Whether policy checks more paths than those that it names.
     pub(super) fn looks_below(&self) -> bool {
         ["host.fs.remove", "host.fs.move", "host.fs.grep", "host.fs.glob"].contains(&self.kind)
     }
@@ -197,7 +197,8 @@ const PARTS: &[&str] = &[
 const PLAIN: &[&str] =
     &["in", "f", "in/f", "in/deep/f", "sub/deep/f", "sub/x.rs", "new", "in/new", "sub/deep", ".git/config"];
 
-/// Half of them lie plainly inside, so that rules and not walls decide; the rest go through links and out.
+/// A random path. Half of the paths are inside the root without links, so that policy rules decide and not the
+/// capability. The others lead through links and outside.
 pub(super) fn fuzzed(root: &Path, random: &mut Random) -> String {
     if random.one_in(2) {
         return pick(random, PLAIN).to_owned();
@@ -220,7 +221,7 @@ pub(super) fn fuzzed(root: &Path, random: &mut Random) -> String {
     path
 }
 
-/// A path of plain names that no link of the maze is on: what rules say to it is said to nothing else.
+/// Whether a path is inside the root and contains no link: rules then apply to exactly this path.
 pub(super) fn is_plain(path: &str) -> bool {
     PLAIN.contains(&path)
 }

@@ -1,8 +1,8 @@
-//! Random policies against random operations, by every front end: what policy says before is what happens after.
+//! Random policies and random operations, by every front end: what policy reports before an operation is what happens.
 //!
-//! Four say it: `policy.evaluate` (the host-access points), `effect.foresee` (all of capability and policy), the
-//! command line, and a reference of the rules that is written a second time here. Each pair is one operation, asked
-//! about and then done.
+//! Four sources report it: `policy.evaluate` (the host-access points), `effect.foresee` (all of capability and policy),
+//! the command line, and a second implementation of the rules in `reference`. Each pair is one operation, evaluated and
+//! then executed.
 
 mod chance;
 mod front_ends;
@@ -28,7 +28,7 @@ use front_ends::Mcp;
 pub struct Plan {
     pub seed: u64,
     pub pairs: u64,
-    /// One session of so many is driven through MCP too, and one pair of so many through the command line.
+    /// One in `mcp_every` sessions is also driven through MCP, one in `cli_every` pairs through the command line.
     pub mcp_every: usize,
     pub cli_every: usize,
     pub until: Option<Instant>,
@@ -78,7 +78,7 @@ impl Tally {
         self.complaints.extend(other.pulse.complaint());
     }
 
-    /// Whether enough of everything happened for the rest to mean something.
+    /// Whether each kind of outcome was frequent enough for the run to be meaningful.
     pub fn has_teeth(&self) -> bool {
         [self.denied, self.walled, self.done, self.warned, self.by_reference].iter().all(|count| *count > 20)
     }
@@ -117,7 +117,7 @@ impl std::fmt::Display for Tally {
 /// Operations under one policy.
 const PAIRS_PER_POLICY: usize = 50;
 
-/// Runs one home until the plan is done. `progress` sees how many pairs are.
+/// Runs one home until the plan is done. `progress` gets the number of pairs.
 pub fn torture(setup: &Setup, plan: &Plan, progress: &mut dyn FnMut(u64)) -> Tally {
     let daemon = match setup.start(&[], &[]) {
         Ok(daemon) => daemon,
@@ -161,12 +161,12 @@ fn policies(
     Ok(())
 }
 
-/// Files, and links to everywhere, put back where an operation took one away.
+/// Creates the files and links of the root, and restores those that an operation removed.
 fn plant(root: &Path) -> std::io::Result<()> {
     let beside = |name: &str| root.with_file_name(name);
     for folder in ["in/deep", "sub/deep", ".git"] {
         let folder = root.join(folder);
-        // A file that was moved where a folder belongs goes; the folder comes.
+        // A file that was moved to the place of a folder is replaced by the folder.
         if std::fs::create_dir_all(&folder).is_err() {
             let _ = std::fs::remove_file(&folder);
             let _ = std::fs::remove_file(root.join("in"));
@@ -199,7 +199,7 @@ fn plant(root: &Path) -> std::io::Result<()> {
             symlink(target, at)?;
         }
     }
-    // What earlier operations made would decide later ones.
+    // Leftovers of earlier operations would influence later ones.
     for name in ["new", "in/new", "IN", "~", "ws", "second", "secret", "outside", "config"] {
         let at = root.join(name);
         let _ = std::fs::remove_file(&at).or_else(|_| std::fs::remove_dir_all(&at));
@@ -244,7 +244,7 @@ impl<'a> Trial<'a> {
         let receipt = client.try_effect("host.session.open", &params, "open").unwrap_or_default();
         let id = receipt["session_id"].as_str();
         let session = id.ok_or_else(|| format!("no session: {params}: {receipt}"))?.to_owned();
-        // The session says what holds in it: the rules are those that were given, in order.
+        // The receipt reports the rules of the session: they must be the given ones, in order.
         if receipt["policy"]["rules"] != policy["rules"] {
             tally.disagree(format!("given {}, reported {}", policy["rules"], receipt["policy"]["rules"]));
         }
@@ -256,7 +256,7 @@ impl<'a> Trial<'a> {
         let mut act = Act::new(self.root, random);
         act.params["session_id"] = json!(self.session);
         let said = self.said(&act)?;
-        // What lies below a folder counts too, so this is found out before the operation takes it away.
+        // The decision depends on the content of a folder, so it is computed before the operation removes it.
         let decision = self.by_reference(&act).map(str::to_owned);
         if let (Some(mcp), Some((tool, arguments))) = (&mut self.mcp, &act.tool) {
             let answer = mcp.tool(tool, arguments)?;
@@ -293,7 +293,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// A command is asked about by its words.
+    /// Evaluates a command by its arguments, then runs it.
     fn command(&mut self, random: &mut Random, tally: &mut Tally) -> Result<(), String> {
         let (argv, cwd) = chance::command(self.root, random);
         let question = json!({ "session_id": self.session, "argv": argv, "command_cwd": cwd });
@@ -322,7 +322,7 @@ impl<'a> Trial<'a> {
 
     fn said(&mut self, act: &Act) -> Result<Said, String> {
         let mut dispositions = BTreeSet::new();
-        // An evaluation follows a link at the end, which these do not.
+        // An evaluation follows a link in the last name; these operations do not.
         let on_the_link = ["host.fs.remove", "host.fs.move"].contains(&act.kind);
         for path in act.paths.iter().filter(|path| !on_the_link || chance::is_plain(path)) {
             let question = json!({ "session_id": self.session, "path": path });
@@ -334,7 +334,7 @@ impl<'a> Trial<'a> {
         Ok(Said { dispositions, foreseen })
     }
 
-    /// `aos policy path` in the session prints what the socket says.
+    /// Checks that `aos policy path` in the session prints what the socket answers.
     fn same_on_the_command_line(&mut self, act: &Act, tally: &mut Tally) -> Result<(), String> {
         for path in &act.paths {
             let question = json!({ "session_id": self.session, "path": path });
@@ -347,7 +347,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// An explanation gives the disposition that was reported before, and the code of the answer.
+    /// Checks that an explanation gives the disposition that was reported before the operation.
     fn explained_as_evaluated(&self, explained: &Value, said: &Said, act: &Act, tally: &mut Tally) {
         let told = explained["disposition"].as_str().unwrap_or("none");
         // The paths of a patch are in its text, which an explanation does not read.
@@ -357,7 +357,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// What the rules alone say, where nothing else has a say.
+    /// The decision of the rules, where nothing else influences it.
     fn by_reference(&self, act: &Act) -> Option<&str> {
         if act.paths.is_empty() || !act.paths.iter().all(|path| chance::is_plain(path)) {
             return None;
@@ -367,12 +367,12 @@ impl<'a> Trial<'a> {
             [vec![(act.op, path.clone())], below].concat()
         });
         let decisions = judged.map(|(op, path)| reference::decision(&self.policy, op, &path));
-        // In the order of their strength.
+        // The strongest decision applies.
         decisions.max_by_key(|decision| ["allow", "warn", "deny"].iter().position(|one| one == decision))
     }
 
-    /// What else is judged on the way: the content of a file that is searched, and all in a folder that goes, under
-    /// its old name and its new one.
+    /// What else policy checks: the content of a searched file, and everything in a removed or moved folder, under its
+    /// old and its new path.
     fn below(&self, act: &Act, path: &str) -> Vec<(&'static str, String)> {
         if act.op == "search" {
             let is_read = act.kind == "host.fs.grep" && self.root.join(path).is_file();
@@ -391,20 +391,20 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// What was said before an operation.
+/// What was reported before an operation.
 #[derive(Debug)]
 struct Said {
-    /// Of the paths that it names, or of the command.
+    /// The dispositions of the paths that it names, or of the command.
     dispositions: BTreeSet<String>,
     foreseen: Value,
 }
 
-/// Refusals that capability and policy give: they are foreseen, or they are not given.
+/// The error codes with which capability and policy refuse. Each refusal must be foreseen.
 const WALLS: &[&str] =
     &["policy_denied", "protected_path", "op_not_allowed", "exec_not_allowed", "program_not_allowed"];
 
 impl Said {
-    /// `looks_below`: more is judged on the way than the paths that were named.
+    /// Checks that the receipt matches what was reported. `looks_below`: policy checks more than the named paths.
     fn holds(&self, receipt: &Value, looks_below: bool) -> Result<(), &'static str> {
         let (foreseen, found) = (code(&self.foreseen), code(receipt));
         if self.foreseen["status"] == "ok" && WALLS.contains(&found) && !looks_below {
@@ -429,7 +429,7 @@ impl Said {
         Ok(())
     }
 
-    /// A tool's answer is a text; that it failed is marked.
+    /// As [`Said::holds`], for the answer of an MCP tool: a text, with `isError` on failure.
     fn holds_for_a_tool(&self, answer: &Value, looks_below: bool) -> Result<(), String> {
         let failed = answer["isError"] == true;
         let refused = WALLS.contains(&code(&self.foreseen)) || self.dispositions.contains("deny");
@@ -449,9 +449,9 @@ fn is_of_policy(code: &str) -> bool {
     others.contains(&code) || code.starts_with("command_")
 }
 
-/// Whether the answer is what the rules alone would make of it.
+/// Checks that the answer agrees with the decision of the rules.
 fn agrees(decision: &str, receipt: &Value, said: &Said, looks_below: bool) -> Result<(), &'static str> {
-    // What is below is not judged where something else blocks the path first.
+    // Policy does not check what is below when another error blocks the path first.
     let is_refused = receipt["status"] == "forbidden" || looks_below && receipt["status"] != "ok";
     if decision == "deny" && !is_refused {
         return Err("the reference denies it");

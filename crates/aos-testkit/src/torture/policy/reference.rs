@@ -1,8 +1,8 @@
-//! What the rules of a policy say about a plain path, worked out a second time and as simply as can be.
+//! A second, simple implementation of policy rules for plain paths.
 
 use serde_json::Value;
 
-/// The decision of the first rule for `op` whose globs take the path: `allow` where there is none.
+/// The decision of the first rule for `op` with a glob that matches the path; `allow` if no rule matches.
 pub(super) fn decision<'p>(policy: &'p Value, op: &str, path: &str) -> &'p str {
     let rules = policy["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
     let names = |rule: &Value| rule["ops"].as_array().is_some_and(|ops| ops.iter().any(|one| one == op));
@@ -14,8 +14,8 @@ pub(super) fn decision<'p>(policy: &'p Value, op: &str, path: &str) -> &'p str {
     first.and_then(|rule| rule["decision"].as_str()).unwrap_or("allow")
 }
 
-/// Whether a glob takes a path: `*`, `?` and `[ab]` within a name, `**` across names, `{a,b}` either; with a slash at
-/// its end it is the folder and all below.
+/// Whether a glob matches a path: `*`, `?` and `[ab]` within a name, `**` across names, `{a,b}` either. A glob that
+/// ends with a slash matches the folder and everything below it.
 pub(super) fn matches(glob: &str, path: &str) -> bool {
     if let Some((before, rest)) = glob.split_once('{')
         && let Some((choices, after)) = rest.split_once('}')
@@ -35,7 +35,7 @@ pub(super) fn matches(glob: &str, path: &str) -> bool {
 fn names_match(globs: &[&str], names: &[&str]) -> bool {
     match globs {
         [] => names.is_empty(),
-        // At the end it stands for something, elsewhere also for nothing.
+        // At the end `**` matches one name or more, elsewhere also none.
         ["**"] => !names.is_empty(),
         ["**", rest @ ..] => (0..=names.len()).any(|skipped| names_match(rest, &names[skipped..])),
         [glob, rest @ ..] => names.first().is_some_and(|name| {

@@ -1,4 +1,4 @@
-//! An ext4 of our own over a loop device, whose power can be cut.
+//! An ext4 file system on a loop device whose power can be cut.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use rustix::ioctl::{Setter, ioctl};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// Unmounted and detached again whatever happens.
+/// Unmounted and detached on drop.
 #[derive(Debug)]
 pub struct Disk {
     dir: tempfile::TempDir,
     device: String,
 }
 
-/// Room for a home of many cuts; the image is sparse.
+/// Room for a home that survives many cuts. The image is sparse.
 const IMAGE_BYTES: u64 = 256 << 20;
 
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
@@ -27,7 +27,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
 }
 
 impl Disk {
-    /// The image lies in memory: what reached the device is what counts, not how long a real one takes.
+    /// The image is in memory: the test depends on what reached the device, not on the speed of a real one.
     pub fn new() -> Result<Disk, String> {
         let builder = || tempfile::Builder::new().prefix("aos-power-").to_owned();
         let dir = builder().tempdir_in("/dev/shm").or_else(|_| builder().tempdir());
@@ -58,19 +58,19 @@ impl Disk {
         unmounted.map_err(|why| format!("cannot unmount {}: {why}", self.device))
     }
 
-    /// What is not on the device by now never gets there.
+    /// Shuts the file system down. Data that has not reached the device is lost.
     #[expect(unsafe_code, reason = "rustix has no FS_IOC_SHUTDOWN; the call takes a descriptor and a flag")]
     pub fn cut_power(&self) -> Result<(), String> {
         const FS_IOC_SHUTDOWN: rustix::ioctl::Opcode = 0x8004_587d;
         const WITHOUT_FLUSHING_THE_LOG: u32 = 2;
         let root = File::open(self.at()).map_err(|why| why.to_string())?;
-        // SAFETY: this call reads one number of 32 bits, which outlives it.
+        // SAFETY: the call reads one 32-bit number, which outlives it.
         let cut = unsafe { ioctl(&root, Setter::<FS_IOC_SHUTDOWN, u32>::new(WITHOUT_FLUSHING_THE_LOG)) };
         cut.map_err(|why| format!("cannot cut the power: {why}"))
     }
 
-    /// The power comes back. Nobody may hold a file of the old mount any more; a command that is just being started
-    /// somewhere on the machine may hold a copy of the mount itself for a moment, and then the dead one comes back.
+    /// Mounts the file system again. No process may hold a file of the old mount. A command that starts anywhere on the
+    /// machine may hold a copy of the mount for a moment; the new mount is then the shut-down one, so this tries again.
     pub fn restore_power(&self) -> Result<(), String> {
         for _ in 0..100 {
             self.unmount()?;

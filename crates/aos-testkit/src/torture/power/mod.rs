@@ -1,7 +1,7 @@
-//! Cutting the power under load, again and again, and holding what is left against what was promised at `power`.
+//! Cuts the power under load repeatedly, and compares the journal and the disk with what durability `power` promises.
 //!
-//! The home, the roots or both lie on disks whose power is cut; what lies elsewhere keeps all that was written to it, as
-//! a disk would that happened to write everything just in time.
+//! The home, the roots or both are on disks whose power is cut. Other folders keep everything that was written, like a
+//! disk that happens to write everything just in time.
 
 mod disk;
 
@@ -12,23 +12,23 @@ use crate::torture::load::Tally;
 use crate::torture::{Daemon, Setup};
 pub use disk::Disk;
 
-/// What is cut.
+/// The disks whose power is cut.
 #[derive(Debug)]
 pub struct Cut<'a> {
     pub disks: Vec<&'a Disk>,
-    /// Everything lies on the one disk that is cut. Otherwise disks cannot be cut in one moment, and the daemon is held
-    /// still first so that nothing new begins between.
+    /// Everything is on the one disk that is cut. Several disks cannot be cut at the same moment, so the daemon is
+    /// stopped first and starts no new call between the cuts.
     pub one_disk: bool,
 }
 
-/// A life takes at most so long, in microseconds.
+/// The longest life of a daemon, in microseconds.
 const LIFE_US: usize = 100_000;
 
-/// Tortures one home until the cuts are done; `tally.kills` counts them. `progress` sees the tally after each.
+/// Tortures one home until the cuts are done; `tally.kills` counts them. `progress` gets the tally after each.
 pub fn torture(setup: &Setup, cut: &Cut<'_>, plan: &Plan, progress: &mut dyn FnMut(&Tally)) -> Tally {
     let end = |load: &mut Load<'_>, daemon: Daemon| {
         if load.tally.kills == 0 {
-            // What the writers prepared behind the daemon's back is not its to keep.
+            // The writers prepare their files without the daemon, so the daemon does not make them durable.
             cut.disks.iter().try_for_each(|disk| disk.sync())?;
         }
         cut.end(load, daemon)?;
@@ -39,7 +39,7 @@ pub fn torture(setup: &Setup, cut: &Cut<'_>, plan: &Plan, progress: &mut dyn FnM
 }
 
 impl Cut<'_> {
-    /// One life and its end. Once the power is gone any answer is in order: whoever would read it has no power either.
+    /// One daemon life and its end. After the cut any answer is accepted: a real client would have no power either.
     fn end(&self, load: &mut Load<'_>, daemon: Daemon) -> Result<(), String> {
         let moment = Duration::from_micros(load.random.below(LIFE_US) as u64);
         let (mut done, mut at) = (Ok(()), Instant::now());
@@ -56,7 +56,7 @@ impl Cut<'_> {
         heard.unexpected.retain(|(when, _)| *when < at);
         heard.pulse.refused = 0;
         heard.tell(&mut load.tally);
-        // A sync that was under way when the shutdown came may return without an error, and without having synced.
+        // A sync during the shutdown may return without an error and without having synced.
         load.writers.iter_mut().for_each(|writer| writer.doubt_since(at));
         self.disks.iter().try_for_each(|disk| disk.restore_power())
     }

@@ -1,4 +1,4 @@
-//! What may be asked next in a history: every kind of request, on few names, with whatever answer.
+//! Chooses the next request of a history: every kind of request, on few names, with any answer.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub(super) enum Target {
 
 const NAMES: &[&str] = &["a", "b", "c", "d/e", "d/f", "d/g/h", "k"];
 
-/// What earlier answers gave to ask about.
+/// Ids from earlier answers that later requests use.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) call: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct Known {
     pub(super) blob: Option<String>,
 }
 
-/// One request of a session, without its session.
+/// One request, without its session id.
 pub(super) fn next(random: &mut Random, target: Target, known: &Known, number: u64) -> (&'static str, Value) {
     let path = NAMES[random.below(NAMES.len())];
     let other = NAMES[random.below(NAMES.len())];
@@ -41,7 +41,7 @@ pub(super) fn next(random: &mut Random, target: Target, known: &Known, number: u
     }
 }
 
-/// Lines that say which number they are; sometimes so many that an answer becomes a blob.
+/// Lines that contain `number`; sometimes so many that an answer becomes a blob.
 fn text(random: &mut Random, number: u64) -> String {
     let lines = if random.one_in(12) { 700 } else { random.below(6) };
     format!("number {number}\n") + &format!("a line of {number} that fills a file\n").repeat(lines)
@@ -98,7 +98,7 @@ fn undo(random: &mut Random, path: &str, known: &Known) -> (&'static str, Value)
     }
 }
 
-/// What only some targets have; the others refuse it, which is written down too.
+/// A request that only some targets support. The others refuse it, and the refusal is recorded too.
 fn of_target(random: &mut Random, target: Target, path: &str, number: u64) -> (&'static str, Value) {
     let own = if random.one_in(10) { random.below(3) } else { target as usize };
     match (own, random.below(3)) {

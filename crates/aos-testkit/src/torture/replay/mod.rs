@@ -1,8 +1,8 @@
-//! Random histories of all requests, in local, virtual and staged sessions, each replayed three times in other
-//! surroundings: the same bytes each time, and nothing asked of the system but to read the home.
+//! Replays random histories of all requests, in local, virtual and staged sessions, three times each in different
+//! environments: the output is the same each time, and the only system calls are those that read the home.
 //!
-//! A history is one session's part of a journal. Many share a home, their steps mixed as chance will have it, and some
-//! homes see their daemon killed at work.
+//! A history is one session's part of a journal. Many histories share a home, with their steps in random order. In some
+//! homes the daemon is killed during a request.
 
 mod acts;
 mod watched;
@@ -21,7 +21,7 @@ use crate::torture::{COMPLAINTS_MAX, Daemon, Setup, lock};
 use acts::{Known, Target};
 pub use watched::{WATCH, calls, opens_to_write, reaches_out};
 
-/// How many histories one home gets, and how long each is on average.
+/// The number of histories of one home, and their average length.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
@@ -38,7 +38,7 @@ pub struct Tally {
     replays: u64,
     kills: u64,
     differences: u64,
-    /// System calls that went beyond reading the home.
+    /// System calls that do more than read the home.
     outside: u64,
     watched: u64,
     faults: u64,
@@ -88,7 +88,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// One session and what its answers gave to ask about.
+/// One session and the ids from its answers.
 #[derive(Debug)]
 struct Walker {
     session: String,
@@ -109,7 +109,7 @@ impl Walker {
         Ok(Walker { session, target, known: Known::default(), made: 0 })
     }
 
-    /// One request. False when the daemon was gone before it answered.
+    /// One request. False when the daemon ended before it answered.
     fn step(&mut self, client: &mut Client, random: &mut Random) -> bool {
         self.made += 1;
         let (kind, mut params) = acts::next(random, self.target, &self.known, self.made);
@@ -187,7 +187,7 @@ fn walk(walkers: &mut [Walker], random: &mut Random, setup: &Setup, steps: usize
     Ok(())
 }
 
-/// Kills the daemon over some request and starts another.
+/// Kills the daemon during a request and starts another.
 fn killed_at_work(
     setup: &Setup,
     daemon: Daemon,
@@ -219,7 +219,7 @@ fn close_some(setup: &Setup, walkers: &[Walker], random: &mut Random) -> Result<
     Ok(())
 }
 
-/// The home is replayed beside its daemon, after a stop, or after a kill.
+/// Chooses the state of the daemon for the replay: running, stopped or killed.
 fn rest(setup: &Setup, daemon: Daemon, random: &mut Random) -> Option<Daemon> {
     match random.below(3) {
         0 => return Some(daemon),
@@ -230,7 +230,7 @@ fn rest(setup: &Setup, daemon: Daemon, random: &mut Random) -> Option<Daemon> {
     None
 }
 
-/// How a replay is run.
+/// The environment of a replay.
 struct Surroundings {
     time_zone: &'static str,
     language: &'static str,
@@ -244,7 +244,7 @@ const SURROUNDINGS: [Surroundings; 3] = [
 ];
 
 impl Surroundings {
-    /// Exit code and both streams; with `trace`, the system calls go there.
+    /// Returns the exit code and both output streams. With `trace`, strace writes the system calls to that file.
     fn run(
         &self,
         setup: &Setup,
@@ -266,7 +266,7 @@ impl Surroundings {
     }
 }
 
-/// Each history three times, the whole home three times, and its log.
+/// Replays each history three times and the whole home three times, and prints its log three times.
 fn replay_all(setup: &Setup, plan: &Plan, walkers: &[Walker], tally: &Mutex<Tally>) -> Result<(), String> {
     let next = Mutex::new(walkers.iter());
     let work = || -> Result<(), String> {
@@ -292,7 +292,7 @@ fn replay_all(setup: &Setup, plan: &Plan, walkers: &[Walker], tally: &Mutex<Tall
     setup.verify()
 }
 
-/// What it said the first time. All three must be one and the same, and well.
+/// Returns the first output. All three outputs must be the same, and exit 0.
 fn three_times(
     setup: &Setup,
     words: &[&str],

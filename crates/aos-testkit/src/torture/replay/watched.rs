@@ -1,11 +1,11 @@
-//! What a replay may ask of the system: to read its home, and what starts any program. Nothing else.
+//! The system calls that a replay may make: those that read its home, and those that start any program.
 
 use std::path::Path;
 
-/// The calls of which strace tells.
+/// The calls that strace reports.
 pub const WATCH: &str = "trace=%file,%process,%network,ftruncate,fchmod,fallocate,pwrite64,sendfile";
 
-/// The calls of a trace, each by its name and arguments; strace puts the number of the process before them.
+/// The calls of a trace, each with its name and arguments, without the process id that strace writes before them.
 pub fn calls(trace: &str) -> Vec<String> {
     let call = |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().to_owned();
     trace.lines().map(call).collect()
@@ -16,7 +16,7 @@ pub fn opens_to_write(call: &str) -> bool {
         && ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"].iter().any(|flag| call.contains(flag))
 }
 
-/// Calls that change something or speak with others, in whatever variant: `rename` is also `renameat2`, `chmod` also
+/// Calls that change something or communicate, in any variant: `rename` includes `renameat2`, `chmod` includes
 /// `fchmod`.
 const CHANGES: [&str; 17] = [
     "connect",
@@ -51,7 +51,7 @@ const STARTING: [&str; 9] = [
     "/sys/devices/system/cpu/",
 ];
 
-/// Whether a call goes beyond reading the home.
+/// Whether a call does more than read the home.
 pub fn reaches_out(call: &str, home: &Path) -> bool {
     let name = call.split('(').next().unwrap_or_default();
     let rest = name.get(1..).unwrap_or_default();
@@ -61,13 +61,13 @@ pub fn reaches_out(call: &str, home: &Path) -> bool {
 }
 
 fn names_a_path_outside(name: &str, call: &str, home: &Path) -> bool {
-    // The one that starts the program itself names it; how many there are is counted elsewhere.
+    // The `execve` of the program itself names its path. `Tally::watch` counts the `execve` calls.
     if name == "execve" {
         return false;
     }
     let Some(path) = call.split('"').nth(1) else { return false };
     if !path.starts_with('/') {
-        // Below a descriptor it is inside; below the current folder it is not.
+        // A path relative to a descriptor is inside; a path relative to the current folder is not.
         return call.contains("AT_FDCWD") && !path.is_empty();
     }
     let is_above = name.contains("stat") && home.starts_with(path);

@@ -1,4 +1,4 @@
-//! What may happen next in a history: any file mutation or a shell command, on names so few that they meet again and again.
+//! Chooses the next step of a history: any file mutation or a shell command, on few names, so that steps often collide.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ const NAMES: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "\\xff"];
 
 pub(super) const COMMAND: &str = "host.exec";
 
-/// One mutation. It may be refused; then it changed nothing.
+/// One mutation. The daemon may refuse it; it then must change nothing.
 pub(super) fn next(random: &mut Random, tree: &Tree, number: u64) -> (&'static str, Value) {
     let mut chance = Chance { random, tree, number };
     match chance.random.below(100) {
@@ -32,12 +32,12 @@ struct Chance<'a> {
     number: u64,
 }
 
-/// Nobody changes what lies below `keep`: it shows whether others' files stay as they are.
+/// Whether a step may change `path`. No step changes anything below `keep`, so its files must stay as they are.
 fn is_free(path: &str) -> bool {
     path != "keep" && !path.starts_with("keep/")
 }
 
-/// For a shell. Of a name with odd bytes, which no argument can carry, another one is made.
+/// Quotes a word for a shell. A name with escaped bytes, which an argument cannot contain, becomes another name.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\\', "_"))
 }
@@ -62,7 +62,7 @@ impl Chance<'_> {
         self.pick(|kind| *kind == Kind::Folder).unwrap_or_else(|| "a".to_owned())
     }
 
-    /// Some path, there or not.
+    /// A path, existing or not.
     fn path(&mut self) -> String {
         let name = NAMES[self.random.below(NAMES.len())];
         match self.random.below(4) {
@@ -72,7 +72,7 @@ impl Chance<'_> {
         }
     }
 
-    /// Unlike any other content there ever was.
+    /// Unique content.
     fn text(&mut self) -> String {
         let lines = if self.random.one_in(30) { 3_000 } else { self.random.below(5) };
         let first = format!("text {} {:x}\n", self.number, self.random.number());
@@ -147,7 +147,7 @@ impl Chance<'_> {
         ("host.fs.move", json!({ "from": self.folder(), "to": self.path() }))
     }
 
-    /// A script of a few lines; one that fails does not end it.
+    /// A script of a few lines. A failed line does not end it.
     fn command(&mut self) -> (&'static str, Value) {
         let mut script = String::new();
         for _ in 0..=self.random.below(4) {
@@ -157,7 +157,7 @@ impl Chance<'_> {
         (COMMAND, json!({ "argv": ["sh", "-c", script + "exit 0"] }))
     }
 
-    /// One line of shell. `touch` alone is left out: a time is not taken back.
+    /// One line of shell. `touch` is left out: undo does not restore times.
     fn line(&mut self) -> String {
         let (file, folder) = (quoted(&self.file()), quoted(&self.folder()));
         let (path, other) = (quoted(&self.path()), quoted(&self.path()));
@@ -175,7 +175,7 @@ impl Chance<'_> {
                 ["600", "755", "444", "4711"][self.random.below(4)]
             ),
             8 => {
-                // In a folder that it closed itself, an ordinary user's daemon can put nothing back.
+                // A daemon without root cannot restore anything in a folder with mode 500.
                 let modes = if rustix::process::geteuid().is_root() { 4 } else { 3 };
                 format!("chmod {} {folder}", ["700", "755", "1777", "500"][self.random.below(modes)])
             }

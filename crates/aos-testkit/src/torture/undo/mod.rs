@@ -1,7 +1,7 @@
-//! Random histories of file mutations and shell commands, taken back and done again, held against full copies of the tree.
+//! Undoes and redoes random histories of file mutations and shell commands, and compares the tree with full copies.
 //!
-//! The copies are made behind the daemon's back, so nothing here believes what a receipt says of files. Every tenth
-//! step the daemon is killed in the midst of it; which way that step went, the journal tells and the tree must agree.
+//! The copies are made without the daemon, so no check depends on what a receipt says about files. The daemon is killed
+//! during every tenth step. The journal says whether that step was done, and the tree must agree.
 
 mod acts;
 mod tree;
@@ -14,13 +14,13 @@ use crate::time::is_over;
 use crate::torture::Setup;
 use walk::history;
 
-/// How many histories, and how long each is.
+/// The number of histories, and their length.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
     pub histories: u64,
     pub steps: usize,
-    /// One history alone, by the seed that a complaint names.
+    /// Run only the history with this seed, which a complaint names.
     pub only: Option<u64>,
     pub until: Option<Instant>,
 }
@@ -31,16 +31,16 @@ pub struct Tally {
     pub histories: u64,
     pub mutations: u64,
     pub refused: u64,
-    /// Those of the mutations that were shell commands.
+    /// The mutations that were shell commands.
     pub commands: u64,
     pub rollbacks: u64,
     pub redos: u64,
     pub restores: u64,
     pub conflicts: u64,
     pub kills: u64,
-    /// Trees that were not brought back exactly, or not left alone.
+    /// Trees that were not restored exactly, or changed where they must not.
     pub differences: u64,
-    /// Anything else that must not be.
+    /// Any other failure.
     pub faults: u64,
     pub complaints: Vec<String>,
 }
@@ -90,7 +90,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Walks the histories of one home, each in a session and a root of its own below the setup's first root.
+/// Runs the histories of one home, each in a separate session and a separate root below the setup's first root.
 pub fn torture(setup: &Setup, plan: &Plan, progress: &mut dyn FnMut(&Tally)) -> Tally {
     let mut tally = Tally::default();
     let mut random = Random::new(plan.seed);

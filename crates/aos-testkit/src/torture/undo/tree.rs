@@ -1,4 +1,4 @@
-//! A full copy of a tree: what undo must bring back, and what it must leave alone.
+//! A full copy of a tree: what undo must restore, and what it must not change.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ pub(super) struct Thing {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// By the hash of its content, and the first line of it.
+    /// The hash of the content, and the first line.
     File {
         hash: String,
         first_line: String,
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 }
 
 impl Thing {
-    /// All that undo promises: everything but the time.
+    /// Whether two things are equal in everything that undo restores, which is everything except the time.
     pub(super) fn is_like(&self, other: &Thing) -> bool {
         (&self.kind, self.mode, &self.xattrs) == (&other.kind, other.mode, &other.xattrs)
     }
@@ -55,7 +55,7 @@ impl Thing {
     }
 }
 
-/// By path below the root, spelled as requests and receipts spell it.
+/// Things by their path below the root, spelled as in requests and receipts.
 pub(super) type Tree = BTreeMap<String, Thing>;
 
 pub(super) fn same(one: Option<&Thing>, other: Option<&Thing>) -> bool {
@@ -81,7 +81,7 @@ pub(super) fn replaced(one: &Tree, other: &Tree) -> Vec<String> {
     both.filter(|(_, was, is)| is_other(was, is)).map(|(path, ..)| path.clone()).collect()
 }
 
-/// The first differences, for people.
+/// The first differences, as text.
 pub(super) fn explain(expected: &Tree, found: &Tree) -> String {
     let show = |thing: Option<&Thing>| thing.map_or("nothing".to_owned(), Thing::describe);
     let lines = differing(expected, found).into_iter().take(6).map(|path| {
@@ -90,11 +90,10 @@ pub(super) fn explain(expected: &Tree, found: &Tree) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// Files that are the same before and after, and links that no request named, whose time of change differs.
+/// Files that are the same before and after, and links that no request named, with a different modification time.
 pub(super) fn touched(before: &Tree, after: &Tree) -> Vec<String> {
     let kept = before.iter().filter_map(|(path, was)| Some((path, was, after.get(path)?)));
-    // Of links there are many alike, and files with several names become alike: one of them may well have come in the
-    // place of another.
+    // Many links are equal, and so are files with several hard links: one of them may have replaced another.
     let alike = |tree: &Tree, kind: &Kind| tree.values().filter(|thing| thing.kind == *kind).count();
     let is_only_one = |kind: &Kind| alike(before, kind) == 1 && alike(after, kind) == 1;
     let is_known = |path: &str, thing: &Thing| match thing.kind {
@@ -102,7 +101,7 @@ pub(super) fn touched(before: &Tree, after: &Tree) -> Vec<String> {
         Kind::Link { .. } => path.starts_with("keep/"),
         Kind::Folder => false,
     };
-    // In the place of a folder may be another one, with another file of the same content in it.
+    // Another folder may have replaced this one, with another file of the same content in it.
     let same_folder = |path: &str| {
         let mut above = path.match_indices('/').map(|(slash, _)| &path[..slash]);
         above.all(|above| before.get(above).map(|thing| thing.ino) == after.get(above).map(|thing| thing.ino))
@@ -113,7 +112,7 @@ pub(super) fn touched(before: &Tree, after: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// All below `root`, our own temporary names included: no tree expects those.
+/// Everything below `root`. It includes the daemon's temporary names, which no tree expects.
 pub(super) fn copy_of(root: &Path) -> Tree {
     let mut tree = Tree::new();
     collect(root, b"", &mut tree);
@@ -156,13 +155,13 @@ fn attributes(path: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// The path on the disk of a spelled one.
+/// The path on the disk of a path as spelled in requests.
 pub(super) fn on_disk(root: &Path, spelled: &str) -> PathBuf {
     let bytes = RequestPath::parse(spelled).map(|spelled| spelled.as_bytes().to_vec()).unwrap_or_default();
     root.join(OsStr::from_bytes(&bytes))
 }
 
-/// Sets an ACL that lets one stranger read; false where the file system has none.
+/// Sets an ACL that lets another user read; false if the file system does not support ACLs.
 fn set_acl(path: &Path, name: &str) -> bool {
     let entry = |tag: u16, perm: u16, id: u32| {
         [tag.to_le_bytes().as_slice(), &perm.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -179,8 +178,8 @@ fn set_acl(path: &Path, name: &str) -> bool {
     rustix::fs::setxattr(path, name, &acl.concat(), rustix::fs::XattrFlags::empty()).is_ok()
 }
 
-/// What is there before the history begins: files of many modes, attributes, links, odd names, a file with two
-/// names, and a folder that no request touches.
+/// Creates the tree before the history begins: files of many modes, attributes, links, names with odd bytes, a file
+/// with two hard links, and a folder that no request touches.
 pub(super) fn plant(root: &Path, random: &mut Random) -> std::io::Result<()> {
     let folders = ["a", "a/b", "a/b/c", "d", "d/e", "keep", "keep/deep"];
     for folder in folders {

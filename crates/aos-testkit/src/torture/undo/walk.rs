@@ -1,4 +1,4 @@
-//! One history: turns, rollbacks, redos and restores in a random order, each held against the tree.
+//! One history: turns, rollbacks, redos and restores in a random order, with the tree compared after each.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -63,7 +63,7 @@ struct Call {
     id: String,
     before: Tree,
     after: Tree,
-    /// How many trees there were when it was made.
+    /// The length of `Walk::past` when it was made.
     made_at: usize,
 }
 
@@ -79,16 +79,16 @@ struct Walk<'a> {
     done: Vec<Turn>,
     undone: Vec<Turn>,
     number: u64,
-    /// What was asked and answered so far, for people.
+    /// The requests and answers so far, as text.
     told: Vec<String>,
     /// The tree after each step so far.
     past: Vec<Tree>,
 }
 
-/// What an effect came to.
+/// The result of an effect.
 struct Answer {
     receipt: Value,
-    /// The answer is the journal's: the daemon was killed over it.
+    /// The daemon was killed during the effect; without an answer, the receipt is from the journal.
     killed: bool,
     begun_ns: i64,
 }
@@ -111,8 +111,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Sends one effect. With `kill`, the daemon dies at some moment of it and is started again; then the journal
-    /// tells what became of it, or nothing did.
+    /// Sends one effect. With `kill`, the daemon is killed at a random moment and started again. The journal then says
+    /// whether the effect was done.
     fn ask(
         &mut self,
         kind: &str,
@@ -140,7 +140,7 @@ impl Walk<'_> {
 
     fn ask_and_kill(&mut self, call: &Value) -> Result<Option<Value>, Wrong> {
         let daemon = self.daemon.take().ok_or_else(|| "no daemon".to_owned())?;
-        // Commands take longer than the rest, and most of it before anything lands.
+        // Commands take longer than other effects, and most of that time passes before they change anything.
         let moment_us_max = if call["kind"] == acts::COMMAND { 25_000 } else { 4_000 };
         let moment = Duration::from_micros(self.random.below(moment_us_max) as u64);
         let client = &mut self.client;
@@ -156,7 +156,7 @@ impl Walk<'_> {
         Ok(answer)
     }
 
-    /// What the journal says of a call; null when it never got there.
+    /// The receipt of a call in the journal; null when it is not there.
     fn journaled(&self, call_id: &str) -> Result<Value, Wrong> {
         let (code, out, err) = self.setup.aos(&["log", "--json", "--session", &self.session]);
         if code != 0 {
@@ -173,7 +173,7 @@ impl Walk<'_> {
         Ok(receipt)
     }
 
-    /// One to three mutations under one turn.
+    /// One to three mutations in one turn.
     fn turn(&mut self, kill: bool) -> Result<(), Wrong> {
         let given = (!self.random.one_in(4)).then(|| format!("turn{}", self.number));
         let count = if given.is_some() { 1 + self.random.below(3) } else { 1 };
@@ -194,7 +194,7 @@ impl Walk<'_> {
             }
             self.left_alone(&found)?;
             let before = std::mem::replace(&mut self.now, found);
-            // A move onto itself is fine and changes nothing.
+            // A move of a path onto itself succeeds and changes nothing.
             if answer.receipt["snapshot_id"].is_string() {
                 turn.id = answer.receipt["turn_id"].as_str().unwrap_or_default().to_owned();
                 let id = answer.receipt["tool_call_id"].as_str().unwrap_or_default().to_owned();
@@ -205,7 +205,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A turn that changed something is a step, and ends what could be done again.
+    /// Adds a turn that changed something. It clears the turns that could be redone.
     fn push(&mut self, mut turn: Turn) {
         if !turn.calls.is_empty() {
             turn.after = self.now.clone();
@@ -214,7 +214,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What is the same as before has not been written.
+    /// Checks that files with unchanged content were not written.
     fn left_alone(&self, found: &Tree) -> Result<(), Wrong> {
         let touched = touched(&self.now, found);
         ensure(touched.is_empty(), || format!("the same as before, but written again: {touched:?}"))
@@ -267,7 +267,7 @@ impl Walk<'_> {
         })
     }
 
-    /// A journey through time: the tree is exactly that one. False when a kill kept it from happening.
+    /// Checks that a rollback or redo restored exactly `target`. False when a kill prevented it.
     fn arrived(&mut self, answer: &Answer, target: &Tree, field: &str, ids: &[&str]) -> Result<bool, Wrong> {
         let found = copy_of(&self.root);
         if answer.killed && !answer.is("ok") {
@@ -287,7 +287,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// A file whose content stood nowhere just before was written now.
+    /// Checks that a file with content that was nowhere in the tree just before has a new modification time.
     fn times_are_new(&self, answer: &Answer, found: &Tree) -> Result<(), Wrong> {
         const CLOCK_TICK_NS: i64 = 20_000_000;
         for (path, thing) in found {
@@ -299,10 +299,10 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Takes one call back, whatever came after it.
+    /// Undoes one call, also when other calls followed it.
     fn restore(&mut self, kill: bool) -> Result<(), Wrong> {
         let Some(last) = self.done.len().checked_sub(1) else { return self.turn(kill) };
-        // Mostly a recent one, which no later change blocks.
+        // Mostly a recent call, which no later change blocks.
         let turn = if self.random.one_in(2) { last } else { self.random.below(last + 1) };
         let calls = &self.done[turn].calls;
         let call = calls
@@ -314,14 +314,14 @@ impl Walk<'_> {
         let found = copy_of(&self.root);
         let mut paths = differing(&call.before, &call.after);
         paths.extend(replaced(&call.before, &call.after));
-        // A file that moved is known again by its identity; one that was changed and brought back since is another.
+        // The daemon recognizes a moved file by its identity. A file that was changed and restored since is a new file.
         let since = self.past[call.made_at..].iter().chain([&self.now]);
         let as_left = |tree: &Tree| paths.iter().all(|path| same(tree.get(path), call.after.get(path)));
         let is_free = |path: &String| {
             let mut above = path.match_indices('/').filter_map(|(slash, _)| self.now.get(&path[..slash]));
             above.all(tree::Thing::is_folder)
         };
-        // A folder in the place of something else can only go with what the call put into it.
+        // A folder that replaced something else can only be removed if it contains only what the call put into it.
         let is_filled = |path: &String| {
             let was_else = call.before.get(path).is_some_and(|thing| !thing.is_folder());
             let below = format!("{path}/");
@@ -353,7 +353,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What the call changed is as before it; what it did not is as it was just now, except what moved with a folder.
+    /// Checks that what the call changed is as before the call, and that everything else is unchanged, except what
+    /// moved with a folder.
     fn taken_back(
         &self,
         call: &Call,
@@ -377,7 +378,7 @@ impl Walk<'_> {
         }
         let is_below =
             |path: &str, root: &str| path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
-        // A folder above is made again where it was missing.
+        // A missing parent folder is created again.
         let made =
             |path: &str| !self.now.contains_key(path) && paths.iter().any(|below| is_below(below, path));
         let concerned =
@@ -388,10 +389,10 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Somebody outside writes a file of the last turn: rolling back is a conflict and touches nothing.
+    /// Changes a file of the last turn without the daemon: a rollback is then a conflict and changes nothing.
     fn meddled(&mut self) -> Result<(), Wrong> {
         let Some(turn) = self.done.last() else { return self.turn(false) };
-        // What the turn wrote; what only moved with a folder goes back with it, whatever was done to it.
+        // Only files that the turn wrote. A file that only moved with a folder moves back with it, even after a change.
         let is_new = |path: &String| match self.now.get(path).map(|thing| &thing.kind) {
             Some(kind @ Kind::File { .. }) => !turn.before.values().any(|known| known.kind == *kind),
             _ => false,
@@ -404,7 +405,7 @@ impl Walk<'_> {
         let changed_at = changed_at.map_err(|why| why.to_string())?;
         let outside = [content.as_slice(), b"somebody else's line\n"].concat();
         if std::fs::write(&on_disk, outside).is_err() {
-            // One that even its owner may not write.
+            // The mode of the file forbids writing even to its owner.
             return self.turn(false);
         }
         let before = copy_of(&self.root);
@@ -415,7 +416,7 @@ impl Walk<'_> {
         ensure(differing(&before, &found).is_empty() && touched(&before, &found).is_empty(), || {
             format!("a conflict, and yet: {}", explain(&before, &found))
         })?;
-        // All is as before, its time too: by that a file is known again which only moved.
+        // Restore the content and the time: the daemon recognizes a file that only moved by its time.
         let put_back = || {
             std::fs::write(&on_disk, content)?;
             std::fs::File::options().append(true).open(&on_disk)?.set_modified(changed_at)
@@ -425,7 +426,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// All the way back, all the way forth, and the end.
+    /// Undoes all turns, redoes all turns, and closes the session.
     fn close(mut self) -> Result<(), Wrong> {
         if !self.done.is_empty() {
             let taken = std::mem::take(&mut self.done);
