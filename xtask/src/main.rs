@@ -35,7 +35,7 @@ enum Command {
         root: std::path::PathBuf,
         bank: std::path::PathBuf,
         #[command(flatten)]
-        manner: bench::mini_host::Manner,
+        manner: bench::mini_host::MiniHostOptions,
     },
     /// Plant known bugs, one at a time, and check that the tests named for each fail
     Mutants(mutants::Options),

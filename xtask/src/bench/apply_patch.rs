@@ -19,26 +19,26 @@ const CHANGED: usize = LINES / 2;
 const CONTEXT: usize = 3;
 
 /// A contender that applies patches, each in its own folder.
-enum Hand {
+enum PatchTool {
     Product(Box<Client>),
     Git,
     /// The program that npm installs: the same file as the agent, under the name that makes it apply patches.
     Codex(PathBuf),
 }
 
-impl Hand {
+impl PatchTool {
     fn apply(&mut self, root: &Path, steps: &[usize], sample: &mut Sample) -> anyhow::Result<()> {
         match self {
-            Hand::Product(client) => {
+            PatchTool::Product(client) => {
                 let params = json!({ "patch": { "inline_text": { "text": v4a(steps) } } });
                 let request = client.request("host.fs.apply_patch", params);
                 check_ok(&sample.time(|| client.line.exchange(&request))?)
             }
-            Hand::Git => {
+            PatchTool::Git => {
                 let diff = unified(steps);
                 sample.time(|| git_apply(root, &diff))
             }
-            Hand::Codex(program) => {
+            PatchTool::Codex(program) => {
                 let patch = v4a(steps);
                 let mut command = Command::new(program);
                 command.current_dir(root).arg(&patch).stdout(Stdio::null());
@@ -64,25 +64,25 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     let daemon = Daemon::start(&dir.path().join("home"), "process")?;
     let root = root_of("product")?;
     let client = Box::new(daemon.client(&root)?);
-    let mut hands = vec![
-        ("aos".to_owned(), root, Hand::Product(client)),
-        ("git apply (a process each)".to_owned(), root_of("git")?, Hand::Git),
+    let mut tools = vec![
+        ("aos".to_owned(), root, PatchTool::Product(client)),
+        ("git apply (a process each)".to_owned(), root_of("git")?, PatchTool::Git),
     ];
     if !options.no_peers {
         match peers::codex() {
             Ok((name, program)) => {
                 let name = format!("{name} apply_patch (a process each)");
-                hands.push((name, root_of("codex")?, Hand::Codex(program)));
+                tools.push((name, root_of("codex")?, PatchTool::Codex(program)));
             }
             Err(why) => report.leave_out("codex apply_patch", &why),
         }
     }
-    let samples = rounds(options, &mut hands, most)?;
+    let samples = rounds(options, &mut tools, most)?;
     let mut ours = Vec::new();
     for (files, samples) in FILES.iter().zip(&samples) {
         let task = format!("a patch of {files} file{}", if *files == 1 { "" } else { "s" });
         let contenders: Vec<(&str, &Sample)> =
-            hands.iter().map(|(name, ..)| name.as_str()).zip(samples).collect();
+            tools.iter().map(|(name, ..)| name.as_str()).zip(samples).collect();
         ours.push(report.race(&task, &contenders, |_| None));
     }
     println!(
@@ -97,12 +97,12 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
 /// Runs all contenders in turns. Returns their times for each number of files.
 fn rounds(
     options: &Options,
-    hands: &mut [(String, PathBuf, Hand)],
+    tools: &mut [(String, PathBuf, PatchTool)],
     most: usize,
 ) -> anyhow::Result<Vec<Vec<Sample>>> {
     // How often each file was patched: every patch builds on the one before.
     let mut steps = vec![0; most];
-    let mut samples = vec![vec![Sample::default(); hands.len()]; FILES.len()];
+    let mut samples = vec![vec![Sample::default(); tools.len()]; FILES.len()];
     for round in 0..=options.rounds {
         for (files, samples) in FILES.iter().zip(&mut samples) {
             if round == 1 {
@@ -110,7 +110,7 @@ fn rounds(
                 samples.fill(Sample::default());
             }
             for _ in 0..CALLS {
-                for ((_, root, hand), sample) in hands.iter_mut().zip(samples.iter_mut()) {
+                for ((_, root, hand), sample) in tools.iter_mut().zip(samples.iter_mut()) {
                     hand.apply(root, &steps[..*files], sample)?;
                 }
                 steps[..*files].iter_mut().for_each(|step| *step += 1);
@@ -118,7 +118,7 @@ fn rounds(
         }
     }
     for (file, step) in steps.iter().enumerate() {
-        for (who, root, _) in hands.iter() {
+        for (who, root, _) in tools.iter() {
             let found = std::fs::read_to_string(root.join(name(file)))?;
             let wanted = content(file, *step);
             anyhow::ensure!(found == wanted, "{who}: {} does not hold what the patches say", name(file));

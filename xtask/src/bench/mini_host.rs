@@ -36,7 +36,7 @@ struct Mini {
 
 /// What the mini host does besides the system calls of the request.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(crate) struct Manner {
+pub(crate) struct MiniHostOptions {
     /// Keep the pre-image and journal
     #[arg(long)]
     duties: bool,
@@ -46,8 +46,8 @@ pub(crate) struct Manner {
 }
 
 /// Serves one connection after the other, forever.
-pub(crate) fn run(socket: &Path, root: &Path, bank: &Path, manner: Manner) -> anyhow::Result<()> {
-    let Manner { duties, power } = manner;
+pub(crate) fn run(socket: &Path, root: &Path, bank: &Path, manner: MiniHostOptions) -> anyhow::Result<()> {
+    let MiniHostOptions { duties, power } = manner;
     let open = |path: &Path| rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
     let journal = if duties { Some(journal(&bank.join("mini.db"), power)?) } else { None };
     let mut mini = Mini { root: open(root)?, bank: open(bank)?, journal, power, next: 0 };

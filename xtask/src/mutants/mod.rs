@@ -68,7 +68,7 @@ enum Verdict {
     /// The text to replace does not occur exactly once.
     DoesNotApply(String),
     /// Its tests prove nothing here.
-    NoTeeth(String),
+    Inconclusive(String),
     DoesNotBuild,
 }
 
@@ -87,13 +87,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     for mutant in &chosen {
         let begun = Instant::now();
         let verdict = match mutant.caught_by.iter().find_map(|test| blunt.get(test)) {
-            Some(why) => Verdict::NoTeeth(why.clone()),
+            Some(why) => Verdict::Inconclusive(why.clone()),
             None => plant(&scratch, mutant)?,
         };
         println!("{:>12}  {mutant} ({:.0} s)", verdict.told(), begun.elapsed().as_secs_f64());
         match verdict {
             Verdict::Caught => caught += 1,
-            Verdict::NotCaught(why) | Verdict::DoesNotApply(why) | Verdict::NoTeeth(why) => {
+            Verdict::NotCaught(why) | Verdict::DoesNotApply(why) | Verdict::Inconclusive(why) => {
                 println!("              {why}");
             }
             Verdict::DoesNotBuild => {}
@@ -158,7 +158,7 @@ impl Verdict {
             Verdict::Caught => "caught",
             Verdict::NotCaught(_) => "NOT CAUGHT",
             Verdict::DoesNotApply(_) => "DOES NOT FIT",
-            Verdict::NoTeeth(_) => "NO TEETH",
+            Verdict::Inconclusive(_) => "NO TEETH",
             Verdict::DoesNotBuild => "NOT BUILT",
         }
     }

@@ -165,7 +165,7 @@ fn progress(count: u64, of: &str) -> ProgressBar {
     let bar = ProgressBar::new(count).with_style(style);
     if bar.is_hidden() {
         let (bar, of) = (bar.clone(), of.to_owned());
-        std::thread::spawn(move || tell_now_and_then(&bar, &of));
+        std::thread::spawn(move || print_progress(&bar, &of));
     }
     bar
 }
@@ -177,7 +177,7 @@ fn show(bar: &ProgressBar, done: u64, counts: &dyn Display) {
 }
 
 /// Prints the progress every minute: the bar is drawn only on a terminal, and a log file needs progress lines.
-fn tell_now_and_then(bar: &ProgressBar, of: &str) {
+fn print_progress(bar: &ProgressBar, of: &str) {
     const EVERY: Duration = Duration::from_secs(60);
     loop {
         std::thread::sleep(EVERY);

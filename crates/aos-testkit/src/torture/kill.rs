@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::random::Random;
 use crate::time::is_over;
-use crate::torture::load::{Stopped, Tally, Taste, Writer};
+use crate::torture::load::{Stopped, Tally, Workload, Writer};
 use crate::torture::pulse::{self, About, Pulse};
 use crate::torture::{COMPLAINTS_MAX, Daemon, NotUp, Setup};
 
@@ -17,7 +17,7 @@ pub struct Plan {
     /// The number of kills, or power cuts.
     pub kills: u64,
     pub writers: usize,
-    pub taste: Taste,
+    pub workload: Workload,
     /// Run `aos verify` after this many daemon lives.
     pub verify_every: u64,
     pub until: Option<Instant>,
@@ -120,7 +120,7 @@ impl<'a> Load<'a> {
     ) -> Result<(), String> {
         let (setup, plan) = (self.setup, self.plan);
         let mut daemon = setup.start_daemon(self.arguments)?;
-        self.writers = setup.writers(plan.writers, plan.taste, &mut self.random)?;
+        self.writers = setup.writers(plan.writers, plan.workload, &mut self.random)?;
         let mut lives = 0;
         while self.tally.kills < plan.kills && !is_over(plan.until) {
             end(self, daemon)?;

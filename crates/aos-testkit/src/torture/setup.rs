@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::programs::Programs;
 use crate::random::Random;
 use crate::time::bound;
-use crate::torture::load::{Journal, Taste, Writer};
+use crate::torture::load::{Journal, Workload, Writer};
 use crate::world::World;
 
 /// One home and the roots of its sessions.
@@ -105,7 +105,12 @@ impl Setup {
     }
 
     /// Opens one session per root, and creates writers with separate seeds that share these sessions.
-    pub fn writers(&self, count: usize, taste: Taste, random: &mut Random) -> Result<Vec<Writer>, String> {
+    pub fn writers(
+        &self,
+        count: usize,
+        workload: Workload,
+        random: &mut Random,
+    ) -> Result<Vec<Writer>, String> {
         let mut client = self.client()?;
         let sessions: Vec<(&Path, String)> = self
             .roots
@@ -115,7 +120,7 @@ impl Setup {
         (0..count)
             .map(|number| {
                 let (root, session) = &sessions[number % sessions.len()];
-                Writer::new(&format!("w{number}"), root, session, taste, random.number())
+                Writer::new(&format!("w{number}"), root, session, workload, random.number())
                     .map_err(|why| format!("cannot prepare {}: {why}", root.display()))
             })
             .collect()

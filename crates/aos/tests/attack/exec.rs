@@ -91,7 +91,7 @@ fn own() -> Vec<Own> {
         ("OWN-EXEC-STDIN", output::given_input),
         ("OWN-EXEC-STDIN-REF", output::foreign_input),
         ("OWN-EXEC-SIGPIPE", output::a_broken_pipe),
-        ("OWN-EXEC-PROGRESS", progress::told_while_it_runs),
+        ("OWN-EXEC-PROGRESS", progress::streamed_while_it_runs),
         ("OWN-EXEC-CLI", progress::the_client),
         ("OWN-EXEC-CLI-INTERRUPT", progress::the_client_is_interrupted),
         ("OWN-EXEC-INT", signals::int_leaves_the_session_open),

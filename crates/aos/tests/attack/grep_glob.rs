@@ -29,7 +29,7 @@ pub fn cases() -> Vec<Case> {
         plain("SRCH-13", stars_over_many_files),
         plain("SRCH-14", patterns::patterns_that_repeat),
         plain("SRCH-15", patterns::patterns_that_leave),
-        plain("SRCH-16", patterns::patterns_that_are_none),
+        plain("SRCH-16", patterns::invalid_patterns),
         plain("SRCH-17", one_time_for_all),
         case("SRCH-19", &[Need::Strace], no_more_opens_than_allowed),
         plain("SRCH-20", a_busy_neighbour),

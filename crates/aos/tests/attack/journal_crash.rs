@@ -30,7 +30,7 @@ pub fn cases() -> Vec<Case> {
         plain("JRNL-03", damage::flipped),
         plain("OWN-WAL-FLIP", damage::flipped_log),
         Case { id: "JRNL-05", needs: &[Need::Root], run: space::full_disk },
-        Case { id: "OWN-STALE-INTENT", needs: &[Need::Root], run: space::taken_back_twice },
+        Case { id: "OWN-STALE-INTENT", needs: &[Need::Root], run: space::rolled_back_twice },
         Case { id: "JRNL-07", needs: &[Need::Root, Need::Loop], run: power::cut_under_load },
         Case { id: "JRNL-08", needs: &[Need::Root, Need::Loop], run: power::cut_in_patches },
         Case { id: "OWN-POWER-TWO-DISKS", needs: &[Need::Root, Need::Loop], run: power::cut_two_disks },
@@ -38,7 +38,7 @@ pub fn cases() -> Vec<Case> {
         Case {
             id: "OWN-POWER-TAKEN-BACK",
             needs: &[Need::Root, Need::Loop, Need::Strace],
-            run: power::taken_back_for_good,
+            run: power::rollback_survives_power_loss,
         },
         Case { id: "OWN-POWER-BLOB", needs: &[Need::Root, Need::Loop], run: power::cut_after_blobs },
         plain("JRNL-09", home::second_daemon),

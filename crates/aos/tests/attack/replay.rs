@@ -6,7 +6,7 @@ mod elsewhere;
 use aos_model::receipt::Durability;
 use aos_store::{Home, SqliteJournal};
 use aos_testkit::torture::Setup;
-use aos_testkit::torture::load::{Taste, Writer};
+use aos_testkit::torture::load::{Workload, Writer};
 use aos_testkit::torture::replay::{Plan, torture};
 use aos_testkit::{Client, Random, Start, World, check, expect, full_figure, new_seed};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ impl Recorded {
         let mut world = World::new();
         let mut random = Random::new(seed);
         let setup = world.setup();
-        let mut writers = setup.writers(3, Taste::Mixed, &mut random)?;
+        let mut writers = setup.writers(3, Workload::Mixed, &mut random)?;
         steps(&setup, &mut writers, &mut random, ops / 2)?;
         world.restart(Start::default());
         steps(&setup, &mut writers, &mut random, ops - ops / 2 - 12)?;
@@ -185,7 +185,7 @@ fn history(seed: u64) -> Outcome {
     let mut world = World::new();
     let setup = world.setup();
     let writer_count = 1 + random.below(3);
-    let mut writers = setup.writers(writer_count, Taste::Mixed, &mut random)?;
+    let mut writers = setup.writers(writer_count, Workload::Mixed, &mut random)?;
     for _ in 0..=random.below(3) {
         let count = random.below(40);
         steps(&setup, &mut writers, &mut random, count)?;

@@ -1,8 +1,8 @@
 //! Undo: every tool call and every turn can be undone exactly, and no other process's work is lost by it.
 
 mod bounds;
+mod checked_undo;
 mod damage;
-mod judged;
 mod kept;
 mod killed;
 mod listed;
@@ -21,8 +21,8 @@ pub fn cases() -> Vec<Case> {
         plain("SNAP-01", listed::an_edit),
         plain("SNAP-02", listed::a_new_file_and_its_folders),
         plain("SNAP-03", listed::a_deleted_file_whose_folder_went_too),
-        plain("SNAP-07", listed::somebody_else_was_there),
-        plain("SNAP-08", listed::ids_that_are_none),
+        plain("SNAP-07", listed::changed_by_another_process),
+        plain("SNAP-08", listed::invalid_ids),
         plain("SNAP-10", damage::a_flipped_body),
         plain("SNAP-11", bounds::the_oldest_go),
         Case { id: "SNAP-13", needs: TRACED, run: killed::at_each_call },
@@ -58,8 +58,8 @@ pub fn cases() -> Vec<Case> {
         plain("OWN-UNDO-DAMAGE", damage::manifests_and_bodies),
         plain("OWN-UNDO-MANIFEST-EDITED", damage::well_formed_and_wrong),
         plain("OWN-UNDO-VERIFY", damage::verify_sees_it),
-        plain("OWN-UNDO-POLICY", judged::policy_and_capability),
-        plain("OWN-UNDO-LINK-SWAP", judged::links_in_the_way),
+        plain("OWN-UNDO-POLICY", checked_undo::policy_and_capability),
+        plain("OWN-UNDO-LINK-SWAP", checked_undo::links_in_the_way),
         plain("OWN-UNDO-TURNS", turns::several_calls_and_turns),
         plain("OWN-UNDO-NO-STEP", turns::what_is_no_step),
         plain("OWN-UNDO-ONE-ID", turns::one_call_id_in_two_turns),

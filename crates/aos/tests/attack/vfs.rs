@@ -15,7 +15,7 @@ use crate::{Case, Need, plain};
 pub fn cases() -> Vec<Case> {
     vec![
         plain("VFS-02", listed::depth_and_length),
-        plain("VFS-03", listed::names_that_are_none),
+        plain("VFS-03", listed::invalid_names),
         plain("VFS-04", listed::a_prefix_is_a_folder),
         plain("VFS-05", mounts::links),
         plain("VFS-06", mounts::the_budget),

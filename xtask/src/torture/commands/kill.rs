@@ -9,7 +9,7 @@ use crate::torture::{Common, Run, TempSetup, progress, show};
 use aos_testkit::Random;
 use aos_testkit::torture::errors;
 use aos_testkit::torture::kill::{self, Plan};
-use aos_testkit::torture::load::{Tally, Taste};
+use aos_testkit::torture::load::{Tally, Workload};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let temp = TempSetup::new(&run.programs)?;
         let kills = KILLS_PER_HOME.min(options.kills - total.kills);
         let (seed, until, writers, verify_every) = (random.number(), run.until, options.writers, 10);
-        let plan = Plan { seed, kills, writers, taste: Taste::Mixed, verify_every, until };
+        let plan = Plan { seed, kills, writers, workload: Workload::Mixed, verify_every, until };
         let tally = kill::torture(&temp.setup, &plan, strace, &mut |tally| {
             show(&bar, total.kills + tally.kills, tally);
         });

@@ -10,7 +10,7 @@ use aos_testkit::Programs;
 use aos_testkit::Random;
 use aos_testkit::torture::Setup;
 use aos_testkit::torture::kill::Plan;
-use aos_testkit::torture::load::{Tally, Taste};
+use aos_testkit::torture::load::{Tally, Workload};
 use aos_testkit::torture::power::{self, Cut, Disk};
 
 #[derive(Debug, Args)]
@@ -53,13 +53,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let (mut random, mut total, mut homes) = (Random::new(seed), Tally::default(), 0);
     while total.kills < options.cuts && !run.is_over() && total.is_clean() {
         let layout = LAYOUTS[homes % LAYOUTS.len()];
-        let taste = if (homes / LAYOUTS.len()).is_multiple_of(2) { Taste::Mixed } else { Taste::Patches };
+        let workload =
+            if (homes / LAYOUTS.len()).is_multiple_of(2) { Workload::Mixed } else { Workload::Patches };
         homes += 1;
         let plan = Plan {
             seed: random.number(),
             kills: CUTS_PER_HOME.min(options.cuts - total.kills),
             writers: options.writers,
-            taste,
+            workload,
             verify_every: 5,
             until,
         };
@@ -68,7 +69,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             show(&bar, total.kills + tally.kills, tally);
         });
         if !tally.is_clean() {
-            println!("{layout:?}, {taste:?}, seed of this home {}", plan.seed);
+            println!("{layout:?}, {workload:?}, seed of this home {}", plan.seed);
             look(&setup);
         }
         total.add(tally);

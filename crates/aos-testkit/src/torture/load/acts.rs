@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Act, Node, Taste, Tree, Writer};
+use super::{Act, Node, Tree, Workload, Writer};
 
 /// With more files than this in its folder, a writer removes more than it creates.
 const FILES_MAX: usize = 40;
@@ -13,11 +13,11 @@ impl Writer {
         if files.len() < 5 {
             return self.write_new();
         }
-        let often = if self.taste == Taste::Patches { 3 } else { 12 };
+        let often = if self.workload == Workload::Patches { 3 } else { 12 };
         if let Some((call, before)) = self.last.clone().filter(|_| self.random.one_in(often)) {
             return self.act("host.fs.restore", json!({ "scope_id": call }), before);
         }
-        if self.taste == Taste::Patches {
+        if self.workload == Workload::Patches {
             return self.five(files);
         }
         let crowded = files.len() > FILES_MAX;

@@ -71,7 +71,7 @@ pub fn differences(expected: &Tree, found: &Tree) -> String {
 
 /// What a load is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taste {
+pub enum Workload {
     /// Everything that changes files, some restores, some reads and some refusals.
     Mixed,
     /// Five-file patches and their restores only, as soon as there are five files.
@@ -113,7 +113,7 @@ pub struct Writer {
     name: String,
     pub session: String,
     folder: PathBuf,
-    taste: Taste,
+    workload: Workload,
     random: Random,
     made: u64,
     pub tree: Tree,
@@ -129,13 +129,19 @@ const RECENT: usize = 8;
 
 impl Writer {
     /// A writer named `name`. Creates its folder below `root` with some files.
-    pub fn new(name: &str, root: &Path, session: &str, taste: Taste, seed: u64) -> std::io::Result<Writer> {
+    pub fn new(
+        name: &str,
+        root: &Path,
+        session: &str,
+        workload: Workload,
+        seed: u64,
+    ) -> std::io::Result<Writer> {
         let folder = root.join(name);
         let mut writer = Writer {
             name: name.to_owned(),
             session: session.to_owned(),
             folder: folder.clone(),
-            taste,
+            workload,
             random: Random::new(seed),
             made: 0,
             tree: Tree::new(),

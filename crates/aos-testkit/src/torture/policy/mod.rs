@@ -79,7 +79,7 @@ impl Tally {
     }
 
     /// Whether each kind of outcome was frequent enough for the run to be meaningful.
-    pub fn has_teeth(&self) -> bool {
+    pub fn is_meaningful(&self) -> bool {
         [self.denied, self.walled, self.done, self.warned, self.by_reference].iter().all(|count| *count > 20)
     }
 
@@ -400,17 +400,17 @@ struct Said {
 }
 
 /// The error codes with which capability and policy refuse. Each refusal must be foreseen.
-const WALLS: &[&str] =
+const POLICY_REFUSALS: &[&str] =
     &["policy_denied", "protected_path", "op_not_allowed", "exec_not_allowed", "program_not_allowed"];
 
 impl Said {
     /// Checks that the receipt matches what was reported. `looks_below`: policy checks more than the named paths.
     fn holds(&self, receipt: &Value, looks_below: bool) -> Result<(), &'static str> {
         let (foreseen, found) = (code(&self.foreseen), code(receipt));
-        if self.foreseen["status"] == "ok" && WALLS.contains(&found) && !looks_below {
+        if self.foreseen["status"] == "ok" && POLICY_REFUSALS.contains(&found) && !looks_below {
             return Err("not foreseen");
         }
-        if WALLS.contains(&foreseen) && found != foreseen {
+        if POLICY_REFUSALS.contains(&foreseen) && found != foreseen {
             return Err("foreseen, and yet");
         }
         if self.dispositions.contains("deny") && receipt["status"] == "ok" {
@@ -432,12 +432,12 @@ impl Said {
     /// As [`Said::holds`], for the answer of an MCP tool: a text, with `isError` on failure.
     fn holds_for_a_tool(&self, answer: &Value, looks_below: bool) -> Result<(), String> {
         let failed = answer["isError"] == true;
-        let refused = WALLS.contains(&code(&self.foreseen)) || self.dispositions.contains("deny");
+        let refused = POLICY_REFUSALS.contains(&code(&self.foreseen)) || self.dispositions.contains("deny");
         if refused && !failed {
             return Err(format!("refused beforehand, and yet the tool answers {answer}"));
         }
         let found = answer["structuredContent"]["error_code"].as_str().unwrap_or_default();
-        if self.foreseen["status"] == "ok" && WALLS.contains(&found) && !looks_below {
+        if self.foreseen["status"] == "ok" && POLICY_REFUSALS.contains(&found) && !looks_below {
             return Err(format!("not foreseen, and yet the tool answers {answer}"));
         }
         Ok(())

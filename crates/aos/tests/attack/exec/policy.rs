@@ -103,7 +103,7 @@ pub fn paths_in_disguise() -> Outcome {
         json!(["env", "A=/etc/x", "true"]),
     ] {
         for session in [&warning.session, &allowing] {
-            findings.add(one_judgement(&warning, session, &words));
+            findings.add(same_decision(&warning, session, &words));
         }
     }
     findings.add(warning.finish());
@@ -111,7 +111,7 @@ pub fn paths_in_disguise() -> Outcome {
 }
 
 /// Evaluates the policy, then runs the command, and compares the two decisions.
-fn one_judgement(room: &Room, session: &str, argv: &Value) -> Outcome {
+fn same_decision(room: &Room, session: &str, argv: &Value) -> Outcome {
     let question = json!({ "session_id": session, "argv": argv });
     let evaluation = room.world.client().rpc("policy.evaluate", question)["result"].clone();
     let codes: Vec<&str> =

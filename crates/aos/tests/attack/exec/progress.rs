@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::room::{Room, SECOND};
 use crate::Outcome;
 
-pub fn told_while_it_runs() -> Outcome {
+pub fn streamed_while_it_runs() -> Outcome {
     let room = Room::new();
     // It waits until its first line was received: a daemon that reports output only at the end never answers.
     let script = "echo out 0; echo err 0 >&2; while [ ! -e go ]; do sleep 0.05; done

@@ -179,7 +179,7 @@ pub(super) fn patterns_that_leave() -> Outcome {
     world.finish()
 }
 
-pub(super) fn patterns_that_are_none() -> Outcome {
+pub(super) fn invalid_patterns() -> Outcome {
     let world = World::new();
     world.write("f", "x\n");
     let mut agent = world.agent(json!({}));

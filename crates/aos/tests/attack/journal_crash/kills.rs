@@ -6,15 +6,15 @@ use aos_testkit::client::effect_line;
 use aos_testkit::time::in_time;
 use aos_testkit::torture::errors::{self, Small};
 use aos_testkit::torture::kill::{self, Plan};
-use aos_testkit::torture::load::{Tally, Taste};
+use aos_testkit::torture::load::{Tally, Workload};
 use aos_testkit::{Random, Start, World, check, expect, full_figure, new_seed, signal, text, wait_for};
 use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::torture::clean;
 
-fn plan(kills: usize, taste: Taste) -> Plan {
-    Plan { seed: new_seed(), kills: kills as u64, writers: 8, taste, verify_every: 20, until: None }
+fn plan(kills: usize, workload: Workload) -> Plan {
+    Plan { seed: new_seed(), kills: kills as u64, writers: 8, workload, verify_every: 20, until: None }
 }
 
 /// A folder on another file system than the home's, where there is one: pre-images are then copied, not moved.
@@ -35,7 +35,7 @@ pub fn under_load() -> Outcome {
         std::fs::create_dir(&root).map_err(|why| why.to_string())?;
         setup.roots.push(root);
     }
-    let plan = plan(full_figure(200, 15), Taste::Mixed);
+    let plan = plan(full_figure(200, 15), Workload::Mixed);
     let tally = kill::torture(&setup, &plan, false, &mut |_| ());
     clean("JRNL-01", plan.seed, &tally, &tally.complaints)?;
     world.finish()
@@ -44,7 +44,7 @@ pub fn under_load() -> Outcome {
 /// The torture test's own short form: five-file patches, and daemons that are killed at chosen system calls.
 pub fn at_chosen_calls() -> Outcome {
     let world = World::asleep(Start::default());
-    let plan = plan(full_figure(200, 12), Taste::Patches);
+    let plan = plan(full_figure(200, 12), Workload::Patches);
     let tally = kill::torture(&world.setup(), &plan, true, &mut |_| ());
     clean("OWN-KILL", plan.seed, &tally, &tally.complaints)?;
     world.finish()
@@ -120,7 +120,7 @@ fn under_load_asked(twice: bool) -> Outcome {
     let mut random = Random::new(seed);
     let mut world = World::new();
     let setup = world.setup();
-    let mut writers = setup.writers(8, Taste::Mixed, &mut random)?;
+    let mut writers = setup.writers(8, Workload::Mixed, &mut random)?;
     let mut tally = Tally::default();
     for _ in 0..full_figure(20, 3) {
         let pid = world.daemon_pid();

@@ -83,7 +83,7 @@ pub fn half_removed() -> Outcome {
 
 /// How a pre-image is stored: moved on one disk; copied when the file has another hard link or is on another disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Banked {
+enum PreimageStorage {
     Moved,
     CopiedForALink,
     CopiedOverDisks,
@@ -92,7 +92,8 @@ enum Banked {
 /// A recovery that is killed itself is continued from wherever it stopped.
 pub fn killed_recovery() -> Outcome {
     let mut wrong = Vec::new();
-    for banked in [Banked::Moved, Banked::CopiedForALink, Banked::CopiedOverDisks] {
+    for banked in [PreimageStorage::Moved, PreimageStorage::CopiedForALink, PreimageStorage::CopiedOverDisks]
+    {
         for call in ["renameat2", "unlinkat", "copy_file_range", "fchmod", "pwrite64"] {
             for when in 1..30 {
                 match recover_twice(banked, call, when) {
@@ -108,15 +109,15 @@ pub fn killed_recovery() -> Outcome {
 
 /// A crash leaves a patch open; its recovery is killed at a call; the next one must still restore everything. False
 /// when the first recovery makes fewer such calls and survives.
-fn recover_twice(banked: Banked, call: &str, when: usize) -> Result<bool, String> {
+fn recover_twice(banked: PreimageStorage, call: &str, when: usize) -> Result<bool, String> {
     let mut world = World::new();
-    let other = super::kills::elsewhere(&world).filter(|_| banked == Banked::CopiedOverDisks);
+    let other = super::kills::elsewhere(&world).filter(|_| banked == PreimageStorage::CopiedOverDisks);
     if let Some(other) = &other {
         world.root = other.path().join("ws");
     }
     for name in ["f", "gone"] {
         let path = world.write(name, format!("old {name}\n"));
-        if banked == Banked::CopiedForALink {
+        if banked == PreimageStorage::CopiedForALink {
             std::fs::hard_link(path, world.parent.join(name)).map_err(|why| why.to_string())?;
         }
     }

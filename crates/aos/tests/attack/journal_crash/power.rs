@@ -1,7 +1,7 @@
 //! JRNL-07, JRNL-08: power failures, on an ext4 of our own over a loop device.
 
 use aos_testkit::torture::kill::Plan;
-use aos_testkit::torture::load::Taste;
+use aos_testkit::torture::load::Workload;
 use aos_testkit::torture::power::{self, Cut, Disk};
 use aos_testkit::{Start, Tracer, World, check, expect, full_figure, new_seed, tree};
 use serde_json::json;
@@ -20,18 +20,18 @@ fn world_on(home: &Disk, root: &Disk) -> Result<World, String> {
 
 /// JRNL-07.
 pub fn cut_under_load() -> Outcome {
-    cuts("JRNL-07", &[Disk::new()?], full_figure(200, 6), Taste::Mixed)
+    cuts("JRNL-07", &[Disk::new()?], full_figure(200, 6), Workload::Mixed)
 }
 
 /// JRNL-08.
 pub fn cut_in_patches() -> Outcome {
-    cuts("JRNL-08", &[Disk::new()?], full_figure(200, 6), Taste::Patches)
+    cuts("JRNL-08", &[Disk::new()?], full_figure(200, 6), Workload::Patches)
 }
 
 /// The same with the root on another disk than the home: pre-images are copied from one to the other, and each disk
 /// keeps what was synced to it, in no common order.
 pub fn cut_two_disks() -> Outcome {
-    cuts("OWN-POWER-TWO-DISKS", &[Disk::new()?, Disk::new()?], full_figure(200, 20), Taste::Patches)
+    cuts("OWN-POWER-TWO-DISKS", &[Disk::new()?, Disk::new()?], full_figure(200, 20), Workload::Patches)
 }
 
 /// One disk loses power, the other keeps everything that was written to it: first the home's, then the root's.
@@ -39,7 +39,7 @@ pub fn cut_one_of_two() -> Outcome {
     for (number, what) in ["the home", "the root"].into_iter().enumerate() {
         let disks = [Disk::new()?, Disk::new()?];
         let world = world_on(&disks[0], &disks[1])?;
-        let plan = plan(full_figure(200, 6), Taste::Patches);
+        let plan = plan(full_figure(200, 6), Workload::Patches);
         let cut = Cut { disks: vec![&disks[number]], one_disk: false };
         let tally = power::torture(&world.setup(), &cut, &plan, &mut |_| ());
         clean("OWN-POWER-ONE-KEEPS", plan.seed, &tally, &tally.complaints)
@@ -49,14 +49,14 @@ pub fn cut_one_of_two() -> Outcome {
     Ok(())
 }
 
-fn plan(cuts: usize, taste: Taste) -> Plan {
-    Plan { seed: new_seed(), kills: cuts as u64, writers: 4, taste, verify_every: 1, until: None }
+fn plan(cuts: usize, workload: Workload) -> Plan {
+    Plan { seed: new_seed(), kills: cuts as u64, writers: 4, workload, verify_every: 1, until: None }
 }
 
 /// The home is on the first disk, the root on the last.
-fn cuts(id: &str, disks: &[Disk], rounds: usize, taste: Taste) -> Outcome {
+fn cuts(id: &str, disks: &[Disk], rounds: usize, workload: Workload) -> Outcome {
     let world = world_on(&disks[0], &disks[disks.len() - 1])?;
-    let plan = plan(rounds, taste);
+    let plan = plan(rounds, workload);
     let cut = Cut { disks: disks.iter().collect(), one_disk: disks.len() == 1 };
     let tally = power::torture(&world.setup(), &cut, &plan, &mut |_| ());
     clean(id, plan.seed, &tally, &tally.complaints)?;
@@ -65,7 +65,7 @@ fn cuts(id: &str, disks: &[Disk], rounds: usize, taste: Taste) -> Outcome {
 
 /// The next start removes folders that an interrupted request made, and the journal says so. That record survives a
 /// power failure; so must the removal on the root's disk.
-pub fn taken_back_for_good() -> Outcome {
+pub fn rollback_survives_power_loss() -> Outcome {
     let disks = [Disk::new()?, Disk::new()?];
     let mut world = world_on(&disks[0], &disks[1])?;
     world.start_daemon();

@@ -123,7 +123,7 @@ fn restart_while_full(scene: &mut Scene, before: &std::collections::BTreeMap<Pat
 
 /// With some space left the intent still fits and the receipt does not. The mutation is then rolled back. Repeated once
 /// there is space, it is acknowledged, and no later start may roll it back a second time.
-pub fn taken_back_twice() -> Outcome {
+pub fn rolled_back_twice() -> Outcome {
     let mut wrong = Vec::new();
     // A new file, a new folder and a move: a second rollback would lose these. The long form takes all mutations.
     let all: Vec<usize> = (0..Scene::new()?.mutations().len()).collect();

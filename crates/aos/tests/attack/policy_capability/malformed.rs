@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{rule, served};
 use crate::Outcome;
 
-pub(super) fn policies_that_are_none() -> Outcome {
+pub(super) fn invalid_policies() -> Outcome {
     let mut fixture = Fixture::new();
     fixture.world.write("f", "one\n");
     let good = rule("r", json!(["read"]), json!(["**"]), "deny");
@@ -80,7 +80,7 @@ const NUMBERS: &str = "max_read_bytes max_write_bytes max_patch_bytes max_inline
                        max_scan_files max_scan_bytes max_changed_files max_edit_replacements exec.max_output_bytes";
 const NO_NUMBERS: &str = r#"18446744073709551616 -1 1e308 "10" null 1.5 1e400 [] {} true [1]"#;
 
-pub(super) fn numbers_that_are_none() -> Outcome {
+pub(super) fn invalid_numbers() -> Outcome {
     let world = World::new();
     let mut client = world.client();
     let mut findings = Findings::default();

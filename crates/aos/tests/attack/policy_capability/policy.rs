@@ -87,7 +87,7 @@ fn one_point(world: &World, point: &Point, decision: &str) -> Outcome {
         Met::Path(path) => {
             let path = path(world);
             evaluated(&mut client, json!({ "session_id": session, "path": path }), point, decision)?;
-            doors_agree(world, point, decision, json!({ "path": path }))?;
+            front_ends_agree(world, point, decision, json!({ "path": path }))?;
             paths_done(&mut client, &session, &path, point, decision)
         }
         Met::Command(command) => {
@@ -96,7 +96,7 @@ fn one_point(world: &World, point: &Point, decision: &str) -> Outcome {
             let mut asked = question.clone();
             asked["session_id"] = json!(session);
             evaluated(&mut client, asked, point, decision)?;
-            doors_agree(world, point, decision, question)?;
+            front_ends_agree(world, point, decision, question)?;
             command_done(&mut client, &session, argv, &cwd, point, decision)
         }
     }
@@ -119,7 +119,7 @@ fn evaluated(client: &mut Client, question: Value, point: &Point, decision: &str
 }
 
 /// The socket without a session and the command line give the same evaluation.
-fn doors_agree(world: &World, point: &Point, decision: &str, question: Value) -> Outcome {
+fn front_ends_agree(world: &World, point: &Point, decision: &str, question: Value) -> Outcome {
     let policy = world.parent.join("policy.json");
     std::fs::write(&policy, only(point.name, decision).to_string()).unwrap();
     let root = shown(&world.root);
@@ -224,7 +224,7 @@ pub(super) fn said_and_done() -> Outcome {
     let tally = policy_torture::torture(&world.setup(), &plan, &mut |_| ());
     let mut findings = Findings::default();
     // A run in which nothing was denied or nothing succeeded proves nothing.
-    findings.add(check(tally.has_teeth(), || format!("too few were denied or done: {tally}")));
+    findings.add(check(tally.is_meaningful(), || format!("too few were denied or done: {tally}")));
     findings.add(clean("POL-02", plan.seed, &tally, &tally.complaints));
     findings.outcome()
 }

@@ -132,10 +132,10 @@ pub(super) fn ids_and_batches() -> Outcome {
     let fixture = Fixture::new();
     let mut findings = Findings::default();
     findings.add(ids_come_back(&fixture.world));
-    findings.add(ids_that_are_none(&fixture.world));
+    findings.add(invalid_ids(&fixture.world));
     findings.add(two_with_one_id(&fixture));
     findings.add(notifications(&fixture));
-    findings.add(requests_that_are_none(&fixture.world));
+    findings.add(invalid_requests(&fixture.world));
     findings.add(odd_batches(&fixture.world));
     findings.add(a_large_batch(&fixture));
     findings.add(fixture.finish());
@@ -175,7 +175,7 @@ fn ids_come_back(world: &World) -> Outcome {
     findings.outcome()
 }
 
-fn ids_that_are_none(world: &World) -> Outcome {
+fn invalid_ids(world: &World) -> Outcome {
     let mut findings = Findings::default();
     for id in ["{}", "[]", "[1]", "true", "false", "{\"a\":1}"] {
         let mut client = world.patient_client();
@@ -217,7 +217,7 @@ fn notifications(fixture: &Fixture) -> Outcome {
     check(fixture.world.read("noted") == b"x", || "the notification was not done".into())
 }
 
-fn requests_that_are_none(world: &World) -> Outcome {
+fn invalid_requests(world: &World) -> Outcome {
     let mut findings = Findings::default();
     let mut client = world.patient_client();
     for (line, codes) in [

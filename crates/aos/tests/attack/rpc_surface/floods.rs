@@ -13,7 +13,7 @@ use super::{ask, call, envelope_error, list_call, still_serves};
 use crate::Outcome;
 
 /// While a command runs, the connection that started it answers other requests. The command ends only after them.
-pub(super) fn a_command_holds_up_nobody() -> Outcome {
+pub(super) fn a_command_blocks_no_request() -> Outcome {
     let world = World::new();
     world.write("f", "x");
     let session = world.open(json!({}));

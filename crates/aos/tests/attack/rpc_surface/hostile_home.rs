@@ -211,7 +211,7 @@ const HOSTILE_HOMES: &[(&str, Craft)] = &[
     ("an intent with a path for a temporary name", intent_with_a_path),
     ("an intent with a path for the name of a pre-image", intent_with_a_preimage_path),
     ("an intent of a hostile session", intent_of_a_hostile_session),
-    ("an intent that is no intent", intent_that_is_none),
+    ("an intent that is no intent", invalid_intent),
     ("links for folders", links_for_folders),
     ("links for files", links_for_files),
     ("a blob that is a FIFO", blob_that_is_a_fifo),
@@ -317,7 +317,7 @@ fn intent_of_a_hostile_session(evil: &Evil) {
     evil.intend(&[Evil::intent(&evil.to_victim(1), put_at(&evil.root, "never", ".aos-tmp-x-0", "snap_x.0"))]);
 }
 
-fn intent_that_is_none(evil: &Evil) {
+fn invalid_intent(evil: &Evil) {
     evil.journal().begin_intent(b"{\"marks\":".repeat(1_000)).unwrap();
 }
 

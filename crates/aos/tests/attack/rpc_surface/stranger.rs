@@ -69,7 +69,7 @@ impl Drop for Stranger {
     }
 }
 
-pub(super) fn nobody_else_connects() -> Outcome {
+pub(super) fn other_uids_cannot_connect() -> Outcome {
     let umask = ["sh", "-c", "umask 000; exec \"$@\"", "sh"].map(str::to_owned);
     let mut world = World::asleep(Start { wrapper: umask.into(), ..Start::default() });
     let program = world.parent.join("stranger");

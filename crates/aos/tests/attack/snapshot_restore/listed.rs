@@ -82,7 +82,7 @@ pub fn a_deleted_file_whose_folder_went_too() -> Outcome {
 }
 
 /// SNAP-07.
-pub fn somebody_else_was_there() -> Outcome {
+pub fn changed_by_another_process() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("f", "one\n");
     stage.world().write("g", "one\n");
@@ -114,7 +114,7 @@ fn times(stage: &Stage) -> Vec<(std::path::PathBuf, std::time::SystemTime)> {
 }
 
 /// SNAP-08.
-pub fn ids_that_are_none() -> Outcome {
+pub fn invalid_ids() -> Outcome {
     let mut stage = Stage::new();
     stage.world().write("f", "x\n");
     let home = tree(&stage.world().parent);

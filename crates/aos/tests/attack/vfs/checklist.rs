@@ -9,7 +9,7 @@ use crate::Outcome;
 /// "Unit tests for path normalization and validation, including rejection of absolute paths, `..`, and non-ASCII
 /// segments." Absolute-style paths are served: `/` is the root.
 pub fn line_1_paths() -> Outcome {
-    super::listed::names_that_are_none()
+    super::listed::invalid_names()
 }
 
 /// "Reducer tests covering create/overwrite/append flows, version increments, and timestamp updates."

@@ -25,7 +25,7 @@ pub fn depth_and_length() -> Outcome {
     world.finish()
 }
 
-pub fn names_that_are_none() -> Outcome {
+pub fn invalid_names() -> Outcome {
     let world = World::new();
     let mut tree = Tree::vfs(&world);
     tree.write("a/b", "one")?;
