@@ -156,7 +156,10 @@ fn the_daemon_stops_between_calls() -> Outcome {
         world.start_daemon();
         for _ in 0..2 {
             let after = client.call("read_file", json!({ "path": "f" }));
-            check(said(&after) == "   1 | one", || format!("by force {by_force}: {after}"))?;
+            check(said(&after) == "   1 | one", || {
+                let log = std::fs::read_to_string(world.home.join("log/aosd.log")).unwrap_or_default();
+                format!("by force {by_force}: {after}\n{log}")
+            })?;
         }
     }
     client.close(&world);
