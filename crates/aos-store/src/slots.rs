@@ -97,6 +97,8 @@ impl IntentSlots {
         if fits {
             slots.open.insert(id, slot);
         } else {
+            // The slot may still hold the closed intent that it held before.
+            slots.stale.insert(slot);
             slots.free.push(slot);
         }
         fits
@@ -178,4 +180,25 @@ fn digest(id: u64, body: &[u8]) -> [u8; 32] {
 
 fn failed(why: Errno) -> Fault {
     Fault::io("cannot use the file of intents", why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_intent_is_erased_after_its_slot_could_not_be_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path()).unwrap();
+        let mut slots = IntentSlots::open(&home).unwrap();
+        assert!(slots.put(1, b"closed") && slots.close(1));
+        let read_only = rustix::fs::openat(home.state(), FILE, OFlags::RDONLY, disk::PRIVATE_FILE).unwrap();
+        let writable = std::mem::replace(&mut slots.file, read_only);
+        assert!(!slots.put(2, b"not written"));
+        slots.file = writable;
+        slots.erase_closed().unwrap();
+        let next = IntentSlots::open(&home).unwrap();
+        next.load(&HashSet::new()).unwrap();
+        assert!(next.open_intents().unwrap().is_empty(), "its receipt is not looked at after the erasure");
+    }
 }
