@@ -246,6 +246,7 @@ impl Writer {
 
     fn delete_abandoned(&self) -> Result<(), Fault> {
         for id in &self.abandoned {
+            self.slots.remove(*id)?;
             self.connection.prepare_cached("DELETE FROM intent WHERE id = ?")?.execute([*id as i64])?;
         }
         Ok(())
@@ -315,10 +316,8 @@ impl Journal for SqliteJournal {
     }
 
     fn abandon(&self, intent: u64) {
-        match self.slots.remove(intent) {
-            Ok(true) => {}
-            Ok(false) => self.lock_writer().abandoned.push(intent),
-            Err(fault) => tracing::error!(intent, "an abandoned intent stays: {fault}"),
+        if !matches!(self.slots.remove(intent), Ok(true)) {
+            self.lock_writer().abandoned.push(intent);
         }
     }
 
