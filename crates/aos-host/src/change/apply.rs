@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use aos_model::entry::Fact;
 use aos_model::receipt::{Durability, MutationFields, Warning};
@@ -11,7 +11,8 @@ use aos_model::refusal::{Code, Refusal, Status};
 use rustix::io::Errno;
 
 use super::arm::Armed;
-use super::preimage::{Object, store_preimage};
+use super::give_back;
+use super::preimage::{Object, store_preimage, store_preimage_at};
 use super::record::record;
 use super::step_intent::{Seen, StepIntent};
 use super::take::take;
@@ -21,13 +22,9 @@ use crate::fault;
 use crate::host::Host;
 use crate::outcome::Done;
 use crate::steps::{Content, Outcome, Put, Step, StepTarget};
-use aos_model::path::is_below;
 
 /// The permissions that the owner of a folder needs to fill it.
 const OPEN_TO_US: u32 = 0o700;
-
-/// How often another process may interfere while our file is taken out again.
-const GIVE_BACK_TRIES: usize = 64;
 
 /// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
 pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
@@ -235,7 +232,8 @@ impl<'a> Work<'a> {
         {
             return Ok(displaced);
         }
-        self.give_back(put, temporary, new).map_err(|why| {
+        let roots = &self.armed.session.jail.roots;
+        give_back::take_out(roots, (dir, name), temporary, new).map_err(|why| {
             tracing::error!(
                 session_id = self.armed.session.id,
                 tool_call_id = self.armed.ids.tool_call,
@@ -243,54 +241,12 @@ impl<'a> Work<'a> {
                 error = %why,
                 "cannot exchange a file back; another process's file may stay displaced"
             );
-            fault::refusal(&format!("cannot put {} back", put.at.shown), why)
+            Refusal::new(Code::IoError, format!("cannot put {} back: {why}", put.at.shown))
         })?;
         Err(match displaced {
             Ok(_) => changed_meanwhile(&put.at, "another process wrote it"),
             Err(why) => fault::refusal(&format!("cannot look at the old {}", put.at.shown), why),
         })
-    }
-
-    /// Takes our file out again, so that everything is as if it had never been there. Another process that renames
-    /// meanwhile may have moved it; then what we hold belongs where our file is now.
-    fn give_back(
-        &self,
-        put: &'a Put,
-        temporary: &[u8],
-        (file, new): (Option<&OwnedFd>, &Meta),
-    ) -> Result<(), Errno> {
-        let dir = self.dir(&put.at);
-        let swap = |there: BorrowedFd<'_>, name: &[u8]| disk::exchange(dir, temporary, there, name);
-        let holds_ours = || {
-            Meta::at(dir, temporary)
-                .map(|held| held.is_some_and(|held| (held.dev, held.ino) == (new.dev, new.ino)))
-        };
-        for _ in 0..GIVE_BACK_TRIES {
-            let moved_on = file.and_then(|file| self.locate(file));
-            let elsewhere = moved_on.as_ref().map(|(dir, name)| (dir.as_fd(), name.as_slice()));
-            for (there, name) in [Some((dir, put.at.name.as_slice())), elsewhere].into_iter().flatten() {
-                if swap(there, name).is_err() {
-                    continue;
-                }
-                if holds_ours()? {
-                    return Ok(());
-                }
-                // That file is not ours: it goes back to where it was.
-                swap(there, name)?;
-            }
-        }
-        Err(Errno::BUSY)
-    }
-
-    /// Where our file is now, as the kernel knows it, if that is inside the roots.
-    fn locate(&self, file: &OwnedFd) -> Option<(OwnedFd, Vec<u8>)> {
-        let path = disk::path_of(file).ok()?;
-        let slash = path.iter().rposition(|b| *b == b'/')?;
-        let (parent, name) = (&path[..slash], &path[slash + 1..]);
-        self.armed.session.jail.roots.iter().find(|root| is_below(parent, &root.path))?;
-        let parent: &[u8] = if parent.is_empty() { b"/" } else { parent };
-        let dir = disk::hold_dir_at_path(parent).ok()?;
-        Some((dir, name.to_vec()))
     }
 
     fn remove(
@@ -307,6 +263,9 @@ impl<'a> Work<'a> {
         let displaced = Meta::at(dir, temporary)
             .map_err(|why| fault::refusal(&format!("cannot look at {}", at.shown), why))?;
         let Some(meta) = displaced.filter(|now| Seen::from(*before).is(now)) else {
+            give_back::rename(dir, temporary, &at.name, self.preimages, preimage_name, self.sync)
+                .map_err(|why| fault::refusal(&format!("cannot put {} back", at.shown), why))?;
+            self.begun = false;
             return Err(changed_meanwhile(at, "it was replaced"));
         };
         let object = Object { dir, name: temporary, meta, open: None };
@@ -414,12 +373,17 @@ impl<'a> Work<'a> {
         self.begun = true;
         let moved = Meta::at(to_dir, &to.name).map_err(fail)?;
         let Some(moved) = moved.filter(|moved| Seen::from(*before).is(moved)) else {
+            // What was moved is another process's: it goes back.
+            let returned = match replaced {
+                Some(_) => disk::move_exchange(to_dir, &to.name, dir, &from.name),
+                None => disk::move_noreplace(to_dir, &to.name, dir, &from.name),
+            };
+            self.begun = returned.is_err();
             return Err(changed_meanwhile(from, "it was replaced"));
         };
-        if let Some(meta) = replaced {
+        if replaced.is_some() {
             disk::rename_noreplace(dir, &from.name, dir, temporary).map_err(fail)?;
-            let object = Object { dir, name: temporary, meta, open: None };
-            store_preimage(object, self.preimages, preimage_name, self.sync)
+            store_preimage_at(dir, temporary, self.preimages, preimage_name, self.sync)
                 .map_err(|why| not_kept(to, why))?;
         }
         self.touch(from)?;

@@ -11,6 +11,7 @@
 
 mod apply;
 mod arm;
+mod give_back;
 mod in_layer;
 mod preimage;
 mod record;

@@ -154,12 +154,12 @@ fn take_back_step(
                 None => site.remove_new(temporary, after),
                 Some(before) => site.put_back(temporary, preimages, kept, before, after, sync),
             };
-            site.finalize(temporary, before.as_ref(), undone, sync)
+            site.finalize(temporary, preimages, kept, undone, sync)
         }
         StepIntent::Remove { temporary, preimage: kept, before, .. } => {
             let Some(site) = at else { return not_begun(kept) };
             let undone = site.bring_back(temporary, preimages, kept, before, sync);
-            site.finalize(temporary, Some(before), undone, sync)
+            site.finalize(temporary, preimages, kept, undone, sync)
         }
         StepIntent::MakeDir { .. } => {
             let Some(site) = at else { return Ok(true) };
@@ -189,7 +189,7 @@ fn take_back_step(
             let Some(to) = to else { return from.was_not_moved(before) };
             let undone = from.move_back(&to, temporary, preimages, kept, before, replaced.as_ref(), sync);
             synced(&to.dir, sync)?;
-            from.finalize(temporary, replaced.as_ref(), undone, sync)
+            from.finalize(temporary, preimages, kept, undone, sync)
         }
     }
 }
@@ -231,11 +231,21 @@ impl Site {
 
     /// The file at the target, when it is the one that the step put.
     fn our_file(&self, after: &Content) -> Result<Option<Meta>, Errno> {
-        let Some(meta) = self.now()? else { return Ok(None) };
-        let is_ours = meta.kind == after.kind
-            && meta.size == after.size
-            && hash_of(&self.dir, &self.name, meta.kind)? == after.hash;
-        Ok(is_ours.then_some(meta))
+        self.ours_at(&self.name, after)
+    }
+
+    /// The file at a name of the folder, when it has the content that the step puts.
+    fn ours_at(&self, name: &[u8], after: &Content) -> Result<Option<Meta>, Errno> {
+        let Some(meta) = Meta::at(&self.dir, name)? else { return Ok(None) };
+        if (meta.kind, meta.size) != (after.kind, after.size) {
+            return Ok(None);
+        }
+        match hash_of(&self.dir, name, meta.kind) {
+            Ok(hash) => Ok((hash == after.hash).then_some(meta)),
+            // Another process replaced or removed it since the line above.
+            Err(Errno::NOENT | Errno::LOOP | Errno::INVAL | Errno::ISDIR | Errno::NXIO) => Ok(None),
+            Err(why) => Err(why),
+        }
     }
 
     /// Removes a new file. It is renamed to the temporary name first, which no other process uses, and checked there
@@ -245,12 +255,18 @@ impl Site {
             return Ok(true); // it never got to its place, or is gone already
         }
         let Some(ours) = self.our_file(after)? else { return Ok(false) };
-        disk::rename_noreplace(&self.dir, &self.name, &self.dir, temporary.as_bytes())?;
+        match disk::rename_noreplace(&self.dir, &self.name, &self.dir, temporary.as_bytes()) {
+            Err(Errno::NOENT) => return Ok(true), // gone meanwhile
+            renamed => renamed?,
+        }
         if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
             return Ok(true);
         }
-        disk::rename_noreplace(&self.dir, temporary.as_bytes(), &self.dir, &self.name)?;
-        Ok(false)
+        match disk::rename_noreplace(&self.dir, temporary.as_bytes(), &self.dir, &self.name) {
+            // Replaced meanwhile by its owner: what is held here is an older version.
+            Ok(()) | Err(Errno::EXIST) => Ok(false),
+            Err(why) => Err(why),
+        }
     }
 
     /// A replaced file: what was displaced comes back from where it is now. It may be another file than the one that
@@ -273,27 +289,29 @@ impl Site {
             if waiting.is_none() && !self.fetch(temporary, preimages, kept, before, sync)? {
                 return Ok(false);
             }
-            let swap = || disk::exchange(&self.dir, temporary.as_bytes(), &self.dir, &self.name);
-            swap()?;
-            if Meta::at(&self.dir, temporary.as_bytes())?.is_some_and(|taken| taken.same_version(&ours)) {
-                return Ok(true);
+            // `false` when another process removed the path in that moment.
+            let swap = || match disk::exchange(&self.dir, temporary.as_bytes(), &self.dir, &self.name) {
+                Err(Errno::NOENT) => Ok(false),
+                exchanged => exchanged.map(|()| true),
+            };
+            if swap()? {
+                let taken = Meta::at(&self.dir, temporary.as_bytes())?;
+                if taken.is_some_and(|taken| taken.same_version(&ours)) {
+                    return Ok(true);
+                }
+                // Another process wrote the path in that moment: its file goes back.
+                swap()?;
             }
-            // Another process wrote the path in that moment: its file goes back, and the old content to the pre-images.
-            swap()?;
-            store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
             return Ok(false);
         }
         if self.now()?.is_some_and(|here| before.is_or_was_copied_to(&here)) {
             return Ok(true);
         }
         match waiting {
-            // The old content goes to the pre-images; the path belongs to the last writer.
-            Some(meta) if before.is_or_was_copied_to(&meta) => {
-                store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
-                Ok(false)
-            }
-            // What waits is our own: it never got to its place, or was taken out again.
-            Some(_) => Ok(true),
+            // The path belongs to the last writer.
+            Some(meta) if before.is_or_was_copied_to(&meta) => Ok(false),
+            // Our own file never got to its place, or was taken out again.
+            Some(_) => Ok(self.ours_at(temporary.as_bytes(), after)?.is_some()),
             // Nothing was begun, or another process wrote the path after us.
             None => Ok(Meta::at(preimages, kept.as_bytes())?.is_none()),
         }
@@ -315,10 +333,7 @@ impl Site {
         }
         match disk::rename_noreplace(&self.dir, temporary.as_bytes(), &self.dir, &self.name) {
             Ok(()) => self.close(before),
-            Err(Errno::EXIST) => {
-                store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
-                Ok(false)
-            }
+            Err(Errno::EXIST) => Ok(false),
             Err(why) => Err(why),
         }
     }
@@ -408,21 +423,21 @@ impl Site {
         }
     }
 
-    /// Leaves no temporary name behind, and at `power` makes the folder's state last. What may be the old object is
-    /// not removed when it could not be put back.
+    /// Leaves no temporary name behind, and at `power` makes the folder's state last. When the path could not be put
+    /// back, what waits there may be the old object or another process's: it goes to the pre-images.
     fn finalize(
         &self,
         temporary: &str,
-        old: Option<&Seen>,
+        preimages: &OwnedFd,
+        kept: &str,
         undone: Result<bool, Errno>,
         sync: bool,
     ) -> Result<bool, Errno> {
         let undone = undone?;
-        let waiting = Meta::at(&self.dir, temporary.as_bytes())?;
-        if let Some(waiting) = waiting
-            && (undone || !old.is_some_and(|old| old.is_or_was_copied_to(&waiting)))
-        {
-            disk::remove(&self.dir, temporary.as_bytes(), &waiting)?;
+        if undone {
+            disk::remove_any(&self.dir, temporary.as_bytes())?;
+        } else if Meta::at(&self.dir, temporary.as_bytes())?.is_some() {
+            store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
         }
         disk::remove_any(&self.dir, format!("{temporary}.part").as_bytes())?;
         synced(&self.dir, sync)?;

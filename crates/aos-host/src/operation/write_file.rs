@@ -128,7 +128,10 @@ fn old_file(request: &WriteFile, found: &Found) -> Result<Option<OldFile>, Refus
     if !reads_old(request) {
         return Ok(Some((meta, None)));
     }
-    let (file, meta) = place.open_file()?;
+    let (file, meta) = place.open_file().map_err(|refusal| match refusal.code {
+        Code::PathNotFound => stale("it was removed in this moment"),
+        _ => refusal,
+    })?;
     let old = crate::payload::whole(place, &file, meta.size, READ_BYTES_MAX)?;
     if let Some(expected) = &request.expected_hash
         && *expected != content_hash(&old)

@@ -2,14 +2,13 @@
 
 mod links;
 mod names;
+mod neighbours;
 mod protected;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use aos_testkit::ways::{following_ways, ways};
-use aos_testkit::{Agent, Start, World, check, expect, full_figure, new_seed, tree, verdict};
-use rustix::fs::{CWD, RenameFlags};
+use aos_testkit::{Agent, Start, World, check, expect, new_seed, tree, verdict};
 use serde_json::{Value, json};
 
 use crate::{Case, Outcome, plain};
@@ -35,9 +34,10 @@ pub fn cases() -> Vec<Case> {
         plain("PATH-22", names::long_paths),
         plain("PATH-24", names::unicode_forms_are_different_names),
         plain("PATH-25", protected::protected_names_in_any_case),
-        plain("PATH-28", a_neighbour_that_swaps),
+        plain("PATH-28", neighbours::a_neighbour_that_swaps),
         plain("PATH-32", a_workdir_behind_a_link),
         plain("PATH-36", nothing_is_expanded),
+        plain("OWN-PATH-RACED", neighbours::a_file_that_is_never_the_same),
     ]
 }
 
@@ -178,93 +178,6 @@ pub fn another_thread(pid: i32) -> Option<i32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let ids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
     ids.into_iter().find(|id| *id != pid)
-}
-
-fn a_neighbour_that_swaps() -> Outcome {
-    let mut world = World::new();
-    world.put_outside("f", &world.canary.clone());
-    world.write("d/f", "INSIDE");
-    world.write("x", "INSIDE");
-    world.write("donor", "OLD\n");
-    world.link("../outside", "l");
-    world.link("../outside/f", "y");
-    let session = world.open(json!({}));
-    let stop = AtomicBool::new(false);
-    let (reads, changes) = (full_figure(100_000, 4_000) / 8, full_figure(2_000, 60));
-    let seen = std::thread::scope(|scope| {
-        scope.spawn(|| swap(&world.root, &stop));
-        let readers: Vec<_> = (0..8)
-            .map(|_| world.quiet_agent(&session))
-            .map(|agent| scope.spawn(move || read_while_swapped(agent, reads)))
-            .collect();
-        let seen: Vec<_> = readers.into_iter().map(|reader| reader.join().expect("a reader ends")).collect();
-        change_while_swapped(world.quiet_agent(&session), changes);
-        stop.store(true, Ordering::Relaxed);
-        seen.into_iter().collect::<Result<Vec<_>, _>>()
-    })?;
-    let (inside, refused) = seen.iter().fold((0, 0), |sum, seen| (sum.0 + seen.0, sum.1 + seen.1));
-    check(inside > 0 && refused > 0, || format!("{inside} read, {refused} refused: nobody swapped"))?;
-    let links = ["d", "l", "x", "y"].map(|name| world.root.join(name).is_symlink());
-    check(links[0] != links[1] && links[2] != links[3], || format!("a link was replaced: {links:?}"))?;
-    world.finish()
-}
-
-/// Exchanges a folder and a file with links to the outside, as fast as possible.
-fn swap(root: &Path, stop: &AtomicBool) {
-    let exchange = |one: &str, other: &str| {
-        // During a change one of the two may be absent for a moment.
-        let _ = rustix::fs::renameat_with(CWD, root.join(one), CWD, root.join(other), RenameFlags::EXCHANGE);
-    };
-    while !stop.load(Ordering::Relaxed) {
-        exchange("d", "l");
-        exchange("x", "y");
-    }
-}
-
-/// Returns how many reads succeeded and how many were refused.
-fn read_while_swapped(mut agent: Agent, reads: usize) -> Result<(usize, usize), String> {
-    let (mut inside, mut refused) = (0, 0);
-    for number in 0..reads {
-        let receipt = agent.way("read_file", "d/f");
-        expect("read_file d/f", &receipt, &["ok", "forbidden", "not_found"])?;
-        if receipt["status"] == "ok" {
-            let content = &receipt["content"]["inline_text"]["text"];
-            check(content == "INSIDE", || format!("read {content}"))?;
-            inside += 1;
-        } else {
-            refused += 1;
-        }
-        if number % 8 == 0 {
-            expect("read_file x", &agent.way("read_file", "x"), &["ok", "forbidden", "not_found"])?;
-            let way = ["stat", "list_dir", "exists", "no_follow"][number / 8 % 4];
-            let allowed = ["ok", "forbidden", "not_found", "error / not_directory"];
-            expect(way, &agent.way(way, "d/f"), &allowed)?;
-        }
-    }
-    Ok((inside, refused))
-}
-
-/// Writes where another thread swaps: `$O` and the links stay as they are, which the end of the case checks.
-fn change_while_swapped(mut agent: Agent, rounds: usize) {
-    let ways = [
-        "create_parents",
-        "append",
-        "edit_file",
-        "patch_add",
-        "patch_update",
-        "move_from",
-        "make_dir",
-        "remove",
-    ];
-    for number in 0..rounds {
-        for way in ways {
-            agent.way(way, &format!("d/w{}", number % 7));
-            agent.way("remove", "moved");
-        }
-        for way in ["write_file", "append", "patch_add"] {
-            agent.way(way, "x");
-        }
-    }
 }
 
 fn a_workdir_behind_a_link() -> Outcome {

@@ -187,10 +187,11 @@ fn shadow_repositories_took_gigabytes() {
     room.world.finish().unwrap();
 }
 
+/// All files below a folder. What the daemon removes meanwhile is not there.
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-        match entry.file_type().unwrap() {
-            kind if kind.is_dir() => files(&entry.path(), found),
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => files(&entry.path(), found),
             _ => found.push(entry.path()),
         }
     }
