@@ -37,6 +37,8 @@ struct PendingCall {
     id: u64,
     method: String,
     params: String,
+    /// Its line, if it may still be sent again.
+    request: Option<String>,
 }
 
 /// Why a call has no result. A message holds its cause, which is therefore not a `source`: a printed chain would show it
@@ -105,7 +107,7 @@ impl Client {
         }
     }
 
-    /// Uses `reconnect` when a request cannot be sent because the daemon has stopped.
+    /// Uses `reconnect`, once for each request, when the daemon has ended without having received it.
     pub fn with_reconnect(
         self,
         reconnect: impl FnMut() -> std::io::Result<UnixStream> + Send + 'static,
@@ -152,22 +154,39 @@ impl Client {
         params: &str,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<String, ClientError> {
-        let id = match self.pending.take() {
-            Some(pending) if pending.method == method && pending.params == params => pending.id,
+        let (id, request) = match self.pending.take() {
+            Some(pending) if pending.method == method && pending.params == params => {
+                (pending.id, pending.request)
+            }
             _ => self.send(method, params)?,
         };
         if self.timeout.is_some_and(|timeout| !self.is_readable_within(timeout)) {
-            self.pending = Some(PendingCall { id, method: method.to_owned(), params: params.to_owned() });
+            let (method, params) = (method.to_owned(), params.to_owned());
+            self.pending = Some(PendingCall { id, method, params, request });
             return Err(ClientError::TimedOut);
         }
-        self.wait(id, on_progress)
+        self.wait(id, request, on_progress)
     }
 
-    fn wait(&mut self, id: u64, on_progress: &mut dyn FnMut(Progress)) -> Result<String, ClientError> {
+    /// Waits for the answer to a request; `request` is its line if it may still be sent again.
+    fn wait(
+        &mut self,
+        id: u64,
+        mut request: Option<String>,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<String, ClientError> {
         loop {
             let mut answer = String::new();
-            if self.reader.read_line(&mut answer)? == 0 {
-                return Err(ClientError::Closed);
+            match self.reader.read_line(&mut answer) {
+                Ok(0) => return Err(ClientError::Closed),
+                Ok(_) => {}
+                Err(error) => {
+                    let Some(line) = request.take().filter(|_| was_not_received(&error)) else {
+                        return Err(error.into());
+                    };
+                    self.send_again(&line, error)?;
+                    continue;
+                }
             }
             let answer: Answer = serde_json::from_str(&answer)?;
             if answer.method.as_deref() == Some("exec.progress") {
@@ -188,7 +207,8 @@ impl Client {
         }
     }
 
-    fn send(&mut self, method: &str, params: &str) -> Result<u64, ClientError> {
+    /// Returns the id of the request, and its line if it may still be sent again.
+    fn send(&mut self, method: &str, params: &str) -> Result<(u64, Option<String>), ClientError> {
         let id = self.next_id;
         self.next_id += 1;
         let mut line =
@@ -202,11 +222,13 @@ impl Client {
         }
         line.push('\n');
         match self.stream().write_all(line.as_bytes()) {
-            // The daemon reads no more: it has not received this request, so sending it again cannot repeat it.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => self.send_again(&line, error)?,
-            outcome => outcome?,
+            Ok(()) => Ok((id, Some(line))),
+            Err(error) if was_not_received(&error) => {
+                self.send_again(&line, error)?;
+                Ok((id, None))
+            }
+            Err(error) => Err(error.into()),
         }
-        Ok(id)
     }
 
     fn send_again(&mut self, line: &str, error: std::io::Error) -> std::io::Result<()> {
@@ -241,6 +263,13 @@ impl DaemonApi for Client {
     }
 }
 
+/// Whether the error says that the daemon ended without having received the request, so that sending it again cannot
+/// repeat it. A write fails with EPIPE when the daemon reads no more. A UNIX socket is reset when it is closed before
+/// all data was read, and of this client only one request can be unread.
+fn was_not_received(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset)
+}
+
 /// A new id for a tool call, for front ends whose callers send none.
 pub fn new_tool_call_id() -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -248,4 +277,94 @@ pub fn new_tool_call_id() -> String {
     // Without random bytes the time alone makes the id unique.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
     aos_model::id::make(aos_model::id::TOOL_CALL, since.as_nanos() as u64, u64::from_ne_bytes(random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers every request of a connection with its own id.
+    fn serve(stream: &UnixStream) {
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        while reader.read_line(&mut line).unwrap_or(0) > 0 {
+            let request: serde_json::Value = serde_json::from_str(&line).unwrap();
+            let answer =
+                serde_json::json!({ "jsonrpc": "2.0", "id": request["id"], "result": request["id"] });
+            { stream }.write_all(format!("{answer}\n").as_bytes()).unwrap();
+            line.clear();
+        }
+    }
+
+    /// Closes a connection after so many bytes of the first request were read.
+    fn close_after(stream: &UnixStream, bytes: usize) {
+        let mut buffer = vec![0; bytes];
+        rustix::event::poll(&mut [rustix::event::PollFd::new(stream, rustix::event::PollFlags::IN)], None)
+            .unwrap();
+        std::io::Read::read_exact(&mut &*stream, &mut buffer).unwrap();
+    }
+
+    /// A client whose first daemon ends after `bytes` bytes, and how often it connected again.
+    fn call_while_the_daemon_ends(bytes: usize, params: &str) -> (Result<String, ClientError>, usize) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let dying = std::thread::spawn(move || close_after(&theirs, bytes));
+        let connected = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = connected.clone();
+        let mut client = Client::new(ours).with_reconnect(move || {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let (ours, theirs) = UnixStream::pair()?;
+            std::thread::spawn(move || serve(&theirs));
+            Ok(ours)
+        });
+        let answer = client.call("m", params);
+        dying.join().unwrap();
+        (answer, connected.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    const REQUEST: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\",\"params\":{}}\n";
+
+    #[test]
+    fn a_request_that_was_not_read_whole_is_sent_again() {
+        for bytes in [0, 1, REQUEST.len() - 1] {
+            let (answer, connected) = call_while_the_daemon_ends(bytes, "{}");
+            assert_eq!((answer.unwrap().as_str(), connected), ("1", 1), "after {bytes} bytes");
+        }
+        let long = format!("\"{}\"", "x".repeat(4 << 20));
+        let (answer, connected) = call_while_the_daemon_ends(100_000, &long);
+        assert_eq!((answer.unwrap().as_str(), connected), ("1", 1), "in the middle of a long request");
+    }
+
+    #[test]
+    fn a_request_that_timed_out_is_sent_again_too() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut client = Client::new(ours).with_reconnect(|| {
+            let (ours, theirs) = UnixStream::pair()?;
+            std::thread::spawn(move || serve(&theirs));
+            Ok(ours)
+        });
+        client.set_timeout(Some(Duration::from_millis(1)));
+        assert!(matches!(client.call("m", "{}"), Err(ClientError::TimedOut)));
+        drop(theirs);
+        client.set_timeout(None);
+        assert_eq!(client.call("m", "{}").unwrap(), "1");
+    }
+
+    #[test]
+    fn a_request_that_was_read_is_not_sent_again() {
+        let (answer, connected) = call_while_the_daemon_ends(REQUEST.len(), "{}");
+        assert!(matches!(answer, Err(ClientError::Closed)), "{answer:?}");
+        assert_eq!(connected, 0);
+    }
+
+    #[test]
+    fn a_daemon_that_reads_nothing_is_asked_twice_only() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || close_after(&theirs, 0));
+        let mut client = Client::new(ours).with_reconnect(|| {
+            let (ours, theirs) = UnixStream::pair()?;
+            std::thread::spawn(move || close_after(&theirs, 0));
+            Ok(ours)
+        });
+        assert!(matches!(client.call("m", "{}"), Err(ClientError::Io(_))));
+    }
 }
