@@ -3,7 +3,7 @@
 //! `state/snapshots/<session>/<snapshot>/manifest.json`. Bodies are blobs, so a body that
 //! two snapshots share is stored once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
 use aos_model::records::Attributes;
@@ -145,6 +145,21 @@ impl Manifest {
         }
         if !(is_plain && is_first) {
             self.pieces.insert(preimage.to_owned(), piece);
+        }
+    }
+
+    /// The blobs of the files below displaced folders.
+    pub fn bodies_in_folders(&self) -> impl Iterator<Item = &str> {
+        let inner = self.pieces.values().flatten().filter(|(suffix, _)| !suffix.is_empty());
+        inner.filter_map(|(_, kept)| kept.body_hash.as_deref())
+    }
+
+    /// Takes out all files with these contents.
+    pub fn forget(&mut self, lost: &BTreeSet<String>) {
+        let is_kept = |kept: &ManifestEntry| kept.body_hash.as_ref().is_none_or(|hash| !lost.contains(hash));
+        self.entries.retain(|_, kept| is_kept(kept));
+        for piece in self.pieces.values_mut() {
+            piece.retain(|_, kept| is_kept(kept));
         }
     }
 

@@ -444,3 +444,6 @@ impl Site {
         Ok(undone)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! The manifest is written before the bodies move. After a crash in between, each body is in the blob store or still
 //! among the pre-images, and finalizing again finds it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
@@ -136,7 +136,30 @@ fn finalize_one(host: &Host, session: &OpenSession, snapshot: &Snapshot) -> Resu
         let piece = alone.as_ref().unwrap_or_else(|| &manifest.pieces[&name]);
         adopt(host, &preimages, name.as_bytes(), "", piece)?;
     }
-    Ok(())
+    forget_lost(host, manifest)
+}
+
+/// Takes out of the manifest what another process, which had a displaced folder open, removed from it after the
+/// manifest was written.
+fn forget_lost(host: &Host, mut manifest: Manifest) -> Result<(), Fault> {
+    let mut lost = BTreeSet::new();
+    for body in manifest.bodies_in_folders() {
+        if host.blobs.size_of(body)?.is_none() {
+            lost.insert(body.to_owned());
+        }
+    }
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let Manifest { session_id, snapshot_id, .. } = &manifest;
+    tracing::warn!(
+        session_id,
+        snapshot_id,
+        files = lost.len(),
+        "another process removed files of a displaced folder"
+    );
+    manifest.forget(&lost);
+    host.manifests.write(&manifest)
 }
 
 /// The manifest of a snapshot as finalizing would write it, without hashes of bodies. Writes nothing.

@@ -1,9 +1,9 @@
 //! Checks the snapshots: each manifest against its checksum, and each body that it names against its hash.
 //!
 //! The daemon may be running at the same time. A body that is not a blob yet is still a file in the pre-image folder of
-//! its session. A manifest that is gone on a second read was dropped meanwhile, so it is not reported.
+//! its session. A manifest that was dropped or written again meanwhile is right on a second look, so it is not reported.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -32,16 +32,17 @@ pub(super) fn check(home: &Path, report: &mut Report) -> Result<(), Fault> {
     let Some(dir) = open(&home.join("state/snapshots"))? else { return Ok(()) };
     let preimages = open(&home.join("state/preimages"))?;
     let manifests = Manifests::new(dir, false);
-    let mut bodies = Bodies { blobs: BlobCheck::new(home), preimages, known: BTreeMap::new() };
+    let mut bodies = Bodies { blobs: BlobCheck::new(home), preimages, known: BTreeSet::new() };
     for session_id in manifests.sessions()? {
         for snapshot_id in manifests.snapshots(&session_id)? {
-            let problem = match manifests.read(&session_id, &snapshot_id) {
-                Ok(Some(manifest)) => bodies.problem(&session_id, &manifest)?,
-                Ok(None) => None,
-                Err(fault) => Some(fault.to_string()),
+            let mut look = || match manifests.read(&session_id, &snapshot_id) {
+                Ok(Some(manifest)) => bodies.problem(&session_id, &manifest),
+                Ok(None) => Ok(None),
+                Err(fault) => Ok(Some(fault.to_string())),
             };
-            let still_there = || !matches!(manifests.read(&session_id, &snapshot_id), Ok(None));
-            if let Some(problem) = problem.filter(|_| still_there()) {
+            if look()?.is_some()
+                && let Some(problem) = look()?
+            {
                 report.add(Finding::Snapshot(format!("snapshot {snapshot_id} of {session_id}: {problem}")));
             }
         }
@@ -53,22 +54,21 @@ pub(super) fn check(home: &Path, report: &mut Report) -> Result<(), Fault> {
 struct Bodies {
     blobs: BlobCheck,
     preimages: Option<OwnedFd>,
-    /// Whether a body exists and hashes to its name.
-    known: BTreeMap<String, bool>,
+    /// The bodies that exist and hash to their names.
+    known: BTreeSet<String>,
 }
 
 impl Bodies {
     fn problem(&mut self, session_id: &str, manifest: &Manifest) -> Result<Option<String>, Fault> {
         for body in manifest.bodies() {
-            let whole = match self.known.get(body) {
-                Some(whole) => *whole,
-                None => self.is_whole(session_id, body)?,
-            };
-            self.known.insert(body.to_owned(), whole);
-            if !whole {
+            if self.known.contains(body) {
+                continue;
+            }
+            if !self.is_whole(session_id, body)? {
                 let body = aos_model::text::escape(body);
                 return Ok(Some(format!("the body {body} is missing or damaged")));
             }
+            self.known.insert(body.to_owned());
         }
         Ok(None)
     }

@@ -33,6 +33,7 @@ pub fn cases() -> Vec<Case> {
         plain("SNAP-20", listed::two_calls_on_one_file),
         plain("SNAP-23", bounds::closed_sessions_leave_nothing),
         plain("SNAP-24", killed::after_restarts),
+        plain("OWN-UNDO-LOST-BODY", killed::a_file_removed_from_a_removed_folder),
         plain("OWN-UNDO-METADATA", metadata::modes_attributes_and_owners),
         plain("OWN-UNDO-FOLDER", kept::a_removed_folder),
         plain("OWN-UNDO-LINKS", kept::links),

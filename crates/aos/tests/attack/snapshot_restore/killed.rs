@@ -135,3 +135,27 @@ pub fn after_restarts() -> Outcome {
     stage.taken_back("idle", &before)?;
     stage.finish()
 }
+
+/// Another process has a folder open and removes a file in it, after the call that removed the folder was recorded and
+/// before its content was stored. The file is gone, and the record does not promise it.
+pub fn a_file_removed_from_a_removed_folder() -> Outcome {
+    let mut stage = Stage::new();
+    stage.world().write("d/gone", "gone\n");
+    stage.world().write("d/stays", "stays\n");
+    let open = std::fs::File::open(stage.world().root.join("d")).unwrap();
+    // A file where the folder of its blob should be: the content of `gone` cannot be stored yet.
+    let hash = aos_model::request::content_hash(b"gone\n");
+    let in_the_way = stage.world().home.join("state/blobs").join(&hash["sha256:".len()..][..2]);
+    std::fs::write(&in_the_way, "").unwrap();
+    let receipt = stage.ok("tc", "remove", json!({ "path": "d", "recursive": true }))?;
+    stage.manifest(&receipt)?;
+    rustix::fs::unlinkat(&open, "gone", rustix::fs::AtFlags::empty()).unwrap();
+    stage.fixture.world.kill9();
+    std::fs::remove_file(&in_the_way).unwrap();
+    stage.fixture.world.start_daemon();
+    stage.fixture.client = stage.fixture.world.client();
+    stage.must("restore", json!({ "scope_id": "tc" }), "ok")?;
+    check(stage.world().read("d/stays") == b"stays\n", || "d/stays".into())?;
+    check(!stage.world().root.join("d/gone").exists(), || "d/gone".into())?;
+    stage.finish()
+}
