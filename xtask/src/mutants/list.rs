@@ -1,11 +1,6 @@
 //! The planted bugs, in the order of the promises that they break. A test fails when an edit no longer applies.
 
-use super::{Edit, Mutant, Program, Test};
-
-/// A case of the attack suite.
-const fn attack(name: &'static str) -> Test {
-    Test { program: Program::Attack, name }
-}
+use super::{Edit, Mutant, Program, Test, attack};
 
 /// Removes the flag, so that opening a file follows links.
 const LINKS_FOLLOWED: Edit = Edit {

@@ -1,5 +1,13 @@
 //! The findings of the outside review, by their ids: each case failed before its fix and guards it.
 
+mod front_ends;
+mod git;
+mod judgement;
+mod modes;
+mod peers;
+mod reading;
+mod view;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,10 +19,23 @@ use aos_testkit::{World, check, wait_for};
 use crate::{Case, Need, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
-    vec![
+    let side_entrances = vec![
         plain("S24", operator_requests_are_journaled),
         Case { id: "OWN-S24-PREVIEW", needs: &[Need::Root], run: a_preview_of_an_undo_writes_nothing },
+    ];
+    [
+        side_entrances,
+        front_ends::cases(),
+        git::cases(),
+        judgement::cases(),
+        modes::cases(),
+        peers::cases(),
+        reading::cases(),
+        view::cases(),
     ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Adopting a blob, collecting garbage and cancelling a command each change something: each one is journaled.
