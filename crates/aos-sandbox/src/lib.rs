@@ -31,8 +31,8 @@ pub use protocol::{ExitReport, LaunchEvent, LaunchFds, receive_event, socket_pai
 pub use running::{Registration, Running, RunningSet};
 pub use spawner::{Spawner, serve_as_spawner_if_asked};
 pub use spec::{
-    BindMount, LandlockPaths, LaunchError, LaunchSpec, LaunchStage, Limits, Namespaces, Overlay, PinnedPath,
-    Sandbox, User, View,
+    BindMount, LandlockPaths, LaunchError, LaunchSpec, LaunchStage, Limits, Mask, MaskKind, Namespaces,
+    Overlay, PinnedPath, Sandbox, User, View,
 };
 pub use view::{HomeMount, SYSTEM_DIRS, ViewSpec, build_view, overlaps_default_view};
 

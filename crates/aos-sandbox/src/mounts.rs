@@ -14,7 +14,9 @@ use rustix::mount::{
     UnmountFlags,
 };
 
-use crate::spec::{BindMount, LaunchError, LaunchStage, Overlay, View};
+use aos_model::path::is_below;
+
+use crate::spec::{BindMount, LaunchError, LaunchStage, Mask, MaskKind, Overlay, View};
 
 /// The mount point of the new root: a folder that every machine has. What it covers was opened before.
 const STAGING_DIR: &str = "/usr";
@@ -64,8 +66,11 @@ pub(crate) fn build(view: &View, in_user_namespace: bool) -> MountResult<()> {
             mount_bind(root.as_fd(), bind, &tree)?;
         }
     }
-    for path in &view.masked_paths {
-        mask(root.as_fd(), dev.as_fd(), path)?;
+    for mask in &view.masks {
+        if mask.fixed {
+            fix_folders_above(root.as_fd(), view, &mask.at)?;
+        }
+        cover(root.as_fd(), dev.as_fd(), mask)?;
     }
     if root_is_tmpfs {
         set_read_only(root.as_fd()).map_err(failed("cannot make the root folder read-only"))?;
@@ -272,9 +277,11 @@ fn make_dev(root: BorrowedFd<'_>, root_is_tmpfs: bool, devices: &[(&str, OwnedFd
         for (name, to) in links {
             rustix::fs::symlinkat(to, &dev, name)?;
         }
-        for name in ["pts", "shm", MASK_DIR] {
-            rustix::fs::mkdirat(&dev, name, Mode::from_raw_mode(0o755))?;
+        for (name, mode) in [("pts", 0o755), ("shm", 0o755), (EMPTY_DIR, 0o755), (DENIED_DIR, 0)] {
+            rustix::fs::mkdirat(&dev, name, Mode::from_raw_mode(mode))?;
         }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        drop(rustix::fs::openat(&dev, DENIED_FILE, flags, Mode::empty())?);
         let shm = open_in(dev.as_fd(), b"shm")?;
         rustix::fs::fchmod(&open_dir(dev.as_fd(), "shm")?, Mode::from_raw_mode(0o1777))?;
         attach(&clone_tree(&shm, b"", false)?, &shm)?;
@@ -287,22 +294,53 @@ fn make_dev(root: BorrowedFd<'_>, root_is_tmpfs: bool, devices: &[(&str, OwnedFd
     Ok(dev)
 }
 
-/// An empty folder of /dev that is mounted on masked folders.
-const MASK_DIR: &str = ".hidden";
+/// What is mounted on masked paths, in /dev. A masked file that reads as empty is /dev/null.
+const EMPTY_DIR: &str = ".hidden";
+const DENIED_DIR: &str = ".denied";
+const DENIED_FILE: &str = ".denied-file";
 
-/// Mounts an empty folder or /dev/null on a path, if it exists.
-fn mask(root: BorrowedFd<'_>, dev: BorrowedFd<'_>, path: &[u8]) -> MountResult<()> {
-    let Ok(place) = open_in(root, relative(path)) else { return Ok(()) };
+/// Covers a path, if it exists. It is opened without symbolic links: one on the way is an error, because what it leads
+/// to would stay visible under its own name.
+fn cover(root: BorrowedFd<'_>, dev: BorrowedFd<'_>, mask: &Mask) -> MountResult<()> {
     let mount = || -> Result<(), Errno> {
+        let place = match open_in(root, relative(&mask.at)) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            outcome => outcome?,
+        };
         let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode).is_dir();
-        let name: &[u8] = if is_dir { MASK_DIR.as_bytes() } else { b"null" };
-        let empty = clone_tree(dev, name, false)?;
-        if is_dir {
-            set_read_only(empty.as_fd())?;
+        let name = match (mask.kind, is_dir) {
+            (MaskKind::Empty, true) => EMPTY_DIR,
+            (MaskKind::Empty, false) => "null",
+            (MaskKind::Denied, true) => DENIED_DIR,
+            (MaskKind::Denied, false) => DENIED_FILE,
+        };
+        let instead = clone_tree(dev, name.as_bytes(), false)?;
+        if name != "null" {
+            // Its owner may be the command's user, who must not change its mode.
+            set_read_only(instead.as_fd())?;
         }
-        attach(&empty, &place)
+        attach(&instead, &place)
     };
-    mount().map_err(|why| mount_error("cannot mask", path, why))
+    mount().map_err(|why| mount_error("cannot mask", &mask.at, why))
+}
+
+/// Mounts each folder between the bind mount that shows a path and the path on itself: a mount point cannot be renamed,
+/// but the folders above it can.
+fn fix_folders_above(root: BorrowedFd<'_>, view: &View, path: &[u8]) -> MountResult<()> {
+    let around = view.binds.iter().filter(|bind| is_below(path, &bind.at)).map(|bind| bind.at.len()).max();
+    let first = around.unwrap_or(0) + 1;
+    let ends = (first..path.len()).filter(|end| path[*end] == b'/');
+    for folder in ends.map(|end| &path[..end]) {
+        let mount = || -> Result<(), Errno> {
+            let place = match open_in(root, relative(folder)) {
+                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+                outcome => outcome?,
+            };
+            attach(&clone_tree(&place, b"", true)?, &place)
+        };
+        mount().map_err(|why| mount_error("cannot mount on itself", folder, why))?;
+    }
+    Ok(())
 }
 
 /// Parts of /proc that uid 0 can write even without capabilities, and that change the whole machine.

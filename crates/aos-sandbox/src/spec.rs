@@ -59,11 +59,39 @@ pub struct View {
     pub host_root: Option<BindMount>,
     pub links: Vec<Link>,
     pub binds: Vec<BindMount>,
-    /// Paths that are hidden: folders appear empty, files read as empty.
-    pub masked_paths: Vec<Vec<u8>>,
+    /// What is covered, after everything else is mounted.
+    pub masks: Vec<Mask>,
     /// The kernel's settings in /proc are mounted read-only. Needed when the command keeps uid 0, which owns them even
     /// without capabilities.
     pub read_only_proc: bool,
+}
+
+/// A path that is covered. A launch fails if it exists and cannot be covered.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Mask {
+    /// Absolute, in the view.
+    pub at: Vec<u8>,
+    pub kind: MaskKind,
+    /// Mounts each folder between the bind mount and the path on itself, so that none of them can be renamed (EBUSY).
+    pub fixed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum MaskKind {
+    /// A folder appears empty, a file reads as empty.
+    Empty,
+    /// It has mode 0: opening it fails with EACCES.
+    Denied,
+}
+
+impl Mask {
+    pub fn empty(at: Vec<u8>) -> Mask {
+        Mask { at, kind: MaskKind::Empty, fixed: false }
+    }
+
+    pub fn denied(at: Vec<u8>) -> Mask {
+        Mask { at, kind: MaskKind::Denied, fixed: false }
+    }
 }
 
 /// A symbolic link in the machine's own root, such as `/bin`.

@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd as _;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::spec::{BindMount, LandlockPaths, Link, View};
+use crate::spec::{BindMount, LandlockPaths, Link, Mask, View};
 use aos_model::path::is_below;
 
 /// The session's part of the view.
@@ -101,7 +101,7 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     if host_root.is_none() {
         add_system(&mut binds, &mut view.links);
     }
-    add_toolchains(&spec, &mut binds, &mut view.masked_paths);
+    add_toolchains(&spec, &mut binds, &mut view.masks);
     if spec.network {
         add_resolv_conf(&mut binds);
     }
@@ -114,7 +114,7 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
         }
     }
     if host_root.is_some() {
-        view.masked_paths.push(b"/run".to_vec());
+        view.masks.push(Mask::empty(b"/run".to_vec()));
     }
     // Roots of other sessions that a bind mount so far would make visible.
     let foreign_roots: Vec<Vec<u8>> = spec
@@ -134,14 +134,14 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     binds.reverse();
     binds.sort_by(|a, b| a.at.cmp(&b.at));
     binds.dedup_by(|later, first| later.at == first.at);
-    view.masked_paths.retain(|path| !binds.iter().any(|bind| bind.at == *path));
-    view.masked_paths.extend(foreign_roots);
+    view.masks.retain(|mask| !binds.iter().any(|bind| bind.at == mask.at));
+    view.masks.extend(foreign_roots.into_iter().map(Mask::empty));
     // Our state, in every bind mount that contains it.
     let around = binds.iter().filter(|bind| is_below(spec.state, &bind.from));
-    view.masked_paths.extend(around.map(|bind| [&bind.at, &spec.state[bind.from.len()..]].concat()));
-    view.masked_paths.push(spec.state.to_vec());
-    view.masked_paths.sort();
-    view.masked_paths.dedup();
+    let state = around.map(|bind| [&bind.at, &spec.state[bind.from.len()..]].concat());
+    view.masks.extend(state.chain([spec.state.to_vec()]).map(|at| Mask { fixed: true, ..Mask::empty(at) }));
+    view.masks.sort();
+    view.masks.dedup();
     View { host_root, binds, ..view }
 }
 
@@ -190,7 +190,7 @@ fn add_system(binds: &mut Vec<BindMount>, links: &mut Vec<Link>) {
 }
 
 /// Adds the folders on PATH outside the system's, and the folders that their programs need.
-fn add_toolchains(spec: &ViewSpec<'_>, binds: &mut Vec<BindMount>, masked_paths: &mut Vec<Vec<u8>>) {
+fn add_toolchains(spec: &ViewSpec<'_>, binds: &mut Vec<BindMount>, masks: &mut Vec<Mask>) {
     let mut add = |path: &[u8]| {
         let is_dir = rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
         let ours = is_below(path, spec.state) || is_below(spec.state, path);
@@ -219,7 +219,7 @@ fn add_toolchains(spec: &ViewSpec<'_>, binds: &mut Vec<BindMount>, masked_paths:
             .iter()
             .filter(|folder| in_home(folder) && **folder != spec.home)
             .for_each(|folder| add(folder));
-        masked_paths.extend(CREDENTIALS.map(|name| [spec.home, b"/", name.as_bytes()].concat()));
+        masks.extend(CREDENTIALS.map(|name| Mask::empty([spec.home, b"/", name.as_bytes()].concat())));
     }
     for folder in folders.iter().filter(|folder| !in_home(folder)) {
         let around = prefix_of(folder).unwrap_or(folder);
@@ -323,7 +323,7 @@ mod tests {
         assert!(at(&view, "/home/ada/work").is_some_and(|root| root.writable));
         let order: Vec<&[u8]> = view.binds.iter().map(|bind| bind.at.as_slice()).collect();
         assert!(order.is_sorted(), "parents come first: {order:?}");
-        assert!(view.masked_paths.contains(&b"/state".to_vec()));
+        assert!(view.masks.iter().any(|mask| mask.at == b"/state"));
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
         assert!(at(&view, "/usr").is_none(), "it is part of the root");
         assert!(at(&view, "/home/ada").is_some_and(|home| home.from == b"/state/home"));
         assert!(at(&view, "/tmp").is_some());
-        assert!(view.masked_paths.contains(&b"/run".to_vec()));
+        assert!(view.masks.iter().any(|mask| mask.at == b"/run"));
     }
 
     #[test]
