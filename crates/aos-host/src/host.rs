@@ -1,11 +1,13 @@
 //! The host: the stores, sessions and commands of one `AOS_HOME`.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use aos_model::entry::{EntryDraft, Fact};
 use aos_model::receipt::{Body, Receipt};
 use aos_model::refusal::Status;
 use aos_model::state::FoldInput;
+use aos_sandbox::Origin;
 use aos_store::{Append, Blobs, Home, Journal, Manifests, SessionDirs};
 
 use crate::content::Contents;
@@ -76,9 +78,9 @@ impl Host {
         self.executor.abilities();
     }
 
-    /// Whether a process was started by a command of a session. Such a process may not call the daemon.
-    pub fn is_command_process(&self, pid: i32) -> bool {
-        self.executor.started(pid)
+    /// Where a process comes from. What a command of a session started may not call the daemon.
+    pub fn origin_of(&self, pid: i32, pidfd: BorrowedFd<'_>) -> Origin {
+        self.executor.spawner.origin_of(pid, pidfd)
     }
 
     pub fn head(&self) -> u64 {

@@ -65,7 +65,7 @@ pub mod testing;
 mod view;
 
 pub use admit::{Call, Job};
-pub use aos_sandbox::{Abilities, abilities, serve_as_spawner_if_asked};
+pub use aos_sandbox::{Abilities, Origin, abilities, serve_as_spawner_if_asked};
 pub use command::{OutputChunk, Watcher};
 pub use history::{Change, Touched, Turn as TurnShown};
 pub use host::Host;

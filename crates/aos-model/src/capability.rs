@@ -74,6 +74,10 @@ pub struct ExecCapability {
     pub max_processes: Option<u64>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub max_memory_bytes: Option<u64>,
+    /// Whether commands may run without capture, so that what they change is neither checked before it lands nor
+    /// undoable.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncaptured: bool,
 }
 
 impl Default for ExecCapability {
@@ -85,6 +89,7 @@ impl Default for ExecCapability {
             max_output_bytes: None,
             max_processes: None,
             max_memory_bytes: None,
+            uncaptured: false,
         }
     }
 }

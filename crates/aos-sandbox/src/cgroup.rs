@@ -113,6 +113,19 @@ fn create(controller: &Controller, name: &str, limit: u64) -> Result<Cgroup, Err
 
 const PREFIX: &str = "aos-";
 
+/// Whether a process runs in a command's cgroup; `None` if that cannot be read. The daemon may itself run in one.
+pub(crate) fn is_of_command(pid: i32) -> Option<bool> {
+    // A kernel without cgroups has no such file.
+    let Some(own) = crate::read_proc_file("/proc/self/cgroup") else { return Some(false) };
+    let its = crate::read_proc_file(&format!("/proc/{pid}/cgroup"))?;
+    Some(is_below_own(&own, &its))
+}
+
+fn is_below_own(own: &str, its: &str) -> bool {
+    let ours = |line: &str| line.split('/').filter(|name| name.starts_with(PREFIX)).count();
+    own.lines().zip(its.lines()).any(|(own, its)| ours(its) > ours(own))
+}
+
 /// Removes cgroups of daemons that were killed. One whose creator still runs is kept, even when it is empty.
 fn remove_stale(controller: &Controller) {
     let Some((parent, _)) = own_group(controller.name) else { return };
@@ -155,4 +168,18 @@ fn own_group(controller: &str) -> Option<(OwnedFd, bool)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(format!("{mount}{path}"), flags, Mode::empty()).ok()?;
     Some((folder, kind == "cgroup2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_in_a_cgroup_below_the_daemons_belongs_to_a_command() {
+        let command = "0::/user.slice/aos-0123456789abcdef-77\n";
+        assert!(is_below_own("0::/user.slice\n", command));
+        assert!(!is_below_own("0::/user.slice\n", "0::/user.slice/app.scope\n"));
+        assert!(!is_below_own(command, command), "a daemon in a command of another daemon has clients there");
+        assert!(is_below_own("2:pids:/a\n0::/\n", "2:pids:/a/aos-0-1\n0::/\n"));
+    }
 }

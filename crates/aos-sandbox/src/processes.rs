@@ -17,13 +17,12 @@ pub(crate) fn signal_namespace(signal: Signal) -> Result<(), Errno> {
 /// All descendants of this process, found by the parent pids in /proc.
 pub(crate) fn descendants() -> Vec<Pid> {
     let mut parents: Vec<(i32, i32)> = Vec::new();
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-    let Ok(proc) = rustix::fs::open("/proc", flags, rustix::fs::Mode::empty()) else { return Vec::new() };
+    let Ok(proc) = open_proc() else { return Vec::new() };
     let Ok(listing) = rustix::fs::Dir::read_from(&proc) else { return Vec::new() };
     for entry in listing.flatten() {
         let Some(pid) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
-        if let Some(parent) = parent_of(&proc, pid) {
-            parents.push((pid, parent));
+        if let Some(process) = Ancestor::read(&proc, pid) {
+            parents.push((pid, process.parent));
         }
     }
     let mut found = vec![rustix::process::getpid().as_raw_nonzero().get()];
@@ -36,14 +35,34 @@ pub(crate) fn descendants() -> Vec<Pid> {
     found[1..].iter().filter_map(|pid| Pid::from_raw(*pid)).collect()
 }
 
-/// The parent in `/proc/PID/stat`: the second field after the name, which ends with the last parenthesis.
-pub(crate) fn parent_of(proc: &OwnedFd, pid: i32) -> Option<i32> {
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-    let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
-    let mut text = [0_u8; 512];
-    let length = rustix::io::read(file, &mut text).ok()?;
-    let text = String::from_utf8_lossy(&text[..length]).into_owned();
-    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+pub(crate) fn open_proc() -> Result<OwnedFd, Errno> {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/proc", flags, rustix::fs::Mode::empty())
+}
+
+/// A process in a chain of ancestors. Its start time tells it from a later process with the same pid.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ancestor {
+    pub pid: i32,
+    pub parent: i32,
+    start_time: u64,
+}
+
+impl Ancestor {
+    /// Reads `/proc/PID/stat`, whose fields are counted after the name, which ends with the last parenthesis.
+    pub(crate) fn read(proc: &OwnedFd, pid: i32) -> Option<Ancestor> {
+        const PARENT: usize = 1;
+        const START_TIME: usize = 19;
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
+        let mut text = [0_u8; 1024];
+        let length = rustix::io::read(file, &mut text).ok()?;
+        let text = String::from_utf8_lossy(&text[..length]).into_owned();
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let parent = fields.get(PARENT)?.parse().ok()?;
+        let start_time = fields.get(START_TIME)?.parse().ok()?;
+        Some(Ancestor { pid, parent, start_time })
+    }
 }
 
 /// Has the kernel reap the spawner's children (SIGCHLD ignored).

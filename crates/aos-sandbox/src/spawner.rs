@@ -18,6 +18,7 @@ use rustix::process::{DumpableBehavior, Signal};
 
 use crate::filter::Filters;
 use crate::init;
+use crate::origin::{self, Origin};
 use crate::processes;
 use crate::protocol::{
     LaunchFds, LaunchMessage, NamespaceFlags, receive_launch, send_failed, send_init_started, send_launch,
@@ -70,15 +71,12 @@ impl Spawner {
         }
     }
 
-    /// Whether a process belongs to a command: every command descends from the spawner.
-    pub fn is_ancestor_of(&self, pid: i32) -> bool {
-        let started = self.current.lock().expect("BUG: lock poisoned").as_ref().map(|now| now.pid);
-        let Some(spawner) = started.and_then(|pid| i32::try_from(pid).ok()) else { return false };
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-        let Ok(proc) = rustix::fs::open("/proc", flags, rustix::fs::Mode::empty()) else { return false };
-        std::iter::successors(Some(pid), |pid| processes::parent_of(&proc, *pid).filter(|parent| *parent > 1))
-            .take(ANCESTORS_MAX)
-            .any(|pid| pid == spawner)
+    /// Where a process comes from: every command descends from the spawner, and so from this process.
+    pub fn origin_of(&self, pid: i32, pidfd: BorrowedFd<'_>) -> Origin {
+        let spawner = self.current.lock().expect("BUG: lock poisoned").as_ref().map(|now| now.pid);
+        let pids = [Some(std::process::id()), spawner].into_iter().flatten();
+        let starters: Vec<i32> = pids.filter_map(|pid| i32::try_from(pid).ok()).collect();
+        origin::judge(pid, pidfd, &starters)
     }
 
     /// Stops the spawner and all commands it started, and waits until it has exited.
@@ -98,9 +96,6 @@ impl Drop for Spawner {
         self.retire();
     }
 }
-
-/// Bounds the walk over parents: pids that are reused while /proc is read could form a loop.
-const ANCESTORS_MAX: usize = 100_000;
 
 /// How long to wait for the spawner to exit.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -161,6 +156,8 @@ fn serve() -> Result<(), Errno> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let _ = rustix::thread::set_name(c"aos-spawner");
     processes::ignore_children()?;
+    // What an init leaves behind, because a command killed it, still descends from us and is known as a command.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     // A Ctrl-C in the daemon's terminal must reach the daemon only, which decides about its commands.
     let _ = rustix::process::setsid();
     let filters = Filters::build();

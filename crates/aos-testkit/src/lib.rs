@@ -33,7 +33,7 @@ pub use time::{run_bounded, timed, wait_for};
 pub use tracer::Tracer;
 pub use tree::tree;
 pub use ways::{patch_of, patch_params, text};
-pub use world::{Agent, Fixture, Start, World};
+pub use world::{Agent, Fixture, Start, World, uncaptured};
 
 /// Whether `AOS_ATTACK_FULL=1` asks for the long form of the cases that have one.
 pub fn is_full() -> bool {

@@ -1,10 +1,15 @@
 //! Which processes may use the socket: those of the home's owner and of root, but no command of a session.
+//!
+//! A connection is judged once, when it is accepted, and refused in doubt. The kernel's pidfd of the process that
+//! connected tells it from a later one with the same pid.
 
-use std::io::Read as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use aos_host::Host;
+use aos_host::{Host, Origin};
+use nix::sys::socket::{getsockopt, sockopt};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
 
 /// Why a connection is refused.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +22,10 @@ pub(crate) enum PeerError {
     OtherPidNamespace { pid: i32 },
     #[error("process {pid} belongs to a command of a session")]
     CommandOfSession { pid: i32 },
+    #[error("process {pid} exited after it connected, so it cannot be known where it came from")]
+    Exited { pid: i32 },
+    #[error("the ancestors of process {pid} cannot be read")]
+    UnknownOrigin { pid: i32 },
 }
 
 pub(crate) fn check_peer(host: &Host, stream: &UnixStream) -> Result<(), PeerError> {
@@ -25,25 +34,21 @@ pub(crate) fn check_peer(host: &Host, stream: &UnixStream) -> Result<(), PeerErr
     if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
         return Err(PeerError::NotOwner { uid: peer.uid.as_raw(), pid });
     }
-    if is_in_another_pid_namespace(pid) {
-        return Err(PeerError::OtherPidNamespace { pid });
+    let pidfd = pidfd_of(stream, peer.pid).map_err(|_| PeerError::Exited { pid })?;
+    match host.origin_of(pid, pidfd.as_fd()) {
+        Origin::Outside => Ok(()),
+        Origin::OtherPidNamespace => Err(PeerError::OtherPidNamespace { pid }),
+        Origin::Command => Err(PeerError::CommandOfSession { pid }),
+        Origin::Exited => Err(PeerError::Exited { pid }),
+        Origin::Unknown => Err(PeerError::UnknownOrigin { pid }),
     }
-    if host.is_command_process(pid) {
-        return Err(PeerError::CommandOfSession { pid });
-    }
-    Ok(())
 }
 
-/// Commands run in pid namespaces below ours: then `NSpid` in /proc has more than one number. The socket is not in
-/// their view; this check is for a socket that was mounted there.
-fn is_in_another_pid_namespace(pid: i32) -> bool {
-    #[expect(clippy::disallowed_methods, reason = "reads what the kernel reports about the peer")]
-    let status = std::fs::File::open(format!("/proc/{pid}/status"));
-    let mut text = String::new();
-    // The peer has exited: it cannot read an answer.
-    if status.and_then(|mut file| file.read_to_string(&mut text)).is_err() {
-        return false;
+/// The pidfd of the process that connected. Before Linux 6.5 only its pid is known, which may have been reused since.
+fn pidfd_of(stream: &UnixStream, pid: Pid) -> Result<OwnedFd, Errno> {
+    match getsockopt(stream, sockopt::PeerPidfd) {
+        Ok(pidfd) => Ok(pidfd),
+        Err(nix::errno::Errno::ENOPROTOOPT) => rustix::process::pidfd_open(pid, PidfdFlags::empty()),
+        Err(error) => Err(Errno::from_raw_os_error(error as i32)),
     }
-    let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    numbers.is_some_and(|numbers| numbers.split_whitespace().count() > 1)
 }

@@ -172,6 +172,9 @@ pub(crate) struct SessionOpen {
     /// A policy: default, strict, permissive, or a file in JSON
     #[arg(long, value_name = "FILE|PRESET")]
     pub(crate) policy: Option<String>,
+    /// Allow commands without capture (`aos exec --no-capture`): what they change is not undoable
+    #[arg(long)]
+    pub(crate) uncaptured: bool,
     /// Close the session after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ttl: Option<u64>,

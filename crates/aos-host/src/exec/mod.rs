@@ -36,11 +36,6 @@ impl Executor {
         }
     }
 
-    /// Whether a process was started by a command.
-    pub(crate) fn started(&self, pid: i32) -> bool {
-        self.spawner.is_ancestor_of(pid)
-    }
-
     /// Ends the spawner, and what is still running with it.
     pub(crate) fn retire(&self) {
         self.spawner.retire();

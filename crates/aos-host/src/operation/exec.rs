@@ -34,6 +34,12 @@ pub(super) fn check(session: &OpenSession, request: Exec) -> Result<Exec, Refusa
             "the capability of this session allows no commands; open a session whose `exec` is allowed",
         ));
     }
+    if !request.is_ordered() && !session.capability.exec.uncaptured {
+        return Err(Refusal::new(
+            Code::ExecNotAllowed,
+            "the capability of this session does not allow `capture` `none`; leave it out, or open a session with `exec.uncaptured` (`aos session open --uncaptured`)",
+        ));
+    }
     request.check()?;
     Ok(request)
 }

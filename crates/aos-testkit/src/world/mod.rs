@@ -46,6 +46,12 @@ pub struct World {
     mounted: Vec<PathBuf>,
 }
 
+/// Params for opening a session whose commands may run without capture.
+pub fn uncaptured(mut extra: Value) -> Value {
+    extra["capability"]["exec"]["uncaptured"] = json!(true);
+    extra
+}
+
 impl World {
     /// A world whose daemon runs.
     #[allow(clippy::new_without_default, reason = "it starts a process, which no default should")]

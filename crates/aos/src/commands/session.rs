@@ -22,6 +22,9 @@ fn open(open: &SessionOpen) -> anyhow::Result<Exit> {
         params["capability"] = serde_json::from_str(&read_text(file)?)
             .with_context(|| format!("{} is not JSON", file.display()))?;
     }
+    if open.uncaptured {
+        params["capability"]["exec"]["uncaptured"] = json!(true);
+    }
     if let Some(policy) = &open.policy {
         params["policy"] = policy_argument(policy)?;
     }

@@ -12,7 +12,7 @@ mod undo_elsewhere;
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use aos_testkit::{Start, World, text, verdict};
+use aos_testkit::{Start, World, text, uncaptured, verdict};
 use serde_json::{Value, json};
 
 /// One effect in a new session with `extra` (capability, policy, …).
@@ -165,9 +165,12 @@ rows! {
         receipt
     };
     exec_uncaptured => "ok", |w| {
-        let receipt = exec(w, json!({}), json!({ "argv": ["true"], "capture": "none" }));
+        let receipt = exec(w, uncaptured(json!({})), json!({ "argv": ["true"], "capture": "none" }));
         assert!(receipt["coverage"] == "none" && receipt.get("changed_paths").is_none(), "{receipt}");
         receipt
+    };
+    exec_uncaptured_not_allowed => "forbidden / exec_not_allowed", |w| {
+        exec(w, json!({}), json!({ "argv": ["true"], "capture": "none" }))
     };
     exec_commit_denied => "forbidden / policy_denied", |w| {
         let rules = json!([{ "name": "no", "ops": ["write"], "paths": ["e/**"], "decision": "deny" }]);
@@ -305,7 +308,7 @@ fn exec(world: &World, extra: Value, params: Value) -> Value {
 #[test]
 fn interrupted() {
     let mut world = prepared(Start::default());
-    let session = world.open(json!({}));
+    let session = world.open(uncaptured(json!({})));
     let mut client = world.client();
     let asking = session.clone();
     let running = std::thread::spawn(move || {

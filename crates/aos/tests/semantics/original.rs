@@ -211,7 +211,7 @@ fn a_cwd_could_be_anywhere() {
 fn a_signal_killed_nothing() {
     let world = prepared(Start::default());
     for (signal, is_open) in [("int", true), ("term", false), ("kill", false)] {
-        let session = world.open(json!({}));
+        let session = world.open(aos_testkit::uncaptured(json!({})));
         let mut client = world.client();
         let running = {
             // Many short sleeps: a shell that is interrupted just before it starts a child waits for that child first.

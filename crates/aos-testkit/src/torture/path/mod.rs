@@ -246,7 +246,7 @@ fn open(client: &mut Client, root: &Path, follow: &str) -> Result<String, String
         "target": { "local": { "workdir": root } },
         // This suite does not test the policy of commands.
         "policy": { "preset": "permissive" },
-        "capability": { "follow_symlinks": follow },
+        "capability": { "follow_symlinks": follow, "exec": { "uncaptured": true } },
         // Pre-images of a hundred thousand writes would only fill the disk.
         "snapshot_bytes_max": 1 << 20,
     });

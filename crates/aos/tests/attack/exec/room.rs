@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use aos_testkit::time::{bound, wait_at_most};
-use aos_testkit::{Client, Start, World, check, new_seed, wait_for};
+use aos_testkit::{Client, Start, World, check, new_seed, uncaptured, wait_for};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
@@ -240,7 +240,7 @@ fn with_target(world: &World, mut extra: Value, variables: &[(&str, &str)]) -> V
         local[key] = value;
     }
     extra["target"] = json!({ "local": local });
-    extra
+    uncaptured(extra)
 }
 
 /// Runs one command to its end. A receipt that violates the contract fails at once.

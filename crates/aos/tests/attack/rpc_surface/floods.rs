@@ -16,7 +16,7 @@ use crate::Outcome;
 pub(super) fn a_command_blocks_no_request() -> Outcome {
     let world = World::new();
     world.write("f", "x");
-    let session = world.open(json!({}));
+    let session = world.open(aos_testkit::uncaptured(json!({})));
     let mut client = world.client();
     let script = "while [ ! -e go ]; do sleep 0.05; done";
     let command = json!({ "session_id": session, "argv": ["sh", "-c", script], "capture": "none", "timeout_ns": 120_000_000_000_u64 });
