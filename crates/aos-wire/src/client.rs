@@ -11,6 +11,9 @@ use serde_json::value::RawValue;
 
 use crate::polled::Polled;
 
+/// How often one request is sent again. The daemon that is started for it may be stopped before it has read it, too.
+const RESENDS_MAX: usize = 8;
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
@@ -34,11 +37,18 @@ impl std::fmt::Debug for Reconnect {
 /// A request that timed out and may still be answered.
 #[derive(Debug)]
 struct PendingCall {
-    id: u64,
     method: String,
     params: String,
-    /// Its line, if it may still be sent again.
-    request: Option<String>,
+    request: SentRequest,
+}
+
+/// A request that was sent and is not answered.
+#[derive(Debug)]
+struct SentRequest {
+    id: u64,
+    line: String,
+    /// How often it may still be sent again.
+    resends_left: usize,
 }
 
 /// Why a call has no result. A message holds its cause, which is therefore not a `source`: a printed chain would show it
@@ -107,7 +117,8 @@ impl Client {
         }
     }
 
-    /// Uses `reconnect`, once for each request, when the daemon has ended without having received it.
+    /// Uses `reconnect`, at most [`RESENDS_MAX`] times for each request, when the daemon has ended without having received
+    /// it.
     pub fn with_reconnect(
         self,
         reconnect: impl FnMut() -> std::io::Result<UnixStream> + Send + 'static,
@@ -154,25 +165,21 @@ impl Client {
         params: &str,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<String, ClientError> {
-        let (id, request) = match self.pending.take() {
-            Some(pending) if pending.method == method && pending.params == params => {
-                (pending.id, pending.request)
-            }
+        let request = match self.pending.take() {
+            Some(pending) if pending.method == method && pending.params == params => pending.request,
             _ => self.send(method, params)?,
         };
         if self.timeout.is_some_and(|timeout| !self.is_readable_within(timeout)) {
             let (method, params) = (method.to_owned(), params.to_owned());
-            self.pending = Some(PendingCall { id, method, params, request });
+            self.pending = Some(PendingCall { method, params, request });
             return Err(ClientError::TimedOut);
         }
-        self.wait(id, request, on_progress)
+        self.wait(request, on_progress)
     }
 
-    /// Waits for the answer to a request; `request` is its line if it may still be sent again.
     fn wait(
         &mut self,
-        id: u64,
-        mut request: Option<String>,
+        mut request: SentRequest,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<String, ClientError> {
         loop {
@@ -181,10 +188,7 @@ impl Client {
                 Ok(0) => return Err(ClientError::Closed),
                 Ok(_) => {}
                 Err(error) => {
-                    let Some(line) = request.take().filter(|_| was_not_received(&error)) else {
-                        return Err(error.into());
-                    };
-                    self.send_again(&line, error)?;
+                    self.send_again(&mut request, error)?;
                     continue;
                 }
             }
@@ -196,7 +200,7 @@ impl Client {
                 continue;
             }
             // The answer to an earlier call that timed out.
-            if answer.id.is_some_and(|other| other != id) {
+            if answer.id.is_some_and(|other| other != request.id) {
                 continue;
             }
             return match (answer.result, answer.error) {
@@ -207,8 +211,7 @@ impl Client {
         }
     }
 
-    /// Returns the id of the request, and its line if it may still be sent again.
-    fn send(&mut self, method: &str, params: &str) -> Result<(u64, Option<String>), ClientError> {
+    fn send(&mut self, method: &str, params: &str) -> Result<SentRequest, ClientError> {
         let id = self.next_id;
         self.next_id += 1;
         let mut line =
@@ -221,20 +224,25 @@ impl Client {
             return Err(ClientError::TooLong(line.len()));
         }
         line.push('\n');
-        match self.stream().write_all(line.as_bytes()) {
-            Ok(()) => Ok((id, Some(line))),
-            Err(error) if was_not_received(&error) => {
-                self.send_again(&line, error)?;
-                Ok((id, None))
-            }
-            Err(error) => Err(error.into()),
+        let mut request = SentRequest { id, line, resends_left: RESENDS_MAX };
+        if let Err(error) = self.stream().write_all(request.line.as_bytes()) {
+            self.send_again(&mut request, error)?;
         }
+        Ok(request)
     }
 
-    fn send_again(&mut self, line: &str, error: std::io::Error) -> std::io::Result<()> {
-        let Some(Reconnect(reconnect)) = &mut self.reconnect else { return Err(error) };
-        self.reader = BufReader::new(Polled(reconnect()?));
-        self.stream().write_all(line.as_bytes())
+    /// Sends a request to the next daemon, and the next, if `error` says that this one did not receive it.
+    fn send_again(&mut self, request: &mut SentRequest, mut error: std::io::Error) -> std::io::Result<()> {
+        while was_not_received(&error) && request.resends_left > 0 {
+            let Some(Reconnect(reconnect)) = &mut self.reconnect else { break };
+            request.resends_left -= 1;
+            self.reader = BufReader::new(Polled(reconnect()?));
+            match self.stream().write_all(request.line.as_bytes()) {
+                Ok(()) => return Ok(()),
+                Err(next) => error = next,
+            }
+        }
+        Err(error)
     }
 
     /// Calls one effect.
@@ -356,15 +364,33 @@ mod tests {
         assert_eq!(connected, 0);
     }
 
-    #[test]
-    fn a_daemon_that_reads_nothing_is_asked_twice_only() {
+    /// A client of daemons of which the first `ending` end before they have read anything, and how often it connected
+    /// again.
+    fn call_while_daemons_end(ending: usize) -> (Result<String, ClientError>, usize) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         std::thread::spawn(move || close_after(&theirs, 0));
-        let mut client = Client::new(ours).with_reconnect(|| {
+        let connected = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = connected.clone();
+        let mut client = Client::new(ours).with_reconnect(move || {
+            let before = 1 + count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let (ours, theirs) = UnixStream::pair()?;
-            std::thread::spawn(move || close_after(&theirs, 0));
+            std::thread::spawn(
+                move || if before < ending { close_after(&theirs, 0) } else { serve(&theirs) },
+            );
             Ok(ours)
         });
-        assert!(matches!(client.call("m", "{}"), Err(ClientError::Io(_))));
+        let answer = client.call("m", "{}");
+        (answer, connected.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_request_is_sent_until_a_daemon_reads_it() {
+        for ending in [1, 2, RESENDS_MAX] {
+            let (answer, connected) = call_while_daemons_end(ending);
+            assert_eq!((answer.unwrap().as_str(), connected), ("1", ending), "{ending} daemons ended");
+        }
+        let (answer, connected) = call_while_daemons_end(usize::MAX);
+        assert!(matches!(answer, Err(ClientError::Io(_))), "{answer:?}");
+        assert_eq!(connected, RESENDS_MAX);
     }
 }
