@@ -108,8 +108,8 @@ pub fn call(context: &mut ToolContext<'_>, tool: &Tool, arguments: Map<String, V
     result.unwrap_or_else(failure_outcome)
 }
 
-/// The effect of a call, to evaluate policy before it runs; for a tool with several effects, the one that policy can
-/// deny. `None` for calls that policy does not concern.
+/// The effect of a call, without making the call; for a tool with several effects, the one that policy can deny. `None` for
+/// calls that policy does not concern.
 pub fn effect_of(
     tool: &Tool,
     session: &str,
@@ -247,7 +247,6 @@ fn next_step(code: &str) -> &'static str {
         | "program_not_allowed" => {
             "no argument changes this; work within the session's limits, or tell the user what you need and why."
         }
-        "declined" => "do not try it another way; ask the user what to do instead.",
         "invalid_params" | "argv_empty" => "call it again with the arguments in its schema.",
         "snapshot_not_found" => "use an id that history lists.",
         "nothing_to_roll_back" | "nothing_to_redo" => "continue; there is nothing to undo or redo.",

@@ -1,5 +1,39 @@
 //! Planted bugs in the front ends: MCP, HTTP, set-up and printed text.
 
-use super::Mutant;
+use super::{Edit, Mutant, attack};
 
-pub(super) const MUTANTS: &[Mutant] = &[];
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "warnings-not-shown",
+        promise: 2,
+        breaks: "the text of a tool's result leaves out what policy warns of",
+        edits: &[Edit {
+            file: "crates/aos-tools/src/context.rs",
+            old: "else { text + &warnings };",
+            new: "else { text };",
+        }],
+        caught_by: &[attack("S22"), attack("OWN-S22-STATELESS")],
+    },
+    Mutant {
+        name: "batch-unbounded",
+        promise: 10,
+        breaks: "a batch of more than 100 requests is cut and answered instead of refused",
+        edits: &[Edit {
+            file: "crates/aos-wire/src/rpc.rs",
+            old: "batch.is_cut = true;",
+            new: "batch.is_cut = false;",
+        }],
+        caught_by: &[attack("S29")],
+    },
+    Mutant {
+        name: "unfinished-lines-stay",
+        promise: 9,
+        breaks: "no unfinished line makes room for a line of another connection",
+        edits: &[Edit {
+            file: "crates/aos-wire/src/frame.rs",
+            old: "                state.evict(self.id, if waited < PATIENCE { IDLE_AFTER } else { Duration::ZERO });\n",
+            new: "",
+        }],
+        caught_by: &[attack("OWN-S29-IDLE")],
+    },
+];

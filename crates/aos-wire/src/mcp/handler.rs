@@ -15,7 +15,6 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::consent::Consent;
 use super::resources;
 use super::server::McpServer;
 use super::tool_set::ToolCall;
@@ -52,11 +51,6 @@ impl ServerHandler for McpServer {
             Ok(call) => call,
             Err(outcome) => return Ok(result(outcome).into()),
         };
-        match self.consent(&call, request.input_responses.as_ref(), &context).await {
-            Consent::Given => {}
-            Consent::Refused(outcome) => return Ok(result(outcome).into()),
-            Consent::InputRequired(request) => return Ok(request.into()),
-        }
         let outcome = match () {
             () if call.tool.runs_commands() => self.run_command(call, &context).await,
             // Usually answered in microseconds: a switch of threads would take longer.

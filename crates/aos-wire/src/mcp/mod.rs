@@ -3,7 +3,6 @@
 //! It is a client of the daemon and acts only in the sessions that its operator gave it. It is the only asynchronous
 //! code: one thread runs the protocol, and slow calls move to a blocking thread.
 
-mod consent;
 mod handler;
 mod http;
 mod resources;

@@ -41,8 +41,6 @@ pub(super) struct Shared {
     line_offsets: LineOffsetCache,
     idle: Mutex<Vec<Client>>,
     running: Mutex<HashSet<(String, String)>>,
-    /// Warnings that the user does not want to be asked about again, with their session.
-    pub(super) accepted: Mutex<HashSet<String>>,
 }
 
 impl std::fmt::Debug for McpServer {
@@ -70,7 +68,6 @@ impl McpServer {
             line_offsets: LineOffsetCache::default(),
             idle: Mutex::default(),
             running: Mutex::default(),
-            accepted: Mutex::default(),
         };
         McpServer { shared: Arc::new(shared) }
     }

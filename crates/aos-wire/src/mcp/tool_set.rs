@@ -49,11 +49,6 @@ impl ToolSet {
 }
 
 impl ToolCall {
-    /// The effect to preview for consent.
-    pub(crate) fn effect(&self) -> Option<(&'static str, Value)> {
-        aos_tools::effect_of(&self.tool, &self.session, &self.arguments)
-    }
-
     /// Calls the tool and waits for its outcome.
     pub(crate) fn run(
         &self,

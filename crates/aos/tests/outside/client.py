@@ -7,16 +7,13 @@ from pathlib import Path
 
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.types import ElicitResult
 
 program, root = sys.argv[1], Path(sys.argv[2])
-answers = []
 progress = []
 
 
 async def person(_context, params):
-    assert "absolute" in params.message, params.message
-    return ElicitResult(action=answers.pop(0), content={})
+    raise AssertionError(f"a question: {params.message}")
 
 
 async def hear(_progress, _total, message):
@@ -60,11 +57,8 @@ async def main():
             failed = await call("read_file", path="missing.txt")
             assert failed.is_error and "Next:" in said(failed), failed
 
-            answers.extend(["decline", "accept"])
-            absolute = str(root / "greeting.txt")
-            assert (await call("read_file", path=absolute)).is_error
-            assert not (await call("read_file", path=absolute)).is_error
-            assert not answers
+            absolute = await call("read_file", path=str(root / "greeting.txt"))
+            assert not absolute.is_error, absolute
 
             (root / "started").unlink(missing_ok=True)
             waiting = asyncio.create_task(call("shell", command=["sh", "-c", "echo started; sleep 600"], progress_callback=hear))

@@ -19,7 +19,6 @@ pub fn cases() -> Vec<Case> {
         plain("OWN-MCP-ESCAPE", no_path_leads_out),
         plain("OWN-MCP-NARROW", a_narrow_session_stays_narrow),
         plain("OWN-MCP-STATELESS", without_hello),
-        plain("OWN-MCP-CONSENT", the_person_is_asked),
         plain("OWN-MCP-CANCEL", one_command_is_cancelled),
         plain("OWN-MCP-GONE", a_client_that_goes_ends_its_commands),
         plain("OWN-MCP-HTTP", http::the_gate),
@@ -308,51 +307,6 @@ fn without_hello() -> Outcome {
     check(said(&read["result"]) == "   1 | one", || format!("{read}"))?;
     let read = client.request("tools/call", call(json!({ "path": "f", "session": second })));
     check(read["result"]["structuredContent"]["session"] == second.as_str(), || format!("{read}"))?;
-    // Where the user must be asked, the question is the result, and the answer comes with the next try.
-    let absolute = world.root.join("f").display().to_string();
-    let mut asking = json!({
-        "name": "read_file", "arguments": { "path": absolute }, "_meta": meta(json!({ "elicitation": { "form": {} } })),
-    });
-    let asked = client.request("tools/call", asking.clone());
-    check(asked["result"]["resultType"] == "input_required", || format!("{asked}"))?;
-    asking["inputResponses"] = json!({ "consent": { "action": "decline" } });
-    let declined = client.request("tools/call", asking.clone());
-    check(declined["result"]["isError"] == true, || format!("{declined}"))?;
-    asking["inputResponses"] = json!({ "consent": { "action": "accept", "content": {} } });
-    let agreed = client.request("tools/call", asking);
-    check(said(&agreed["result"]).contains("   1 | one"), || format!("{agreed}"))?;
-    client.close(&world);
-    world.finish()
-}
-
-fn the_person_is_asked() -> Outcome {
-    let world = World::new();
-    let absolute = world.write("f", "one\n").display().to_string();
-    let arguments = json!({ "path": absolute, "content": "two\n" });
-    // The client cannot ask the user: the warning is in the result.
-    let mut client = McpClient::greeted(&world, &[], json!({}));
-    let result = client.call("write_file", arguments.clone());
-    check(said(&result).contains("Warning: Path is absolute"), || format!("{result}"))?;
-    client.close(&world);
-    let mut client = McpClient::greeted(&world, &[], json!({ "elicitation": {} }));
-    for (answer, content, is_error) in [
-        (json!({ "action": "decline" }), "two\n", true),
-        (json!({ "action": "cancel" }), "two\n", true),
-        (json!({ "action": "accept", "content": { "remember": true } }), "three\n", false),
-    ] {
-        let arguments = json!({ "path": absolute, "content": "three\n" });
-        let id = client.ask("tools/call", json!({ "name": "write_file", "arguments": arguments }));
-        let question = client.hear();
-        check(question["method"] == "elicitation/create", || format!("{question}"))?;
-        let reply = json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer });
-        client.send(&reply.to_string());
-        let result = client.answer(id)["result"].take();
-        check(result["isError"] == is_error, || format!("{result}"))?;
-        check(world.read("f") == content.as_bytes(), || format!("the file holds {:?}", world.read("f")))?;
-    }
-    // The user is not asked a second time.
-    let result = client.call("write_file", json!({ "path": absolute, "content": "four\n" }));
-    check(result["isError"] == false && world.read("f") == b"four\n", || format!("{result}"))?;
     client.close(&world);
     world.finish()
 }
