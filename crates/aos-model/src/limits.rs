@@ -2,10 +2,12 @@
 
 /// One line on the socket. Larger content is passed as a blob.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Lines up to this length do not count towards `FRAMES_BYTES_MAX`.
-pub const FRAME_BYTES_FREE: usize = 64 << 10;
+/// Lines up to this length do not count towards `FRAMES_BYTES_MAX`: every connection may have one.
+pub const FRAME_BYTES_FREE: usize = 16 << 10;
 /// The total of all longer lines that are being received or answered at one time.
 pub const FRAMES_BYTES_MAX: usize = 64 << 20;
+/// Requests in one JSON-RPC batch.
+pub const BATCH_REQUESTS_MAX: usize = 100;
 /// The size of an inline payload, unless the capability sets another.
 pub const INLINE_BYTES_DEFAULT: u64 = 16_384;
 /// The content of one read.

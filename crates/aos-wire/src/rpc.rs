@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use aos_model::limits::BATCH_REQUESTS_MAX;
 use aos_model::strict::{self, JsonError, present};
 use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The errors of the envelope. A refused or failed effect is a `result`.
@@ -72,12 +74,50 @@ pub fn parse_line(line: &[u8]) -> Line<'_> {
     if !text.starts_with('[') {
         return Line::One(parse_message(text));
     }
-    match serde_json::from_str::<Vec<&RawValue>>(text) {
-        Ok(items) if items.is_empty() => {
-            Line::One(Err(RpcError::new(ErrorCode::InvalidRequest, "the batch is empty")))
+    let invalid = |why: String| Line::One(Err(RpcError::new(ErrorCode::InvalidRequest, why)));
+    match serde_json::from_str::<Batch<'_>>(text) {
+        Ok(batch) if batch.messages.is_empty() => invalid("the batch is empty".into()),
+        Ok(batch) if batch.is_cut => invalid(format!(
+            "a batch has at most {BATCH_REQUESTS_MAX} requests; nothing of this one was done; send several"
+        )),
+        Ok(batch) => {
+            Line::Batch(batch.messages.into_iter().map(|message| parse_message(message.get())).collect())
         }
-        Ok(items) => Line::Batch(items.into_iter().map(|item| parse_message(item.get())).collect()),
         Err(why) => broken(why.to_string()),
+    }
+}
+
+/// The messages of a batch, of which no more are kept than may be answered: 16 MiB hold millions.
+struct Batch<'a> {
+    messages: Vec<&'a RawValue>,
+    is_cut: bool,
+}
+
+impl<'de> Deserialize<'de> for Batch<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Batch<'de>, D::Error> {
+        struct Messages;
+        impl<'de> Visitor<'de> for Messages {
+            type Value = Batch<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a batch")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Batch<'de>, A::Error> {
+                let mut batch = Batch { messages: Vec::new(), is_cut: false };
+                while batch.messages.len() < BATCH_REQUESTS_MAX {
+                    match list.next_element()? {
+                        Some(message) => batch.messages.push(message),
+                        None => return Ok(batch),
+                    }
+                }
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    batch.is_cut = true;
+                }
+                Ok(batch)
+            }
+        }
+        deserializer.deserialize_seq(Messages)
     }
 }
 
@@ -171,6 +211,17 @@ mod tests {
         assert_eq!(code_of(r#"{"jsonrpc":"2.0","id":1,"method":7}"#), -32600);
         let deep = "[".repeat(100_000);
         assert_eq!(code_of(&deep), -32700);
+    }
+
+    #[test]
+    fn a_batch_is_bounded() {
+        let batch = |count: usize| format!("[{}]", vec!["1"; count].join(","));
+        let full = batch(BATCH_REQUESTS_MAX);
+        let Line::Batch(messages) = parse_line(full.as_bytes()) else { panic!("{full}") };
+        assert_eq!(messages.len(), BATCH_REQUESTS_MAX);
+        assert_eq!(code_of(&batch(BATCH_REQUESTS_MAX + 1)), -32600);
+        assert_eq!(code_of(&batch(8 << 20)), -32600);
+        assert_eq!(code_of(&batch(8 << 20).replace(']', ",")), -32700);
     }
 
     #[test]

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use aos_host::{Answer, Call, Host, Job, Watcher};
 use aos_model::limits::{
-    CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_MAX, FRAMES_BYTES_MAX, WALK_STACK_BYTES,
+    CONNECTION_REQUESTS_MAX, CONNECTIONS_MAX, FRAME_BYTES_FREE, FRAME_BYTES_MAX, FRAMES_BYTES_MAX,
+    WALK_STACK_BYTES,
 };
 use aos_model::strict;
 use rustix::io::Errno;
@@ -251,12 +252,23 @@ impl Connection {
         let mut reader = BufReader::with_capacity(READ_BYTES, Polled(&self.writer.stream));
         let mut line = Vec::new();
         loop {
-            let mut share = self.server.frames.share();
+            let mut share = self.server.frames.share(&self.writer);
             match read_frame(&mut reader, &mut line, &mut share)? {
                 Frame::End => return Ok(()),
                 Frame::TooLong(bytes) => {
                     tracing::warn!(bytes, "a line is too long; its connection is closed");
-                    self.refuse_frame();
+                    self.refuse_frame(&format!(
+                        "a line is at most {FRAME_BYTES_MAX} bytes, and all long lines together {FRAMES_BYTES_MAX}; send larger content by blob"
+                    ));
+                    return Ok(());
+                }
+                Frame::Evicted => {
+                    tracing::warn!(
+                        "a connection is closed: its unfinished line took the memory that others need"
+                    );
+                    self.refuse_frame(
+                        "the line was not finished while others needed its memory; connect and send it again",
+                    );
                     return Ok(());
                 }
                 Frame::Complete => {}
@@ -266,19 +278,14 @@ impl Connection {
             }
             let Some(request) = self.server.begin_request() else { return Ok(()) };
             self.handle(&line, request);
-            if line.capacity() > 1 << 20 {
+            if line.capacity() > FRAME_BYTES_FREE {
                 line = Vec::new();
             }
         }
     }
 
-    fn refuse_frame(&self) {
-        let error = RpcError::new(
-            ErrorCode::InvalidRequest,
-            format!(
-                "a line is at most {FRAME_BYTES_MAX} bytes, and all long lines together {FRAMES_BYTES_MAX}; send larger content by blob"
-            ),
-        );
+    fn refuse_frame(&self, why: &str) {
+        let error = RpcError::new(ErrorCode::InvalidRequest, why);
         self.writer.send(rpc::error(None, &error).into());
         // Closes only our direction first, so that the client can read the answer while it still writes.
         let _ = self.writer.stream.shutdown(Shutdown::Write);
@@ -292,17 +299,12 @@ impl Connection {
                 Reply::OnThread(work) => self.run_on_thread(work, request),
             },
             Line::Batch(messages) => {
-                let answers: Vec<String> = messages
-                    .into_iter()
-                    .filter_map(|message| match self.reply(message) {
+                self.writer.send_batch(messages.into_iter().filter_map(
+                    |message| match self.reply(message) {
                         Reply::Now(response) => response,
                         Reply::OnThread(work) => work(),
-                    })
-                    .map(|response| response.answer)
-                    .collect();
-                if !answers.is_empty() {
-                    self.writer.send(format!("[{}]", answers.join(",")).into());
-                }
+                    },
+                ));
             }
         }
     }

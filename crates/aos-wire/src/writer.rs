@@ -17,12 +17,21 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) struct ConnectionWriter {
     pub(crate) stream: UnixStream,
-    /// The rest of a line that did not fit into the socket's buffer. It is sent before anything else.
-    unsent: Mutex<Vec<u8>>,
+    pending: Mutex<Pending>,
     /// Requests of this connection that run on threads of their own.
     pub(crate) request_threads: AtomicUsize,
     /// The client did not read for [`STALL_TIMEOUT`] once; it gets no more progress.
     stalled: AtomicBool,
+}
+
+/// What is to be sent before, and after, the next whole line.
+#[derive(Default)]
+struct Pending {
+    /// The rest of a line that did not fit into the socket's buffer. It is sent before anything else.
+    unsent: Vec<u8>,
+    /// The array of a batch's answers is being sent. Whole lines wait in `queued` for its end, and progress is left out.
+    in_batch: bool,
+    queued: Vec<u8>,
 }
 
 /// An answer, and the lane of the session that the effect ran in.
@@ -41,23 +50,30 @@ impl ConnectionWriter {
     pub(crate) fn new(stream: UnixStream) -> ConnectionWriter {
         ConnectionWriter {
             stream,
-            unsent: Mutex::default(),
+            pending: Mutex::default(),
             request_threads: AtomicUsize::new(0),
             stalled: AtomicBool::new(false),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.unsent.lock().expect("BUG: lock poisoned")
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().expect("BUG: lock poisoned")
     }
 
     pub(crate) fn send(&self, response: Response) {
         let Response { mut answer, lane } = response;
         answer.push('\n');
-        let mut unsent = self.lock();
-        let bytes =
-            if unsent.is_empty() { answer.into_bytes() } else { [&unsent, answer.as_bytes()].concat() };
-        unsent.clear();
+        let mut pending = self.lock();
+        if pending.in_batch {
+            pending.queued.extend_from_slice(answer.as_bytes());
+        } else {
+            self.send_after_unsent(&mut pending, answer, lane);
+        }
+    }
+
+    fn send_after_unsent(&self, pending: &mut Pending, text: String, lane: Option<LaneGuard>) {
+        let unsent = std::mem::take(&mut pending.unsent);
+        let bytes = if unsent.is_empty() { text.into_bytes() } else { [&unsent, text.as_bytes()].concat() };
         // The answers of a session keep its order while the lane is held. A client that does not read must not block
         // its session, so what does not fit into the socket's buffer is sent after the lane is released.
         let sent = self.send_now(&bytes);
@@ -66,26 +82,48 @@ impl ConnectionWriter {
         let _ = (&self.stream).write_all(&bytes[sent..]);
     }
 
+    /// Sends the answers of a batch as one array, each as soon as it is there: together they may be large. Answers to other
+    /// requests wait for its end without their lane, which the rest of the batch may need.
+    pub(crate) fn send_batch(&self, responses: impl Iterator<Item = Response>) {
+        let mut is_open = false;
+        for Response { answer, lane } in responses {
+            let mut pending = self.lock();
+            pending.in_batch = true;
+            let separator = if std::mem::replace(&mut is_open, true) { ',' } else { '[' };
+            self.send_after_unsent(&mut pending, format!("{separator}{answer}"), lane);
+        }
+        if is_open {
+            let mut pending = self.lock();
+            pending.in_batch = false;
+            let queued = std::mem::take(&mut pending.queued);
+            self.send_after_unsent(&mut pending, "]\n".to_owned(), None);
+            let _ = (&self.stream).write_all(&queued);
+        }
+    }
+
     /// Sends what fits into the socket's buffer and returns its length.
     fn send_now(&self, bytes: &[u8]) -> usize {
         rustix::net::send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0)
     }
 
-    /// Sends a line unless the rest of an earlier one is still unsent.
+    /// Sends a line of progress, unless the rest of an earlier line is still unsent.
     fn try_send(&self, line: &[u8]) -> bool {
-        let mut unsent = self.lock();
-        if !unsent.is_empty() {
-            let sent = self.send_now(&unsent);
-            unsent.drain(..sent);
+        let mut pending = self.lock();
+        if pending.in_batch {
+            return true;
         }
-        if !unsent.is_empty() {
+        if !pending.unsent.is_empty() {
+            let sent = self.send_now(&pending.unsent);
+            pending.unsent.drain(..sent);
+        }
+        if !pending.unsent.is_empty() {
             return false;
         }
         let sent = self.send_now(line);
         if sent == 0 {
             return false;
         }
-        unsent.extend_from_slice(&line[sent..]);
+        pending.unsent.extend_from_slice(&line[sent..]);
         true
     }
 
