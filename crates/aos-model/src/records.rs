@@ -41,6 +41,9 @@ pub struct SessionRecord {
     pub capability: Capability,
     pub policy: PolicySpec,
     pub isolation: Isolation,
+    /// Commands run with Landlock and seccomp only where there are no namespaces.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_reduced: bool,
     pub auto_snapshot: bool,
     pub snapshot_bytes_max: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

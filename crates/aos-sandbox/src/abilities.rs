@@ -8,6 +8,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Isolation, NetworkMode};
 use serde::Serialize;
 
+use crate::confine::{LANDLOCK_SCOPES, LANDLOCK_VERSION_MIN};
 use crate::protocol::{ExitReport, LaunchEvent, LaunchFds, receive_event, socket_pair};
 use crate::spawner::Spawner;
 use crate::spec::{LaunchError, LaunchSpec, Limits, Namespaces, PinnedPath, Sandbox};
@@ -52,12 +53,20 @@ pub struct Applied {
 }
 
 impl Applied {
+    /// Landlock and seccomp without namespaces: the command shares the machine's processes and network.
+    pub fn is_reduced(&self) -> bool {
+        self.landlock && !self.namespaces
+    }
+
     /// The text in receipts, such as `namespaces+landlock+seccomp`.
     pub fn receipt_text(&self) -> String {
+        if self.is_reduced() {
+            return "reduced".to_owned();
+        }
         let parts = [(self.namespaces, "namespaces"), (self.landlock, "landlock"), (self.seccomp, "seccomp")];
         let names: Vec<&str> = parts.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
         // seccomp alone isolates nothing.
-        if self.namespaces || self.landlock { names.join("+") } else { "none".to_owned() }
+        if self.namespaces { names.join("+") } else { "none".to_owned() }
     }
 }
 
@@ -115,13 +124,40 @@ pub fn probe(spawner: &Spawner) -> Abilities {
 
 impl Abilities {
     fn full(&self, own_network: bool) -> Applied {
+        // Without a pid namespace only Landlock's scopes keep signals inside, and only seccomp refuses host sockets.
+        let needed = if self.namespaces { LANDLOCK_VERSION_MIN } else { LANDLOCK_SCOPES };
         Applied {
             namespaces: self.namespaces,
             user_namespace: self.user_namespace,
             own_network: own_network && self.network_namespace,
-            landlock: self.landlock >= confine::LANDLOCK_VERSION_MIN,
+            landlock: self.landlock >= needed && (self.namespaces || self.seccomp),
             seccomp: self.seccomp,
         }
+    }
+
+    /// Whether commands run at all: `auto` means namespaces, or the reduced isolation if the session allows that.
+    pub fn check_runnable(
+        &self,
+        isolation: Isolation,
+        applied: &Applied,
+        allow_reduced: bool,
+    ) -> Result<(), Refusal> {
+        if isolation == Isolation::None || applied.namespaces || (applied.is_reduced() && allow_reduced) {
+            return Ok(());
+        }
+        let why = self.obstacle.as_deref().unwrap_or("this machine does not allow it");
+        let otherwise = if applied.is_reduced() {
+            "; or open the session with `allow_reduced` (`aos session open --allow-reduced`) for Landlock and seccomp only"
+        } else {
+            ""
+        };
+        Err(Refusal::new(
+            Code::IsolationUnavailable,
+            format!(
+                "commands need namespaces, and there are none: {why}; nothing was run. {}{otherwise}",
+                remedy()
+            ),
+        ))
     }
 
     /// The isolation for a session, or a refusal if it explicitly asks for more than the machine supports.
@@ -140,10 +176,19 @@ impl Abilities {
             )
         };
         let full = self.full(network != Some(NetworkMode::Full));
+        let has_scopes = self.landlock >= LANDLOCK_SCOPES;
         let applied = match isolation {
             Isolation::Auto => full,
-            Isolation::Strict if full.namespaces && full.seccomp => full,
-            Isolation::Strict => return Err(unavailable("strict isolation")),
+            Isolation::Strict if !full.namespaces || !full.seccomp => {
+                return Err(unavailable("strict isolation"));
+            }
+            Isolation::Strict if !has_scopes && network == Some(NetworkMode::Full) => {
+                return Err(Refusal::new(
+                    Code::IsolationUnavailable,
+                    "strict isolation with network `full` needs Landlock version 6 (Linux 6.12): without it the machine's abstract sockets are reachable. Leave one of the two out",
+                ));
+            }
+            Isolation::Strict => full,
             Isolation::None => Applied {
                 namespaces: false,
                 user_namespace: false,
@@ -153,7 +198,14 @@ impl Abilities {
             },
         };
         match network {
-            Some(NetworkMode::Full) => Ok((applied, None)),
+            Some(NetworkMode::Full) if has_scopes => Ok((applied, None)),
+            Some(NetworkMode::Full) => Ok((
+                applied,
+                Some(Warning::new(
+                    "host_sockets_reachable",
+                    "commands of this session reach the machine's abstract sockets: Landlock version 6 (Linux 6.12) would close them",
+                )),
+            )),
             _ if applied.own_network => Ok((applied, None)),
             Some(NetworkMode::None) if isolation == Isolation::None => Err(Refusal::new(
                 Code::IsolationUnavailable,
@@ -169,6 +221,21 @@ impl Abilities {
                 )),
             )),
         }
+    }
+}
+
+/// What permits namespaces on this machine, by the name of the setting that forbids them.
+fn remedy() -> &'static str {
+    let setting = |name: &str| crate::read_proc_file(&format!("/proc/sys/{name}"));
+    let is = |name: &str, value: &str| setting(name).is_some_and(|text| text.trim() == value);
+    if is("user/max_user_namespaces", "0") {
+        "Permit them with `sysctl user.max_user_namespaces=15000`"
+    } else if is("kernel/unprivileged_userns_clone", "0") {
+        "Permit them with `sysctl kernel.unprivileged_userns_clone=1`"
+    } else if is("kernel/apparmor_restrict_unprivileged_userns", "1") {
+        "Permit them with an AppArmor profile for aosd that contains `userns,`, or with `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
+    } else {
+        "In a container, permit user namespaces in its seccomp profile; `aos doctor` shows what is missing"
     }
 }
 

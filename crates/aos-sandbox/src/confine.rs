@@ -118,7 +118,7 @@ pub(crate) fn restrict_self(sandbox: &Sandbox, filters: &Filters) -> Result<(), 
     // None of init's descriptors may reach the program.
     close_from(3).map_err(|why| ("cannot close descriptors", why))?;
     if sandbox.seccomp {
-        let filter = filters.of(sandbox.namespaces.is_some());
+        let filter = filters.of(sandbox);
         seccompiler::apply_filter(filter).map_err(|_| ("cannot apply the seccomp filter", Errno::PERM))?;
     }
     Ok(())
@@ -151,6 +151,9 @@ pub fn has_landlock() -> bool {
 /// Version 1 refuses every rename between folders, which git and cargo need.
 pub(crate) const LANDLOCK_VERSION_MIN: u32 = 2;
 
+/// Restricts signals and abstract sockets to the sandbox.
+pub(crate) const LANDLOCK_SCOPES: u32 = 6;
+
 fn apply_landlock(landlock_paths: &LandlockPaths) -> Result<(), RulesetError> {
     let read = AccessFs::from_read(LANDLOCK);
     let all = AccessFs::from_all(LANDLOCK);
@@ -158,9 +161,8 @@ fn apply_landlock(landlock_paths: &LandlockPaths) -> Result<(), RulesetError> {
     if !landlock_paths.readable.is_empty() {
         rules = rules.handle_access(all)?;
     }
-    if landlock_paths.scoped {
-        rules = rules.scope(Scope::Signal)?.scope(Scope::AbstractUnixSocket)?;
-    }
+    // Always: a command that shares the machine's network or processes must not reach its abstract sockets and processes.
+    rules = rules.scope(Scope::Signal)?.scope(Scope::AbstractUnixSocket)?;
     let mut rules = rules.create()?.set_compatibility(CompatLevel::BestEffort);
     let paths = [(&landlock_paths.readable, read), (&landlock_paths.writable, all)];
     for (path, access) in paths.into_iter().flat_map(|(paths, access)| paths.iter().map(move |p| (p, access)))

@@ -8,22 +8,35 @@ use seccompiler::{
     sock_filter,
 };
 
+use crate::spec::Sandbox;
+
 /// The seccomp programs, compiled once.
 #[derive(Debug)]
 pub(crate) struct Filters {
     /// For commands with their own pid namespace: a debugger there reaches only the command's processes.
     own_processes: BpfProgram,
     shared_processes: BpfProgram,
+    /// Without namespaces, but with Landlock: other processes and the machine's sockets stay out of reach.
+    reduced: BpfProgram,
 }
 
 impl Filters {
     pub(crate) fn build() -> Filters {
-        let others = [denied(), rules(OTHER_PROCESSES)].into_iter().flatten().collect();
-        Filters { own_processes: program(denied()), shared_processes: program(others) }
+        let others: Rules = [denied(), rules(OTHER_PROCESSES)].into_iter().flatten().collect();
+        let reduced = [others.clone(), reduced()].into_iter().flatten().collect();
+        Filters {
+            own_processes: program(denied()),
+            shared_processes: program(others),
+            reduced: program(reduced),
+        }
     }
 
-    pub(crate) fn of(&self, own_processes: bool) -> &BpfProgram {
-        if own_processes { &self.own_processes } else { &self.shared_processes }
+    pub(crate) fn of(&self, sandbox: &Sandbox) -> &BpfProgram {
+        match sandbox.namespaces {
+            Some(_) => &self.own_processes,
+            None if sandbox.is_reduced() => &self.reduced,
+            None => &self.shared_processes,
+        }
     }
 }
 
@@ -115,30 +128,67 @@ fn rules(calls: &[i64]) -> Rules {
 }
 
 fn denied() -> Rules {
-    let condition = |argument: u8, operator: SeccompCmpOp, value: u64| {
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
-            .expect("BUG: the arguments of a call are numbered 0 to 5")
-    };
-    let rule = |conditions: Vec<SeccompCondition>| {
-        SeccompRule::new(conditions).expect("BUG: a rule has at least one condition")
-    };
     let flag = |argument: u8, flag: u64| rule(vec![condition(argument, SeccompCmpOp::MaskedEq(flag), flag)]);
     let bits = (0..32).map(|bit| 1_u64 << bit).filter(|bit| NAMESPACES as u64 & bit != 0);
     let each_flag: Vec<SeccompRule> = bits.map(|bit| flag(0, bit)).collect();
     // The low byte of `clone`'s flags is the exit signal, so CLONE_NEWTIME cannot be passed there.
     let clone_flags =
         (8..32).map(|bit| 1_u64 << bit).filter(|bit| NAMESPACES as u64 & bit != 0).map(|bit| flag(0, bit));
-    let other_families =
-        FAMILIES.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64)).collect::<Vec<_>>();
     let mut denied = rules(DENIED);
     denied.insert(libc::SYS_clone, clone_flags.collect());
     denied.insert(libc::SYS_unshare, each_flag);
-    denied.insert(libc::SYS_socket, vec![rule(other_families)]);
+    denied.insert(libc::SYS_socket, vec![any_family_but(FAMILIES)]);
     denied.insert(
         libc::SYS_ioctl,
         TERMINAL_INJECTION.iter().map(|call| rule(vec![condition(1, SeccompCmpOp::Eq, *call)])).collect(),
     );
     denied
+}
+
+/// What is denied besides where a command shares the machine's processes and its network, and Landlock does not cover
+/// it: connecting to a socket in a folder (D-Bus, ssh-agent, docker), and the settings of other processes. Landlock's
+/// scope covers signals, by pidfd too.
+fn reduced() -> Rules {
+    let other_than_zero = |argument: u8| rule(vec![condition(argument, SeccompCmpOp::Ne, 0)]);
+    let mut denied: Rules =
+        SETTINGS_OF_PROCESSES.iter().map(|call| (*call, vec![other_than_zero(0)])).collect();
+    for (call, user) in PRIORITIES {
+        // Of the process itself or of its group, by the number 0; never of a user.
+        let of_a_user = rule(vec![condition(0, SeccompCmpOp::Eq, *user)]);
+        denied.insert(*call, vec![other_than_zero(1), of_a_user]);
+    }
+    let families: Vec<libc::c_int> = FAMILIES.iter().copied().filter(|one| *one != libc::AF_UNIX).collect();
+    denied.insert(libc::SYS_socket, vec![any_family_but(&families)]);
+    denied
+}
+
+/// Calls whose first argument is the process that they change; 0 is the caller.
+const SETTINGS_OF_PROCESSES: &[i64] = &[
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+];
+
+/// Calls that take a kind (process, group, user) and then a number, with the value that means a user.
+const PRIORITIES: &[(i64, u64)] =
+    &[(libc::SYS_setpriority, libc::PRIO_USER as u64), (libc::SYS_ioprio_set, IOPRIO_WHO_USER)];
+const IOPRIO_WHO_USER: u64 = 3;
+
+fn any_family_but(families: &[libc::c_int]) -> SeccompRule {
+    rule(families.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64)).collect())
+}
+
+fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> SeccompCondition {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+        .expect("BUG: the arguments of a call are numbered 0 to 5")
+}
+
+fn rule(conditions: Vec<SeccompCondition>) -> SeccompRule {
+    SeccompRule::new(conditions).expect("BUG: a rule has at least one condition")
 }
 
 /// A program that answers EPERM to the calls in `rules` and allows the rest.
@@ -241,9 +291,9 @@ mod tests {
 
     #[test]
     fn each_call_gets_its_answer_and_most_pass() {
-        let Filters { own_processes, shared_processes } = Filters::build();
+        let Filters { own_processes, shared_processes, reduced } = Filters::build();
         let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
-        for program in [&own_processes, &shared_processes] {
+        for program in [&own_processes, &shared_processes, &reduced] {
             assert!(program.len() < 4096, "{} instructions", program.len());
             for call in DENIED {
                 assert_eq!(answer(program, *call as u32), refused, "call {call}");
@@ -252,7 +302,7 @@ mod tests {
                 assert_eq!(answer(program, *call as u32), libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
             }
             let named: Vec<i64> = [DENIED, ABSENT, OTHER_PROCESSES].concat();
-            // SYS_socket with family 0 is refused.
+            // SYS_socket with family 0 is refused; calls about process 0 are about the caller.
             for call in (0..500).filter(|call| !named.contains(call) && *call != libc::SYS_socket) {
                 assert_eq!(answer(program, call as u32), libc::SECCOMP_RET_ALLOW, "call {call}");
             }
@@ -261,6 +311,7 @@ mod tests {
         for call in OTHER_PROCESSES {
             assert_eq!(answer(&own_processes, *call as u32), libc::SECCOMP_RET_ALLOW);
             assert_eq!(answer(&shared_processes, *call as u32), refused);
+            assert_eq!(answer(&reduced, *call as u32), refused);
         }
     }
 }

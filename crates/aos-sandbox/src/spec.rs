@@ -43,6 +43,13 @@ pub struct Sandbox {
     pub seccomp: bool,
 }
 
+impl Sandbox {
+    /// Landlock restricts files, and there are no namespaces.
+    pub(crate) fn is_reduced(&self) -> bool {
+        self.namespaces.is_none() && self.landlock.as_ref().is_some_and(|paths| !paths.readable.is_empty())
+    }
+}
+
 /// New mount, pid, ipc and uts namespaces, and which others.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Namespaces {
@@ -125,13 +132,12 @@ pub struct Overlay {
     pub work: Vec<u8>,
 }
 
-/// The paths of the Landlock ruleset, opened after the mounts are made. Without paths it does not restrict files.
+/// The paths of the Landlock ruleset, opened after the mounts are made. Without paths it does not restrict files, only
+/// signals and abstract sockets.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct LandlockPaths {
     pub readable: Vec<Vec<u8>>,
     pub writable: Vec<Vec<u8>>,
-    /// Restricts signals and abstract sockets to the sandbox as well. Needed without pid and network namespaces.
-    pub scoped: bool,
 }
 
 /// Limits that no cgroup enforces.

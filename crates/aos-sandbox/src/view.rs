@@ -269,7 +269,7 @@ impl View {
     /// The Landlock rules without a mount namespace: the machine's paths of the same folders. Without `files` they only
     /// restrict signals, so that a command cannot kill the processes that supervise it.
     pub fn landlock_paths_without_mounts(&self, files: bool) -> LandlockPaths {
-        let mut landlock_paths = LandlockPaths { scoped: true, ..LandlockPaths::default() };
+        let mut landlock_paths = LandlockPaths::default();
         if !files {
             return landlock_paths;
         }
@@ -280,7 +280,8 @@ impl View {
         }
         landlock_paths.readable.extend(self.links.iter().map(|link| link.at.clone()));
         landlock_paths.readable.push(b"/sys/devices/system/cpu".to_vec());
-        landlock_paths.writable.push(b"/proc".to_vec());
+        // Not writable: there, a process sets the priority of others for the kernel's out-of-memory killer.
+        landlock_paths.readable.push(b"/proc".to_vec());
         let devices = ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"];
         landlock_paths.writable.extend(devices.map(|name| format!("/dev/{name}").into_bytes()));
         landlock_paths

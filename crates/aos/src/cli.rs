@@ -175,6 +175,9 @@ pub(crate) struct SessionOpen {
     /// Allow commands without capture (`aos exec --no-capture`): what they change is not undoable
     #[arg(long)]
     pub(crate) uncaptured: bool,
+    /// Run commands with Landlock and seccomp only where this machine has no namespaces
+    #[arg(long)]
+    pub(crate) allow_reduced: bool,
     /// Close the session after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ttl: Option<u64>,

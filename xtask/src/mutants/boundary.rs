@@ -36,4 +36,37 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("S1")],
     },
+    Mutant {
+        name: "reduced-without-asking",
+        promise: 1,
+        breaks: "commands run without namespaces in a session that did not allow it",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/abilities.rs",
+            old: "(applied.is_reduced() && allow_reduced)",
+            new: "applied.is_reduced()",
+        }],
+        caught_by: &[attack("S3")],
+    },
+    Mutant {
+        name: "reduced-filter-not-used",
+        promise: 1,
+        breaks: "the reduced isolation has the filter of no isolation: sockets of the user and limits of the daemon are reached",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/filter.rs",
+            old: "None if sandbox.is_reduced() => &self.reduced,",
+            new: "None if sandbox.is_reduced() => &self.shared_processes,",
+        }],
+        caught_by: &[attack("S3")],
+    },
+    Mutant {
+        name: "abstract-sockets-not-scoped",
+        promise: 1,
+        breaks: "with the machine's network, commands connect to its abstract sockets",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/confine.rs",
+            old: "rules.scope(Scope::Signal)?.scope(Scope::AbstractUnixSocket)?;",
+            new: "rules.scope(Scope::Signal)?;",
+        }],
+        caught_by: &[attack("S12")],
+    },
 ];

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use aos_model::limits::MOUNTS_MAX;
 use aos_model::path::RequestPath;
+use aos_model::records::SessionRecord;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{Home, Isolation, LocalTarget, Mount, MountMode, NetworkMode, check_environment};
 use aos_model::strict::UniqueMap;
@@ -21,6 +22,7 @@ use aos_model::path::is_below;
 #[derive(Debug)]
 pub(crate) struct ExecConfig {
     pub(crate) isolation: Isolation,
+    pub(crate) allow_reduced: bool,
     pub(crate) network: Option<NetworkMode>,
     pub(crate) env: UniqueMap<String>,
     pub(crate) user: Option<User>,
@@ -41,9 +43,8 @@ struct Pin {
 
 impl ExecConfig {
     pub(crate) fn new(
-        session_id: &str,
+        record: &SessionRecord,
         target: &LocalTarget,
-        isolation: Isolation,
         workdir: &Root,
         hidden: &[Vec<u8>],
         command_dirs: &Arc<SessionDirs>,
@@ -58,34 +59,32 @@ impl ExecConfig {
             return Err(Refusal::new(Code::InvalidMount, format!("at most {MOUNTS_MAX} mounts")));
         }
         Ok(ExecConfig {
-            isolation,
+            isolation: record.isolation,
+            allow_reduced: record.allow_reduced,
             network: target.network_mode,
             env,
             user: environment::user_for(&workdir.meta),
             running: RunningSet::default(),
             home: target.home.unwrap_or(Home::Private),
             mounts: mounts.iter().map(|mount| pin(mount, hidden)).collect::<Result<_, _>>()?,
-            session_id: session_id.to_owned(),
+            session_id: record.session_id.clone(),
             command_dirs: command_dirs.clone(),
             making_dirs: Mutex::new(()),
         })
     }
 
     /// Of a session in which no command runs.
-    pub(crate) fn unused(
-        session_id: &str,
-        isolation: Isolation,
-        command_dirs: &Arc<SessionDirs>,
-    ) -> ExecConfig {
+    pub(crate) fn unused(record: &SessionRecord, command_dirs: &Arc<SessionDirs>) -> ExecConfig {
         ExecConfig {
-            isolation,
+            isolation: record.isolation,
+            allow_reduced: record.allow_reduced,
             network: None,
             env: UniqueMap::default(),
             user: None,
             running: RunningSet::default(),
             home: Home::Private,
             mounts: Vec::new(),
-            session_id: session_id.to_owned(),
+            session_id: record.session_id.clone(),
             command_dirs: command_dirs.clone(),
             making_dirs: Mutex::new(()),
         }

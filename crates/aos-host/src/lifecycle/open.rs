@@ -136,6 +136,7 @@ fn describe(
         capability,
         policy: policy.spec(),
         isolation: request.isolation.unwrap_or(Isolation::Auto),
+        allow_reduced: request.allow_reduced.unwrap_or(false),
         auto_snapshot: request.auto_snapshot.unwrap_or(true),
         snapshot_bytes_max: request.snapshot_bytes_max.unwrap_or(SNAPSHOT_BYTES_DEFAULT),
         capture_exclude: request.capture_exclude.clone().unwrap_or_default(),
@@ -262,12 +263,9 @@ pub(super) fn open_recorded(
     let pinned = || Root::pin_again(&record.workdir).map_err(|why| gone(&record.workdir.path, why));
     let exec_config = match &target {
         TargetSpec::Local(local) => {
-            let (id, command_dirs) = (&record.session_id, &host.executor.command_dirs);
-            ExecConfig::new(id, local, record.isolation, &pinned()?, &host.hidden, command_dirs)?
+            ExecConfig::new(record, local, &pinned()?, &host.hidden, &host.executor.command_dirs)?
         }
-        TargetSpec::Staged(_) | TargetSpec::Vfs(_) => {
-            ExecConfig::unused(&record.session_id, record.isolation, &host.executor.command_dirs)
-        }
+        TargetSpec::Staged(_) | TargetSpec::Vfs(_) => ExecConfig::unused(record, &host.executor.command_dirs),
     };
     let layer = match &target {
         TargetSpec::Local(_) => None,

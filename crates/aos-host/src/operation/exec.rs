@@ -60,6 +60,11 @@ impl Operation for Exec {
         let here = &host.executor.surroundings;
         let (applied, warning) =
             host.executor.abilities().apply(session.exec_config.isolation, session.exec_config.network)?;
+        host.executor.abilities().check_runnable(
+            session.exec_config.isolation,
+            &applied,
+            session.exec_config.allow_reduced,
+        )?;
         let (name, home) = session.exec_config.user_and_home(here, &host.hidden[0], applied.namespaces);
         let patch = self.env_patch.iter().flat_map(|patch| &patch.0);
         let mut session_env = session.exec_config.env.0.clone();

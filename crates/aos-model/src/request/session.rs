@@ -18,6 +18,8 @@ pub struct SessionOpen {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub allow_reduced: Option<bool>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub session_ttl_ns: Option<u64>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub labels: Option<UniqueMap<String>>,

@@ -65,6 +65,22 @@ fn memory_limit(mechanism: &str) -> &'static str {
     }
 }
 
+/// Where there are no namespaces.
+fn reduced(found: &Abilities) -> impl Iterator<Item = &'static str> {
+    let lines: &[&str] = if found.isolation == "reduced" {
+        &[
+            "they run only in sessions opened with `--allow-reduced`",
+            "they share the machine's processes and network, and cannot open sockets in folders",
+            "they cannot access files outside the roots, the system and their home",
+            "they cannot access /tmp; TMPDIR is a private folder",
+            "their processes are found and ended one by one",
+        ]
+    } else {
+        &["they do not run: without namespaces they need Landlock version 6 (Linux 6.12) and seccomp"]
+    };
+    lines.iter().copied()
+}
+
 fn consequences(found: &Abilities) -> Vec<String> {
     let mut lines = vec![format!("isolation auto: {STRONG}{}{STRONG:#}", found.isolation)];
     lines.push(if found.root {
@@ -77,12 +93,8 @@ fn consequences(found: &Abilities) -> Vec<String> {
         lines.push("all of their processes end with them".to_owned());
         lines.push("isolation strict is available".to_owned());
     } else {
-        lines.push("they share the machine's processes and network; isolation strict is refused".to_owned());
-        if found.landlock >= 2 {
-            lines.push("they cannot access files outside the roots, the system and their home".to_owned());
-            lines.push("they cannot access /tmp; TMPDIR is a private folder".to_owned());
-        }
-        lines.push("their processes are found and ended one by one".to_owned());
+        lines.push("isolation strict is refused".to_owned());
+        lines.extend(reduced(found).map(str::to_owned));
     }
     if found.namespaces && !found.network_namespace {
         lines.push("they share the machine's network; `network_mode` `none` is refused".to_owned());

@@ -25,6 +25,9 @@ fn open(open: &SessionOpen) -> anyhow::Result<Exit> {
     if open.uncaptured {
         params["capability"]["exec"]["uncaptured"] = json!(true);
     }
+    if open.allow_reduced {
+        params["allow_reduced"] = json!(true);
+    }
     if let Some(policy) = &open.policy {
         params["policy"] = policy_argument(policy)?;
     }

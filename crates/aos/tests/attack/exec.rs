@@ -3,7 +3,7 @@
 mod ending;
 mod floods;
 mod interrupted;
-mod isolation;
+pub mod isolation;
 mod limits;
 mod links;
 mod network;
