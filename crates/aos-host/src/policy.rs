@@ -2,7 +2,7 @@
 
 use aos_model::path::{RequestPath, show};
 use aos_model::policy::{
-    CommandQuery, Decision, Evaluation, Op, PathQuery, Policy, PolicySpec, Verdict, lexical_join,
+    CommandQuery, Decision, Evaluation, Op, PathQuery, Policy, PolicyError, PolicySpec, Verdict, lexical_join,
 };
 use aos_model::receipt::Warning;
 use aos_model::records::SessionRecord;
@@ -41,7 +41,7 @@ pub struct Evaluate {
 /// Evaluates in an open session: under its policy, in its workdir, with its roots.
 pub(crate) fn evaluate_in(session: &OpenSession, asked: &Evaluate) -> Result<Evaluation, Refusal> {
     let policy = match &asked.policy {
-        Some(spec) => compile(spec)?,
+        Some(spec) => compile(spec)?.in_workdir(vec![session.workdir_shown.clone()]),
         None => session.policy.clone(),
     };
     let roots: Vec<&str> = session.workspaces.iter().map(String::as_str).collect();
@@ -70,13 +70,15 @@ pub fn evaluate(asked: &Evaluate) -> Result<Evaluation, Refusal> {
     let cwd = link_free(cwd);
     let workspace = asked.workspace.as_deref().map(|workspace| link_free(&join(&cwd, workspace)));
     let policy = compile(asked.policy.as_ref().unwrap_or(&PolicySpec::default()))?;
+    let policy = policy.in_workdir(vec![cwd.clone()]);
     let workspaces: Vec<&str> = workspace.as_deref().into_iter().collect();
     run(&policy, &cwd, &workspaces, asked)
 }
 
 /// Evaluates a path or a command under the policy of a recorded session, open or ended.
 pub fn evaluate_recorded(record: &SessionRecord, asked: &Evaluate) -> Result<Evaluation, Refusal> {
-    let policy = compile(&record.policy)?;
+    let policy = Policy::compile_recorded(record.policy.clone()).map_err(invalid)?;
+    let policy = policy.in_workdir(vec![record.workdir.path.clone()]);
     if let (Some(path), Ok(TargetSpec::Vfs(_))) = (&asked.path, serde_json::from_str(record.target.get())) {
         let roots = record.capability.fs_roots.iter().flatten().map(String::as_str).collect::<Vec<_>>();
         return in_virtual_tree(&policy, &roots, path);
@@ -86,7 +88,13 @@ pub fn evaluate_recorded(record: &SessionRecord, asked: &Evaluate) -> Result<Eva
 }
 
 fn compile(spec: &PolicySpec) -> Result<Policy, Refusal> {
-    Policy::compile(spec.clone()).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))
+    Policy::compile(spec.clone()).map_err(invalid)
+}
+
+/// The refusal of a policy.
+#[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
+pub(crate) fn invalid(why: PolicyError) -> Refusal {
+    Refusal::new(Code::InvalidPolicy, format!("policy: {why}"))
 }
 
 fn run(policy: &Policy, cwd: &str, workspaces: &[&str], asked: &Evaluate) -> Result<Evaluation, Refusal> {
@@ -119,7 +127,7 @@ fn command<'p>(
         workspaces,
         command_cwd,
         home: home.as_deref(),
-        resolve: &|path| link_free(path),
+        resolve: &|path| link_free_past_missing(path),
     };
     let evaluation = policy.host_access().evaluate_command(&query);
     let verdict = policy.check_command(&query, evaluation.references());
@@ -139,6 +147,14 @@ fn link_free(path: &str) -> String {
     }
     // A `..` after a missing name: nothing can exist there, and the jail normalizes the text too.
     lexical_join("/", &show(spelled.as_bytes()))
+}
+
+/// As [`link_free`] for a path that a command names: it may make what is missing before it uses the path, so the links
+/// after a missing name and `..` count.
+fn link_free_past_missing(path: &str) -> String {
+    let followed = RequestPath::parse(path).ok();
+    let followed = followed.and_then(|spelled| crate::jail::follow_text_past_missing(spelled.as_bytes()));
+    followed.map_or_else(|| link_free(path), |followed| absolute_shown(&followed))
 }
 
 /// Checks one path. `text` is as the request spelled it; the other two are absolute. Returns whether its content may

@@ -8,6 +8,7 @@ use aos_model::policy::Op;
 use aos_model::receipt::Warning;
 use aos_model::refusal::{Code, Refusal};
 
+use crate::disk::TEMPORARY_PREFIX;
 use crate::jail::{Jail, Last, ResolvedPath, resolve};
 use crate::session::OpenSession;
 use crate::view;
@@ -44,10 +45,22 @@ impl Target {
     }
 
     pub(crate) fn resolve(&self, session: &Arc<OpenSession>) -> Result<ResolvedPath, Refusal> {
-        match session.view().filter(|_| !self.on_disk) {
+        let resolved = match session.view().filter(|_| !self.on_disk) {
             Some(view) => view::resolve(&view, self.text.as_deref(), self.last),
             None => resolve(&session.jail, self.text(), self.last),
+        }?;
+        let names = [&resolved.literal, resolved.found.absolute()];
+        // What earlier versions made can still be taken back.
+        if self.protected && names.iter().any(|path| is_reserved(below_roots(&session.jail, path))) {
+            return Err(Refusal::new(
+                Code::InvalidPath,
+                format!(
+                    "{}: names that begin with `.aos-tmp-` are reserved for unfinished writes; use another name",
+                    resolved.found.display()
+                ),
+            ));
         }
+        Ok(resolved)
     }
 
     /// A path that the session itself created: protected names are not checked.
@@ -61,6 +74,11 @@ impl Target {
             Op::Read | Op::Search | Op::List | Op::Stat | Op::Exec => false,
         }
     }
+}
+
+/// Whether a path has a name that only unfinished writes have.
+fn is_reserved(path: &[u8]) -> bool {
+    path.split(|b| *b == b'/').any(|name| name.starts_with(TEMPORARY_PREFIX))
 }
 
 /// Refuses or warns about names that run code or configure agents, in any spelling.

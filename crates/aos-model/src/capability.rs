@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::INLINE_BYTES_DEFAULT;
+use crate::limits::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
 use crate::refusal::{Code, Refusal};
 use crate::strict::present;
 
@@ -167,7 +167,7 @@ impl Capability {
     }
 
     pub fn inline_bytes_max(&self) -> u64 {
-        self.max_inline_bytes.unwrap_or(INLINE_BYTES_DEFAULT)
+        self.max_inline_bytes.unwrap_or(INLINE_BYTES_DEFAULT).min(INLINE_BYTES_MAX)
     }
 }
 

@@ -10,6 +10,8 @@ pub const FRAMES_BYTES_MAX: usize = 64 << 20;
 pub const BATCH_REQUESTS_MAX: usize = 100;
 /// The size of an inline payload, unless the capability sets another.
 pub const INLINE_BYTES_DEFAULT: u64 = 16_384;
+/// The size of an inline payload, whatever the capability sets: it is in memory several times while it is answered.
+pub const INLINE_BYTES_MAX: u64 = 16 << 20;
 /// The content of one read.
 pub const READ_BYTES_MAX: u64 = 256 << 20;
 /// The largest file that edit and patch accept.
@@ -50,7 +52,12 @@ pub const PATTERN_BYTES_MAX: usize = 64 << 10;
 /// A compiled pattern, and the lazy DFA cache of each thread.
 pub const PATTERN_COMPILED_BYTES_MAX: usize = 16 << 20;
 /// How much of an ignore file is read.
-pub const IGNORE_FILE_BYTES_MAX: usize = 1 << 20;
+pub const IGNORE_FILE_BYTES_MAX: usize = 64 << 10;
+/// The patterns of ignore files that apply to one folder of a search, its own and those from above, and about what they
+/// take when compiled. Counted along the folders and not over the whole search, so that the result does not depend on
+/// the order in which threads visit folders.
+pub const IGNORE_PATTERNS_MAX: usize = 2_000;
+pub const IGNORE_COMPILED_BYTES_MAX: usize = 1 << 20;
 /// Unreadable paths that the warnings of a search name.
 pub const SCAN_WARNINGS_MAX: usize = 20;
 /// Paths in a list of a receipt; the `…_count` field beside the list has the full number.

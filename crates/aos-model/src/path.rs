@@ -57,7 +57,7 @@ impl RequestPath {
 }
 
 /// The inverse of [`show`]: `\xNN` is that byte, any other backslash is itself.
-fn decode(text: &str) -> Result<Vec<u8>, PathError> {
+pub(crate) fn decode(text: &str) -> Result<Vec<u8>, PathError> {
     if !text.contains('\\') {
         return Ok(text.as_bytes().to_vec());
     }
@@ -81,7 +81,7 @@ fn decode(text: &str) -> Result<Vec<u8>, PathError> {
 }
 
 /// The byte that a leading `\xNN` stands for.
-fn escaped(bytes: &[u8]) -> Option<u8> {
+pub(crate) fn escaped(bytes: &[u8]) -> Option<u8> {
     let [b'\\', b'x', high, low, ..] = bytes else { return None };
     let digit = |b: u8| (b as char).to_digit(16);
     Some((digit(*high)? * 16 + digit(*low)?) as u8)

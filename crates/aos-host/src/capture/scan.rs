@@ -15,7 +15,7 @@ use aos_model::records::{Coverage, Kind, PathRecord, SnapshotRecord};
 use rustix::fs::OFlags;
 
 use crate::command::Ran;
-use crate::disk::{Meta, names_in, open_beneath, open_dir};
+use crate::disk::{Meta, TEMPORARY_PREFIX, names_in, open_beneath, open_dir};
 use crate::host::Host;
 use crate::outcome::{Done, Ids};
 use crate::session::OpenSession;
@@ -42,7 +42,8 @@ impl Scan {
         for name in names_in(dir).ok()? {
             let below = [absolute, b"/", &name].concat();
             let Ok(Some(meta)) = Meta::at(dir, &name) else { continue };
-            if session.jail.is_hidden(&below) || meta.mount != mount {
+            // Unfinished writes of other sessions come and go.
+            if session.jail.is_hidden(&below) || meta.mount != mount || name.starts_with(TEMPORARY_PREFIX) {
                 continue;
             }
             if is_too_deep(&below) {

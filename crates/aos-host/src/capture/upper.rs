@@ -22,7 +22,9 @@ use aos_model::refusal::{Code, Refusal};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::disk::{self, FileAttrs, Meta, hash_of, names_in, open_beneath, open_dir, read_xattrs};
+use crate::disk::{
+    self, FileAttrs, Meta, TEMPORARY_PREFIX, hash_of, names_in, open_beneath, open_dir, read_xattrs,
+};
 use crate::fault;
 use crate::jail::Dir;
 use crate::overlay::Overlay;
@@ -54,6 +56,7 @@ pub(super) fn read(
         out: Read::default(),
         concurrent: Vec::new(),
         special: Vec::new(),
+        reserved: Vec::new(),
         mount: 0,
     };
     for part in &overlay.parts {
@@ -99,6 +102,8 @@ struct Reader<'a> {
     /// What another process changed while the command ran.
     concurrent: Vec<String>,
     special: Vec<String>,
+    /// Names of unfinished writes, which no command may make.
+    reserved: Vec<String>,
     /// The root's mount: what is on another is outside.
     mount: u64,
 }
@@ -158,6 +163,10 @@ impl Reader<'_> {
         for name in &names {
             let absolute = [site.absolute.as_slice(), b"/", name].concat();
             if self.session.jail.is_hidden(&absolute) {
+                continue;
+            }
+            if name.starts_with(TEMPORARY_PREFIX) {
+                self.reserved.push(self.session.jail.display(&absolute));
                 continue;
             }
             target::check_depth(self.session, &absolute)?;
@@ -397,6 +406,13 @@ impl Reader<'_> {
                 named(&self.special)
             );
             self.out.notes.push(Warning::new("special_files_not_kept", message));
+        }
+        if !self.reserved.is_empty() {
+            let message = format!(
+                "names that begin with `.aos-tmp-` are reserved, and what the command did under them was not kept: {}",
+                named(&self.reserved)
+            );
+            self.out.notes.push(Warning::new("reserved_names_not_kept", message));
         }
     }
 }

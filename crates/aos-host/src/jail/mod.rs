@@ -23,7 +23,9 @@ use crate::disk::Meta;
 
 pub(crate) use layered::{Layer, Leaf, View};
 pub(crate) use place::{Dir, Folders, Found, Place};
-pub(crate) use resolve::{Last, ResolvedPath, follow_text, link_refused, outside, resolve};
+pub(crate) use resolve::{
+    Last, ResolvedPath, follow_text, follow_text_past_missing, link_refused, outside, resolve,
+};
 
 /// A folder that a session may work in, held open for the session's life.
 #[derive(Debug)]

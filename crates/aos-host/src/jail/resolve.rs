@@ -149,6 +149,7 @@ impl Jail {
         let walk = Walk {
             inside: &|path| self.root_of(path).is_some(),
             everywhere: self.follow == FollowSymlinks::Allow,
+            past_missing: false,
         };
         let base = &self.roots[root].path;
         let (absolute, links) = match walk.follow(base, &start[base.len()..], last) {
@@ -194,6 +195,8 @@ struct Walk<'a> {
     inside: &'a dyn Fn(&[u8]) -> bool,
     /// Links may lead anywhere.
     everywhere: bool,
+    /// A `..` after a missing name takes that name away, as if it were a folder.
+    past_missing: bool,
 }
 
 impl Walk<'_> {
@@ -209,9 +212,10 @@ impl Walk<'_> {
         // How many names were left to do behind each link that is being followed.
         let mut behind: Vec<usize> = Vec::new();
         while let Some(name) = todo.pop_front() {
-            if name == b".." && (missing || !is_folder(&path)) {
+            if name == b".." && !self.past_missing && (missing || !is_folder(&path)) {
                 return Err(self.hide_outside(&path, Followed::Missing));
             } else if name == b".." {
+                missing = false;
                 let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
                 path.truncate(cut);
             } else {
@@ -279,7 +283,16 @@ fn names_of(text: &[u8]) -> VecDeque<Vec<u8>> {
 
 /// Where an absolute path leads, for advice only: nothing is opened by what this says.
 pub(crate) fn follow_text(absolute: &[u8]) -> Option<Vec<u8>> {
-    let walk = Walk { inside: &|_| true, everywhere: true };
+    follow_anywhere(absolute, false)
+}
+
+/// As [`follow_text`], but a missing name counts as a folder: a command may make it before it uses the path.
+pub(crate) fn follow_text_past_missing(absolute: &[u8]) -> Option<Vec<u8>> {
+    follow_anywhere(absolute, true)
+}
+
+fn follow_anywhere(absolute: &[u8], past_missing: bool) -> Option<Vec<u8>> {
+    let walk = Walk { inside: &|_| true, everywhere: true, past_missing };
     walk.follow(b"", absolute, Last::Follow).ok().map(|(path, _)| path)
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn reopen_all(host: &Host, records: Vec<SessionRecord>) -> Vec<(Strin
             ended.push((record.session_id, SessionState::Expired, "its time to live is over".to_owned()));
             continue;
         }
-        let policy = Policy::compile(record.policy.clone())
+        let policy = Policy::compile_recorded(record.policy.clone())
             .map_err(|why| Refusal::new(Code::InvalidPolicy, why.to_string()));
         let reopened = policy.and_then(|policy| {
             let tree = layer::read(host, &record.session_id)?;

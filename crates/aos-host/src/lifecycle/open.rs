@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use aos_model::capability::Capability;
+use aos_model::capability::{Capability, FollowSymlinks};
 use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::limits::{LABEL_BYTES_MAX, LABELS_MAX, ROOTS_MAX, SNAPSHOT_BYTES_DEFAULT};
@@ -26,6 +26,7 @@ use crate::jail::{Jail, Root};
 use crate::layer::{self};
 use crate::ledger::Ledger;
 use crate::outcome::Done;
+use crate::policy::invalid;
 use crate::session::{OpenSession, Preimages};
 
 /// `host.session.open`.
@@ -43,9 +44,9 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
     check_labels(request)?;
     let capability: Capability = inner(request.capability.as_deref(), Code::InvalidCapability)?;
     let spec: PolicySpec = inner(request.policy.as_deref(), Code::InvalidPolicy)?;
-    let policy =
-        Policy::compile(spec).map_err(|why| Refusal::new(Code::InvalidPolicy, format!("policy: {why}")))?;
+    let policy = Policy::compile(spec).map_err(invalid)?;
     let (record, change) = describe(host, request, capability, &policy)?;
+    check_reach(&record, &policy)?;
     let mut tree = Tree::default();
     change.iter().for_each(|change| tree.apply(change));
     let session = open_recorded(host, &record, policy, Ledger::empty(), tree)?;
@@ -63,6 +64,27 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
     done.facts.push(Fact::SessionOpened(Box::new(record)));
     done.facts.extend(change.map(Fact::Tree));
     Ok(done)
+}
+
+/// Refuses rules about absolute paths that no file effect of the session can reach.
+fn check_reach(record: &SessionRecord, policy: &Policy) -> Result<(), Refusal> {
+    if record.capability.follow_symlinks == FollowSymlinks::Allow {
+        return Ok(());
+    }
+    let mut folders: Vec<&str> = record.roots.iter().map(|root| root.path.as_str()).collect();
+    let workdirs = workdirs(record);
+    folders.extend(workdirs.iter().map(String::as_str));
+    folders.sort_unstable();
+    folders.dedup();
+    policy.check_reach(&folders).map_err(invalid)
+}
+
+/// The workdir as absolute paths spell it: resolved, and as the request spelled it.
+fn workdirs(record: &SessionRecord) -> Vec<String> {
+    let alias =
+        RequestPath::parse(&record.workdir.path).ok().and_then(|workdir| alias(record, workdir.as_bytes()));
+    let alias = alias.map(|alias| crate::jail::absolute_shown(&alias));
+    [Some(record.workdir.path.clone()), alias].into_iter().flatten().collect()
 }
 
 /// The isolation of the session's commands. Only `local` sessions run commands.
@@ -281,7 +303,7 @@ pub(super) fn open_recorded(
         workdir_shown: record.workdir.path.clone(),
         jail: Arc::new(jail),
         capability: record.capability.clone(),
-        policy,
+        policy: policy.in_workdir(workdirs(record)),
         expires_at_ns: record.expires_at_ns,
         lane: Arc::default(),
         auto_snapshot: record.auto_snapshot,

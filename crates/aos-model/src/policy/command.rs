@@ -77,7 +77,7 @@ struct Finder<'q> {
 impl Finder<'_> {
     fn read_text(&mut self, text: &Text) {
         if text.depth > DEPTH_MAX {
-            return self.read_words(&shell::pieces(&text.text));
+            return self.read_words(&shell::pieces(&text.text), None);
         }
         let script =
             if text.is_data { shell::read_here_document(&text.text) } else { shell::read_script(&text.text) };
@@ -85,10 +85,10 @@ impl Finder<'_> {
             self.read_command(&command.words, shell::program_index(&command.words), text.depth);
             for target in &command.redirects {
                 self.add(&Candidate { path: target.as_str().into(), unlikely: false });
-                self.read_words(slice::from_ref(target));
+                self.read_words(slice::from_ref(target), None);
             }
         }
-        self.read_words(&script.pieces);
+        self.read_words(&script.pieces, None);
         self.read_inputs(script, text.depth);
     }
 
@@ -109,18 +109,19 @@ impl Finder<'_> {
 
     fn read_command(&mut self, words: &[String], program: usize, depth: usize) {
         let reading = tools::read(words, program);
+        let name = tools::program_name(words, program);
         for (number, word) in words.iter().enumerate() {
             let is_exempt = reading.is_script(number) || (number == program && is_system_program(word));
             if !is_exempt {
-                self.read_words(slice::from_ref(word));
+                self.read_words(slice::from_ref(word), name);
             }
         }
         let texts = reading.shell_texts.into_iter();
         self.texts.extend(texts.map(|text| Text { text, is_data: false, depth: depth + 1 }));
     }
 
-    fn read_words(&mut self, words: &[String]) {
-        for candidate in words.iter().flat_map(|word| words::candidates(word)) {
+    fn read_words(&mut self, words: &[String], program: Option<&str>) {
+        for candidate in words.iter().flat_map(|word| words::candidates(word, program)) {
             self.add(&candidate);
         }
     }

@@ -8,6 +8,7 @@
 
 mod command;
 mod evaluation;
+mod globs;
 mod host_access;
 mod lexical;
 mod point;

@@ -1,16 +1,14 @@
 //! Rules: they allow, warn about or deny an operation on a path. The first rule that matches decides.
 //!
-//! Globs are case-sensitive and match paths relative to the workdir, or the absolute path outside of it. `*` matches
-//! within one segment, `**` across segments, and both match hidden names. `src/**` is everything below `src` but not
-//! `src` itself; `src/` is `src` and everything below it; `**` is everything.
+//! `globs` says what a glob matches.
 
 use std::sync::Arc;
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use super::command::{CommandQuery, Reference};
+use super::globs::{self, BuildError, Globs, Position, Unusable};
 use super::host_access::{HostAccess, HostAccessSpec};
 use super::lexical::{rule_path, simplify};
 use super::{Decision, Op, Preset};
@@ -65,6 +63,8 @@ pub enum PolicyError {
     TooLong { field: String, bytes: usize, max: usize },
     #[error("{field}: {glob:?} is not a glob: {reason}")]
     BadGlob { field: String, glob: String, reason: String },
+    #[error("{field}: {glob:?} can match no path: {reason}")]
+    MatchesNothing { field: String, glob: String, reason: String },
     #[error("rules: all globs together are too large: {reason}")]
     TooLarge { reason: String },
 }
@@ -75,7 +75,9 @@ pub struct Policy {
     preset: Preset,
     host_access: HostAccess,
     rules: Arc<[Rule]>,
-    matcher: Arc<Matcher>,
+    globs: Arc<Globs>,
+    /// The folder that paths are relative to, in each of its spellings.
+    workdirs: Arc<[String]>,
 }
 
 /// The decision of the rules about one operation.
@@ -88,18 +90,52 @@ pub struct Verdict<'p> {
 }
 
 impl Policy {
+    /// Compiles the policy of a request. A glob that can match nothing is an error: a rule must not be void in silence.
     pub fn compile(spec: PolicySpec) -> Result<Policy, PolicyError> {
+        let policy = Policy::compile_recorded(spec)?;
+        for (at, glob) in all_globs(&policy.rules) {
+            globs::check(glob).map_err(|why| glob_error(&policy.rules, at, why))?;
+        }
+        Ok(policy)
+    }
+
+    /// Compiles the policy of a recorded session, which an earlier version may have accepted with less care.
+    pub fn compile_recorded(spec: PolicySpec) -> Result<Policy, PolicyError> {
         let preset = spec.preset.unwrap_or_default();
         let points = spec.host_access.unwrap_or_default();
         let rules = spec.rules.unwrap_or_default();
         check(&rules)?;
-        let matcher = Matcher::build(&rules)?;
+        let globs = Globs::build(all_globs(&rules)).map_err(|error| match error {
+            BuildError::Glob(at, why) => glob_error(&rules, at, why),
+            BuildError::TooLarge(reason) => PolicyError::TooLarge { reason },
+        })?;
         Ok(Policy {
             preset,
             host_access: HostAccess::preset(preset).with_points(&points),
             rules: rules.into(),
-            matcher: Arc::new(matcher),
+            globs: Arc::new(globs),
+            workdirs: Arc::default(),
         })
+    }
+
+    /// Makes absolute globs match what is below the workdir, whose paths are relative. A workdir that was opened through
+    /// a link has two spellings.
+    pub fn in_workdir(self, spellings: Vec<String>) -> Policy {
+        Policy { workdirs: spellings.into(), ..self }
+    }
+
+    /// Refuses absolute globs that match nothing in `folders`, all that file effects can reach. Commands may name any
+    /// path, so globs of `exec` are not checked.
+    pub fn check_reach(&self, folders: &[&str]) -> Result<(), PolicyError> {
+        for (at, glob) in all_globs(&self.rules) {
+            if !self.rules[at.rule].ops.contains(&Op::Exec) && !globs::may_match_below(glob, folders) {
+                let folders = folders.join(", ");
+                let why =
+                    format!("it is in none of the session's folders ({folders}), spelled without links");
+                return Err(glob_error(&self.rules, at, Unusable::MatchesNothing(why)));
+            }
+        }
+        Ok(())
     }
 
     pub fn preset(preset: Preset) -> Policy {
@@ -107,7 +143,8 @@ impl Policy {
             preset,
             host_access: HostAccess::preset(preset),
             rules: Arc::default(),
-            matcher: Arc::new(Matcher { globs: GlobSet::empty(), rule_of_glob: Vec::new() }),
+            globs: Arc::default(),
+            workdirs: Arc::default(),
         }
     }
 
@@ -133,7 +170,7 @@ impl Policy {
         if self.rules.is_empty() {
             return None;
         }
-        self.first_match(op, &simplify(path))
+        self.first_match(op, &simplify(path), &self.workdirs)
     }
 
     /// Checks both spellings of a path. The stricter decision wins, and either can require `blob_only`.
@@ -148,7 +185,7 @@ impl Policy {
             return Verdict::of(None);
         }
         // As written, so that a rule for `make` does not match `./make`.
-        let program = query.argv.first().and_then(|program| self.first_match(Op::Exec, program));
+        let program = query.argv.first().and_then(|program| self.first_match(Op::Exec, program, &[]));
         references.iter().fold(Verdict::of(program), |verdict, reference| {
             let literal = rule_path(query.cwd, &reference.literal);
             let resolved = rule_path(query.cwd, &reference.resolved);
@@ -156,17 +193,15 @@ impl Policy {
         })
     }
 
-    fn first_match(&self, op: Op, path: &str) -> Option<&Rule> {
-        // Globs are numbered in rule order, and `GlobSet::matches` returns ascending numbers.
-        let matches = self.matcher.globs.matches(path);
-        let mut rules = matches.iter().map(|&glob| &self.rules[self.matcher.rule_of_glob[glob]]);
-        rules.find(|rule| rule.ops.contains(&op))
+    fn first_match(&self, op: Op, path: &str, workdirs: &[String]) -> Option<&Rule> {
+        let matching = self.globs.rules_matching(path, workdirs);
+        matching.into_iter().map(|number| &self.rules[number]).find(|rule| rule.ops.contains(&op))
     }
 }
 
 impl PartialEq for Policy {
     fn eq(&self, other: &Policy) -> bool {
-        // The matcher is a function of the rules.
+        // The globs are a function of the rules, and the workdir belongs to the session.
         (self.preset, &self.host_access, &self.rules) == (other.preset, &other.host_access, &other.rules)
     }
 }
@@ -196,68 +231,20 @@ impl<'p> Verdict<'p> {
     }
 }
 
-/// All globs of all rules in one matcher, so that the cost of a path hardly grows with the number of rules.
-#[derive(Debug)]
-struct Matcher {
-    globs: GlobSet,
-    rule_of_glob: Vec<usize>,
+/// Every glob with its place, in the order of the rules.
+fn all_globs(rules: &[Rule]) -> impl Iterator<Item = (Position, &str)> + Clone {
+    rules.iter().enumerate().flat_map(|(rule, each)| {
+        each.paths.iter().enumerate().map(move |(path, glob)| (Position { rule, path }, glob.as_str()))
+    })
 }
 
-impl Matcher {
-    fn build(rules: &[Rule]) -> Result<Matcher, PolicyError> {
-        let mut builder = GlobSetBuilder::new();
-        let mut rule_of_glob = Vec::new();
-        for (number, rule) in rules.iter().enumerate() {
-            for (position, glob) in rule.paths.iter().enumerate() {
-                for spelling in spellings(glob) {
-                    builder.add(parse(&spelling).map_err(|error| bad_glob(number, position, glob, &error))?);
-                    rule_of_glob.push(number);
-                }
-            }
-        }
-        let globs = builder.build().map_err(|error| find_bad_glob(rules, &error))?;
-        Ok(Matcher { globs, rule_of_glob })
-    }
-}
-
-fn parse(glob: &str) -> Result<globset::Glob, globset::Error> {
-    GlobBuilder::new(glob).literal_separator(true).backslash_escape(true).build()
-}
-
-/// A glob as given, and the forms that a simplified path can match: without a leading `./`, and for a trailing `/` the
-/// folder and everything below it. Without them a `deny` could silently match nothing.
-fn spellings(glob: &str) -> Vec<String> {
-    let mut spellings = vec![glob.to_owned()];
-    let plain = glob.strip_prefix("./").unwrap_or(glob);
-    if let Some(folder) = plain.strip_suffix('/').filter(|folder| !folder.is_empty()) {
-        spellings.push(folder.to_owned());
-        spellings.push(format!("{folder}/**"));
-    } else if plain.is_empty() {
-        spellings.push(".".to_owned());
-    } else if plain != glob {
-        spellings.push(plain.to_owned());
-    }
-    spellings
-}
-
-/// Finds the glob that does not compile, so that the error names its field.
-fn find_bad_glob(rules: &[Rule], together: &globset::Error) -> PolicyError {
-    for (number, rule) in rules.iter().enumerate() {
-        for (position, glob) in rule.paths.iter().enumerate() {
-            let alone = parse(glob).and_then(|parsed| GlobSetBuilder::new().add(parsed).build());
-            if let Err(error) = alone {
-                return bad_glob(number, position, glob, &error);
-            }
-        }
-    }
-    PolicyError::TooLarge { reason: together.kind().to_string() }
-}
-
-fn bad_glob(rule: usize, position: usize, glob: &str, error: &globset::Error) -> PolicyError {
-    PolicyError::BadGlob {
-        field: format!("rules[{rule}].paths[{position}]"),
-        glob: glob.to_owned(),
-        reason: error.kind().to_string(),
+/// The error of one glob, which names its field.
+fn glob_error(rules: &[Rule], at: Position, why: Unusable) -> PolicyError {
+    let field = format!("rules[{}].paths[{}]", at.rule, at.path);
+    let glob = rules[at.rule].paths[at.path].clone();
+    match why {
+        Unusable::Bad(reason) => PolicyError::BadGlob { field, glob, reason },
+        Unusable::MatchesNothing(reason) => PolicyError::MatchesNothing { field, glob, reason },
     }
 }
 

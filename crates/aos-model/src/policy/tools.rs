@@ -116,15 +116,23 @@ const WRAPPERS: [(&str, &str, usize); 13] = [
 
 /// The tool that a command runs, after any wrappers, and the index of its first argument.
 fn find_tool(words: &[String], program: usize) -> Option<(&'static Tool, usize)> {
+    let at = find_program(words, program)?;
+    Tool::named(base_name(&words[at])).map(|tool| (tool, at + 1))
+}
+
+/// The name of the program that a command runs, after any wrappers.
+pub(super) fn program_name(words: &[String], program: usize) -> Option<&str> {
+    find_program(words, program).map(|at| base_name(&words[at]))
+}
+
+fn find_program(words: &[String], program: usize) -> Option<usize> {
     let mut at = program;
     loop {
         let name = base_name(words.get(at)?);
-        at += 1;
-        if let Some(tool) = Tool::named(name) {
-            return Some((tool, at));
-        }
-        let (_, with_value, operands) = WRAPPERS.iter().find(|(wrapper, ..)| *wrapper == name)?;
-        at = skip_options(words, at, with_value) + operands;
+        let Some((_, with_value, operands)) = WRAPPERS.iter().find(|(wrapper, ..)| *wrapper == name) else {
+            return Some(at);
+        };
+        at = skip_options(words, at + 1, with_value) + operands;
     }
 }
 
@@ -371,9 +379,10 @@ const TOOLS: [Tool; 7] = [
     Tool {
         names: &["perl"],
         script: Options { short: "eE", long: &[] },
-        value: NONE,
+        // In `perl -I -ple FILE` the folder is `-ple`.
+        value: Options { short: "I", long: &[] },
         no_script: NONE,
-        attached: "CDFIMVimx",
+        attached: "CDFMVimx",
         last: "",
         operand: false,
         permutes: false,

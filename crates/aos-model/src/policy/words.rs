@@ -18,14 +18,21 @@ enum Reading<'w> {
     Other,
 }
 
-/// Every path that a word may name. A word that looks like a path is always one of them.
-pub(super) fn candidates(word: &str) -> Vec<Candidate<'_>> {
+/// Every path that a word may name. A word that looks like a path is always one of them. `program` is the name of the
+/// program that the word is an argument of, where it is known.
+pub(super) fn candidates<'w>(word: &'w str, program: Option<&str>) -> Vec<Candidate<'w>> {
     let mut found = Vec::new();
     if let Reading::Url = read(word) {
         return found;
     }
     let mut has_better_reading = false;
-    let parts = [redirection_target(word), option_value(word), option_cluster_value(word), value(word)];
+    let parts = [
+        redirection_target(word),
+        option_value(word),
+        option_cluster_value(word),
+        absolute_cluster_value(word, program),
+        value(word),
+    ];
     for part in [Some(word)].into_iter().chain(parts).flatten() {
         match read(part) {
             Reading::Path(path) if path != word => found.push(Candidate { path, unlikely: false }),
@@ -113,6 +120,64 @@ fn option_cluster_value(word: &str) -> Option<&str> {
     (cluster.len() - value.len() > 1
         && (value == ".." || value.starts_with(['~', '$', '@']) || value.starts_with("../")))
     .then_some(value)
+}
+
+/// Options of compilers and linkers that have one dash and take a folder or a file.
+const LONG_OPTIONS: [&str; 10] = [
+    "idirafter",
+    "imacros",
+    "include",
+    "iprefix",
+    "iquote",
+    "isysroot",
+    "isystem",
+    "iwithprefix",
+    "iwithprefixbefore",
+    "rpath",
+];
+
+/// Programs whose options are often written as one cluster with a value, and the letters of those with a value.
+const CLUSTERS: [(&str, &str); 12] = [
+    ("tar", "bfCFgHIKLNTVX"),
+    ("gtar", "bfCFgHIKLNTVX"),
+    ("bsdtar", "bfCHITWX"),
+    ("curl", "AbcCdDeEFhHKmoPQrtTuUwxXyYz"),
+    ("wget", "aABDeiIlOoPQRtTUwX"),
+    ("rg", "ABCdeEfgjmMrtT"),
+    ("grep", "ABCdDefm"),
+    ("sort", "kSotT"),
+    ("make", "CfIoW"),
+    ("unzip", "dIOPx"),
+    ("patch", "BdDFgiorVYz"),
+    ("ssh", "BbcDEeFIiJLlmOopQRSWw"),
+];
+
+/// The top of most machines. `-xf/etc/a` names `/etc/a`, but `-gsrc/x` hardly `/x`.
+const TOP_FOLDERS: [&str; 22] = [
+    "bin", "boot", "data", "dev", "etc", "home", "lib", "lib64", "media", "mnt", "nix", "opt", "private",
+    "proc", "root", "run", "sbin", "srv", "sys", "tmp", "usr", "var",
+];
+
+/// The absolute value of `-xf/etc/a` and `-isystem/usr/include`: what follows several letters. Where the program does not
+/// say which letters take a value, only a path that begins with a folder that most machines have counts: a relative
+/// value of one letter (`-gsrc/x`, `-Lbuild/out`) looks the same.
+fn absolute_cluster_value<'w>(word: &'w str, program: Option<&str>) -> Option<&'w str> {
+    let cluster = word.strip_prefix('-').filter(|option| !option.starts_with('-'))?;
+    let (letters, value) = cluster.split_at(cluster.find('/')?);
+    if letters.len() < 2 || !letters.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return None;
+    }
+    if LONG_OPTIONS.contains(&letters) {
+        return Some(value);
+    }
+    let known = CLUSTERS.iter().find(|(name, _)| Some(*name) == program);
+    if let Some(with_value) = known.and_then(|(_, values)| letters.find(|c| values.contains(c))) {
+        return (with_value + 1 == letters.len()).then_some(value);
+    }
+    // Folders of headers and libraries have such names too.
+    let is_relative_value = letters.starts_with(['I', 'L', 'D']);
+    let top = value[1..].split('/').next().unwrap_or_default();
+    (!is_relative_value && TOP_FOLDERS.contains(&top)).then_some(value)
 }
 
 /// Paths inside a list: `type=bind,src=/etc`, `{/etc/passwd,x}`, `${x:-cat /etc/passwd}`. Only absolute paths and paths

@@ -69,6 +69,7 @@ pub(super) fn walk(
         include: globs(&mount.include_glob, "include_glob")?,
         exclude: globs(&mount.exclude_glob, "exclude_glob")?,
         mount_path: mount_path.as_str(),
+        start: (source.root, source.below.clone()),
         folders: Vec::new(),
         files: 0,
         bytes: 0,
@@ -121,6 +122,8 @@ struct Walk<'a> {
     include: GlobSet,
     exclude: GlobSet,
     mount_path: &'a str,
+    /// The root of the mounted folder, and its path below it.
+    start: (usize, Vec<u8>),
     /// The folders above the current one, to detect link loops.
     folders: Vec<(u64, u64)>,
     files: usize,
@@ -174,9 +177,9 @@ impl Walk<'_> {
                 }
                 self.folder(at, relative, &named)
             }
-            Kind::Symlink if self.is_excluded(relative) => Ok(()),
+            Kind::Symlink if self.is_excluded(at, relative) => Ok(()),
             Kind::Symlink => self.link(at, relative, named),
-            Kind::File | Kind::Other if !self.is_wanted(relative) => Ok(()),
+            Kind::File | Kind::Other if !self.is_wanted(at, relative) => Ok(()),
             Kind::Other => {
                 Err(invalid(format!("{}: it is not a regular file and cannot be mounted", show(&named))))
             }
@@ -225,14 +228,34 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn is_excluded(&self, relative: &[u8]) -> bool {
-        self.exclude.is_match(std::path::Path::new(std::ffi::OsStr::from_bytes(relative)))
+    /// Whether a glob excludes a file by the name that the mount gives it, or by its own: a link is not a way around it.
+    /// A file outside of the mounted folder has no path there, so every end of its path counts.
+    fn is_excluded(&self, at: &Reached, relative: &[u8]) -> bool {
+        let matches = |path: &[u8]| self.exclude.is_match(as_path(path));
+        let (root, start) = &self.start;
+        let own = match start.as_slice() {
+            _ if at.root != *root => None,
+            b"" => Some(at.below.as_slice()),
+            start if at.below == *start => Some(relative),
+            start => at.below.strip_prefix(start).and_then(|own| own.strip_prefix(b"/")),
+        };
+        matches(relative) || own.map_or_else(|| ends(&at.below).any(matches), matches)
     }
 
-    fn is_wanted(&self, relative: &[u8]) -> bool {
-        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(relative));
-        (self.include.is_empty() || self.include.is_match(path)) && !self.is_excluded(relative)
+    fn is_wanted(&self, at: &Reached, relative: &[u8]) -> bool {
+        (self.include.is_empty() || self.include.is_match(as_path(relative)))
+            && !self.is_excluded(at, relative)
     }
+}
+
+fn as_path(bytes: &[u8]) -> &std::path::Path {
+    std::path::Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
+
+/// A path, and what is left of it without its first folders.
+fn ends(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at + 1);
+    std::iter::once(0).chain(slashes).map(|at| &path[at..])
 }
 
 fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {

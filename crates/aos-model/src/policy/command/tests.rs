@@ -212,6 +212,10 @@ fn scripts_are_not_paths_but_their_files_are() {
         (&["rg", "-g", "*.rs", "--type", "py", "/api", "/etc/x"], "/etc/x"),
         (&["rg", "--files", "/etc/x"], "/etc/x"),
         (&["perl", "-e", "/a/", "/etc/x"], "/etc/x"),
+        (&["perl", "-I", "-ple", "/etc/x"], "/etc/x"),
+        (&["perl", "-I", "lib", "-ple", "/a/", "/etc/x"], "/etc/x"),
+        (&["perl", "-pI", "-e", "/etc/x"], "/etc/x"),
+        (&["perl", "-Ilib", "-e", "/a/", "/etc/x"], "/etc/x"),
         (&["perl", "-lane", "/a/", "/etc/x"], "/etc/x"),
         (&["perl", "-i.bak", "-pe", "/a/", "/etc/x"], "/etc/x"),
         (&["perl", "/etc/y", "-e", "/etc/x"], "/etc/y, /etc/x"),
@@ -448,5 +452,33 @@ fn hostile_texts_are_parsed_in_linear_time() {
         let words: Vec<&str> = unit.split(' ').cycle().take(20_000).collect();
         evaluate(Preset::Default, &words);
         assert!(started.elapsed().as_secs() < 20, "{unit:?} took {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn clustered_options_with_an_absolute_value() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["tar", "-xf/etc/a"], "/etc/a"),
+        (&["tar", "-xzvf/data2/a"], "/data2/a"),
+        (&["sudo", "-u", "me", "tar", "-xC/data2"], "/data2"),
+        (&["sh", "-c", "tar -xf/etc/a"], "/etc/a"),
+        (&["curl", "-sSo/etc/x"], "/etc/x"),
+        (&["curl", "-fsSLo/srv2/x"], "/srv2/x"),
+        (&["cc", "-isystem/usr/include"], "/usr/include"),
+        (&["cc", "-iquote/data2/include"], "/data2/include"),
+        (&["prog", "-xf/etc/a"], "/etc/a"),
+        (&["sort", "-uo/data2/x"], "/data2/x"),
+        // A relative value of one letter.
+        (&["rg", "-gsrc/x", "needle"], ""),
+        (&["rg", "-gsrc/usr", "needle"], ""),
+        (&["rg", "-nge2e/tmp", "needle"], ""),
+        (&["prog", "-gsrc/x"], ""),
+        (&["cc", "-Lbuild/lib", "-Isrc/sys"], ""),
+        (&["make", "-Csub/usr"], ""),
+        (&["tar", "-fsub/etc/a"], ""),
+        (&["cc", "-Wall", "-O2", "-DX=1"], ""),
+    ];
+    for (argv, paths) in cases {
+        assert_eq!(external(argv), *paths, "{argv:?}");
     }
 }

@@ -60,6 +60,33 @@ fn globs() {
         ("grün/*", "grün/ä", true),
         ("/other/**", "/other/root/x", true),
         ("**/id_rsa", "/other/id_rsa", true),
+        // A path as it is shown, and as its bytes.
+        ("key\\xff", "key\\xff", true),
+        ("key\\xFF", "key\\xff", true),
+        ("key\\xfe", "key\\xff", false),
+        ("\\x6bey", "key", true),
+        ("caf\\xc3\\xa9", "café", true),
+        ("a\\x2a", "a*", true),
+        ("a\\x2a", "ab", false),
+        ("lit\\x5cx41", "lit\\x5cx41", true),
+        ("lit\\\\x41", "lit\\x5cx41", true),
+        ("litA", "lit\\x5cx41", false),
+        ("key?", "key\\xff", true),
+        ("key?", "key\\x0a", true),
+        ("key??", "key\\xff", false),
+        ("*.\\xff", "a.\\xff", true),
+        // One character, of one byte or of several.
+        ("key?", "keyä", true),
+        ("key?", "key€", true),
+        ("key?", "key🔑", true),
+        ("key?", "keyää", false),
+        ("key?", "key/", false),
+        ("key[!a]", "keyä", true),
+        ("key[!a]", "keya", false),
+        ("?/?", "ä/ö", true),
+        ("src//a", "src/a", true),
+        ("src/./a", "src/a", true),
+        ("/other//x/", "/other/x/y", true),
     ] {
         assert_eq!(glob_matches(glob, path), expected, "{glob} on {path:?}");
     }
@@ -257,4 +284,66 @@ fn commands_are_checked_by_program_and_paths() {
         resolve: &str::to_owned,
     };
     assert_eq!(quiet.check_command(&query, &[]), Verdict::of(None));
+}
+
+#[test]
+fn absolute_globs_match_in_the_workdir() {
+    for (glob, path, expected) in [
+        ("/w/secret", "secret", true),
+        ("/w/secret", "/other/secret", false),
+        ("/w/secret/**", "secret/a", true),
+        ("/w/secret/", "secret", true),
+        ("/w/./secret//a", "secret/a", true),
+        ("/link/secret", "secret", true),
+        ("/*/secret", "secret", true),
+        ("/**/secret", "a/secret", true),
+        ("/", "secret", true),
+        ("/w", ".", true),
+        ("/w", "secret", false),
+        ("{/w,/x}/secret", "secret", true),
+        // Only globs that begin with a slash: this one is about folders named `w` inside of the workdir.
+        ("**/w/**", "secret", false),
+        ("/w/key?", "key\\xff", true),
+    ] {
+        let policy = policy(json!({"rules": [rule("r", &["read"], &[glob], "deny")]}));
+        let policy = policy.in_workdir(vec!["/w".to_owned(), "/link".to_owned()]);
+        assert_eq!(policy.rule_for(Op::Read, path).is_some(), expected, "{glob} on {path:?}");
+    }
+}
+
+#[test]
+fn a_glob_that_can_match_nothing_is_refused() {
+    for glob in ["../x", "a/../b", "a/..", "/w/../x", "a\\x2fb", "a\\x00", "a\0b", &"n".repeat(256)] {
+        let refusal = refusal(json!({"rules": [rule("r", &["read"], &["ok", glob], "deny")]}));
+        assert!(
+            refusal.starts_with("rules[0].paths[1]:") && refusal.contains("can match no path"),
+            "{refusal}"
+        );
+    }
+    for glob in ["[ä]", "[\\xff]", "{/a,b}/c"] {
+        let refusal = refusal(json!({"rules": [rule("r", &["read"], &[glob], "deny")]}));
+        assert!(refusal.contains("is not a glob"), "{refusal}");
+    }
+    for (glob, reaches) in [
+        ("/w/a", true),
+        ("/w", true),
+        ("/w/", true),
+        ("/", true),
+        ("/**", true),
+        ("/*/a", true),
+        ("/w-evil/a", false),
+        ("/etc/**", false),
+        ("/w/../etc", true),
+        ("relative", true),
+        ("/other/r\\xff/**", true),
+        ("/other", false),
+        ("/other/", true),
+    ] {
+        let spec = json!({"rules": [rule("r", &["read"], &[glob], "deny")]});
+        let spec: PolicySpec = serde_json::from_value(spec).expect("the spec reads");
+        let policy = Policy::compile_recorded(spec).expect("a recorded policy compiles");
+        assert_eq!(policy.check_reach(&["/w", "/other/r\\xff"]).is_ok(), reaches, "{glob}");
+    }
+    let spec = policy(json!({"rules": [rule("r", &["exec"], &["/etc/**"], "deny")]}));
+    assert_eq!(spec.check_reach(&["/w"]), Ok(()), "a command may name any path");
 }
