@@ -135,6 +135,52 @@ impl Drop for McpClient {
     }
 }
 
+/// A running `aos mcp --http`. Dropping this value kills it.
+#[derive(Debug)]
+pub struct McpHttp {
+    child: Child,
+    /// Host and port.
+    pub address: String,
+    pub token: String,
+}
+
+impl McpHttp {
+    /// Starts it in the root of a world, on a free port of the loopback address, with a token of its own.
+    pub fn start(world: &World) -> Result<McpHttp, String> {
+        let child = McpHttp::command(world, &["127.0.0.1:0"]).spawn();
+        let mut child = child.map_err(|why| format!("aos mcp: {why}"))?;
+        let mut line = String::new();
+        let mut told = BufReader::new(child.stderr.take().expect("BUG: stderr is piped"));
+        told.read_line(&mut line).map_err(|why| why.to_string())?;
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split("/mcp").next());
+        let address = address.ok_or_else(|| format!("aos mcp --http says {line}"))?.to_owned();
+        let token = line.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        Ok(McpHttp { child, address, token })
+    }
+
+    /// `aos mcp --http` with these further arguments.
+    pub fn command(world: &World, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&world.programs.aos);
+        command
+            .args(["mcp", "--http"])
+            .args(arguments)
+            .env("AOS_HOME", &world.home)
+            .env_remove("AOS_MCP_TOKEN")
+            .current_dir(&world.root)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command
+    }
+}
+
+impl Drop for McpHttp {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// The text of a tool's result.
 pub fn said(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_default()

@@ -15,6 +15,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("S22"), attack("OWN-S22-STATELESS")],
     },
     Mutant {
+        name: "http-strangers-stay",
+        promise: 9,
+        breaks: "a connection that never sends the token stays open as long as it likes",
+        edits: &[Edit {
+            file: "crates/aos-wire/src/mcp/http.rs",
+            old: "const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);",
+            new: "const STRANGER_TIMEOUT: Duration = Duration::from_secs(10_000);",
+        }],
+        caught_by: &[attack("OWN-S19-END")],
+    },
+    Mutant {
+        name: "http-sessions-unbounded",
+        promise: 10,
+        breaks: "any number of MCP sessions is opened",
+        edits: &[Edit {
+            file: "crates/aos-wire/src/mcp/http.rs",
+            old: "const SESSIONS_MAX: usize = 64;",
+            new: "const SESSIONS_MAX: usize = 64_000;",
+        }],
+        caught_by: &[attack("OWN-S19-SESSIONS")],
+    },
+    Mutant {
         name: "batch-unbounded",
         promise: 10,
         breaks: "a batch of more than 100 requests is cut and answered instead of refused",

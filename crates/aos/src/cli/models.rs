@@ -96,6 +96,9 @@ pub(crate) struct Mcp {
     /// Serve HTTP on this address instead of the standard streams, such as 127.0.0.1:7000; port 0 picks a free port
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<std::net::SocketAddr>,
+    /// Let --http listen on an address that other machines can reach
+    #[arg(long, requires = "http")]
+    pub(crate) allow_remote: bool,
 }
 
 /// The provider whose conventions the tools follow.

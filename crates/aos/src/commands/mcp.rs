@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, bail};
 use aos_wire::Client;
-use aos_wire::mcp::{Backend, HttpAccess, McpServer, ServedSession, runtime, serve_http, serve_stdio};
+use aos_wire::mcp::{
+    Backend, HttpAccess, McpServer, ServedSession, TOKEN_CHARACTERS_MIN, runtime, serve_http, serve_stdio,
+};
 use serde_json::{Value, json};
 
 use super::{daemon, effect, log, policy_argument, read_text, refusal_text, session};
@@ -16,6 +18,10 @@ use crate::connect;
 const SESSION_TTL_NS: u64 = 7 * 24 * 3600 * 1_000_000_000;
 
 pub(crate) fn run(mcp: &Mcp) -> anyhow::Result<Exit> {
+    if let Some(address) = mcp.http {
+        check_address(address, mcp.allow_remote)?;
+        chosen_token()?;
+    }
     let mut sessions = Vec::new();
     if mcp.session.is_empty() || mcp.opens_session() {
         sessions.push(open(mcp)?);
@@ -129,13 +135,36 @@ fn existing(sessions: &[String]) -> anyhow::Result<Vec<ServedSession>> {
 /// The environment variable with the bearer token; without it, a random token is printed.
 const TOKEN_VARIABLE: &str = "AOS_MCP_TOKEN";
 
-fn serve_over_http(server: &McpServer, address: SocketAddr) -> anyhow::Result<()> {
-    let chosen = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
-    if !address.ip().is_loopback() && chosen.is_none() {
+fn check_address(address: SocketAddr, allow_remote: bool) -> anyhow::Result<()> {
+    if !address.ip().is_loopback() && !allow_remote {
         bail!(
-            "{address} can be reached from other machines; set {TOKEN_VARIABLE} to a long secret first, or use 127.0.0.1"
+            "{address} can be reached from other machines, and whoever has the token can run commands here; use \
+             127.0.0.1, or add --allow-remote (the token is {TOKEN_VARIABLE}, or is made and printed)"
         );
     }
+    Ok(())
+}
+
+/// The token that the operator chose.
+fn chosen_token() -> anyhow::Result<Option<String>> {
+    let Some(token) = std::env::var_os(TOKEN_VARIABLE).filter(|token| !token.is_empty()) else {
+        return Ok(None);
+    };
+    let token = token.into_string().ok().filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
+    let token =
+        token.with_context(|| format!("{TOKEN_VARIABLE} has characters that no HTTP header can have"))?;
+    if token.len() < TOKEN_CHARACTERS_MIN {
+        bail!(
+            "{TOKEN_VARIABLE} has {} characters and can be guessed; use at least {TOKEN_CHARACTERS_MIN} random ones, or \
+             unset it: then a token is made and printed",
+            token.len()
+        );
+    }
+    Ok(Some(token))
+}
+
+fn serve_over_http(server: &McpServer, address: SocketAddr) -> anyhow::Result<()> {
+    let chosen = chosen_token()?;
     let token = chosen.clone().map_or_else(new_token, Ok)?;
     let access = HttpAccess::for_address(address, token.clone());
     let handlers = server.clone();

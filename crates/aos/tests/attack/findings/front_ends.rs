@@ -1,5 +1,6 @@
 //! Hostile clients of the front ends, and hostile files in their way.
 
+mod http;
 mod lines;
 
 use aos_testkit::mcp::{McpClient, said};
@@ -12,6 +13,11 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         plain("S22", nothing_is_asked),
         plain("OWN-S22-STATELESS", nothing_is_asked_without_hello),
+        plain("S19", http::strangers_do_not_keep_clients_out),
+        plain("OWN-S19-END", http::strangers_end),
+        plain("OWN-S19-KNOWN", http::a_known_connection_stays),
+        plain("OWN-S19-SESSIONS", http::sessions_are_bounded),
+        plain("OWN-S19-SETTINGS", http::weak_settings),
         plain("S29", lines::a_batch_is_bounded),
         plain("OWN-S29-STREAM", lines::answers_of_a_batch_are_not_collected),
         plain("OWN-S29-BESIDE", lines::a_batch_beside_other_requests),

@@ -2,8 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 
+use aos_testkit::mcp::McpHttp;
 use aos_testkit::{Findings, World, check};
 use serde_json::json;
 
@@ -26,26 +26,8 @@ fn knock(address: &str, head: &str, body: &str) -> Result<String, String> {
 
 pub(super) fn the_gate() -> Outcome {
     let world = World::new();
-    let mut server = Command::new(&world.programs.aos)
-        .args(["mcp", "--http", "127.0.0.1:0", "--root"])
-        .arg(&world.root)
-        .env("AOS_HOME", &world.home)
-        .env_remove("AOS_MCP_TOKEN")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|why| why.to_string())?;
-    let mut line = String::new();
-    let mut told = BufReader::new(server.stderr.take().expect("piped"));
-    told.read_line(&mut line).map_err(|why| why.to_string())?;
-    let address = line
-        .split("http://")
-        .nth(1)
-        .and_then(|rest| rest.split("/mcp").next())
-        .unwrap_or_default()
-        .to_owned();
-    let token = line.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+    let server = McpHttp::start(&world)?;
+    let (address, token) = (&server.address, &server.token);
     let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "a", "version": "1" },
     } })
@@ -64,13 +46,12 @@ pub(super) fn the_gate() -> Outcome {
         ("a null origin", format!("{host}{right}Origin: null\r\n"), &hello, "403"),
         ("a body without end", format!("{host}{right}"), &large, "413"),
     ] {
-        let status = knock(&address, &head, body)?;
+        let status = knock(address, &head, body)?;
         findings.add(check(status == wanted, || format!("{what}: {status}, not {wanted}")));
     }
-    let _ = server.kill();
-    let _ = server.wait();
+    drop(server);
     let (code, _, err) = world.aos(&["mcp", "--http", "0.0.0.0:0"]);
-    findings.add(check(code == 1 && err.contains("AOS_MCP_TOKEN"), || format!("open to all: {code} {err}")));
+    findings.add(check(code == 1 && err.contains("--allow-remote"), || format!("open to all: {code} {err}")));
     findings.add(world.finish());
     findings.outcome()
 }
