@@ -129,6 +129,6 @@ impl Host {
                 }
             }
         });
-        capture::finish(self, ran, applied)
+        capture::finish(self, *ran, applied)
     }
 }

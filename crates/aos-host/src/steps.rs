@@ -75,6 +75,27 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// Where it acts; for a move, where to.
+    pub(crate) fn at(&self) -> &StepTarget {
+        match self {
+            Step::Put(Put { at, .. })
+            | Step::Remove { at, .. }
+            | Step::MakeDir { at, .. }
+            | Step::SetMode { at, .. }
+            | Step::Rename { to: at, .. } => at,
+        }
+    }
+
+    pub(crate) fn at_mut(&mut self) -> &mut StepTarget {
+        match self {
+            Step::Put(Put { at, .. })
+            | Step::Remove { at, .. }
+            | Step::MakeDir { at, .. }
+            | Step::SetMode { at, .. }
+            | Step::Rename { to: at, .. } => at,
+        }
+    }
+
     /// Whether it displaces something, or may: that goes to the pre-images.
     pub(crate) fn displaces(&self) -> bool {
         matches!(self, Step::Put(_) | Step::Remove { .. } | Step::Rename { .. })

@@ -10,8 +10,9 @@ use aos_model::refusal::{Code, Refusal};
 use crate::disk::{Meta, names_in, open_dir};
 use crate::jail::Place;
 use crate::policy::check_path;
+use crate::protection::protect;
 use crate::session::OpenSession;
-use crate::target::{check_depth, protect};
+use crate::target::check_depth;
 
 /// Visits everything below a folder, up to a limit. One path outside of the roots refuses the whole.
 pub(crate) struct Subtree<'a> {

@@ -1,11 +1,9 @@
-//! The paths of a request, and the protected names.
+//! The paths of a request.
 
 use std::sync::Arc;
 
-use aos_model::capability::{ProtectedPaths, protected_name};
 use aos_model::limits::FOLDERS_DEEP_MAX;
 use aos_model::policy::Op;
-use aos_model::receipt::Warning;
 use aos_model::refusal::{Code, Refusal};
 
 use crate::disk::TEMPORARY_PREFIX;
@@ -81,33 +79,6 @@ fn is_reserved(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').any(|name| name.starts_with(TEMPORARY_PREFIX))
 }
 
-/// Refuses or warns about names that run code or configure agents, in any spelling.
-pub(crate) fn protect(
-    session: &OpenSession,
-    absolute: &[u8],
-    warnings: &mut Vec<Warning>,
-) -> Result<(), Refusal> {
-    if session.capability.protected_paths == ProtectedPaths::Allow {
-        return Ok(());
-    }
-    let Some(pattern) = protected_name(below_roots(&session.jail, absolute)) else { return Ok(()) };
-    let message = format!(
-        "{} is protected (`{pattern}`): it can run code or steer agents",
-        session.jail.display(absolute)
-    );
-    if session.capability.protected_paths == ProtectedPaths::Deny {
-        return Err(Refusal::new(
-            Code::ProtectedPath,
-            format!("{message}. Ask the operator, or open a session with `protected_paths` `warn`"),
-        ));
-    }
-    let warning = Warning::new("protected_path", message);
-    if !warnings.contains(&warning) {
-        warnings.push(warning);
-    }
-    Ok(())
-}
-
 /// Limits the depth of trees that are processed as a whole. A caller can create a tree whose walk would exhaust stack
 /// or time.
 pub(crate) fn check_depth(session: &OpenSession, absolute: &[u8]) -> Result<(), Refusal> {
@@ -127,7 +98,7 @@ pub(crate) fn is_too_deep(path: &[u8]) -> bool {
 }
 
 /// The part of a path that the session can choose. The operator chose the part above the roots.
-fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
+pub(crate) fn below_roots<'a>(jail: &Jail, absolute: &'a [u8]) -> &'a [u8] {
     let inside = jail.roots.iter().filter(|root| aos_model::path::is_below(absolute, &root.path));
     // A root inside `.git` is protected like the whole repository, so the last name of the root counts too.
     let cut = inside.map(|root| root.path.len()).min().unwrap_or(0);

@@ -192,56 +192,6 @@ pub fn smaller_limit(request: Option<u64>, capability: Option<u64>) -> Option<u6
     }
 }
 
-/// Names that run code or configure agents, at any depth. `**` matches everything below a folder.
-const PROTECTED: &[&str] = &[
-    ".git/hooks/**",
-    ".git/config",
-    ".aos/**",
-    ".mcp.json",
-    ".claude/settings*.json",
-    ".codex/**",
-    ".gemini/**",
-    ".cursor/mcp.json",
-];
-
-/// The protected name that `path` (relative, `/`-separated) matches. The comparison folds case, because a
-/// case-insensitive file system opens the same file under another spelling.
-pub fn protected_name(path: &[u8]) -> Option<&'static str> {
-    let names: Vec<Vec<u8>> = path.split(|b| *b == b'/').filter(|n| !n.is_empty()).map(fold_case).collect();
-    PROTECTED.iter().copied().find(|pattern| {
-        let wanted: Vec<&str> = pattern.split('/').collect();
-        (0..names.len()).any(|start| matches_here(&names[start..], &wanted))
-    })
-}
-
-/// Whether `names` match `wanted`. `folder/**` also matches the folder itself: replacing it replaces its content.
-fn matches_here(names: &[Vec<u8>], wanted: &[&str]) -> bool {
-    if let [head @ .., "**"] = wanted {
-        return names.len() >= head.len() && head.iter().zip(names).all(|(w, n)| name_matches(n, w));
-    }
-    names.len() == wanted.len() && wanted.iter().zip(names).all(|(w, n)| name_matches(n, w))
-}
-
-fn name_matches(name: &[u8], wanted: &str) -> bool {
-    match wanted.split_once('*') {
-        None => name == wanted.as_bytes(),
-        Some((head, tail)) => {
-            name.len() >= head.len() + tail.len()
-                && name.starts_with(head.as_bytes())
-                && name.ends_with(tail.as_bytes())
-        }
-    }
-}
-
-/// Folds one name. A name that is not UTF-8 must not keep the others from being folded.
-fn fold_case(name: &[u8]) -> Vec<u8> {
-    match std::str::from_utf8(name) {
-        // Upper case first: only there do `ſ` (long s) and `K` (Kelvin) become the same as `s` and `k`.
-        Ok(text) if !text.is_ascii() => text.to_uppercase().to_lowercase().into_bytes(),
-        _ => name.to_ascii_lowercase(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,39 +222,6 @@ mod tests {
         assert_eq!(smaller_limit(Some(2), Some(3)), Some(2));
         assert_eq!(smaller_limit(None, Some(3)), Some(3));
         assert_eq!(smaller_limit(None, None), None);
-    }
-
-    #[test]
-    fn protected_names_are_compared_case_folded_at_any_depth() {
-        for path in [
-            ".git/hooks/pre-commit",
-            ".GIT/hooks/pre-commit",
-            ".Git/config",
-            ".AOS/policy.yaml",
-            "sub/.git/config",
-            ".mcp.json",
-            "a/b/.MCP.json",
-            ".claude/settings.json",
-            ".claude/settings.local.json",
-            ".codex/x/y",
-            ".gemini/a",
-            ".cursor/mcp.json",
-            ".git/hooks",
-            ".aos",
-        ] {
-            assert!(protected_name(path.as_bytes()).is_some(), "{path}");
-        }
-        for path in [
-            "src/git/config",
-            ".git/HEAD",
-            ".git/configs",
-            "mcp.json",
-            ".claude/notes.md",
-            ".cursor/rules",
-            "config",
-        ] {
-            assert!(protected_name(path.as_bytes()).is_none(), "{path}");
-        }
     }
 
     #[test]

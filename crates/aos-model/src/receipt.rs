@@ -315,6 +315,11 @@ pub struct Executed {
     pub changed_paths: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed_paths_count: Option<u64>,
+    /// Paths that it changed and that were left out, because they run code or steer agents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub withheld_paths: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld_paths_count: Option<u64>,
     pub coverage: Coverage,
     /// Changed paths that cannot be undone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -334,6 +339,16 @@ impl Executed {
         self.changed_paths_count = Some(paths.len() as u64);
         paths.truncate(RECEIPT_PATHS_MAX);
         self.changed_paths = Some(paths);
+    }
+
+    /// Adds to the list of paths that were left out: in path order, and cut at the limit.
+    pub fn list_withheld(&mut self, paths: Vec<String>) {
+        self.withheld_paths.extend(paths);
+        self.withheld_paths.sort_unstable();
+        self.withheld_paths.dedup();
+        let count = self.withheld_paths.len() as u64;
+        self.withheld_paths_count = (count > 0).then_some(count);
+        self.withheld_paths.truncate(RECEIPT_PATHS_MAX);
     }
 
     /// Sets the list of paths that cannot be undone: in path order, and cut at the limit.

@@ -1,5 +1,39 @@
 //! Planted bugs in the rules for git folders and protected names.
 
-use super::Mutant;
+use super::{Edit, Mutant, attack};
 
-pub(super) const MUTANTS: &[Mutant] = &[];
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "git-config-by-name",
+        promise: 2,
+        breaks: "a git configuration may say anything, as long as it is a file",
+        edits: &[Edit {
+            file: "crates/aos-model/src/policy/git/mod.rs",
+            old: "            Err(why) => Some(why),\n            Ok(None) => None,\n",
+            new: "            Err(_) | Ok(None) => None,\n",
+        }],
+        caught_by: &[attack("S4"), attack("OWN-S4-COMPLETED")],
+    },
+    Mutant {
+        name: "git-layout-ignored",
+        promise: 2,
+        breaks: "only a folder named `.git` is a git folder",
+        edits: &[Edit {
+            file: "crates/aos-model/src/policy/git/mod.rs",
+            old: "is_named || has_layout(tree, folder)",
+            new: "is_named",
+        }],
+        caught_by: &[attack("S4"), attack("OWN-S4-COMPLETED")],
+    },
+    Mutant {
+        name: "git-pairs-unchecked",
+        promise: 2,
+        breaks: "a `.git` file may lead anywhere",
+        edits: &[Edit {
+            file: "crates/aos-model/src/policy/git/mod.rs",
+            old: "Some(Kind::File) if self.git_file_is_paired(root, absolute) => {}",
+            new: "Some(Kind::File) if self.git_file_is_paired(root, absolute) || !absolute.is_empty() => {}",
+        }],
+        caught_by: &[attack("S4")],
+    },
+];

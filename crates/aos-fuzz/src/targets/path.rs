@@ -1,7 +1,7 @@
 //! Paths: a shown path parses to the same path, a joined path is normalised, and containment is right.
 
-use aos_model::capability::protected_name;
 use aos_model::path::{RequestPath, show};
+use aos_model::policy::protected_name;
 use aos_model::policy::{HostAccess, Op, PathQuery, Policy, Preset, lexical_join, rule_path};
 use aos_model::vfs::VfsPath;
 

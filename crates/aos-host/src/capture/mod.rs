@@ -9,6 +9,7 @@
 //! The intent says which of the two it was, so that after a crash no receipt claims more than is true.
 
 mod scan;
+mod trees;
 mod upper;
 
 use std::sync::Arc;
@@ -103,7 +104,7 @@ pub(crate) enum Proposed<'a> {
     /// Nothing: the receipt is complete.
     Nothing(Done),
     /// Its changes, or why they cannot be read. In each case the receipt keeps the command's output.
-    Changes(Ran, Result<Box<ProposedChanges<'a>>, Refusal>),
+    Changes(Box<Ran>, Result<Box<ProposedChanges<'a>>, Refusal>),
 }
 
 /// Reads what the command changed. Checks nothing and moves nothing.
@@ -143,7 +144,7 @@ pub(crate) fn propose<'a>(
             overlay,
         })
     });
-    Proposed::Changes(ran, changes)
+    Proposed::Changes(Box::new(ran), changes)
 }
 
 /// The result of a command whose changes were applied or refused.

@@ -16,16 +16,19 @@ use std::sync::Arc;
 use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
 use aos_model::policy::Op;
+use aos_model::policy::git::{GitJudge, GitVerdict};
 use aos_model::receipt::Warning;
 use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::trees::MergedTree;
 use crate::disk::{
     self, FileAttrs, Meta, TEMPORARY_PREFIX, hash_of, names_in, open_beneath, open_dir, read_xattrs,
 };
 use crate::fault;
+use crate::git::{DiskTree, root_of};
 use crate::jail::Dir;
 use crate::overlay::Overlay;
 use crate::proposed::{ProposedPath, Touched};
@@ -68,13 +71,26 @@ pub(super) fn read(
             below: Vec::new(),
             lower: Lower::There(Dir::Root(root.clone())),
             absolute: root.path.clone(),
-            in_new_git: false,
         };
         reader.folder(&site)?;
         reader.compare_root(&part.upper, session, part.root);
     }
     reader.note();
+    judge_git(session, overlay, &mut reader.out.paths);
     Ok(reader.out)
+}
+
+/// What the rules for git folders say about each path. They compare the whole tree before and after, so that a folder
+/// that is removed and made again is judged by what is different in it.
+fn judge_git(session: &OpenSession, overlay: &Overlay, paths: &mut [ProposedPath]) {
+    let before = DiskTree(session);
+    let after = MergedTree { lower: DiskTree(session), overlay };
+    let mut judge = GitJudge::new(&before, &after);
+    for path in paths {
+        if let Some(root) = root_of(session, &path.absolute) {
+            path.git = judge.judge(&root.path, &path.absolute);
+        }
+    }
 }
 
 /// A folder of the overlay, and the folder that it is merged into.
@@ -85,8 +101,6 @@ struct Site<'a> {
     below: Vec<u8>,
     lower: Lower,
     absolute: Vec<u8>,
-    /// Inside a repository that the command itself made.
-    in_new_git: bool,
 }
 
 enum Lower {
@@ -213,7 +227,7 @@ impl Reader<'_> {
             absolute: entry.absolute.clone(),
             shown: entry.shown.clone(),
             bytes,
-            in_new_git: entry.site.in_new_git,
+            git: GitVerdict::Allowed,
             is_listed: true,
         })
     }
@@ -228,7 +242,7 @@ impl Reader<'_> {
         self.propose(entry, Op::Remove, 0)?;
         let mut bytes = lower.size;
         if let Some(dir) = entry.lower_dir().filter(|_| lower.kind == Kind::Dir) {
-            let (in_new_git, mut below) = (entry.site.in_new_git, Vec::new());
+            let mut below = Vec::new();
             let mut collect = |path: Below<'_>| {
                 let (absolute, shown) = (path.absolute.to_vec(), path.shown.to_owned());
                 below.push(ProposedPath {
@@ -236,7 +250,7 @@ impl Reader<'_> {
                     absolute,
                     shown,
                     bytes: 0,
-                    in_new_git,
+                    git: GitVerdict::Allowed,
                     is_listed: true,
                 });
                 Ok(())
@@ -272,7 +286,6 @@ impl Reader<'_> {
             }
             _ => None,
         };
-        let is_new = merged.is_none() && entry.lower.is_none();
         let (lower, changed) = match merged {
             Some((lower, was, below)) => {
                 let is_same = lower.mode == entry.upper.mode && was == worn;
@@ -303,7 +316,6 @@ impl Reader<'_> {
             below: entry.below(),
             lower,
             absolute: entry.absolute.clone(),
-            in_new_git: entry.site.in_new_git || is_new && entry.name == b".git",
         };
         self.folder(&site)?;
         self.out.steps.extend(last);

@@ -318,6 +318,8 @@ impl Report<'_> {
             coverage: Coverage::None,
             not_undoable: Vec::new(),
             not_undoable_count: None,
+            withheld_paths: Vec::new(),
+            withheld_paths_count: None,
             diff: None,
         };
         let was_ended = end.timed_out || signal.is_some();

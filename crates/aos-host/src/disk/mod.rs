@@ -48,3 +48,18 @@ pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
     }
     Ok(())
 }
+
+/// The first bytes of a file.
+pub(crate) fn read_at_most(file: &OwnedFd, bytes_max: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0_u8; 8_192];
+    loop {
+        let wanted = buffer.len().min(bytes_max - bytes.len());
+        match rustix::io::read(file, &mut buffer[..wanted]) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why),
+        }
+    }
+}

@@ -17,10 +17,11 @@ use super::{base_at, next_version};
 use crate::host::Host;
 use crate::jail::{Found, Last, Place};
 use crate::policy::check_path;
+use crate::protection::{protect, protect_together};
 use crate::restore::is_or_below;
 use crate::session::OpenSession;
 use crate::steps::{Blob, Content, Parents, Put, Step, StepTarget};
-use crate::target::{Target, protect};
+use crate::target::Target;
 
 /// The selected nodes of a staged layer, in path order.
 #[derive(Debug)]
@@ -266,6 +267,8 @@ impl Commit<'_> {
     fn puts(&self, steps: &mut Vec<Step>) -> Result<(), Refusal> {
         let mut parents = Parents::default();
         let folder_mode = 0o777 & !self.host.machine.umask;
+        let paths = self.selection.nodes.keys().map(|path| self.found[path.as_str()].absolute());
+        protect_together(self.session, paths, &mut Vec::new())?;
         for (path, node) in &self.selection.nodes {
             protect(self.session, self.found[path.as_str()].absolute(), &mut Vec::new())?;
             let found = self.found[path.as_str()];

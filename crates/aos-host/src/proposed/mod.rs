@@ -2,10 +2,13 @@
 
 mod show;
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
+use aos_model::path::is_below;
 use aos_model::policy::Op;
+use aos_model::policy::git::GitVerdict;
 use aos_model::receipt::{Body, Executed, Warning};
 use aos_model::refusal::Code;
 
@@ -13,7 +16,7 @@ use crate::jail::Dir;
 use crate::lock::Locked;
 use crate::overlay::Overlay;
 use crate::session::OpenSession;
-use crate::steps::{Completion, Outcome, Plan, Step};
+use crate::steps::{Completion, DirAt, Outcome, Plan, Step};
 
 #[derive(Debug)]
 pub(crate) struct ProposedChanges<'a> {
@@ -45,8 +48,8 @@ pub(crate) struct ProposedPath {
     pub(crate) shown: String,
     /// The bytes that are written there.
     pub(crate) bytes: u64,
-    /// In a repository that the command itself made: its `.git` is not protected from it.
-    pub(crate) in_new_git: bool,
+    /// What the rules for git folders say about it.
+    pub(crate) git: GitVerdict,
     /// Whether the receipt lists it. A file of which only the time differs is checked and not listed.
     pub(crate) is_listed: bool,
 }
@@ -75,6 +78,51 @@ pub(crate) enum ProposedPlan<'a> {
 }
 
 impl<'a> ProposedChanges<'a> {
+    /// Takes paths and everything below them out of the changes. A folder whose removal or replacement would take one
+    /// of them with it stays as it is. Returns how they are shown.
+    pub(crate) fn withhold(&mut self, paths: &BTreeSet<Vec<u8>>) -> Vec<String> {
+        if paths.is_empty() {
+            return Vec::new();
+        }
+        let holds_one =
+            |folder: &[u8]| paths.range(folder.to_vec()..).next().is_some_and(|path| is_below(path, folder));
+        let removed = self.steps.iter().filter_map(|step| match step {
+            Step::Remove { at, .. } if holds_one(&at.absolute) => Some(at.absolute.clone()),
+            _ => None,
+        });
+        let withheld: BTreeSet<Vec<u8>> = removed.chain(paths.iter().cloned()).collect();
+        let is_withheld = |absolute: &[u8]| {
+            let ends = (0..absolute.len()).filter(|at| absolute[*at] == b'/').chain([absolute.len()]);
+            ends.into_iter().any(|end| withheld.contains(&absolute[..end]))
+        };
+        let mut index = Vec::new();
+        let mut kept = 0;
+        let steps = std::mem::take(&mut self.steps);
+        for mut step in steps {
+            index.push(kept);
+            if is_withheld(&step.at().absolute) {
+                self.files -= u64::from(matches!(step, Step::Put(_))).min(self.files);
+                continue;
+            }
+            if let DirAt::Made(made) = &mut step.at_mut().dir {
+                *made = index[*made];
+            }
+            kept += 1;
+            self.steps.push(step);
+        }
+        let mut shown: Vec<String> = Vec::new();
+        self.paths.retain(|path| {
+            let stays = !is_withheld(&path.absolute);
+            if !stays {
+                shown.push(path.shown.clone());
+            }
+            stays
+        });
+        shown.sort_unstable();
+        shown.dedup();
+        shown
+    }
+
     pub(crate) fn into_plan(self, warnings: Vec<Warning>) -> ProposedPlan<'a> {
         let mut executed = self.executed;
         let listed = self.paths.into_iter().filter(|path| path.is_listed);

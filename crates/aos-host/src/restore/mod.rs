@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use aos_model::plan_undo::{DirAttrs, ExpectedImage, Node, PreimageRef, RecordedChange, UndoPlan};
 use aos_model::policy::Op;
+use aos_model::policy::git::is_git_name;
 use aos_model::refusal::{Code, Conflict, Refusal};
 use aos_store::{Manifest, ManifestEntry};
 
@@ -28,7 +29,7 @@ use conflict_check::ConflictCheck;
 pub(crate) struct DiskGoals {
     removals: Vec<Removal>,
     paths: Vec<PathGoal>,
-    /// Repositories that the session's own commands created: protected names in them are not checked.
+    /// What the session's own commands changed in git folders: protected names are not checked there.
     own_repositories: BTreeSet<String>,
 }
 
@@ -202,14 +203,18 @@ impl DiskGoals {
     }
 }
 
-/// The `.git` folders that these changes created or removed as a whole. A protected one could not have been removed.
+/// What the session's own commands changed in git folders: it was judged by content when it landed, or it is the
+/// user's. Of a git folder with another name than `.git`, only one that was made or removed as a whole.
 fn own_repositories(touches: &[RecordedChange]) -> BTreeSet<String> {
-    let records = touches.iter().filter(|touch| !touch.explicit).flat_map(|touch| &touch.paths);
-    records
-        .filter(|record| record.path == ".git" || record.path.ends_with("/.git"))
+    let records = || touches.iter().filter(|touch| !touch.explicit).flat_map(|touch| &touch.paths);
+    let whole: BTreeSet<&str> = records()
         .filter(|record| record.before.is_none() != record.after.is_none())
-        .map(|record| record.path.clone())
-        .collect()
+        .map(|record| record.path.as_str())
+        .collect();
+    let named = records().filter(|record| record.path.split('/').any(|name| is_git_name(name.as_bytes())));
+    let others =
+        whole.iter().filter_map(|path| path.strip_suffix("/HEAD")).filter(|path| whole.contains(path));
+    named.map(|record| record.path.clone()).chain(others.map(str::to_owned)).collect()
 }
 
 /// A goal with its resolved paths: the current one and, for a move, the source.

@@ -11,8 +11,9 @@ use crate::host::Host;
 use crate::jail::{Folders, ResolvedPath};
 use crate::operation::{self, Operation};
 use crate::proposed::ProposedChanges;
+use crate::protection::{protect, protect_changes, protect_together};
 use crate::session::OpenSession;
-use crate::target::{Target, protect};
+use crate::target::Target;
 
 /// What the capability allows: a request with its paths resolved and pinned inside the roots, or a command's changes.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized
         }
         targets.push((target, resolved));
     }
+    let changed = targets.iter().filter(|(target, _)| target.changes() && target.protected);
+    protect_together(&session, changed.map(|(_, resolved)| resolved.found.absolute()), &mut warnings)?;
     Ok(Authorized { session, subject: Requested { operation, targets }, warnings })
 }
 
@@ -59,10 +62,8 @@ pub(crate) fn authorize_changes(
 ) -> Result<Authorized<ProposedChanges<'_>>, Refusal> {
     let session = changes.session.clone();
     let mut warnings = std::mem::take(&mut changes.warnings);
+    protect_changes(&session, &mut changes, &mut warnings)?;
     for path in &changes.paths {
-        if !path.in_new_git {
-            protect(&session, &path.absolute, &mut warnings)?;
-        }
         check_limit(session.capability.max_write_bytes, "max_write_bytes", path.bytes, &path.shown)?;
     }
     check_limit(

@@ -31,6 +31,15 @@ pub fn rule_path<'a>(workdir: &str, absolute: &'a str) -> &'a str {
     }
 }
 
+/// Folds one name. A name that is not UTF-8 must not keep the others from being folded.
+pub(super) fn fold_case(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        // Upper case first: only there do `ſ` (long s) and `K` (Kelvin) become the same as `s` and `k`.
+        Ok(text) if !text.is_ascii() => text.to_uppercase().to_lowercase().into_bytes(),
+        _ => name.to_ascii_lowercase(),
+    }
+}
+
 /// Whether `path`, relative to `base` and normalised as text, is `root` or below it.
 ///
 /// Compares whole components (`/src-evil` is not in `/src`). Allocates nothing, because every read calls this.

@@ -8,10 +8,12 @@
 
 mod command;
 mod evaluation;
+pub mod git;
 mod globs;
 mod host_access;
 mod lexical;
 mod point;
+mod protected;
 mod rules;
 mod shell;
 mod tools;
@@ -27,6 +29,7 @@ pub use evaluation::{Evaluation, Risk, Target};
 pub use host_access::{HostAccess, HostAccessSpec, PathQuery};
 pub use lexical::{lexical_join, rule_path};
 pub use point::Point;
+pub use protected::{listed_name, protected_name, protected_patterns};
 pub use rules::{OutputRule, Policy, PolicyError, PolicySpec, Rule, Verdict};
 
 /// The decision of the policy. The stricter one is the greater.

@@ -1,7 +1,70 @@
 //! Git folders and protected names: what would run code later does not land.
 
-use crate::Case;
+mod ordinary_work;
+mod rules;
+
+use aos_testkit::World;
+use serde_json::{Value, json};
+
+use crate::exec::room::{Room, ordinary};
+use crate::{Case, Outcome, plain};
 
 pub(super) fn cases() -> Vec<Case> {
-    Vec::new()
+    vec![
+        plain("S4", rules::what_runs_code_does_not_land),
+        plain("OWN-S4-NEW", rules::new_repositories),
+        plain("OWN-S4-COMPLETED", rules::completed_later),
+        plain("OWN-S4-EFFECTS", rules::effects_never_configure_git),
+        plain("OWN-S4-HOOKS-PATH", rules::hooks_path),
+        plain("OWN-S4-UNDO", rules::undo),
+        plain("OWN-S4-ORDINARY", ordinary_work::ordinary_work),
+    ]
+}
+
+/// Both kinds of daemon, each with a repository `.git` in its root that has a commit, a hook and configuration.
+fn each_daemon(run: impl Fn(&Room) -> Outcome) -> Outcome {
+    for (who, world) in
+        [("this user's daemon", World::new()), ("an ordinary user's daemon", World::with(ordinary()))]
+    {
+        prepare(&world)?;
+        let room = Room::of(world, json!({ "policy": { "preset": "permissive" } }));
+        run(&room).map_err(|why| format!("{who}: {why}"))?;
+        room.finish()?;
+    }
+    Ok(())
+}
+
+const PREPARE: &str = "git init -q -b main . && git config user.name U && git config user.email u@example.org \
+    && git config core.editor vi && echo 1 > f && git add f && git commit -q -m 1 \
+    && printf '#!/bin/sh\\nexit 0\\n' > .git/hooks/pre-commit && chmod 755 .git/hooks/pre-commit && rm -rf .git/logs/x";
+
+fn prepare(world: &World) -> Outcome {
+    use std::os::unix::fs::MetadataExt as _;
+    let owner = world.root.metadata().map_err(|why| why.to_string())?;
+    let made = std::process::Command::new("sh")
+        .args(["-c", PREPARE])
+        .current_dir(&world.root)
+        .env("HOME", &world.root)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "safe.directory")
+        .env("GIT_CONFIG_VALUE_0", "*")
+        .output()
+        .map_err(|why| why.to_string())?;
+    aos_testkit::check(made.status.success(), || format!("{made:?}"))?;
+    for path in crate::shell_undo::seen(&world.root).keys() {
+        std::os::unix::fs::lchown(world.root.join(path), Some(owner.uid()), Some(owner.gid()))
+            .map_err(|why| why.to_string())?;
+    }
+    Ok(())
+}
+
+/// The command of a script, which must end as one of `allowed`.
+fn call(room: &Room, script: &str, allowed: &[&str]) -> Result<Value, String> {
+    let receipt = room.exec(json!({ "argv": ["sh", "-c", script] }));
+    aos_testkit::expect(script, &receipt, allowed)?;
+    if allowed == ["ok"] {
+        aos_testkit::check(receipt["exit_code"] == 0, || format!("{script}: {receipt}"))?;
+    }
+    Ok(receipt)
 }

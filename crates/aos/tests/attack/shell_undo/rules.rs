@@ -84,8 +84,8 @@ pub(super) fn protected_names() -> Outcome {
         expect(script, &room.call("tc_protected", script), &["forbidden / protected_path"])?;
         same(script, &seen(&room.world.root), &before)?;
     }
-    // A repository that the command creates is its own, whatever git writes into it.
-    let own = "mkdir -p mine/.git/hooks; echo x > mine/.git/hooks/sample; echo y > mine/.git/config";
+    // A repository that the command creates is its own, as far as nothing in it runs code.
+    let own = "mkdir -p mine/.git/hooks; echo x > mine/.git/hooks/a.sample; echo '[core]' > mine/.git/config";
     expect(own, &room.call("tc_own", own), &["ok"])?;
     expect("undo", &room.undo("tc_own"), &["ok"])?;
     same("undone", &seen(&room.world.root), &before)?;

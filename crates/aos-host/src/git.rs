@@ -1,0 +1,166 @@
+//! Git folders on the disk: what the rules of `aos_model::policy::git` read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use aos_model::path::is_below;
+use aos_model::policy::git::{CONFIG_BYTES_MAX, Tree, has_layout, hooks_path, join, protected_in_git_folder};
+use aos_model::records::Kind;
+
+use crate::disk::{self, Meta, hold_dir_beneath};
+use crate::jail::Root;
+use crate::session::OpenSession;
+
+/// The roots as they are on the disk.
+pub(crate) struct DiskTree<'a>(pub(crate) &'a OpenSession);
+
+impl DiskTree<'_> {
+    /// The folder that holds a path, and the name in it. `None` for a root itself and for what is outside.
+    fn place<'p>(&self, absolute: &'p [u8]) -> Option<(OwnedFd, &'p [u8])> {
+        let root = root_of(self.0, absolute)?;
+        let below = absolute[root.path.len()..].strip_prefix(b"/")?;
+        let (parent, name) = split(below);
+        Some((hold_dir_beneath(root.fd.as_fd(), parent).ok()?, name))
+    }
+}
+
+impl Tree for DiskTree<'_> {
+    fn kind(&self, absolute: &[u8]) -> Option<Kind> {
+        if self.0.jail.is_hidden(absolute) {
+            return None;
+        }
+        if root_of(self.0, absolute)?.path == absolute {
+            return Some(Kind::Dir);
+        }
+        let (dir, name) = self.place(absolute)?;
+        Meta::at(dir, name).ok()?.map(|meta| meta.kind)
+    }
+
+    fn read(&self, absolute: &[u8]) -> Option<Vec<u8>> {
+        let (dir, name) = self.place(absolute).filter(|_| !self.0.jail.is_hidden(absolute))?;
+        read_file(&dir, name)
+    }
+}
+
+/// The outermost root that holds a path.
+pub(crate) fn root_of<'s>(session: &'s OpenSession, absolute: &[u8]) -> Option<&'s Root> {
+    let holding = session.jail.roots.iter().filter(|root| is_below(absolute, &root.path));
+    holding.min_by_key(|root| root.path.len()).map(AsRef::as_ref)
+}
+
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b".", path),
+    }
+}
+
+/// The content of a regular file, up to a byte more than is judged.
+pub(crate) fn read_file(dir: &OwnedFd, name: &[u8]) -> Option<Vec<u8>> {
+    if Meta::at(dir, name).ok()??.kind != Kind::File {
+        return None;
+    }
+    let file = disk::open_file(dir, name).ok()?;
+    disk::read_at_most(&file, CONFIG_BYTES_MAX + 1).ok()
+}
+
+/// Why a path below the folder of `core.hooksPath` is protected.
+pub(crate) const HOOKS_PATH: &str = "git runs hooks in it, by `core.hooksPath`";
+
+/// The paths of an effect that are protected by what is on the disk, and why.
+pub(crate) fn problems<'p>(
+    session: &OpenSession,
+    paths: impl Iterator<Item = &'p [u8]> + Clone,
+) -> Vec<(&'p [u8], String)> {
+    let before = DiskTree(session);
+    let after = WithPaths { disk: DiskTree(session), made: paths.clone().collect() };
+    let mut hooks = HookFolders::new(session);
+    let problem = |path: &'p [u8]| {
+        if hooks.hold(path) {
+            return Some((path, HOOKS_PATH.to_owned()));
+        }
+        layout_problem(session, &before, &after, path).map(|why| (path, why))
+    };
+    paths.filter_map(problem).collect()
+}
+
+/// The disk with the paths of an effect: one effect may make every part of a git folder.
+struct WithPaths<'a> {
+    disk: DiskTree<'a>,
+    made: BTreeSet<&'a [u8]>,
+}
+
+impl Tree for WithPaths<'_> {
+    fn kind(&self, absolute: &[u8]) -> Option<Kind> {
+        let is_made = self.made.range(absolute..).next().is_some_and(|made| is_below(made, absolute));
+        if is_made { Some(Kind::Dir) } else { self.disk.kind(absolute) }
+    }
+
+    fn read(&self, absolute: &[u8]) -> Option<Vec<u8>> {
+        self.disk.read(absolute)
+    }
+}
+
+/// Whether a path configures a folder with the layout of a git folder, or gives it that layout.
+fn layout_problem(session: &OpenSession, before: &dyn Tree, after: &dyn Tree, path: &[u8]) -> Option<String> {
+    let root = root_of(session, path)?.path.len();
+    let slashes = (root..path.len()).filter(|at| path[*at] == b'/');
+    for slash in slashes {
+        let (folder, below) = (&path[..slash], &path[slash + 1..]);
+        let first = below.split(|b| *b == b'/').next().unwrap_or_default();
+        let completes = matches!(first, b"HEAD" | b"objects" | b"refs" | b"commondir");
+        let configures = matches!(
+            first,
+            b"config"
+                | b"config.worktree"
+                | b"commondir"
+                | b"gitdir"
+                | b"hooks"
+                | b"info"
+                | b"modules"
+                | b"worktrees"
+        );
+        if completes && !has_layout(before, folder) && has_layout(after, folder) {
+            return Some("it makes its folder a git folder".to_owned());
+        }
+        if configures
+            && has_layout(after, folder)
+            && let Some(pattern) = protected_in_git_folder(below)
+        {
+            return Some(format!("`{pattern}`"));
+        }
+    }
+    None
+}
+
+/// The folders that repositories name by `core.hooksPath`, by the folder of the repository.
+pub(crate) struct HookFolders<'a> {
+    disk: DiskTree<'a>,
+    known: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl<'a> HookFolders<'a> {
+    pub(crate) fn new(session: &'a OpenSession) -> HookFolders<'a> {
+        HookFolders { disk: DiskTree(session), known: BTreeMap::new() }
+    }
+
+    /// Whether a path is such a folder, in it or above it.
+    pub(crate) fn hold(&mut self, absolute: &[u8]) -> bool {
+        let Some(root) = root_of(self.disk.0, absolute).map(|root| root.path.len()) else { return false };
+        let slashes = (root..absolute.len()).filter(|at| absolute[*at] == b'/').collect::<Vec<_>>();
+        slashes.into_iter().any(|slash| {
+            let hooks = self.of(&absolute[..slash]);
+            hooks.is_some_and(|hooks| is_below(absolute, &hooks))
+        })
+    }
+
+    fn of(&mut self, worktree: &[u8]) -> Option<Vec<u8>> {
+        if let Some(known) = self.known.get(worktree) {
+            return known.clone();
+        }
+        let config = self.disk.read(&[worktree, b"/.git/config"].concat());
+        let hooks = config.and_then(|config| hooks_path(&config)).and_then(|path| join(worktree, &path));
+        self.known.insert(worktree.to_vec(), hooks.clone());
+        hooks
+    }
+}
