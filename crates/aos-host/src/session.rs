@@ -129,11 +129,10 @@ impl Sessions {
     }
 
     /// The roots of all other sessions that satisfy `wanted`.
-    pub(crate) fn roots_of_others(&self, session_id: &str, wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+    pub(crate) fn roots_of_others(&self, session_id: &str) -> Vec<Vec<u8>> {
         let open = self.open.read().expect("BUG: lock poisoned");
         let other_sessions = open.values().filter(|session| session.id != session_id);
-        let roots = other_sessions.flat_map(|session| &session.jail.roots).filter(|root| wanted(&root.path));
-        roots.map(|root| root.path.clone()).collect()
+        other_sessions.flat_map(|session| &session.jail.roots).map(|root| root.path.clone()).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

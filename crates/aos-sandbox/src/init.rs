@@ -104,7 +104,7 @@ fn set_up_sandbox(spec: &LaunchSpec, cgroups: &[OwnedFd]) -> Result<(), LaunchEr
             // overlayfs reports its own device and inode numbers, so the lower folder is checked before it is mounted.
             check_cwd(&spec.cwd)?;
         }
-        mounts::build(&namespaces.view, namespaces.user)?;
+        mounts::build(&namespaces.view, namespaces.user, spec.user)?;
     }
     confine::drop_privileges(spec.user).map_err(sandbox("cannot drop privileges"))?;
     // setresuid clears the parent death signal.

@@ -10,8 +10,11 @@
 
 mod abilities;
 mod cgroup;
+mod closed;
 mod confine;
+mod credentials;
 mod filter;
+mod identity;
 mod init;
 mod mounts;
 mod origin;
@@ -20,6 +23,7 @@ mod protocol;
 mod running;
 mod spawner;
 mod spec;
+mod toolchains;
 mod view;
 
 use rustix::fs::{Mode, OFlags};
@@ -36,7 +40,7 @@ pub use spec::{
     BindMount, LandlockPaths, LaunchError, LaunchSpec, LaunchStage, Limits, Mask, MaskKind, Namespaces,
     Overlay, PinnedPath, Sandbox, User, View,
 };
-pub use view::{HomeMount, SYSTEM_DIRS, ViewSpec, build_view, overlaps_default_view};
+pub use view::{HomeMount, SYSTEM_DIRS, ViewSpec, build_view};
 
 /// The PATH of commands whose environment has none.
 pub const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

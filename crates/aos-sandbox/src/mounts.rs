@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
@@ -16,7 +16,8 @@ use rustix::mount::{
 
 use aos_model::path::is_below;
 
-use crate::spec::{BindMount, LaunchError, LaunchStage, Mask, MaskKind, Overlay, View};
+use crate::credentials::with_rights_of;
+use crate::spec::{BindMount, LaunchError, LaunchStage, Mask, MaskKind, Overlay, User, View};
 
 /// The mount point of the new root: a folder that every machine has. What it covers was opened before.
 const STAGING_DIR: &str = "/usr";
@@ -27,12 +28,16 @@ fn mount_error(subject: &str, path: &[u8], why: Errno) -> LaunchError {
     LaunchError::new(LaunchStage::Sandbox, format!("{subject} {}", aos_model::path::show(path)), why)
 }
 
-pub(crate) fn build(view: &View, in_user_namespace: bool) -> MountResult<()> {
+pub(crate) fn build(view: &View, in_user_namespace: bool, user: Option<User>) -> MountResult<()> {
     let failed = |subject: &'static str| move |why| mount_error(subject, b"", why);
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(failed("cannot make the mounts private"))?;
     // Everything is opened before the new root covers a part of it.
-    let trees = view.binds.iter().map(|bind| clone_source(bind, in_user_namespace).map(|tree| (bind, tree)));
+    let sources = open_sources(&view.binds, user).map_err(failed("cannot act as the command's user"))?;
+    let trees = view.binds.iter().zip(sources).map(|(bind, source)| {
+        let tree = clone_source(bind, source, in_user_namespace)?;
+        Ok((bind, tree))
+    });
     let trees: Vec<(&BindMount, Option<Tree>)> = trees.collect::<MountResult<_>>()?;
     let devices: Vec<(&str, OwnedFd)> = DEVICES
         .iter()
@@ -43,7 +48,7 @@ pub(crate) fn build(view: &View, in_user_namespace: bool) -> MountResult<()> {
         })
         .collect();
     let host_root = match &view.host_root {
-        Some(bind) => clone_source(bind, in_user_namespace)?,
+        Some(bind) => clone_source(bind, open_source(bind), in_user_namespace)?,
         None => None,
     };
     let root_is_tmpfs = host_root.is_none();
@@ -63,7 +68,7 @@ pub(crate) fn build(view: &View, in_user_namespace: bool) -> MountResult<()> {
     mount_proc(root.as_fd(), view.read_only_proc)?;
     for (bind, tree) in trees {
         if let Some(tree) = tree {
-            mount_bind(root.as_fd(), bind, &tree)?;
+            mount_bind(root.as_fd(), bind, &tree, user)?;
         }
     }
     for mask in &view.masks {
@@ -98,14 +103,18 @@ struct Tree {
 }
 
 /// `None` if the source does not exist and is not required.
-fn clone_source(bind: &BindMount, in_user_namespace: bool) -> MountResult<Option<Tree>> {
+fn clone_source(
+    bind: &BindMount,
+    source: Result<OwnedFd, Errno>,
+    in_user_namespace: bool,
+) -> MountResult<Option<Tree>> {
     if let Some(overlay) = &bind.overlay {
-        let mounted = open_source(bind).and_then(|lower| mount_overlay(&lower, overlay, in_user_namespace));
+        let mounted = source.and_then(|lower| mount_overlay(&lower, overlay, in_user_namespace));
         let subject = || format!("cannot mount an overlay on {}", aos_model::path::show(&bind.at));
         let fd = mounted.map_err(|why| LaunchError::new(LaunchStage::Overlay, subject(), why))?;
         return Ok(Some(Tree { fd, is_dir: true, mask_submounts: false }));
     }
-    let cloned = open_source(bind).and_then(|source| {
+    let cloned = source.and_then(|source| {
         let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
         let (fd, mask_submounts) = match clone_tree(&source, b"", bind.submounts && is_dir) {
             // In a user namespace, submounts are locked: the kernel refuses to clone without them (EINVAL), because
@@ -163,6 +172,20 @@ fn mount_overlay(lower: &OwnedFd, overlay: &Overlay, in_user_namespace: bool) ->
     rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
+/// Opens the sources of the bind mounts: the session's own with our rights, those of the machine with the rights of the
+/// command's user, so that nothing is shown that it could not reach by itself.
+fn open_sources(binds: &[BindMount], user: Option<User>) -> Result<Vec<Result<OwnedFd, Errno>>, Errno> {
+    let open = |required: bool| {
+        binds
+            .iter()
+            .map(move |bind| (bind.required == required).then(|| open_source(bind)))
+            .collect::<Vec<_>>()
+    };
+    let of_machine = with_rights_of(user, || open(false))?;
+    let both = open(true).into_iter().zip(of_machine);
+    Ok(both.map(|(own, of_machine)| own.or(of_machine).unwrap_or(Err(Errno::NOENT))).collect())
+}
+
 /// Opens the source of a bind mount and compares it with its pin.
 fn open_source(bind: &BindMount) -> Result<OwnedFd, Errno> {
     let from: &[u8] = if bind.from.is_empty() { b"/" } else { &bind.from };
@@ -175,8 +198,8 @@ fn open_source(bind: &BindMount) -> Result<OwnedFd, Errno> {
     if (stat.st_dev, stat.st_ino) == pin { Ok(source) } else { Err(Errno::STALE) }
 }
 
-fn mount_bind(root: BorrowedFd<'_>, bind: &BindMount, tree: &Tree) -> MountResult<()> {
-    let attached = mount_point(root, &bind.at, tree.is_dir).and_then(|place| attach(&tree.fd, &place));
+fn mount_bind(root: BorrowedFd<'_>, bind: &BindMount, tree: &Tree, user: Option<User>) -> MountResult<()> {
+    let attached = mount_point(root, &bind.at, tree.is_dir, user).and_then(|place| attach(&tree.fd, &place));
     match attached {
         Ok(()) if tree.mask_submounts => mask_submounts(bind, root),
         Ok(()) => Ok(()),
@@ -208,7 +231,7 @@ fn mask_submounts(bind: &BindMount, root: BorrowedFd<'_>) -> MountResult<()> {
 }
 
 /// The mount points of this namespace, from mountinfo.
-fn mount_points() -> Result<Vec<Vec<u8>>, Errno> {
+pub(crate) fn mount_points() -> Result<Vec<Vec<u8>>, Errno> {
     let file = rustix::fs::open("/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut text = Vec::new();
     let mut piece = vec![0; 64 << 10];
@@ -249,7 +272,7 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Sets up a /dev with the few devices that programs expect, and returns it.
 fn make_dev(root: BorrowedFd<'_>, root_is_tmpfs: bool, devices: &[(&str, OwnedFd)]) -> MountResult<OwnedFd> {
     let failed = |why| mount_error("cannot set up", b"/dev", why);
-    let place = mount_point(root, b"/dev", true).map_err(failed)?;
+    let place = mount_point(root, b"/dev", true, None).map_err(failed)?;
     let dev = if root_is_tmpfs {
         place
     } else {
@@ -349,7 +372,7 @@ const PROC_READ_ONLY: [&str; 6] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "
 fn mount_proc(root: BorrowedFd<'_>, read_only: bool) -> MountResult<()> {
     let make = || -> Result<(), Errno> {
         let proc = file_system("proc", &[], nosuid_noexec() | MountAttrFlags::MOUNT_ATTR_NODEV)?;
-        attach(&proc, &mount_point(root, b"/proc", true)?)?;
+        attach(&proc, &mount_point(root, b"/proc", true, None)?)?;
         for name in PROC_READ_ONLY.iter().filter(|_| read_only) {
             match clone_tree(&proc, name.as_bytes(), false) {
                 Ok(part) => {
@@ -444,8 +467,9 @@ fn open_dir(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// Opens the mount point, and creates it if it is missing. Symbolic links on the path are an error.
-fn mount_point(root: BorrowedFd<'_>, at: &[u8], is_dir: bool) -> Result<OwnedFd, Errno> {
+/// Opens the mount point, and creates it if it is missing. Symbolic links on the path are an error. What is created in
+/// a folder of the session, such as `.cargo` in its home, belongs to the command's user.
+fn mount_point(root: BorrowedFd<'_>, at: &[u8], is_dir: bool, user: Option<User>) -> Result<OwnedFd, Errno> {
     let path = relative(at);
     match open_in(root, path) {
         Err(Errno::NOENT) => {}
@@ -464,7 +488,15 @@ fn mount_point(root: BorrowedFd<'_>, at: &[u8], is_dir: bool) -> Result<OwnedFd,
                 };
                 // Commands of one session share its /tmp: another one may have created it meanwhile.
                 match made {
-                    Ok(()) | Err(Errno::EXIST) => open_in(dir.as_fd(), name)?,
+                    Ok(()) => {
+                        let made = open_in(dir.as_fd(), name)?;
+                        if let Some(User { uid, gid }) = user {
+                            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+                            rustix::fs::chownat(&made, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+                        }
+                        made
+                    }
+                    Err(Errno::EXIST) => open_in(dir.as_fd(), name)?,
                     Err(why) => return Err(why),
                 }
             }

@@ -2,20 +2,23 @@
 //!
 //! ```text
 //! /usr /bin /sbin /lib* /etc /opt     the machine's, read-only
-//! folders on PATH, with toolchains    the machine's, read-only
+//! folders on PATH, toolchains         the machine's, read-only; each alone
 //! HOME, /tmp                          the session's own
 //! mounts, roots                       of the session
 //! /proc /dev                          new (mounted by init)
 //! ```
 //!
 //! Where they overlap, later lines win over earlier ones. Everything inside a root belongs to it, except our own state,
-//! which is always masked.
-
-use std::os::fd::AsRawFd as _;
+//! which is always masked. Homes and our state are recognised by device and inode, whatever PATH calls them, and init
+//! opens what is not the session's own with the rights of the command's user.
 
 use rustix::fs::{FileType, Mode, OFlags};
 
+use crate::closed::closed_paths;
+use crate::identity::{Private, chain, id_of, is_dir, real_path};
+use crate::mounts::mount_points;
 use crate::spec::{BindMount, LandlockPaths, Link, Mask, View};
+use crate::toolchains;
 use aos_model::path::is_below;
 
 /// The session's part of the view.
@@ -25,12 +28,14 @@ pub struct ViewSpec<'a> {
     pub path: &'a str,
     /// The path of HOME, for the command and on the machine.
     pub home: &'a [u8],
+    /// The homes of the daemon's user and of the command's: never visible as a whole because of PATH.
+    pub user_homes: Vec<Vec<u8>>,
     pub home_mount: HomeMount,
     /// The session's own `/tmp`.
     pub tmp: Option<BindMount>,
     pub mounts: Vec<BindMount>,
     pub roots: Vec<BindMount>,
-    /// Our own state: never visible.
+    /// Our own state, by its present path without links: never visible.
     pub state: &'a [u8],
     /// The roots of other sessions: not visible either, unless they are inside a root of this one.
     pub other_session_roots: Vec<Vec<u8>>,
@@ -44,6 +49,7 @@ impl ViewSpec<'_> {
         ViewSpec {
             path: crate::PATH_DEFAULT,
             home: b"/home",
+            user_homes: Vec::new(),
             home_mount: HomeMount::Real { writable: false },
             tmp: None,
             mounts: Vec::new(),
@@ -69,31 +75,6 @@ pub enum HomeMount {
 pub const SYSTEM_DIRS: [&str; 12] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap"];
 
-/// Folders in a home that hold toolchains. One may need another: `.cargo/bin` needs `.rustup`.
-const TOOLCHAINS: [&str; 18] = [
-    ".cargo",
-    ".rustup",
-    ".pyenv",
-    ".rbenv",
-    ".nvm",
-    ".nodenv",
-    ".volta",
-    ".bun",
-    ".deno",
-    ".asdf",
-    ".sdkman",
-    ".goenv",
-    ".ghcup",
-    ".opam",
-    ".juliaup",
-    ".dotnet",
-    ".nix-profile",
-    "go",
-];
-
-/// Files in those folders that commands must not read.
-const CREDENTIALS: [&str; 2] = [".cargo/credentials", ".cargo/credentials.toml"];
-
 pub fn build_view(spec: ViewSpec<'_>) -> View {
     let host_root = spec.roots.iter().find(|root| root.at.is_empty()).cloned();
     let mut view = View { read_only_proc: spec.uid_is_root, ..View::default() };
@@ -101,7 +82,9 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     if host_root.is_none() {
         add_system(&mut binds, &mut view.links);
     }
-    add_toolchains(&spec, &mut binds, &mut view.masks);
+    let private = Private::new(spec.user_homes.iter().map(Vec::as_slice).chain([spec.home]), spec.state);
+    add_path_folders(&spec, &private, &mut binds);
+    let credentials = credentials(&spec);
     if spec.network {
         add_resolv_conf(&mut binds);
     }
@@ -136,22 +119,15 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     binds.dedup_by(|later, first| later.at == first.at);
     view.masks.retain(|mask| !binds.iter().any(|bind| bind.at == mask.at));
     view.masks.extend(foreign_roots.into_iter().map(Mask::empty));
-    // Our state, in every bind mount that contains it.
-    let around = binds.iter().filter(|bind| is_below(spec.state, &bind.from));
-    let state = around.map(|bind| [&bind.at, &spec.state[bind.from.len()..]].concat());
-    view.masks.extend(state.chain([spec.state.to_vec()]).map(|at| Mask { fixed: true, ..Mask::empty(at) }));
+    let shown: Vec<&BindMount> = binds.iter().chain(&host_root).collect();
+    view.masks.extend(credentials.iter().flat_map(|file| places_of(file, &shown)).map(Mask::empty));
+    view.masks.extend(alias_masks(&private, spec.state, &shown));
+    if spec.uid_is_root {
+        view.masks.extend(closed_masks(&shown));
+    }
     view.masks.sort();
     view.masks.dedup();
     View { host_root, binds, ..view }
-}
-
-/// Whether a root is inside a folder that every command sees: the system's, or one on PATH.
-pub fn overlaps_default_view(path: &str, root: &[u8]) -> bool {
-    let mut folders = SYSTEM_DIRS
-        .iter()
-        .copied()
-        .chain(path.split(':').flat_map(|bin| [bin, bin.trim_end_matches("/bin")]));
-    folders.any(|folder| !folder.is_empty() && is_below(root, folder.as_bytes()))
 }
 
 /// Whether a bind mount stays although it is inside a root or mount: another root or mount, the session's own home and
@@ -189,64 +165,149 @@ fn add_system(binds: &mut Vec<BindMount>, links: &mut Vec<Link>) {
     }
 }
 
-/// Adds the folders on PATH outside the system's, and the folders that their programs need.
-fn add_toolchains(spec: &ViewSpec<'_>, binds: &mut Vec<BindMount>, masks: &mut Vec<Mask>) {
-    let mut add = |path: &[u8]| {
-        let is_dir = rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
-        let ours = is_below(path, spec.state) || is_below(spec.state, path);
-        if is_dir && !ours && !binds.iter().any(|bind: &BindMount| is_below(path, &bind.at)) {
-            binds.push(bind_same_path(path, false));
+/// Adds the folders on PATH, each alone, and what the table of toolchains lists for them.
+fn add_path_folders(spec: &ViewSpec<'_>, private: &Private, binds: &mut Vec<BindMount>) {
+    let real_home = matches!(spec.home_mount, HomeMount::Real { .. }).then(|| id_of(spec.home)).flatten();
+    let mut add = |at: &[u8], real: Vec<u8>| {
+        let in_real_home = real_home.is_some_and(|home| chain(&real).iter().any(|(id, _)| *id == home));
+        if in_real_home || !private.permits(&real) {
+            return;
+        }
+        // At the path that PATH names, and at its real one, which programs see when they resolve links.
+        for place in [at, &real] {
+            if !is_in_system(place) {
+                let bind = BindMount { from: real.clone(), submounts: false, ..bind_same_path(place, false) };
+                binds.push(bind);
+            }
         }
     };
-    let folders: Vec<&[u8]> = spec
-        .path
-        .split(':')
-        .map(|folder| folder.trim_end_matches('/').as_bytes())
-        .filter(|folder| {
-            folder.starts_with(b"/") && !SYSTEM_DIRS.iter().any(|own| is_below(folder, own.as_bytes()))
-        })
-        .collect();
-    let in_home = |folder: &&[u8]| is_below(folder, spec.home);
-    if matches!(spec.home_mount, HomeMount::Private(_)) {
-        let first =
-            |folder: &[u8]| folder[spec.home.len()..].split(|b| *b == b'/').nth(1).map(<[u8]>::to_vec);
-        let is_toolchain = |name: Vec<u8>| TOOLCHAINS.iter().any(|known| known.as_bytes() == name);
-        if folders.iter().copied().filter(in_home).filter_map(first).any(is_toolchain) {
-            TOOLCHAINS.iter().for_each(|name| add(&[spec.home, b"/", name.as_bytes()].concat()));
+    for text in spec.path.split(':').filter(|folder| folder.starts_with('/')) {
+        let Some(real) = real_path(text.as_bytes()).filter(|real| is_dir(real)) else { continue };
+        let at = cleaned(text).unwrap_or_else(|| real.clone());
+        let mut rows = toolchains::matches(&real);
+        if at != real {
+            rows.extend(toolchains::matches(&at));
         }
-        // The home itself is never mounted, even if it is on PATH.
-        folders
-            .iter()
-            .filter(|folder| in_home(folder) && **folder != spec.home)
-            .for_each(|folder| add(folder));
-        masks.extend(CREDENTIALS.map(|name| Mask::empty([spec.home, b"/", name.as_bytes()].concat())));
-    }
-    for folder in folders.iter().filter(|folder| !in_home(folder)) {
-        let around = prefix_of(folder).unwrap_or(folder);
-        [around, folder].into_iter().filter(|path| !is_below(spec.home, path)).for_each(&mut add);
+        add(&at, real);
+        for row in rows {
+            let below = |base: &[u8], name: &str| [base, b"/", name.as_bytes()].concat();
+            let Some(base) = real_path(&row.base) else { continue };
+            if row.marker.is_some_and(|marker| id_of(&below(&base, marker)).is_none()) {
+                continue;
+            }
+            let caches = row.caches.iter().filter(|_| !spec.network);
+            for name in row.shows.iter().chain(caches) {
+                let Some(real) = real_path(&below(&row.base, name)) else { continue };
+                // In a home a toolchain may be a link; elsewhere a command may have made it.
+                let is_link = real != below(&base, name);
+                let is_safe = !is_link || id_of(&base).is_some_and(|base| private.is_home(base));
+                if is_safe && !(name.starts_with(".cargo/config") && holds_secret(&real)) {
+                    add(&below(&row.base, name), real);
+                }
+            }
+        }
     }
 }
 
-/// The install prefix above a `bin`, if it looks like one.
-fn prefix_of(folder: &[u8]) -> Option<&[u8]> {
-    let prefix = folder.strip_suffix(b"/bin").or(folder.strip_suffix(b"/sbin")).filter(|p| !p.is_empty())?;
-    let contains = |name: &str| rustix::fs::stat([prefix, b"/", name.as_bytes()].concat()).is_ok();
-    ["lib", "lib64", "libexec", "pyvenv.cfg"].into_iter().any(contains).then_some(prefix)
+fn is_in_system(path: &[u8]) -> bool {
+    SYSTEM_DIRS.iter().any(|system| is_below(path, system.as_bytes()))
+}
+
+/// The path without empty names and `.`; none if it has `..`.
+fn cleaned(path: &str) -> Option<Vec<u8>> {
+    let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+    (!names.contains(&"..")).then(|| names.iter().flat_map(|name| [b"/", name.as_bytes()].concat()).collect())
+}
+
+/// Where the view shows a path of the machine.
+fn places_of(path: &[u8], shown: &[&BindMount]) -> Vec<Vec<u8>> {
+    let around = shown.iter().filter(|bind| is_below(path, &bind.from));
+    around.map(|bind| [&bind.at, &path[bind.from.len()..]].concat()).collect()
+}
+
+/// Files with tokens in folders that may be shown.
+fn credentials(spec: &ViewSpec<'_>) -> Vec<Vec<u8>> {
+    let always = ["credentials", "credentials.toml"];
+    let with_secrets = ["config", "config.toml", "etc/npmrc", ".condarc", "etc/pip.conf", "pip.conf"];
+    let mut files = Vec::new();
+    let mut add = |prefix: &[u8], always: &[&str], with_secrets: &[&str]| {
+        let real = |name: &str| real_path(&[prefix, b"/", name.as_bytes()].concat());
+        files.extend(always.iter().filter_map(|name| real(name)));
+        files.extend(with_secrets.iter().filter_map(|name| real(name)).filter(|file| holds_secret(file)));
+    };
+    let prefix = |bin: &str| bin.trim_end_matches('/').strip_suffix("/bin").map(str::to_owned);
+    let prefixes = spec.path.split(':').filter_map(prefix);
+    for prefix in prefixes.chain(["/usr/local/cargo".to_owned()]) {
+        let is_cargo = prefix.ends_with("cargo");
+        add(prefix.as_bytes(), if is_cargo { &always } else { &[] }, &with_secrets);
+    }
+    add(b"", &[], &["etc/npmrc", "etc/pip.conf", "usr/etc/npmrc", "usr/local/etc/npmrc"]);
+    if matches!(spec.home_mount, HomeMount::Private(_)) {
+        add(spec.home, &[".cargo/credentials", ".cargo/credentials.toml", ".npmrc"], &[]);
+    }
+    files
+}
+
+/// For uid 0, which owns the system: what others may not read in it. The session's own roots and mounts stay as they are.
+fn closed_masks(shown: &[&BindMount]) -> Vec<Mask> {
+    let is_own = |bind: &BindMount| bind.required && !bind.at.is_empty();
+    let machine: Vec<&BindMount> = shown.iter().copied().filter(|bind| !is_own(bind)).collect();
+    let own: Vec<&BindMount> = shown.iter().copied().filter(|bind| is_own(bind)).collect();
+    let places = closed_paths().into_iter().flat_map(|path| places_of(&path, &machine));
+    places.filter(|at| !own.iter().any(|own| is_below(at, &own.at))).map(Mask::denied).collect()
+}
+
+/// Whether a configuration file holds a token or a password. One that cannot be read counts as if it did.
+fn holds_secret(file: &[u8]) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let read = || -> Result<String, rustix::io::Errno> {
+        let file = rustix::fs::open(file, flags, Mode::empty())?;
+        if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+            return Ok(String::new());
+        }
+        let mut text = vec![0; 64 << 10];
+        let length = rustix::io::read(&file, &mut text)?;
+        Ok(String::from_utf8_lossy(&text[..length]).to_lowercase())
+    };
+    let Ok(text) = read() else { return true };
+    let named = ["token", "secret", "passw", "_auth"].iter().any(|word| text.contains(word));
+    // `https://user:password@host`
+    let in_url = text.split("://").skip(1).any(|rest| {
+        rest.split(['/', '"', '\'', ' ', '\n']).next().is_some_and(|authority| authority.contains('@'))
+    });
+    named || in_url
+}
+
+/// Our state, wherever a bind mount or a mount below one shows it, and homes that a mount below a system folder shows.
+fn alias_masks(private: &Private, state: &[u8], shown: &[&BindMount]) -> Vec<Mask> {
+    let state_and_above = chain(state);
+    let mount_points = mount_points().unwrap_or_default();
+    let mut masks = Vec::new();
+    for bind in shown {
+        let inside = mount_points
+            .iter()
+            .filter(|point| bind.submounts && **point != bind.from && is_below(point, &bind.from));
+        let places = inside.map(|point| (point, [&bind.at, &point[bind.from.len()..]].concat()));
+        for (from, at) in places.chain([(&bind.from, bind.at.clone())]) {
+            let Some(id) = id_of(from) else { continue };
+            let around = state_and_above.iter().filter(|(above, _)| *above == id);
+            masks.extend(
+                around.map(|(_, rest)| Mask { fixed: true, ..Mask::empty([at.as_slice(), rest].concat()) }),
+            );
+            if *from != bind.from && !bind.required && private.contains(id) {
+                masks.push(Mask::empty(at));
+            }
+        }
+    }
+    masks
 }
 
 /// `/etc/resolv.conf` is often a link to a file in /run, which the view does not contain.
 fn add_resolv_conf(binds: &mut Vec<BindMount>) {
-    let Some(real) = real_path("/etc/resolv.conf") else { return };
-    if !SYSTEM_DIRS.iter().any(|system| is_below(&real, system.as_bytes())) {
+    let Some(real) = real_path(b"/etc/resolv.conf") else { return };
+    if !is_in_system(&real) {
         binds.push(bind_same_path(&real, false));
     }
-}
-
-/// The path with symbolic links resolved.
-fn real_path(path: &str) -> Option<Vec<u8>> {
-    let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let real = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new()).ok()?;
-    Some(real.into_bytes())
 }
 
 impl View {
@@ -300,6 +361,7 @@ mod tests {
         ViewSpec {
             path,
             home: home.as_bytes(),
+            user_homes: Vec::new(),
             home_mount: HomeMount::Private(BindMount { from: b"/state/home".to_vec(), ..bind(home, true) }),
             tmp: Some(BindMount { from: b"/state/tmp".to_vec(), ..bind("/tmp", true) }),
             mounts: Vec::new(),
@@ -324,7 +386,6 @@ mod tests {
         assert!(at(&view, "/home/ada/work").is_some_and(|root| root.writable));
         let order: Vec<&[u8]> = view.binds.iter().map(|bind| bind.at.as_slice()).collect();
         assert!(order.is_sorted(), "parents come first: {order:?}");
-        assert!(view.masks.iter().any(|mask| mask.at == b"/state"));
     }
 
     #[test]

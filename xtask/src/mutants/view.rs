@@ -1,5 +1,39 @@
 //! Planted bugs in what a command sees of the machine, and what it may fill.
 
-use super::Mutant;
+use super::{Edit, Mutant, attack};
 
-pub(super) const MUTANTS: &[Mutant] = &[];
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "home-by-text",
+        promise: 1,
+        breaks: "a home on PATH is recognised by its path only, not by device and inode",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/identity.rs",
+            old: "        !self.around.contains(own) && !chain.iter().any(|(id, _)| self.closed.contains(id))\n",
+            new: "        own.1 > 0\n",
+        }],
+        caught_by: &[attack("S6")],
+    },
+    Mutant {
+        name: "shown-with-our-rights",
+        promise: 1,
+        breaks: "a root daemon shows a command's user what it could not reach by itself",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/mounts.rs",
+            old: "with_rights_of(user, || open(false))?",
+            new: "with_rights_of(user.filter(|_| false), || open(false))?",
+        }],
+        caught_by: &[attack("OWN-S10-UID")],
+    },
+    Mutant {
+        name: "system-unmasked-for-root",
+        promise: 1,
+        breaks: "a command with uid 0 reads what only root may read in /etc",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/view.rs",
+            old: "view.masks.extend(closed_masks(&shown));",
+            new: "let _ = closed_masks(&shown);",
+        }],
+        caught_by: &[attack("S11")],
+    },
+];

@@ -13,8 +13,7 @@ use aos_model::records::Coverage;
 use aos_model::refusal::{Code, Refusal};
 use aos_sandbox::{
     Applied, BindMount, Cgroups, LaunchError, LaunchFds, LaunchSpec, LaunchStage, Limits, Namespaces,
-    PinnedPath, Running, Sandbox, View, ViewSpec, build_view, has_landlock, overlaps_default_view,
-    socket_pair,
+    PinnedPath, Running, Sandbox, View, ViewSpec, build_view, has_landlock, socket_pair,
 };
 use aos_store::Spool;
 use rustix::io::Errno;
@@ -181,14 +180,13 @@ fn view_of(
     let view = build_view(ViewSpec {
         path: &host.executor.surroundings.path,
         home: home.as_bytes(),
+        user_homes: exec_config.user_homes(),
         home_mount,
         tmp: Some(tmp),
         mounts: exec_config.mounts(may_write),
         roots: overlay.map_or_else(|| roots.clone().collect(), |overlay| overlay.mount_over(roots.clone())),
         state,
-        other_session_roots: host.sessions.roots_of_others(&session.id, |root| {
-            overlaps_default_view(&host.executor.surroundings.path, root)
-        }),
+        other_session_roots: host.sessions.roots_of_others(&session.id),
         network: !applied.own_network,
         uid_is_root: exec_config.uid_is_root(),
     });

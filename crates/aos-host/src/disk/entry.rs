@@ -20,11 +20,6 @@ pub(crate) fn make_link(target: &[u8], dir: impl AsFd, name: &[u8]) -> Result<()
     rustix::fs::symlinkat(target, dir, name)
 }
 
-/// Makes a symbolic link at an absolute path.
-pub(crate) fn make_link_at_path(target: &[u8], path: &[u8]) -> Result<(), Errno> {
-    rustix::fs::symlink(target, path)
-}
-
 /// The target of a symbolic link.
 pub(crate) fn read_link(dir: impl AsFd, name: &[u8]) -> Result<Vec<u8>, Errno> {
     rustix::fs::readlinkat(dir, name, Vec::new()).map(std::ffi::CString::into_bytes)

@@ -21,8 +21,8 @@ pub(crate) use attrs::{
 };
 pub(crate) use copy::{copy, copy_content, remove, remove_any, remove_leftover};
 pub(crate) use entry::{
-    make_dir, make_link, make_link_at_path, path_of, read_link, remove_dir, set_mode, set_mode_at,
-    set_mode_of_held, set_mtime, set_mtime_at, set_nonblocking, set_owner_at, sync,
+    make_dir, make_link, path_of, read_link, remove_dir, set_mode, set_mode_at, set_mode_of_held, set_mtime,
+    set_mtime_at, set_nonblocking, set_owner_at, sync,
 };
 pub(crate) use hash::{hash_of, hash_open};
 pub(crate) use lease::has_no_writer;

@@ -106,6 +106,14 @@ impl ExecConfig {
         (name, home)
     }
 
+    /// The homes of the daemon's user and of the user that commands run as.
+    pub(crate) fn user_homes(&self) -> Vec<Vec<u8>> {
+        let own = rustix::process::geteuid().as_raw();
+        let uids = [Some(own), self.user.map(|user| user.uid).filter(|uid| *uid != own)];
+        let homes = uids.into_iter().flatten().filter_map(environment::account);
+        homes.map(|account| account.home.into_bytes()).filter(|home| home.starts_with(b"/")).collect()
+    }
+
     pub(crate) fn uid_is_root(&self) -> bool {
         self.user.map_or_else(|| rustix::process::geteuid().is_root(), |user| user.uid == 0)
     }
@@ -170,12 +178,39 @@ impl ExecConfig {
         if self.home != Home::Private {
             return;
         }
+        let private = self.private_path(state, "home");
         for bind in view.binds.iter().filter(|bind| !bind.required) {
             let name = bind.at.strip_prefix(home.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
-            if let Some(name) = name.filter(|name| !name.contains(&b'/')) {
-                let link = [self.private_path(state, "home").as_slice(), b"/", name].concat();
-                let _ = disk::make_link_at_path(&bind.from, &link);
+            if let Some(name) = name {
+                self.link_toolchain(&private, name, &bind.from);
             }
+        }
+    }
+
+    /// Makes a link in the private home, and the folders above it. A command may have put anything in their places.
+    fn link_toolchain(&self, home: &[u8], name: &[u8], target: &[u8]) {
+        let link = || -> Result<(), Errno> {
+            let mut folder = disk::open_dir_at_path(home)?;
+            let mut names: Vec<&[u8]> = name.split(|b| *b == b'/').collect();
+            let last = names.pop().unwrap_or_default();
+            for name in names {
+                match disk::make_dir(&folder, name) {
+                    Ok(()) => {
+                        if let Some(User { uid, gid }) = self.user {
+                            disk::set_owner_at(&folder, name, uid, gid)?;
+                        }
+                    }
+                    Err(Errno::EXIST) => {}
+                    Err(why) => return Err(why),
+                }
+                folder = disk::open_dir(&folder, name)?;
+            }
+            disk::make_link(target, &folder, last)
+        };
+        if let Err(error) = link()
+            && error != Errno::EXIST
+        {
+            tracing::debug!(%error, "cannot link a toolchain into a private home");
         }
     }
 

@@ -185,8 +185,16 @@ impl World {
 
     /// Mounts a small file system on a folder of this world until its end.
     pub fn mount_tmpfs(&mut self, on: &Path, options: &str) -> Outcome {
-        let mut mount = Command::new("mount");
-        let output = mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(on).output();
+        self.mount(&["-t", "tmpfs", "-o", options, "tmpfs"], on)
+    }
+
+    /// Shows a folder at another path until the end of this world.
+    pub fn mount_bind(&mut self, folder: &Path, on: &Path) -> Outcome {
+        self.mount(&["--bind", folder.to_str().expect("the paths of tests are text")], on)
+    }
+
+    fn mount(&mut self, arguments: &[&str], on: &Path) -> Outcome {
+        let output = Command::new("mount").args(arguments).arg(on).output();
         let output = output.map_err(|why| format!("mount: {why}"))?;
         check(output.status.success(), || String::from_utf8_lossy(&output.stderr).into_owned())?;
         self.mounted.push(on.to_owned());
