@@ -13,6 +13,7 @@ use aos_store::{Append, Blobs, Home, Journal, Manifests, SessionDirs};
 use crate::content::Contents;
 use crate::exec::Executor;
 use crate::finalizer::Finalizer;
+use crate::jail::OwnFolders;
 use crate::lock::PathLocks;
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -36,6 +37,8 @@ pub struct Host {
     pub(crate) executor: Executor,
     /// Paths outside every session's boundary, whatever its roots are: our own state and /proc entries.
     pub(crate) hidden: Vec<Vec<u8>>,
+    /// Our own state, by device and inode.
+    pub(crate) own_folders: Arc<OwnFolders>,
     pub(crate) home: Home,
 }
 

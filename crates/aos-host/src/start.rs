@@ -13,6 +13,7 @@ use crate::change;
 use crate::content::Contents;
 use crate::exec::Executor;
 use crate::host::Host;
+use crate::jail::OwnFolders;
 use crate::lifecycle;
 use crate::lock::PathLocks;
 use crate::machine::Machine;
@@ -37,7 +38,7 @@ impl Host {
         if machine.durability == Durability::Power {
             home.sync()?;
         }
-        let hidden = hidden_paths(&home)?;
+        let (hidden, own_folders) = hidden_paths(&home)?;
         let executor = Executor::new(&machine.spawner, home.command_dirs()?, home.overlays()?);
         let host = Host {
             machine,
@@ -53,6 +54,7 @@ impl Host {
             locks: PathLocks::default(),
             executor,
             hidden,
+            own_folders: Arc::new(own_folders),
             home,
         };
         let mut report = StartReport { rolled_back: change::recover(&host)?, ..StartReport::default() };
@@ -116,9 +118,10 @@ impl Host {
 }
 
 /// Our own state and /proc entries. No session reaches them, not even one with the root `/`.
-fn hidden_paths(home: &Home) -> Result<Vec<Vec<u8>>, Fault> {
-    let root = crate::jail::Root::pin(home.path())
-        .map_err(|why| Fault::io(format!("cannot open {}", home.path().display()), why))?;
+fn hidden_paths(home: &Home) -> Result<(Vec<Vec<u8>>, OwnFolders), Fault> {
+    let fail = |why| Fault::io(format!("cannot open {}", home.path().display()), why);
+    let root = crate::jail::Root::pin(home.path()).map_err(fail)?;
+    let own_folders = OwnFolders::of(&root.fd).map_err(fail)?;
     let own_proc = format!("/proc/{}", rustix::process::getpid().as_raw_nonzero()).into_bytes();
-    Ok(vec![root.path, own_proc, b"/proc/self".to_vec(), b"/proc/thread-self".to_vec()])
+    Ok((vec![root.path, own_proc, b"/proc/self".to_vec(), b"/proc/thread-self".to_vec()], own_folders))
 }

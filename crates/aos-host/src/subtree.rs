@@ -70,7 +70,7 @@ impl<'a> Subtree<'a> {
 
     fn visit(&mut self, absolute: &[u8], meta: &Meta, folder: &str) -> Result<(), Refusal> {
         let shown = self.session.jail.display(absolute);
-        if self.session.jail.is_hidden(absolute) || meta.mount != self.mount {
+        if self.session.jail.hides(absolute, meta) || meta.mount != self.mount {
             return Err(Refusal::new(
                 Code::PathOutsideRoots,
                 format!("{shown} below it is outside the roots; nothing was changed"),

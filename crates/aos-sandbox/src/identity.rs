@@ -29,6 +29,20 @@ pub(crate) fn chain(path: &[u8]) -> Vec<(Id, Vec<u8>)> {
     ends.filter_map(|end| Some((id_of(&path[..end])?, path[end..].to_vec()))).collect()
 }
 
+/// A folder and the folders in it, `levels` deep.
+pub(crate) fn ids_in(folder: &[u8], levels: usize) -> Vec<Id> {
+    let mut ids: Vec<Id> = id_of(folder).into_iter().collect();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let listing = rustix::fs::open(folder, flags, Mode::empty()).and_then(rustix::fs::Dir::read_from);
+    for entry in listing.into_iter().flatten().flatten() {
+        let name = entry.file_name().to_bytes();
+        if levels > 0 && entry.file_type() == FileType::Directory && name != b"." && name != b".." {
+            ids.extend(ids_in(&[folder, b"/", name].concat(), levels - 1));
+        }
+    }
+    ids
+}
+
 /// Folders in a home that hold keys and tokens.
 const SECRET_FOLDERS: [&str; 12] = [
     ".ssh",

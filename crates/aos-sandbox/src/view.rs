@@ -15,7 +15,7 @@
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::closed::closed_paths;
-use crate::identity::{Private, chain, id_of, is_dir, real_path};
+use crate::identity::{Private, chain, id_of, ids_in, is_dir, real_path};
 use crate::mounts::mount_points;
 use crate::spec::{BindMount, LandlockPaths, Link, Mask, View};
 use crate::toolchains;
@@ -294,7 +294,8 @@ fn alias_masks(private: &Private, state: &[u8], shown: &[&BindMount]) -> Vec<Mas
             masks.extend(
                 around.map(|(_, rest)| Mask { fixed: true, ..Mask::empty([at.as_slice(), rest].concat()) }),
             );
-            if *from != bind.from && !bind.required && private.contains(id) {
+            let is_mounted = *from != bind.from;
+            if is_mounted && (ids_in(state, 2).contains(&id) || (!bind.required && private.contains(id))) {
                 masks.push(Mask::empty(at));
             }
         }

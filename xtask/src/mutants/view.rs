@@ -36,4 +36,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("S11")],
     },
+    Mutant {
+        name: "state-known-by-path",
+        promise: 1,
+        breaks: "our state is recognised by its path at the start only, not by device and inode",
+        edits: &[Edit {
+            file: "crates/aos-host/src/jail/resolve.rs",
+            old: "    if meta.is_some_and(|meta| jail.own.is(meta))",
+            new: "    if meta.is_some_and(|meta| meta.ino == 0)",
+        }],
+        caught_by: &[attack("OWN-S7-MOVED")],
+    },
+    Mutant {
+        name: "state-can-be-moved",
+        promise: 1,
+        breaks: "a command renames a folder above our state",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/mounts.rs",
+            old: "        if mask.fixed {\n",
+            new: "        if mask.fixed && view.binds.is_empty() {\n",
+        }],
+        caught_by: &[attack("S7")],
+    },
 ];

@@ -43,7 +43,8 @@ impl Scan {
             let below = [absolute, b"/", &name].concat();
             let Ok(Some(meta)) = Meta::at(dir, &name) else { continue };
             // Unfinished writes of other sessions come and go.
-            if session.jail.is_hidden(&below) || meta.mount != mount || name.starts_with(TEMPORARY_PREFIX) {
+            if session.jail.hides(&below, &meta) || meta.mount != mount || name.starts_with(TEMPORARY_PREFIX)
+            {
                 continue;
             }
             if is_too_deep(&below) {

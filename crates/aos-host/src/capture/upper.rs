@@ -189,6 +189,9 @@ impl Reader<'_> {
                 Lower::There(dir) => Meta::at(dir, name).map_err(fail)?,
                 Lower::Made(_) => None,
             };
+            if lower.is_some_and(|lower| self.session.jail.own.is(&lower)) {
+                continue;
+            }
             let shown = self.session.jail.display(&absolute);
             self.entry(&Entry { site, name, absolute, shown, upper, lower })?;
         }

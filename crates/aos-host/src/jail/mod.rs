@@ -5,6 +5,7 @@
 //! only that descriptor is used. Only what policy checked is ever opened.
 
 mod layered;
+mod own;
 mod place;
 mod resolve;
 
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 use crate::disk::Meta;
 
 pub(crate) use layered::{Layer, Leaf, View};
+pub(crate) use own::OwnFolders;
 pub(crate) use place::{Dir, Folders, Found, Place};
 pub(crate) use resolve::{
     Last, ResolvedPath, follow_text, follow_text_past_missing, link_refused, outside, resolve,
@@ -84,6 +86,8 @@ pub(crate) struct Jail {
     pub(crate) cross_mounts: bool,
     /// Never inside, whatever the roots say: our own state, our own /proc entries.
     pub(crate) hidden: Vec<Vec<u8>>,
+    /// Our own state, by device and inode.
+    pub(crate) own: Arc<OwnFolders>,
 }
 
 impl Jail {
@@ -99,6 +103,11 @@ impl Jail {
             _ if absolute.is_empty() => b"/",
             _ => absolute,
         }
+    }
+
+    /// Whether an entry that a walk finds is never inside, by its path or by what it is.
+    pub(crate) fn hides(&self, absolute: &[u8], meta: &Meta) -> bool {
+        self.own.is(meta) || self.is_hidden(absolute)
     }
 
     pub(crate) fn is_hidden(&self, absolute: &[u8]) -> bool {

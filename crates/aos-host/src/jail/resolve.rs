@@ -317,6 +317,7 @@ fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
     };
     if rest.is_empty() {
         let meta = Meta::of(&base).map_err(|why| Again::Refused(fault::refusal(&shown, why)))?;
+        refuse_own(jail, clean, &base, Some(&meta), &shown)?;
         return Ok(Found::Resolved(place(base, b"", &clean.absolute, Some(meta))));
     }
     let (parent, name) = match rest.iter().rposition(|b| *b == b'/') {
@@ -338,6 +339,7 @@ fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
     if meta.is_some_and(|meta| meta.kind == Kind::Symlink) && last == Last::Follow {
         return Err(Again::Link);
     }
+    refuse_own(jail, clean, &dir, meta.as_ref(), &shown)?;
     let found = place(dir, name, &clean.absolute, meta);
     // A mount point below a root is outside: the name is inside, the mounted file system is not.
     let elsewhere =
@@ -346,6 +348,19 @@ fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
         return Err(Again::Refused(found.refusal("open", Errno::XDEV)));
     }
     Ok(Found::Resolved(found))
+}
+
+/// Our own state is outside every root, wherever it was moved.
+fn refuse_own(jail: &Jail, clean: &Clean, dir: &Dir, meta: Option<&Meta>, shown: &str) -> Result<(), Again> {
+    let root = jail.roots.get(clean.root).map_or((0, 0), |root| (root.meta.dev, root.meta.ino));
+    let fail = |why| Again::Refused(fault::refusal(&format!("cannot resolve {shown}"), why));
+    let is_root = matches!(dir, Dir::Root(_));
+    if meta.is_some_and(|meta| jail.own.is(meta))
+        || (!is_root && jail.own.contain(dir, root).map_err(fail)?)
+    {
+        return Err(Again::Refused(outside(shown, jail)));
+    }
+    Ok(())
 }
 
 fn open_slash() -> Result<std::os::fd::OwnedFd, Again> {
@@ -384,6 +399,7 @@ fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Re
     if first.is_some_and(|meta| meta.kind == Kind::Symlink) && last != Last::NoLinks {
         return Err(Again::Link);
     }
+    refuse_own(jail, clean, &dir, first.as_ref(), &shown)?;
     let base = Place {
         shown: jail.display(&base_absolute),
         dir,

@@ -262,6 +262,7 @@ fn jail(host: &Host, record: &SessionRecord) -> Result<Jail, Refusal> {
         follow: record.capability.follow_symlinks,
         cross_mounts: record.capability.cross_mounts,
         hidden: host.hidden.clone(),
+        own: host.own_folders.clone(),
     })
 }
 

@@ -70,6 +70,8 @@ fn list(input: &PlanInput<'_>, place: &Place) -> Result<(Names, bool), Errno> {
             || name == b".."
             || name.starts_with(TEMPORARY_PREFIX)
             || input.session.jail.is_hidden(&absolute)
+            || (input.session.jail.own.may_be(entry.ino())
+                && Meta::at(&dir, name)?.is_some_and(|meta| input.session.jail.own.is(&meta)))
         {
             continue;
         }

@@ -95,7 +95,7 @@ impl Walk<'_> {
                 continue;
             }
             let below = [absolute, b"/", &name].concat();
-            if is_too_deep(&below) || self.session.jail.is_hidden(&below) {
+            if is_too_deep(&below) || self.session.jail.hides(&below, &meta) {
                 continue;
             }
             self.left -= 1;

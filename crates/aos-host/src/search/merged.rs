@@ -90,6 +90,13 @@ impl MergedDir {
             }),
             _ => None,
         };
+        if let Some(fd) = &fd {
+            let (dev, ino) = disk::id_of(fd)?;
+            if jail.own.has_id(dev, ino) {
+                // As if it were not there: our state is outside every root.
+                return Err(Errno::NOENT);
+            }
+        }
         Ok(MergedDir { fd, tree, cross_mounts: self.cross_mounts })
     }
 

@@ -30,7 +30,9 @@ pub(crate) fn capture(
                 let dir = place.open_dir().map_err(fail)?;
                 for name in names_in(&dir).map_err(fail)? {
                     let absolute = [place.absolute.as_slice(), b"/", &name].concat();
-                    if !session.jail.is_hidden(&absolute) {
+                    let is_own =
+                        Meta::at(&dir, &name).map_err(fail)?.is_some_and(|meta| session.jail.own.is(&meta));
+                    if !is_own && !session.jail.is_hidden(&absolute) {
                         capture.take(&dir, &name, &session.jail.display(&absolute))?;
                     }
                 }

@@ -44,8 +44,12 @@ impl View {
                 if passed || own(&name).is_some() {
                     continue;
                 }
+                let meta = Meta::at(&dir, &name)?;
+                if meta.is_some_and(|meta| self.jail.own.is(&meta)) {
+                    continue;
+                }
                 places.push(Place {
-                    meta: Meta::at(&dir, &name)?,
+                    meta,
                     dir: Dir::Opened(dir.clone()),
                     shown: self.jail.display(&absolute),
                     absolute,

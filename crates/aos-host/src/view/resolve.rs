@@ -158,6 +158,9 @@ impl Walk<'_> {
                 format!("{} is on another mount, which is outside the roots", shown()),
             ));
         }
+        if jail.own.is(&meta) {
+            return Err(outside(&shown(), jail));
+        }
         Ok(EntryAt::Base(meta))
     }
 

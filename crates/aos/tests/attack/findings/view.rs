@@ -1,9 +1,10 @@
 //! What a command sees of the machine, and what it may fill.
 
+mod below;
 mod homes;
 
 use crate::Case;
 
 pub(super) fn cases() -> Vec<Case> {
-    homes::cases()
+    [homes::cases(), below::cases()].into_iter().flatten().collect()
 }
