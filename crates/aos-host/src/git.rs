@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aos_model::path::is_below;
-use aos_model::policy::git::{CONFIG_BYTES_MAX, Tree, has_layout, hooks_path, join, protected_in_git_folder};
-use aos_model::records::Kind;
+use aos_model::policy::git::{
+    CONFIG_BYTES_MAX, Kind, Tree, has_layout, hooks_path, join, protected_in_git_folder,
+};
+use aos_model::records::Kind as EntryKind;
 
 use crate::disk::{self, Meta, hold_dir_beneath};
 use crate::jail::Root;
@@ -33,7 +35,7 @@ impl Tree for DiskTree<'_> {
             return Some(Kind::Dir);
         }
         let (dir, name) = self.place(absolute)?;
-        Meta::at(dir, name).ok()?.map(|meta| meta.kind)
+        kind_at(&dir, name)
     }
 
     fn read(&self, absolute: &[u8]) -> Option<Vec<u8>> {
@@ -55,9 +57,19 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// What is at a name.
+pub(crate) fn kind_at(dir: &OwnedFd, name: &[u8]) -> Option<Kind> {
+    Meta::at(dir, name).ok()?.map(|meta| match meta.kind {
+        EntryKind::File => Kind::File,
+        EntryKind::Dir => Kind::Dir,
+        EntryKind::Symlink => Kind::Symlink,
+        EntryKind::Other => Kind::Other,
+    })
+}
+
 /// The content of a regular file, up to a byte more than is judged.
 pub(crate) fn read_file(dir: &OwnedFd, name: &[u8]) -> Option<Vec<u8>> {
-    if Meta::at(dir, name).ok()??.kind != Kind::File {
+    if Meta::at(dir, name).ok()??.kind != EntryKind::File {
         return None;
     }
     let file = disk::open_file(dir, name).ok()?;

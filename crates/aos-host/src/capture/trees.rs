@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aos_model::path::is_below;
-use aos_model::policy::git::Tree;
-use aos_model::records::Kind;
+use aos_model::policy::git::{Kind, Tree};
+use aos_model::records::Kind as EntryKind;
 
 use crate::disk::{self, Meta, open_dir};
-use crate::git::{DiskTree, read_file};
+use crate::git::{DiskTree, kind_at, read_file};
 use crate::overlay::{Overlay, Part};
 
 /// The upper folders of an overlay over the disk.
@@ -44,7 +44,7 @@ impl MergedTree<'_> {
                 Ok(None) if !hides_lower => return Layer::Lower,
                 Ok(None) | Err(_) => return Layer::Nothing,
             };
-            if meta.kind == Kind::Other && disk::is_whiteout(&dir, name).unwrap_or(true) {
+            if meta.kind == EntryKind::Other && disk::is_whiteout(&dir, name).unwrap_or(true) {
                 return Layer::Nothing;
             }
             let Some(more) = more else { return Layer::Upper(dir, name) };
@@ -58,7 +58,7 @@ impl MergedTree<'_> {
 impl Tree for MergedTree<'_> {
     fn kind(&self, absolute: &[u8]) -> Option<Kind> {
         match self.layer(absolute) {
-            Layer::Upper(dir, name) => Meta::at(dir, name).ok()?.map(|meta| meta.kind),
+            Layer::Upper(dir, name) => kind_at(&dir, name),
             Layer::Lower => self.lower.kind(absolute),
             Layer::Nothing => None,
         }

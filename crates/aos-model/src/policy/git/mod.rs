@@ -15,8 +15,16 @@ use std::collections::BTreeMap;
 pub use config::{CONFIG_BYTES_MAX, gitmodules_problem, hooks_path};
 pub use names::is_git_name;
 
-use crate::records::Kind;
 use names::Use;
+
+/// What is at a path; a link itself, not what it leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Dir,
+    Symlink,
+    Other,
+}
 
 /// A state of the session's roots. Paths are absolute; nothing outside of the roots, and nothing behind a link, is found.
 pub trait Tree {

@@ -1,3 +1,5 @@
+//! The rules, on trees in memory.
+
 use std::collections::BTreeMap;
 
 use super::*;
