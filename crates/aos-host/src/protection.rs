@@ -4,15 +4,17 @@
 
 use std::collections::BTreeSet;
 
-use aos_model::capability::ProtectedPaths;
-use aos_model::policy::git::GitVerdict;
-use aos_model::policy::{listed_name, protected_name};
+use aos_model::capability::{ProtectedPaths, SensitivePaths};
+use aos_model::policy::git::{CONFIG_BYTES_MAX, GitVerdict, gitmodules_problem};
+use aos_model::policy::{is_gitmodules, listed_name, protected_name, sensitive_name};
 use aos_model::receipt::Warning;
 use aos_model::refusal::{Code, Refusal};
 
+use crate::disk::{open_file, read_at_most};
 use crate::git;
 use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
+use crate::steps::{Content, DirAt, Put, Step};
 use crate::target::below_roots;
 
 /// Refuses or warns about one path that an effect changes, in any spelling.
@@ -21,8 +23,14 @@ pub(crate) fn protect(
     absolute: &[u8],
     warnings: &mut Vec<Warning>,
 ) -> Result<(), Refusal> {
-    match protected_name(below_roots(&session.jail, absolute)) {
-        Some(pattern) => refuse(session, absolute, &format!("`{pattern}`"), warnings),
+    let below = below_roots(&session.jail, absolute);
+    if let Some(pattern) = protected_name(below, session.holds_home) {
+        return refuse(session, absolute, &format!("`{pattern}`"), warnings);
+    }
+    match sensitive_name(below) {
+        Some(pattern) => {
+            sensitive(session, &format!("{} (`{pattern}`)", session.jail.display(absolute)), warnings)
+        }
         None => Ok(()),
     }
 }
@@ -43,6 +51,38 @@ pub(crate) fn protect_together<'p>(
     Ok(())
 }
 
+/// The same for what an effect writes into a `.gitmodules`.
+pub(crate) fn protect_contents(
+    session: &OpenSession,
+    steps: &[Step],
+    warnings: &mut Vec<Warning>,
+) -> Result<(), Refusal> {
+    for step in steps.iter().filter(|step| is_gitmodules(&step.at().absolute)) {
+        if let Some(why) = new_content(step).as_deref().and_then(gitmodules_problem) {
+            refuse(session, &step.at().absolute, why, warnings)?;
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that a step puts at its target.
+fn new_content(step: &Step) -> Option<Vec<u8>> {
+    let opened = match step {
+        Step::Put(Put { content: Content::Bytes(fresh), .. }) => return Some(fresh.bytes.clone()),
+        Step::Put(Put { content: Content::Blob(blob), .. }) => blob.open(),
+        Step::Put(Put { content: Content::Moved(moved), .. }) => moved.open(),
+        Step::Rename { from, .. } => match &from.dir {
+            DirAt::Pinned(dir) => open_file(dir, &from.name),
+            DirAt::Made(_) => return None,
+        },
+        Step::Put(Put { content: Content::Link(_), .. })
+        | Step::Remove { .. }
+        | Step::MakeDir { .. }
+        | Step::SetMode { .. } => return None,
+    };
+    read_at_most(&opened.ok()?, CONFIG_BYTES_MAX).ok()
+}
+
 /// The same for what a command changed. Withheld paths are taken out of the changes.
 pub(crate) fn protect_changes(
     session: &OpenSession,
@@ -50,33 +90,58 @@ pub(crate) fn protect_changes(
     warnings: &mut Vec<Warning>,
 ) -> Result<(), Refusal> {
     let rule = session.capability.protected_paths;
-    if rule == ProtectedPaths::Allow {
-        return Ok(());
-    }
-    let mut hooks = BTreeSet::new();
+    let (mut hooks, mut withheld) = (BTreeSet::new(), BTreeSet::new());
     let mut hook_folders = git::HookFolders::new(session);
+    let gitmodules = changes.steps.iter().filter(|step| is_gitmodules(&step.at().absolute));
+    let gitmodules: BTreeSet<&[u8]> = gitmodules
+        .filter(|step| new_content(step).as_deref().and_then(gitmodules_problem).is_some())
+        .map(|step| step.at().absolute.as_slice())
+        .collect();
+    let mut sensitive_paths = Vec::new();
     // A path of which only the time differs is not changed.
     for path in changes.paths.iter().filter(|path| path.is_listed) {
+        let below = below_roots(&session.jail, &path.absolute);
         let why = match &path.git {
-            GitVerdict::Denied(why) => why.clone(),
-            GitVerdict::WithheldHook if rule == ProtectedPaths::Warn => "git runs hooks".to_owned(),
+            _ if rule == ProtectedPaths::Allow => None,
+            GitVerdict::Denied(why) => Some(why.clone()),
+            GitVerdict::WithheldHook if rule == ProtectedPaths::Warn => Some("git runs hooks".to_owned()),
             GitVerdict::WithheldHook => {
                 hooks.insert(path.absolute.clone());
                 continue;
             }
-            GitVerdict::Allowed => match listed_name(below_roots(&session.jail, &path.absolute)) {
-                Some(pattern) => format!("`{pattern}`"),
-                None if hook_folders.hold(&path.absolute) => git::HOOKS_PATH.to_owned(),
-                None => continue,
+            GitVerdict::Allowed if gitmodules.contains(path.absolute.as_slice()) => {
+                Some("a submodule's `url` or `update` runs a program".to_owned())
+            }
+            GitVerdict::Allowed => match listed_name(below, session.holds_home) {
+                Some(pattern) => Some(format!("`{pattern}`")),
+                None => hook_folders.hold(&path.absolute).then(|| git::HOOKS_PATH.to_owned()),
             },
         };
-        refuse(session, &path.absolute, &why, warnings)?;
+        let is_sensitive = why.is_none() && sensitive_name(below).is_some();
+        match why {
+            Some(_) if rule == ProtectedPaths::Withhold => drop(withheld.insert(path.absolute.clone())),
+            Some(why) => refuse(session, &path.absolute, &why, warnings)?,
+            None if is_sensitive => sensitive_paths.push(path.shown.clone()),
+            None => {}
+        }
     }
-    let withheld = changes.withhold(&hooks);
-    if !withheld.is_empty() {
-        let why = "hooks of a repository that the command made were left out, because git would run them";
-        warnings.push(Warning::new("hooks_withheld", format!("{why}: {}", named(&withheld))));
-        changes.executed.list_withheld(withheld);
+    if !sensitive_paths.is_empty() {
+        sensitive_paths.dedup();
+        sensitive(session, &named(&sensitive_paths), warnings)?;
+    }
+    for (paths, code, why) in [
+        (
+            hooks,
+            "hooks_withheld",
+            "hooks of a repository that the command made are left out: git would run them",
+        ),
+        (withheld, "protected_withheld", "protected paths are left as they were; everything else is applied"),
+    ] {
+        let shown = changes.withhold(&paths);
+        if !shown.is_empty() {
+            warnings.push(Warning::new(code, format!("{why}: {}", named(&shown))));
+            changes.executed.list_withheld(shown);
+        }
     }
     Ok(())
 }
@@ -91,20 +156,36 @@ fn refuse(
     let message = format!("{shown} is protected ({why}): it can run code or steer agents");
     match session.capability.protected_paths {
         ProtectedPaths::Allow => {}
-        ProtectedPaths::Deny => {
+        ProtectedPaths::Deny | ProtectedPaths::Withhold => {
             return Err(Refusal::new(
                 Code::ProtectedPath,
                 format!("{message}. Ask the operator, or open a session with `protected_paths` `warn`"),
             ));
         }
-        ProtectedPaths::Warn => {
-            let warning = Warning::new("protected_path", message);
-            if !warnings.contains(&warning) {
-                warnings.push(warning);
-            }
-        }
+        ProtectedPaths::Warn => warn(Warning::new("protected_path", message), warnings),
     }
     Ok(())
+}
+
+fn sensitive(session: &OpenSession, shown: &str, warnings: &mut Vec<Warning>) -> Result<(), Refusal> {
+    let message = format!("agents or builds follow {shown}");
+    match session.capability.sensitive_paths {
+        SensitivePaths::Allow => {}
+        SensitivePaths::Deny => {
+            return Err(Refusal::new(
+                Code::ProtectedPath,
+                format!("{message}. Ask the operator, or open a session with `sensitive_paths` `warn`"),
+            ));
+        }
+        SensitivePaths::Warn => warn(Warning::new("sensitive_path", message), warnings),
+    }
+    Ok(())
+}
+
+fn warn(warning: Warning, warnings: &mut Vec<Warning>) {
+    if !warnings.contains(&warning) {
+        warnings.push(warning);
+    }
 }
 
 /// The first of some paths, for a warning.

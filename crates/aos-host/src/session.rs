@@ -43,6 +43,8 @@ pub(crate) struct OpenSession {
     /// Holds the session's changes in memory and in the journal; `None` for a session that works on the disk.
     pub(crate) layer: Option<Arc<Layer>>,
     pub(crate) preimages: Preimages,
+    /// A root is a home folder, or holds one: more names are protected.
+    pub(crate) holds_home: bool,
     pub(crate) ended: AtomicBool,
 }
 

@@ -56,6 +56,24 @@ pub enum ProtectedPaths {
     Deny,
     Warn,
     Allow,
+    /// As `deny`, but of a command's changes only these stay out.
+    Withhold,
+}
+
+/// What happens to paths that steer agents or builds and are changed in ordinary work, such as `AGENTS.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SensitivePaths {
+    Deny,
+    #[default]
+    Warn,
+    Allow,
+}
+
+impl SensitivePaths {
+    fn is_default(&self) -> bool {
+        *self == SensitivePaths::default()
+    }
 }
 
 /// The limits for commands.
@@ -117,6 +135,8 @@ pub struct Capability {
     pub follow_symlinks: FollowSymlinks,
     #[serde(default)]
     pub protected_paths: ProtectedPaths,
+    #[serde(default, skip_serializing_if = "SensitivePaths::is_default")]
+    pub sensitive_paths: SensitivePaths,
     #[serde(default)]
     pub cross_mounts: bool,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]

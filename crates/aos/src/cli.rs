@@ -310,6 +310,8 @@ pub(crate) enum Policy {
         /// The entry's sequence number
         seq: u64,
     },
+    /// Print the names that are protected, and those that are warned about
+    Protected,
 }
 
 #[derive(Debug, Args)]

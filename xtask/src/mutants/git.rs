@@ -36,4 +36,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("S4")],
     },
+    Mutant {
+        name: "sensitive-case-matters",
+        promise: 2,
+        breaks: "protected names are compared as they are spelled",
+        edits: &[Edit {
+            file: "crates/aos-model/src/policy/lexical.rs",
+            old: "        _ => name.to_ascii_lowercase(),\n",
+            new: "        _ => name.to_vec(),\n",
+        }],
+        caught_by: &[attack("S9"), attack("PATH-25")],
+    },
+    Mutant {
+        name: "withheld-removals-land",
+        promise: 2,
+        breaks: "a folder is removed with the protected path in it",
+        edits: &[Edit {
+            file: "crates/aos-host/src/proposed/mod.rs",
+            old: "Step::Remove { at, .. } if holds_one(&at.absolute) => Some(at.absolute.clone()),",
+            new: "Step::Remove { at, .. } if holds_one(&at.absolute) => None,",
+        }],
+        caught_by: &[attack("OWN-S9-WITHHOLD")],
+    },
 ];

@@ -46,7 +46,7 @@ fn run(data: &[u8]) -> Shape {
     let shown = show(data);
     assert!(!shown.chars().any(char::is_control), "a control character is not escaped: {shown:?}");
     let lossy = String::from_utf8_lossy(data);
-    let mut shape = Shape::default().with(protected_name(data));
+    let mut shape = Shape::default().with(protected_name(data, true));
     for text in [&*lossy, &*shown] {
         shape = shape.with(spelled(text)).with(virtual_path(text));
     }

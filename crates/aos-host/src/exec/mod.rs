@@ -11,7 +11,7 @@ use aos_sandbox::{Abilities, Spawner, probe};
 use aos_store::SessionDirs;
 
 pub(crate) use config::ExecConfig;
-pub(crate) use environment::{Surroundings, locate, resolved};
+pub(crate) use environment::{Surroundings, account, locate, resolved};
 pub(crate) use sweeper::Sweeper;
 
 /// What the host needs for commands of all sessions.

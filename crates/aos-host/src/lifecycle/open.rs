@@ -9,7 +9,7 @@ use aos_model::capability::{Capability, FollowSymlinks};
 use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::limits::{LABEL_BYTES_MAX, LABELS_MAX, ROOTS_MAX, SNAPSHOT_BYTES_DEFAULT};
-use aos_model::path::RequestPath;
+use aos_model::path::{RequestPath, is_below};
 use aos_model::policy::{Policy, PolicySpec};
 use aos_model::receipt::{Body, Opened, Warning};
 use aos_model::records::{RootRecord, SessionRecord, SessionState};
@@ -19,7 +19,7 @@ use aos_model::strict::{self, JsonError};
 use aos_model::vfs::{Tree, TreeChange, VfsPath};
 
 use super::expire_all;
-use crate::exec::ExecConfig;
+use crate::exec::{ExecConfig, account};
 use crate::host::Host;
 use crate::jail::Layer;
 use crate::jail::{Jail, Root};
@@ -302,6 +302,7 @@ pub(super) fn open_recorded(
         id: record.session_id.clone(),
         workspaces,
         workdir_shown: record.workdir.path.clone(),
+        holds_home: !is_virtual && jail.roots.iter().any(|root| holds_home(root)),
         jail: Arc::new(jail),
         capability: record.capability.clone(),
         policy: policy.in_workdir(workdirs(record)),
@@ -316,6 +317,17 @@ pub(super) fn open_recorded(
         layer,
         preimages: Preimages::new(&record.session_id, &host.preimages, &host.manifests),
         ended: AtomicBool::new(false),
+    })
+}
+
+/// Whether a root is a home folder or holds one: the home of its owner, of the daemon's user, or `$HOME`.
+fn holds_home(root: &Root) -> bool {
+    let users = [root.meta.uid, rustix::process::geteuid().as_raw()];
+    let homes = users.into_iter().filter_map(|uid| Some(account(uid)?.home)).chain(std::env::var("HOME"));
+    homes.filter(|home| home != "/").any(|home| {
+        let is_it = crate::disk::hold_path(home.as_bytes()).and_then(crate::disk::id_of);
+        is_it.is_ok_and(|id| id == (root.meta.dev, root.meta.ino))
+            || crate::jail::follow_text(home.as_bytes()).is_some_and(|home| is_below(&home, &root.path))
     })
 }
 

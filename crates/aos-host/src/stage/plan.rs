@@ -15,6 +15,7 @@ use crate::lock::Locked;
 use crate::operation::{PlanInput, Proposal};
 use crate::outcome::Done;
 use crate::proposed::{ProposedChanges, ProposedPlan};
+use crate::protection::protect_contents;
 use crate::session::OpenSession;
 use crate::steps::{Completion, Plan};
 
@@ -66,7 +67,10 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
     if changes {
         found.iter_mut().try_for_each(refresh_meta)?;
     }
-    let proposal = operation.plan(PlanInput { host, session: &session, found, warnings, blob_only })?;
+    let mut proposal = operation.plan(PlanInput { host, session: &session, found, warnings, blob_only })?;
+    if let Proposal::Change(plan) | Proposal::OnDisk(plan) = &mut proposal {
+        protect_contents(&session, &plan.steps, &mut plan.completion.warnings)?;
+    }
     let _made_by_plan = ();
     Ok(match proposal {
         Proposal::Answer(done) => Planned::Done(done),

@@ -29,7 +29,9 @@ pub use evaluation::{Evaluation, Risk, Target};
 pub use host_access::{HostAccess, HostAccessSpec, PathQuery};
 pub use lexical::{lexical_join, rule_path};
 pub use point::Point;
-pub use protected::{listed_name, protected_name, protected_patterns};
+pub use protected::{
+    ProtectedPatterns, is_gitmodules, listed_name, protected_name, protected_patterns, sensitive_name,
+};
 pub use rules::{OutputRule, Policy, PolicyError, PolicySpec, Rule, Verdict};
 
 /// The decision of the policy. The stricter one is the greater.

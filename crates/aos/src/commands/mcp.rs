@@ -79,6 +79,11 @@ fn open(mcp: &Mcp) -> anyhow::Result<ServedSession> {
         params["capability"] = serde_json::from_str(&read_text(file)?)
             .with_context(|| format!("{} is not JSON", file.display()))?;
     }
+    // One protected file must not lose everything else that a command did.
+    let capability = &params["capability"];
+    if (capability.is_null() || capability.is_object()) && capability["protected_paths"].is_null() {
+        params["capability"]["protected_paths"] = json!("withhold");
+    }
     if let Some(policy) = &mcp.policy {
         params["policy"] = policy_argument(policy)?;
     }

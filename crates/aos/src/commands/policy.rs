@@ -1,4 +1,5 @@
-//! `aos policy path|command|explain`: prints the host-access evaluation as JSON.
+//! `aos policy path|command|explain`: prints the host-access evaluation as JSON. `aos policy protected` prints the
+//! protected names.
 
 use anyhow::{Context as _, bail};
 use aos_host::Evaluate;
@@ -19,6 +20,10 @@ pub(crate) fn run(command: Policy) -> anyhow::Result<Exit> {
             evaluate(&context, request)?
         }
         Policy::Explain { seq } => explain(seq)?,
+        Policy::Protected => {
+            println!("{}", serde_json::to_string_pretty(&aos_model::policy::protected_patterns())?);
+            return Ok(Exit::Success);
+        }
     };
     println!("{}", aos_model::text::escape_json(&evaluation.to_string()));
     Ok(Exit::Success)

@@ -251,22 +251,21 @@ fn is_inert_update(value: &[u8]) -> bool {
     [&b"checkout"[..], b"rebase", b"merge", b"none"].contains(&value)
 }
 
-/// Why a `.gitmodules` would run code at the next `git submodule update`.
-pub fn gitmodules_problem(bytes: &[u8]) -> Option<String> {
-    let config = match parse(bytes) {
-        Ok(config) => config,
-        // Git would not read it either, or reads more than can be judged.
-        Err(why) => return Some(why),
+/// Why a `.gitmodules` would run code at the next `git submodule update`. It is read leniently, because it may be half
+/// merged: every place where git could read a `url` or an `update` counts.
+pub fn gitmodules_problem(bytes: &[u8]) -> Option<&'static str> {
+    let is_bad = |text: &[u8]| match parse_assignment(text.trim_ascii_start()) {
+        Some((name, Some(value))) if name == "url" => !is_inert_url(&value),
+        Some((name, Some(value))) if name == "update" => value.starts_with(b"!"),
+        _ => false,
     };
-    let bad = config.iter().find(|(key, values)| {
-        key.section == "submodule"
-            && values.iter().flatten().any(|value| match key.name.as_str() {
-                "url" => !is_inert_url(value),
-                "update" => value.starts_with(b"!"),
-                _ => false,
-            })
+    // A continuation line is one line; a key may follow its section's header.
+    let joined = String::from_utf8_lossy(bytes).replace("\\\r\n", "").replace("\\\n", "");
+    let bad = joined.lines().any(|line| {
+        let behind_header = line.match_indices(']').map(|(at, _)| &line[at + 1..]);
+        behind_header.chain([line]).any(|text| is_bad(text.as_bytes()))
     });
-    bad.map(|(key, _)| format!("`{}` can run code", key.shown()))
+    bad.then_some("a submodule's `url` or `update` runs a program")
 }
 
 #[cfg(test)]
@@ -337,7 +336,9 @@ mod tests {
     #[test]
     fn submodules_that_run_code_are_seen() {
         assert_eq!(gitmodules_problem(b"[submodule \"a\"]\n\tpath = a\n\turl = ../a\n"), None);
-        for bad in ["url = -u", "url = ext::x", "update = !sh", "url = \"-u\"", "URL = ext::x"] {
+        for bad in
+            ["url = -u", "url = ext::x", "update = !sh", "url = \"-u\"", "URL = ext::x", "url = ext:\\\n:x"]
+        {
             assert!(
                 gitmodules_problem(format!("[submodule \"a\"]\n\t{bad}\n").as_bytes()).is_some(),
                 "{bad}"

@@ -81,7 +81,8 @@ pub(super) fn policy(random: &mut Random) -> Value {
 pub(super) fn capability(root: &Path, random: &mut Random) -> Value {
     let mut capability = json!({
         "follow_symlinks": pick(random, &["deny", "within_root_only", "within_root_only", "allow"]),
-        "protected_paths": pick(random, &["deny", "warn", "allow"]),
+        "protected_paths": pick(random, &["deny", "warn", "allow", "withhold"]),
+        "sensitive_paths": pick(random, &["deny", "warn", "allow"]),
         "exec": { "allowed": !random.one_in(8) },
     });
     if random.one_in(2) {

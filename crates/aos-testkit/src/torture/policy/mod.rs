@@ -445,7 +445,14 @@ impl Said {
 }
 
 fn is_of_policy(code: &str) -> bool {
-    let others = ["policy_rule", "protected_path", "absolute_path", "outside_cwd", "outside_workspace"];
+    let others = [
+        "policy_rule",
+        "protected_path",
+        "sensitive_path",
+        "absolute_path",
+        "outside_cwd",
+        "outside_workspace",
+    ];
     others.contains(&code) || code.starts_with("command_")
 }
 

@@ -1,5 +1,6 @@
 //! Git folders and protected names: what would run code later does not land.
 
+mod names;
 mod ordinary_work;
 mod rules;
 
@@ -18,6 +19,12 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S4-HOOKS-PATH", rules::hooks_path),
         plain("OWN-S4-UNDO", rules::undo),
         plain("OWN-S4-ORDINARY", ordinary_work::ordinary_work),
+        plain("S9", names::two_tiers),
+        plain("OWN-S9-WITHHOLD", names::withhold),
+        plain("OWN-S9-MODULES", names::submodules),
+        plain("OWN-S9-HOME", names::home),
+        plain("OWN-S9-MCP", names::mcp_withholds),
+        plain("OWN-S9-LIST", names::both_lists_are_printed),
     ]
 }
 
