@@ -69,6 +69,11 @@ pub const CHANGED_PATHS_MAX: usize = 80_000;
 pub const MOVED_PATHS_MAX: usize = 1_000_000;
 /// Paths of the roots that are compared before and after a command that runs without an overlay.
 pub const SCANNED_PATHS_MAX: usize = 50_000;
+/// Entries that are looked at to find what rules forbid a command to read, and the time for it.
+pub const MASK_WALK_ENTRIES_MAX: usize = 2_000_000;
+pub const MASK_WALK_TIME_NS_MAX: u64 = 10_000_000_000;
+/// Paths that are masked in the view of one command. The kernel permits 100 000 mounts.
+pub const MASKS_MAX: usize = 20_000;
 /// Folders that are visited to find those that `capture_exclude` names.
 pub const EXCLUDE_FOLDERS_MAX: usize = 20_000;
 /// Errors that are reported for one patch.

@@ -39,6 +39,8 @@ pub struct ViewSpec<'a> {
     pub state: &'a [u8],
     /// The roots of other sessions: not visible either, unless they are inside a root of this one.
     pub other_session_roots: Vec<Vec<u8>>,
+    /// Paths of the machine that rules forbid to read.
+    pub unreadable: Vec<Vec<u8>>,
     pub network: bool,
     pub uid_is_root: bool,
 }
@@ -56,6 +58,7 @@ impl ViewSpec<'_> {
             roots: Vec::new(),
             state: b"/nowhere",
             other_session_roots: Vec::new(),
+            unreadable: Vec::new(),
             network: false,
             uid_is_root: rustix::process::geteuid().is_root(),
         }
@@ -125,9 +128,22 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     if spec.uid_is_root {
         view.masks.extend(closed_masks(&shown));
     }
+    for path in &spec.unreadable {
+        let masks = places_of(path, &shown).into_iter().map(|at| {
+            // A folder in an overlay cannot be renamed with what is below it; elsewhere it could, out of reach of the rule.
+            let fixed = !is_in_overlay(&binds, &at);
+            Mask { fixed, ..Mask::denied(at) }
+        });
+        view.masks.extend(masks);
+    }
     view.masks.sort();
     view.masks.dedup();
     View { host_root, binds, ..view }
+}
+
+fn is_in_overlay(binds: &[BindMount], path: &[u8]) -> bool {
+    let mut around = binds.iter().filter(|bind| is_below(path, &bind.at));
+    around.next_back().is_some_and(|bind| bind.overlay.is_some())
 }
 
 /// Whether a bind mount stays although it is inside a root or mount: another root or mount, the session's own home and
@@ -314,8 +330,7 @@ fn add_resolv_conf(binds: &mut Vec<BindMount>) {
 impl View {
     /// Whether a path is in an overlay mount.
     pub fn is_in_overlay(&self, path: &[u8]) -> bool {
-        let mut around = self.binds.iter().filter(|bind| is_below(path, &bind.at));
-        around.next_back().is_some_and(|bind| bind.overlay.is_some())
+        is_in_overlay(&self.binds, path)
     }
 
     /// The Landlock rules in addition to a mount namespace: all of the view is readable, only writable mounts are
@@ -369,6 +384,7 @@ mod tests {
             roots: roots.iter().map(|root| bind(root, true)).collect(),
             state: b"/state",
             other_session_roots: Vec::new(),
+            unreadable: Vec::new(),
             network: false,
             uid_is_root: false,
         }

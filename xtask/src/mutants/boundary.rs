@@ -69,4 +69,37 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("S12")],
     },
+    Mutant {
+        name: "read-rules-not-for-commands",
+        promise: 2,
+        breaks: "what a rule forbids to read is not masked for commands",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/view.rs",
+            old: "Mask { fixed, ..Mask::denied(at) }",
+            new: "Mask { fixed, ..Mask::denied(b\"/nowhere\".to_vec()) }",
+        }],
+        caught_by: &[attack("S14")],
+    },
+    Mutant {
+        name: "masks-kept-too-long",
+        promise: 2,
+        breaks: "a folder that was listed once is not listed again when it changes",
+        edits: &[Edit {
+            file: "crates/aos-host/src/exec/mask_cache.rs",
+            old: "filter(|(kept, _)| *kept == version)",
+            new: "filter(|(_, _)| version.ctime_ns != 0)",
+        }],
+        caught_by: &[attack("OWN-S14-LATER")],
+    },
+    Mutant {
+        name: "folders-above-a-mask-renamed",
+        promise: 2,
+        breaks: "without an overlay, the folder of a masked file is renamed, and the rule no longer matches it",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/view.rs",
+            old: "let fixed = !is_in_overlay(&binds, &at);",
+            new: "let fixed = false;",
+        }],
+        caught_by: &[attack("S14")],
+    },
 ];

@@ -1,5 +1,6 @@
 //! Running one command: its view and its order are computed, it is launched, watched and waited for.
 
+mod masks;
 mod wait;
 mod watch;
 
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aos_model::capability::FsOp;
+use aos_model::policy::Op;
 use aos_model::receipt::{Executed, Payload, Warning};
 use aos_model::records::Coverage;
 use aos_model::refusal::{Code, Refusal};
@@ -164,6 +166,7 @@ fn view_of(
 ) -> Result<View, Refusal> {
     let exec_config = &session.exec_config;
     let state = &host.hidden[0];
+    let unreadable = unreadable(host, session, applied)?;
     let (_, home) = exec_config.user_and_home(&host.executor.surroundings, state, true);
     let (home_mount, tmp) = exec_config.private_dirs(&home, state)?;
     let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
@@ -187,6 +190,7 @@ fn view_of(
         roots: overlay.map_or_else(|| roots.clone().collect(), |overlay| overlay.mount_over(roots.clone())),
         state,
         other_session_roots: host.sessions.roots_of_others(&session.id),
+        unreadable,
         network: !applied.own_network,
         uid_is_root: exec_config.uid_is_root(),
     });
@@ -194,6 +198,18 @@ fn view_of(
         exec_config.link_toolchains(&view, &home, state);
     }
     Ok(view)
+}
+
+/// The paths that rules forbid to read. Without mounts they cannot be masked, so that no command runs.
+fn unreadable(host: &Host, session: &OpenSession, applied: &Applied) -> Result<Vec<Vec<u8>>, Refusal> {
+    let Some(rule) = session.policy.denying_globs(Op::Read).next() else { return Ok(Vec::new()) };
+    if !applied.namespaces {
+        return Err(masks::unavailable(
+            &aos_model::text::escape(rule),
+            "it cannot be masked without namespaces",
+        ));
+    }
+    masks::unreadable(session, (host.machine.now_ns)())
 }
 
 /// Hands the order over. Returns the reading ends of the command's output.

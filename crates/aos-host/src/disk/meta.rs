@@ -93,6 +93,20 @@ pub(crate) fn id_of(dir: impl AsFd) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
+/// A folder and its last change. Each entry that is added, removed or renamed changes the ctime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DirVersion {
+    dev: u64,
+    ino: u64,
+    pub(crate) ctime_ns: i64,
+}
+
+pub(crate) fn version_of_dir(dir: &OwnedFd) -> Result<DirVersion, Errno> {
+    let stat = rustix::fs::fstat(dir)?;
+    let ctime_ns = stat.st_ctime.saturating_mul(1_000_000_000).saturating_add(stat.st_ctime_nsec as i64);
+    Ok(DirVersion { dev: stat.st_dev, ino: stat.st_ino, ctime_ns })
+}
+
 /// Whether an open folder was removed.
 pub(crate) fn is_unlinked(dir: impl AsFd) -> Result<bool, Errno> {
     Ok(rustix::fs::fstat(dir)?.st_nlink == 0)

@@ -14,6 +14,7 @@ use aos_store::SessionDirs;
 use rustix::io::Errno;
 
 use super::environment::{self, Surroundings};
+use super::mask_cache::MaskCache;
 use crate::disk::{self, Meta};
 use crate::jail::Root;
 use crate::leftovers::log_leftover;
@@ -27,6 +28,7 @@ pub(crate) struct ExecConfig {
     pub(crate) env: UniqueMap<String>,
     pub(crate) user: Option<User>,
     pub(crate) running: RunningSet,
+    pub(crate) mask_cache: MaskCache,
     home: Home,
     mounts: Vec<Pin>,
     session_id: String,
@@ -65,6 +67,7 @@ impl ExecConfig {
             env,
             user: environment::user_for(&workdir.meta),
             running: RunningSet::default(),
+            mask_cache: MaskCache::default(),
             home: target.home.unwrap_or(Home::Private),
             mounts: mounts.iter().map(|mount| pin(mount, hidden)).collect::<Result<_, _>>()?,
             session_id: record.session_id.clone(),
@@ -82,6 +85,7 @@ impl ExecConfig {
             env: UniqueMap::default(),
             user: None,
             running: RunningSet::default(),
+            mask_cache: MaskCache::default(),
             home: Home::Private,
             mounts: Vec::new(),
             session_id: record.session_id.clone(),

@@ -2,6 +2,7 @@
 
 mod config;
 mod environment;
+mod mask_cache;
 mod sweeper;
 
 use std::path::Path;
@@ -12,6 +13,7 @@ use aos_store::SessionDirs;
 
 pub(crate) use config::ExecConfig;
 pub(crate) use environment::{Surroundings, account, locate, resolved};
+pub(crate) use mask_cache::ListedFolder;
 pub(crate) use sweeper::Sweeper;
 
 /// What the host needs for commands of all sessions.

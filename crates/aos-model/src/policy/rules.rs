@@ -173,6 +173,21 @@ impl Policy {
         self.first_match(op, &simplify(path), &self.workdirs)
     }
 
+    /// The globs of the rules that deny an operation. A rule before them may still allow it.
+    pub fn denying_globs(&self, op: Op) -> impl Iterator<Item = &str> {
+        let denying = move |rule: &&Rule| rule.decision == Decision::Deny && rule.ops.contains(&op);
+        self.rules.iter().filter(denying).flat_map(|rule| rule.paths.iter().map(String::as_str))
+    }
+
+    /// Whether something below a folder may be allowed although the operation is denied on the folder itself.
+    pub fn has_exceptions(&self, op: Op) -> bool {
+        self.rules.iter().any(|rule| rule.decision != Decision::Deny && rule.ops.contains(&op))
+    }
+
+    pub fn denies(&self, op: Op, path: &str) -> bool {
+        self.rule_for(op, path).is_some_and(|rule| rule.decision == Decision::Deny)
+    }
+
     /// Checks both spellings of a path. The stricter decision wins, and either can require `blob_only`.
     pub fn check(&self, op: Op, literal: &str, resolved: &str) -> Verdict<'_> {
         let verdict = Verdict::of(self.rule_for(op, literal));

@@ -1,7 +1,141 @@
 //! What a rule forbids to read is masked for commands too.
 
-use crate::Case;
+use aos_testkit::{Findings, Start, World, check, expect, uncaptured};
+use serde_json::{Value, json};
+
+use crate::exec::isolation::no_namespaces;
+use crate::exec::room::{Room, ordinary};
+use crate::{Case, Outcome, plain};
 
 pub(super) fn cases() -> Vec<Case> {
-    Vec::new()
+    vec![
+        plain("S14", what_a_rule_forbids_to_read_is_masked),
+        plain("OWN-S14-EXCEPTIONS", exceptions_stay_readable),
+        plain("OWN-S14-LATER", what_appears_between_commands_is_masked),
+        plain("OWN-S14-NO-MOUNTS", without_mounts_no_command_runs),
+    ]
+}
+
+fn denying(globs: &[&str], more: &[Value]) -> Value {
+    let deny = json!({ "name": "secrets", "ops": ["read"], "paths": globs, "decision": "deny" });
+    let rules: Vec<Value> = more.iter().cloned().chain([deny]).collect();
+    uncaptured(json!({ "policy": { "preset": "permissive", "rules": rules } }))
+}
+
+fn furnish(world: &World) {
+    world.write(".env", "CANARY-1");
+    world.write(".gitignore", ".env\nignored/\n");
+    world.write("ignored/.hidden/.env", "CANARY-2");
+    world.write("keys/a/b.pem", "CANARY-3");
+    world.write("vault/x", "CANARY-4");
+    world.write("plain.txt", "plain");
+    world.write("real.txt", "CANARY-5");
+    world.link("real.txt", "sub.env");
+    if let (Some(uid), true) = (ordinary().uid, world.root.exists()) {
+        let _ = std::process::Command::new("chown").args(["-R", &uid.to_string()]).arg(&world.root).status();
+    }
+}
+
+/// Ways to read something, to move it to a name that no rule matches, or to replace its mask.
+const WAYS: &[&str] = &[
+    "cat .env ignored/.hidden/.env keys/a/b.pem vault/x sub.env real.txt",
+    "cat ./keys/../.env; cat $PWD/.env; cat //$PWD/vault/x",
+    "cp .env copy; cat copy",
+    "ln .env hard; cat hard",
+    "ln -s .env soft; cat soft",
+    "mv .env moved; cat moved",
+    "mv keys moved; cat moved/a/b.pem",
+    "mv ignored moved; cat moved/.hidden/.env",
+    "mv vault moved; cat moved/x",
+    "chmod 644 .env; cat .env; chmod -R 755 vault; cat vault/x",
+    "rm -f .env; rm -rf vault; cat .env vault/x",
+    "tar c . | tr -d '\\0'",
+    "grep -r CANARY .",
+    "python3 -c \"import os; print(os.open('.env', os.O_PATH)); print(open('/proc/self/fd/3').read())\"",
+    "python3 -c \"import os; os.truncate('.env', 0)\"; python3 -c \"open('.env','r+')\"",
+    "exec 9< .env; cat <&9",
+    "cd vault && cat x; ls vault",
+    "mount --bind / /mnt; umount .env; umount -l vault; cat .env vault/x",
+    "find / -name '*.pem' -exec cat {} + 2>/dev/null",
+    "sh -c 'sleep 0.1; cat .env' & wait",
+];
+
+fn what_a_rule_forbids_to_read_is_masked() -> Outcome {
+    let mut findings = Findings::default();
+    let globs = ["**/.env", "keys/**", "vault/", "*.env"];
+    for (start, capture) in
+        [(Start::default(), "auto"), (Start::default(), "none"), (ordinary(), "auto"), (ordinary(), "none")]
+    {
+        let world = World::with(start);
+        furnish(&world);
+        let room = Room::of(world, denying(&globs, &[]));
+        for way in WAYS {
+            let receipt = room.exec(json!({ "argv": ["sh", "-c", way], "capture": capture }));
+            let said = receipt.to_string();
+            findings.add(check(!said.contains("CANARY"), || format!("{capture}: {way}: {said}")));
+        }
+        let shown = room.exec(json!({ "argv": ["sh", "-c", "stat -c %a%s .env; ls -A | grep -c env; cat plain.txt; echo x > .env || echo refused; rmdir vault || echo busy"], "capture": capture }));
+        let said = room.stdout(&shown);
+        findings.add(check(said == "00\n2\nplainrefused\nbusy\n", || format!("{capture}: {said} {shown}")));
+        for (name, content) in [(".env", "CANARY-1"), ("vault/x", "CANARY-4"), ("keys/a/b.pem", "CANARY-3")] {
+            let kept = room.world.root.join(name);
+            let now = std::fs::read_to_string(&kept).unwrap_or_default();
+            findings.add(check(now == content, || format!("{capture}: {name} is {now:?}")));
+        }
+        room.finish()?;
+    }
+    findings.outcome()
+}
+
+/// What an earlier rule allows is readable, in folders that a later one denies.
+fn exceptions_stay_readable() -> Outcome {
+    let world = World::new();
+    furnish(&world);
+    world.write("vault/public/readme", "open");
+    let allow = json!({ "name": "open", "ops": ["read"], "paths": ["vault/public/**", "plain.txt"], "decision": "allow" });
+    let room = Room::of(world, denying(&["**"], &[allow]));
+    let said =
+        room.says("cat plain.txt vault/public/readme; cat .env vault/x keys/a/b.pem 2>/dev/null; true")?;
+    check(said == "plainopen", || said.clone())?;
+    room.finish()
+}
+
+/// The folders that were listed for an earlier command are listed again when they changed.
+fn what_appears_between_commands_is_masked() -> Outcome {
+    let world = World::new();
+    furnish(&world);
+    let room = Room::of(world, denying(&["**/*.pem"], &[]));
+    for round in 0..20 {
+        let receipt = room.exec(json!({ "argv": ["sh", "-c", "find . -name '*.pem' -exec cat {} +"] }));
+        check(!receipt.to_string().contains("CANARY"), || format!("round {round}: {receipt}"))?;
+        room.world.write(&format!("keys/{round}/new.pem"), "CANARY-6");
+        room.world.write(&format!("keys/{round}.pem"), "CANARY-7");
+        let moved = room.world.root.join("keys/0/new.pem");
+        let _ = std::fs::rename(&moved, room.world.root.join(format!("keys/moved{round}.pem")));
+    }
+    room.finish()
+}
+
+/// Where nothing can be masked, a session with such a rule runs no commands, and file effects work.
+fn without_mounts_no_command_runs() -> Outcome {
+    let reduced = {
+        let mut params = denying(&["**/.env"], &[]);
+        params["allow_reduced"] = json!(true);
+        params
+    };
+    let mut none = denying(&["**/.env"], &[]);
+    none["isolation"] = json!("none");
+    for (start, params) in [(Start::default(), none), (no_namespaces(), reduced)] {
+        let world = World::with(start);
+        furnish(&world);
+        let session = world.open(params);
+        let run = json!({ "session_id": session, "argv": ["cat", ".env"] });
+        expect("a command", &world.client().effect("host.exec", run), &["error / isolation_unavailable"])?;
+        let mut agent = world.quiet_agent(&session);
+        expect("a read", &agent.fs("read_file", json!({ "path": "plain.txt" })), &["ok"])?;
+        let denied = agent.fs("read_file", json!({ "path": ".env" }));
+        expect("a denied read", &denied, &["forbidden / policy_denied"])?;
+        world.finish()?;
+    }
+    Ok(())
 }
