@@ -9,6 +9,7 @@ mod detach;
 mod exit;
 mod home;
 mod logging;
+mod own_file;
 mod panics;
 mod render;
 mod run;

@@ -191,6 +191,7 @@ const FILE_MODULES: &[&str] = &[
     "crates/aos-sandbox/",
     "crates/aos-store/",
     "crates/aos-testkit/",
+    "crates/aos/src/own_file.rs",
     "xtask/",
 ];
 

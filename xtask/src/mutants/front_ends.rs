@@ -37,6 +37,35 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("OWN-S19-SESSIONS")],
     },
     Mutant {
+        name: "setup-follows-links",
+        promise: 1,
+        breaks: "settings and manual pages are written where a planted link leads",
+        edits: &[
+            Edit {
+                file: "crates/aos/src/own_file.rs",
+                old: "OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC",
+                new: "OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC",
+            },
+            Edit {
+                file: "crates/aos/src/own_file.rs",
+                old: "ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS",
+                new: "ResolveFlags::NO_MAGICLINKS",
+            },
+        ],
+        caught_by: &[attack("S32"), attack("OWN-S32-MAN")],
+    },
+    Mutant {
+        name: "setup-in-homes-of-others",
+        promise: 1,
+        breaks: "root writes settings into the home of another user",
+        edits: &[Edit {
+            file: "crates/aos/src/own_file.rs",
+            old: "        if owner != own {\n",
+            new: "        if owner != own && own != 0 {\n",
+        }],
+        caught_by: &[attack("OWN-S32-UID")],
+    },
+    Mutant {
         name: "batch-unbounded",
         promise: 10,
         breaks: "a batch of more than 100 requests is cut and answered instead of refused",

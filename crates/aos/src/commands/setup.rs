@@ -3,8 +3,6 @@
 mod ordered;
 mod toml;
 
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -12,11 +10,16 @@ use serde_json::{Value, json};
 
 use crate::Exit;
 use crate::cli::{Agent, Setup};
+use crate::own_file::Folder;
 use crate::render::{BAD, DIM, GOOD};
 
 /// The configuration file of an agent, and our entry in it.
 struct AgentConfig {
-    file: PathBuf,
+    /// The home of the operator, or their folder for settings.
+    home: PathBuf,
+    /// The folder below it, and the file.
+    folder: PathBuf,
+    name: &'static str,
     entry: Entry,
     /// The agent's own command that adds the entry.
     own_command: Option<String>,
@@ -31,20 +34,9 @@ enum Entry {
 
 pub(crate) fn run(setup: &Setup) -> anyhow::Result<Exit> {
     let config = config_of(setup.agent, &program()?)?;
-    let before = read(&config.file)?;
-    let after = match config.entry.merged_into(before.as_deref().unwrap_or_default()) {
-        Ok(after) => after,
-        Err(why) if setup.write => {
-            bail!(
-                "{}: {why}; nothing was written. Add this by hand:\n{}",
-                config.file.display(),
-                config.entry.snippet()
-            )
-        }
-        Err(_) => String::new(),
-    };
+    let file = config.file();
     if !setup.write {
-        println!("# {}", config.file.display());
+        println!("# {}", file.display());
         print!("{}", config.entry.snippet());
         if let Some(command) = &config.own_command {
             println!("# or: {command}");
@@ -52,14 +44,39 @@ pub(crate) fn run(setup: &Setup) -> anyhow::Result<Exit> {
         eprintln!("aos: `aos setup {} --write` writes it", setup.agent.name());
         return Ok(Exit::Success);
     }
-    if before.as_deref() == Some(after.as_str()) {
-        println!("{} is already set up", config.file.display());
-        return Ok(Exit::Success);
+    match config.write() {
+        Ok(true) => println!("wrote {}", file.display()),
+        Ok(false) => println!("{} is already set up", file.display()),
+        Err(why) => bail!(
+            "{why:#}; nothing was written. Add this to {} by hand:\n{}",
+            file.display(),
+            config.entry.snippet()
+        ),
     }
-    show_diff(&config.file, before.as_deref(), &after);
-    replace(&config.file, &after)?;
-    println!("wrote {}", config.file.display());
     Ok(Exit::Success)
+}
+
+impl AgentConfig {
+    fn file(&self) -> PathBuf {
+        self.home.join(&self.folder).join(self.name)
+    }
+
+    /// Adds the entry after showing the diff. False if the file has it already.
+    fn write(&self) -> anyhow::Result<bool> {
+        let (file, folder) = (self.file(), self.folder.as_path());
+        let existing = Folder::below_home(&self.home, folder, false)?;
+        let before = existing.map(|folder| folder.read(self.name)).transpose()?.flatten();
+        let text = before.as_ref().map(|before| before.text.as_str());
+        let after = self.entry.merged_into(text.unwrap_or_default());
+        let after = after.map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
+        if text == Some(after.as_str()) {
+            return Ok(false);
+        }
+        show_diff(&file, text, &after);
+        let folder = Folder::below_home(&self.home, folder, true)?.context("BUG: the folder was made")?;
+        folder.replace(self.name, before.as_ref(), after.as_bytes(), 0o600)?;
+        Ok(true)
+    }
 }
 
 impl Agent {
@@ -78,16 +95,23 @@ impl Agent {
 
 fn config_of(agent: Agent, program: &str) -> anyhow::Result<AgentConfig> {
     let home = PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?);
-    let config_home = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
+    let xdg_home = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
+    // What is below the home is reached from there, without links.
+    let settings = |below: &str| match xdg_home.strip_prefix(&home) {
+        Ok(folder) => (home.clone(), folder.join(below)),
+        Err(_) => (xdg_home.clone(), PathBuf::from(below)),
+    };
+    let at_home = |below: &str| (home.clone(), PathBuf::from(below));
     let server = |profile: &str| json!({ "command": program, "args": ["mcp", "--profile", profile] });
     let typed = |profile: &str| {
         let mut server = server(profile);
         server["type"] = json!("stdio");
         server
     };
-    let (file, entry, own_command) = match agent {
+    let ((home, folder), name, entry, own_command) = match agent {
         Agent::ClaudeCode => (
-            home.join(".claude.json"),
+            at_home(""),
+            ".claude.json",
             Entry::Json("mcpServers", typed("anthropic")),
             Some(format!("claude mcp add --scope user aos -- {program} mcp")),
         ),
@@ -98,30 +122,30 @@ fn config_of(agent: Agent, program: &str) -> anyhow::Result<AgentConfig> {
                 arguments: &["mcp", "--profile", "openai"],
             };
             let own_command = format!("codex mcp add aos -- {program} mcp --profile openai");
-            (home.join(".codex/config.toml"), entry, Some(own_command))
+            (at_home(".codex"), "config.toml", entry, Some(own_command))
         }
         Agent::Gemini => {
-            (home.join(".gemini/settings.json"), Entry::Json("mcpServers", server("gemini")), None)
+            (at_home(".gemini"), "settings.json", Entry::Json("mcpServers", server("gemini")), None)
         }
         Agent::Cursor => {
-            (home.join(".cursor/mcp.json"), Entry::Json("mcpServers", server("anthropic")), None)
+            (at_home(".cursor"), "mcp.json", Entry::Json("mcpServers", server("anthropic")), None)
         }
         Agent::Vscode => {
             let mut server = typed("openai");
             server["args"] = json!(["mcp", "--profile", "openai", "--root", "${workspaceFolder}"]);
-            (config_home.join("Code/User/mcp.json"), Entry::Json("servers", server), None)
+            (settings("Code/User"), "mcp.json", Entry::Json("servers", server), None)
         }
         Agent::Zed => {
-            (config_home.join("zed/settings.json"), Entry::Json("context_servers", server("anthropic")), None)
+            (settings("zed"), "settings.json", Entry::Json("context_servers", server("anthropic")), None)
         }
         Agent::Opencode => {
             let server = json!({
                 "type": "local", "command": [program, "mcp", "--profile", "anthropic"], "enabled": true,
             });
-            (config_home.join("opencode/opencode.json"), Entry::Json("mcp", server), None)
+            (settings("opencode"), "opencode.json", Entry::Json("mcp", server), None)
         }
     };
-    Ok(AgentConfig { file, entry, own_command })
+    Ok(AgentConfig { home, folder, name, entry, own_command })
 }
 
 /// `aos` if PATH leads to this program, otherwise its path.
@@ -179,41 +203,6 @@ fn show_diff(file: &Path, before: Option<&str>, after: &str) {
         };
         anstream::println!("{style}{}{style:#}", aos_model::text::escape(line));
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the operator's own configuration, written at the operator's request"
-)]
-fn read(file: &Path) -> anyhow::Result<Option<String>> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(text)),
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(why) => Err(why).with_context(|| format!("cannot read {}", file.display())),
-    }
-}
-
-/// Replaces the file atomically. A symbolic link is followed: such files are often links into a repository.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the operator's own configuration, written at the operator's request"
-)]
-fn replace(file: &Path, content: &str) -> anyhow::Result<()> {
-    let target = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let folder = target.parent().context("the configuration file has no folder")?;
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let mode = std::fs::metadata(&target).map_or(0o600, |meta| meta.permissions().mode());
-    let temporary = folder.join(format!(".aos-setup-{}", std::process::id()));
-    let written = std::fs::File::create(&temporary).and_then(|mut out| {
-        out.set_permissions(std::fs::Permissions::from_mode(mode))?;
-        out.write_all(content.as_bytes())?;
-        out.sync_all()
-    });
-    let moved = written.and_then(|()| std::fs::rename(&temporary, &target));
-    if moved.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    moved.with_context(|| format!("cannot write {}", target.display()))
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 mod http;
 mod lines;
+mod own_files;
 
 use aos_testkit::mcp::{McpClient, said};
 use aos_testkit::{World, check};
 use serde_json::json;
 
-use crate::{Case, Outcome, plain};
+use crate::{Case, Need, Outcome, plain};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -23,6 +24,11 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S29-BESIDE", lines::a_batch_beside_other_requests),
         plain("OWN-S29-IDLE", lines::unfinished_lines_make_room),
         plain("OWN-S29-TRICKLE", lines::lines_that_grow_slowly_make_room),
+        plain("S32", own_files::planted_names),
+        plain("OWN-S32-TEMPORARY", own_files::planted_temporary_names),
+        plain("OWN-S32-KEPT", own_files::owner_and_mode_are_kept),
+        Case { id: "OWN-S32-UID", needs: &[Need::Root], run: own_files::homes_of_others },
+        plain("OWN-S32-MAN", own_files::manual_pages),
     ]
 }
 
