@@ -34,6 +34,10 @@ impl Host {
     pub fn start(home: Home, machine: Machine) -> Result<(Arc<Host>, StartReport), Fault> {
         let journal = Box::new(SqliteJournal::open(&home, machine.durability)?);
         let (blobs, preimages) = (Arc::new(home.blobs(machine.durability)?), Arc::new(home.preimages()?));
+        let unfinished = blobs.remove_unfinished()?;
+        if unfinished > 0 {
+            tracing::info!(blobs = unfinished, "removed blobs that were not finished");
+        }
         let manifests = Arc::new(home.manifests(machine.durability)?);
         if machine.durability == Durability::Power {
             home.sync()?;

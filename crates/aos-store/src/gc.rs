@@ -25,6 +25,20 @@ pub struct GcReport {
 const KEEP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 impl Blobs {
+    /// Removes the temporary files of blobs that killed processes did not finish, and returns their number. No other daemon
+    /// runs, and a client writes to files without a name.
+    pub fn remove_unfinished(&self) -> Result<usize, Fault> {
+        let mut removed = 0;
+        for name in names_in_store(self.dir())? {
+            if name.starts_with(b"tmp-") {
+                rustix::fs::unlinkat(self.dir(), name.as_slice(), AtFlags::empty())
+                    .map_err(|why| Fault::io("cannot remove an unfinished blob", why))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
     pub fn sweep(&self, reader: &Reader, manifests: &Manifests, now_ns: u64) -> Result<GcReport, Fault> {
         self.with_exclusive(|| {
             let mut named = named_blobs(reader)?;

@@ -357,6 +357,9 @@ pub(crate) enum Blob {
     Put {
         /// The file
         file: PathBuf,
+        /// The most bytes to store
+        #[arg(long, value_name = "N", default_value_t = crate::commands::blob::PUT_BYTES_DEFAULT)]
+        max_bytes: u64,
     },
 }
 

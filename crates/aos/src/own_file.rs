@@ -61,7 +61,7 @@ impl Folder {
 
     /// An existing folder of the caller or of root.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Folder> {
-        let dir = open_folder(&rustix::fs::CWD, path).with_context(|| cannot_open_folder(path))?;
+        let dir = open_folder(rustix::fs::CWD, path).with_context(|| cannot_open_folder(path))?;
         let (owner, own) = (rustix::fs::fstat(&dir)?.st_uid, rustix::process::geteuid().as_raw());
         if owner != own && owner != 0 {
             bail!("{} belongs to uid {owner}, and this is uid {own}; run it as that user", path.display());

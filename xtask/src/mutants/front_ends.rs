@@ -66,6 +66,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("OWN-S32-UID")],
     },
     Mutant {
+        name: "unfinished-blobs-stay",
+        promise: 10,
+        breaks: "a start keeps the temporary files of blobs that were not finished",
+        edits: &[Edit {
+            file: "crates/aos-store/src/gc.rs",
+            old: "if name.starts_with(b\"tmp-\") {",
+            new: "if name.starts_with(b\"tmp-none\") {",
+        }],
+        caught_by: &[attack("OWN-S35-KILLED")],
+    },
+    Mutant {
+        name: "put-takes-devices",
+        promise: 10,
+        breaks: "`aos blob put` reads devices",
+        edits: &[Edit {
+            file: "crates/aos/src/commands/blob.rs",
+            old: "FileType::RegularFile | FileType::Fifo) {",
+            new: "FileType::RegularFile | FileType::Fifo | FileType::CharacterDevice) {",
+        }],
+        caught_by: &[attack("S35")],
+    },
+    Mutant {
         name: "batch-unbounded",
         promise: 10,
         breaks: "a batch of more than 100 requests is cut and answered instead of refused",

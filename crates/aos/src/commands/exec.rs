@@ -66,7 +66,7 @@ fn params(exec: &Exec, session: &str) -> anyhow::Result<Value> {
         params["env_patch"][name] = value;
     }
     if let Some(file) = &exec.stdin {
-        params["stdin_ref"] = json!(blob::store(file)?);
+        params["stdin_ref"] = json!(blob::store(file, blob::PUT_BYTES_DEFAULT)?);
     }
     if exec.no_capture {
         params["capture"] = json!("none");

@@ -1,5 +1,6 @@
 //! Hostile clients of the front ends, and hostile files in their way.
 
+mod blobs;
 mod http;
 mod lines;
 mod own_files;
@@ -29,6 +30,9 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S32-KEPT", own_files::owner_and_mode_are_kept),
         Case { id: "OWN-S32-UID", needs: &[Need::Root], run: own_files::homes_of_others },
         plain("OWN-S32-MAN", own_files::manual_pages),
+        plain("S35", blobs::only_files_and_pipes),
+        plain("OWN-S35-BOUND", blobs::the_bound),
+        plain("OWN-S35-KILLED", blobs::killed_puts_leave_nothing),
     ]
 }
 
