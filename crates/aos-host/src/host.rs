@@ -71,9 +71,10 @@ impl Host {
         }
     }
 
-    /// Ends all running commands before the daemon exits.
+    /// Ends all running commands and completes the state table before the daemon exits.
     pub fn retire(&self) {
         self.executor.retire();
+        self.journal.fold_now();
     }
 
     /// Probes the sandbox abilities and starts the helper processes, so that the first session does not wait for them.

@@ -107,11 +107,13 @@ impl Blobs {
         let (folder, file_name) = split_name(blob_ref);
         let folder = disk::make_dir(&self.dir, folder)?;
         let flags = rustix::fs::RenameFlags::NOREPLACE;
-        // The garbage collector goes by mtime. The age of a blob counts from here, not from the original file.
-        rustix::fs::utimensat(&dir, name, &now(), AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
         match rustix::fs::renameat_with(&dir, name, &folder, file_name, flags) {
-            Ok(()) if self.sync => rustix::fs::fsync(&folder).map_err(fail),
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                // The garbage collector goes by mtime. The age of a blob counts from here, not from the original file.
+                // Not before the rename: a pre-image is recognized by its time.
+                rustix::fs::utimensat(&folder, file_name, &now(), AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
+                if self.sync { rustix::fs::fsync(&folder).map_err(fail) } else { Ok(()) }
+            }
             Err(Errno::EXIST) => rustix::fs::unlinkat(&dir, name, AtFlags::empty()).map_err(fail),
             Err(why) => Err(fail(why)),
         }

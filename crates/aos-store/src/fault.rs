@@ -28,6 +28,14 @@ impl Fault {
         Fault::Io { subject: subject.into(), errno }
     }
 
+    /// Whether another program holds a lock of the journal.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Fault::Journal(error) => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy),
+            Fault::Io { .. } | Fault::Refused(_) => false,
+        }
+    }
+
     fn is_full(&self) -> bool {
         match self {
             Fault::Io { errno, .. } => matches!(*errno, Errno::NOSPC | Errno::DQUOT),

@@ -50,4 +50,8 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
 
     /// The sequence number of the newest entry; 0 when there is none.
     fn head(&self) -> u64;
+
+    /// Writes the checkpoint of the state up to the newest entry, when a daemon stops: the next one notices if entries
+    /// that the checkpoint includes are missing. A failure is logged.
+    fn fold_now(&self);
 }

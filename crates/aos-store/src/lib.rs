@@ -3,6 +3,7 @@
 //! The store keeps bytes and finds them again. It knows nothing about running sessions, policy or the user's files.
 
 mod blobs;
+mod chain;
 mod checkpoint;
 mod disk;
 mod fault;
@@ -13,6 +14,7 @@ mod home;
 mod journal;
 mod log_files;
 mod manifest;
+mod own_files;
 mod read_only;
 mod reader;
 mod session_dirs;

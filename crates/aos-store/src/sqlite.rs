@@ -15,12 +15,14 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
+use crate::chain::{chain_value, check_end};
 use crate::checkpoint::Checkpoints;
 use crate::fault::{Fault, LOCK_POISONED};
 use crate::file::{CREATED_MARKER, PAGE_BYTES, check_length, check_not_lost, create_or_check};
 use crate::group::Group;
 use crate::home::Home;
 use crate::journal::{Append, Journal, OpenIntent};
+use crate::own_files::OwnFiles;
 use crate::slots::IntentSlots;
 use crate::state_table::RecentChanges;
 use crate::{disk, wal};
@@ -28,9 +30,12 @@ use crate::{disk, wal};
 /// How many entries the state table may lag behind the journal. Opening a home folds at most this many.
 const FOLD_EVERY: u64 = 2048;
 
-/// There is one writer, and in WAL mode readers do not block it. The timeout only covers the moment in which another
-/// connection holds the lock to recover the WAL.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// There is one writer, and in WAL mode readers do not block it. The timeout covers the moment in which another
+/// connection holds the lock to recover the WAL, and a foreign program that holds it.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The timeout after one that was over, until a commit succeeds: no request waits for the sum of several.
+const BUSY_AGAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Intents that no receipt has closed. The rows of closed intents are reused, and deleted at the next checkpoint of the
 /// state: deleting each one in its own commit would write one page more per change.
@@ -45,15 +50,6 @@ const LAST_INTENT: &str =
 /// The intents that the entries since the last checkpoint of the state closed.
 const CLOSED_INTENTS: &str =
     "SELECT closes FROM entry WHERE seq > coalesce((SELECT seq FROM folded), 0) AND closes IS NOT NULL";
-
-/// The chain value before the first entry.
-pub(crate) const GENESIS: [u8; 32] = [0; 32];
-
-/// The chain value of an entry: it covers the entry, its number, the intent it closes and all entries before it.
-pub(crate) fn chain_value(previous: &[u8; 32], seq: u64, closes: Option<u64>, body: &[u8]) -> [u8; 32] {
-    let hash = Sha256::new().chain_update(previous).chain_update(seq.to_le_bytes());
-    hash.chain_update(closes.unwrap_or(0).to_le_bytes()).chain_update(body).finalize().into()
-}
 
 /// The journal of one home, open for writing. Only the daemon that holds the home's lock opens one.
 #[derive(Debug)]
@@ -84,6 +80,9 @@ struct Writer {
     closed: Vec<u64>,
     /// A commit failed and may have left frames in the WAL that belong to no commit.
     stale_frames: bool,
+    /// The last commit waited for a lock in vain.
+    was_busy: bool,
+    files: OwnFiles,
 }
 
 #[derive(Debug)]
@@ -115,18 +114,14 @@ impl SqliteJournal {
         // after an invalid one is always damage: see `wal::check`.
         truncate_wal(&connection);
         create_private(home, CREATED_MARKER)?;
-        let last = connection
-            .query_row("SELECT seq, chain FROM entry ORDER BY seq DESC LIMIT 1", [], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get(1)?))
-            })
-            .optional()?;
-        let (seq, chain) = last.map_or((0, GENESIS), |(seq, chain)| (seq as u64, chain));
+        let (seq, chain) = check_end(&connection)?;
         let slots = Arc::new(IntentSlots::open(home)?);
         slots.load(&closed_intents(&connection)?)?;
         let last_intent: i64 = connection.query_row(LAST_INTENT, [], |row| row.get(0))?;
         let last_intent = slots.last_id().max(last_intent as u64);
         let reader = Connection::open_with_flags(home.journal_path(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let recent = Arc::new(RwLock::new(RecentChanges::load(&connection)?));
+        let files = OwnFiles::new(home, &connection)?;
         let writer = Arc::new(Mutex::new(Writer {
             connection,
             seq,
@@ -136,6 +131,8 @@ impl SqliteJournal {
             abandoned: Vec::new(),
             closed: Vec::new(),
             stale_frames: false,
+            was_busy: false,
+            files,
         }));
         let checkpoints = Arc::new(Checkpoints::default());
         let checkpoint_connection = Connection::open(home.journal_path())?;
@@ -172,10 +169,15 @@ impl SqliteJournal {
     }
 
     fn commit(&self, writer: &mut Writer, writes: &[Write]) -> Result<Vec<u64>, Fault> {
-        let numbers = writer.commit(writes).inspect_err(|fault| {
+        // Before, because writing makes a file that was cut long again.
+        stop_if_changed(writer.files.check());
+        let outcome = writer.commit(writes);
+        writer.note_busy(outcome.as_ref().err());
+        let numbers = outcome.inspect_err(|fault| {
             tracing::error!(writes = writes.len(), "a commit failed: {fault}");
             abort_if_fsync_failed(fault);
         })?;
+        stop_if_changed(writer.files.check_after(&writer.connection));
         self.head.store(writer.seq, Ordering::Release);
         self.checkpoints.wrote(writes.iter().map(Write::bytes).sum());
         Ok(numbers)
@@ -230,7 +232,10 @@ impl Writer {
         if self.stale_frames {
             // Not before a commit succeeds: on a full disk, truncating the WAL would free space that the next commits
             // need.
+            let _ = self.connection.busy_timeout(BUSY_AGAIN_TIMEOUT);
             self.stale_frames = !truncate_wal(&self.connection);
+            self.files.wal_truncated();
+            let _ = self.connection.busy_timeout(BUSY_TIMEOUT);
         }
         let mut recent = self.recent.write().expect(LOCK_POISONED);
         recent.accept(fresh);
@@ -242,6 +247,16 @@ impl Writer {
             }
         }
         outcome
+    }
+
+    /// Shortens the wait for a lock that a foreign program holds, and restores it once a commit succeeds.
+    fn note_busy(&mut self, failed: Option<&Fault>) {
+        let is_busy = failed.map(Fault::is_busy);
+        if is_busy.is_some_and(|is_busy| is_busy != self.was_busy) || (failed.is_none() && self.was_busy) {
+            self.was_busy = is_busy.unwrap_or(false);
+            let timeout = if self.was_busy { BUSY_AGAIN_TIMEOUT } else { BUSY_TIMEOUT };
+            let _ = self.connection.busy_timeout(timeout);
+        }
     }
 
     fn delete_abandoned(&self) -> Result<(), Fault> {
@@ -359,6 +374,16 @@ impl Journal for SqliteJournal {
     fn head(&self) -> u64 {
         self.head.load(Ordering::Acquire)
     }
+
+    fn fold_now(&self) {
+        let mut writer = self.lock_writer();
+        let Writer { connection, seq, recent, slots, closed, .. } = &mut *writer;
+        let mut recent = recent.write().expect(LOCK_POISONED);
+        match slots.erase_closed().and_then(|()| recent.checkpoint(connection, *seq)) {
+            Ok(()) => closed.clear(),
+            Err(fault) => tracing::warn!("the state table is behind the journal: {fault}"),
+        }
+    }
 }
 
 impl Drop for SqliteJournal {
@@ -367,14 +392,9 @@ impl Drop for SqliteJournal {
         if let Some(checkpointer) = self.checkpointer.take() {
             let _ = checkpointer.join();
         }
-        if let Ok(mut writer) = self.writer.lock() {
-            let Writer { connection, seq, recent, slots, .. } = &mut *writer;
-            let mut recent = recent.write().expect(LOCK_POISONED);
-            let folded = slots.erase_closed().and_then(|()| recent.checkpoint(connection, *seq));
-            if let Err(fault) = folded {
-                tracing::warn!("the state table is behind the journal: {fault}");
-            }
-            truncate_wal(connection);
+        if !self.writer.is_poisoned() {
+            self.fold_now();
+            truncate_wal(&self.lock_writer().connection);
         }
     }
 }
@@ -435,13 +455,26 @@ fn abort_if_fsync_failed(fault: &Fault) {
         && let Some(inner) = error.sqlite_error()
         && matches!(inner.extended_code, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)
     {
-        let why = format!(
+        stop(&format!(
             "the journal could not be synced ({fault}); stopping, because receipts that are acknowledged now could be lost"
-        );
-        tracing::error!("{why}");
-        eprintln!("aosd: {why}");
-        std::process::abort();
+        ));
     }
+}
+
+/// Stops before anything is acknowledged that is not in the journal. What is unfinished is rolled back when a daemon
+/// starts on a journal that is whole.
+fn stop_if_changed(outcome: Result<(), String>) {
+    if let Err(what) = outcome {
+        stop(&format!(
+            "the journal was changed underneath: {what}; stopping, because receipts that are acknowledged now could be lost. Run `aos verify`"
+        ));
+    }
+}
+
+fn stop(why: &str) -> ! {
+    tracing::error!("{why}");
+    eprintln!("aosd: {why}");
+    std::process::abort();
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use aos_model::state::{FoldInput, State};
 use blob_check::BlobCheck;
 pub use report::{Finding, Report};
 
+use crate::chain::{GENESIS, chain_value};
 use crate::fault::Fault;
 use crate::file::check_schema;
 use crate::reader::Reader;
-use crate::sqlite::{GENESIS, chain_value};
 use crate::{home, wal};
 
 /// Checks everything that [`replay`] checks, and also the database file, the WAL, the intents and the snapshots.

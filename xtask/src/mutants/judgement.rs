@@ -102,4 +102,92 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("S18")],
     },
+    Mutant {
+        name: "ignore-rules-unbounded",
+        promise: 10,
+        breaks: "the rules of a hostile ignore file are all compiled",
+        edits: &[Edit {
+            file: "crates/aos-host/src/search/rules.rs",
+            old: "        if self.patterns == 0 || cost > self.compiled_bytes {\n",
+            new: "        if self.patterns == 0 {\n",
+        }],
+        caught_by: &[attack("S28")],
+    },
+    Mutant {
+        name: "ignore-rules-cut-in-silence",
+        promise: 10,
+        breaks: "a search does not say that it skipped rules of an ignore file",
+        edits: &[Edit {
+            file: "crates/aos-host/src/search/rules.rs",
+            old: "            if !is_whole {\n",
+            new: "            if !is_whole && rules.is_empty() {\n",
+        }],
+        caught_by: &[attack("S28"), attack("OWN-S28-LIMIT")],
+    },
+    Mutant {
+        name: "foreign-commits-unnoticed",
+        promise: 12,
+        breaks: "an entry that another program removes or inserts is not noticed",
+        edits: &[Edit {
+            file: "crates/aos-store/src/own_files.rs",
+            old: "Ok(now) if now == self.data_version => Ok(()),",
+            new: "Ok(now) if now >= self.data_version => Ok(()),",
+        }],
+        caught_by: &[attack("S30")],
+    },
+    Mutant {
+        name: "unlinked-journal-unnoticed",
+        promise: 3,
+        breaks: "receipts are acknowledged that are in a file without a name",
+        edits: &[Edit {
+            file: "crates/aos-store/src/own_files.rs",
+            old: "            if (now.dev, now.ino) != (seen.dev, seen.ino) {\n",
+            new: "            if now.dev != seen.dev {\n",
+        }],
+        caught_by: &[attack("S30")],
+    },
+    Mutant {
+        name: "broken-chain-at-start",
+        promise: 12,
+        breaks: "a daemon starts on a journal whose entries were changed",
+        edits: &[Edit {
+            file: "crates/aos-store/src/chain.rs",
+            old: "        if stored != value {\n",
+            new: "        if stored.len() != value.len() {\n",
+        }],
+        caught_by: &[attack("OWN-S30-START")],
+    },
+    Mutant {
+        name: "preimage-taken-as-found",
+        promise: 6,
+        breaks: "a pre-image that was changed before it was finalized is restored",
+        edits: &[Edit {
+            file: "crates/aos-host/src/snapshot/finalize.rs",
+            old: "    found.size == before.size_bytes && has_its_time\n",
+            new: "    found.size == before.size_bytes || has_its_time\n",
+        }],
+        caught_by: &[attack("S31")],
+    },
+    Mutant {
+        name: "preimage-of-another-kind",
+        promise: 1,
+        breaks: "a link in the place of a pre-image is restored as a link",
+        edits: &[Edit {
+            file: "crates/aos-host/src/snapshot/finalize.rs",
+            old: "    if found.kind != before.kind {\n        return false;\n    }\n    if found.kind == Kind::Dir {",
+            new: "    if found.kind != before.kind || found.kind == Kind::Dir {",
+        }],
+        caught_by: &[attack("S31")],
+    },
+    Mutant {
+        name: "closed-mode-not-noted",
+        promise: 6,
+        breaks: "a daemon that dies while it reads a closed pre-image leaves it open",
+        edits: &[Edit {
+            file: "crates/aos-host/src/snapshot/open_preimage.rs",
+            old: "            modes.note(suffix, mode)?;\n",
+            new: "",
+        }],
+        caught_by: &[attack("OWN-C12-MODES")],
+    },
 ];

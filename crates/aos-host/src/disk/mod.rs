@@ -32,7 +32,8 @@ pub(crate) use meta::{
 };
 pub(crate) use open::{
     RACE_TRIES, create_new, create_new_readable, hold_dir, hold_dir_at_path, hold_dir_beneath, hold_path,
-    open_beneath, open_dir, open_dir_at_path, open_file, open_listed, open_null, read_dir, read_dir_raw,
+    open_beneath, open_dir, open_dir_at_path, open_file, open_listed, open_null, open_to_append, read_dir,
+    read_dir_raw,
 };
 pub(crate) use rename::{OWNER_WRITES, exchange, move_exchange, move_noreplace, rename_noreplace};
 

@@ -78,6 +78,12 @@ pub(crate) fn create_new_readable(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd
     create(dir, name, OFlags::RDWR)
 }
 
+/// Opens a file of ours for reading and for appending.
+pub(crate) fn open_to_append(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
 fn create(dir: impl AsFd, name: &[u8], access: OFlags) -> Result<OwnedFd, Errno> {
     let flags = access | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))

@@ -390,7 +390,7 @@ impl Manifests<'_> {
             }
             // Below a stored folder, an unlisted path did not exist. The folder itself must be listed.
             None if !suffix.is_empty() => Ok(None),
-            None => Err(damaged(&format!("the pre-image of {path} is missing"))),
+            None => Err(damaged(&format!("the pre-image of {path} is missing or was changed"))),
         }
     }
 }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::merged::{MergedDir, kind_of, spelled};
 use super::rules::{Marks, Rules};
+use super::skipped::SkippedPaths;
 use crate::disk::{self, Meta, TEMPORARY_PREFIX};
 
 /// An open folder.
@@ -93,6 +94,7 @@ impl Listing {
     pub(super) fn read(
         mut folder: Folder,
         (links, ignored_too): (bool, bool),
+        skipped: &SkippedPaths,
         scratch: &mut Scratch,
         keeps: impl Fn(&Folder, Kind, &[u8], &mut Vec<u8>) -> bool,
     ) -> Result<Listing, Errno> {
@@ -101,7 +103,7 @@ impl Listing {
             folder.rules = None;
         } else {
             let parent = folder.rules.take();
-            folder.rules = Rules::load(&folder.merged, folder.path.len(), marks, parent);
+            folder.rules = Rules::load(&folder.merged, &folder.path, marks, parent, skipped);
         }
         scratch.path.clear();
         scratch.path.extend_from_slice(&folder.path);

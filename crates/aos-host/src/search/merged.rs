@@ -138,7 +138,7 @@ impl MergedDir {
         Meta::at(self.fd.as_ref()?, name.as_bytes()).ok().flatten().map(|meta| meta.kind)
     }
 
-    /// Reads a small file in this folder or below it.
+    /// Reads the start of a file in this folder or below it: one byte more than the limit, if there is one.
     pub(super) fn read_small(&self, name: &str) -> Option<Vec<u8>> {
         if let Some(tree) = &self.tree {
             let key = format!("{}{name}", tree.prefix);
@@ -177,7 +177,7 @@ fn open_below(jail: &Jail, root: usize, path: &[u8]) -> Option<OwnedFd> {
 }
 
 fn read_start(source: &Source, size: u64) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; (size as usize).min(IGNORE_FILE_BYTES_MAX)];
+    let mut bytes = vec![0; (size as usize).min(IGNORE_FILE_BYTES_MAX + 1)];
     let mut filled = 0;
     while filled < bytes.len() {
         match source.read_at(&mut bytes[filled..], filled as u64) {

@@ -1,9 +1,10 @@
-//! The paths that a search skipped because they could not be read, reported as warnings.
+//! The paths that a search skipped because they could not be read, and the ignore files that it did not apply as a whole,
+//! reported as warnings.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use aos_model::limits::SCAN_WARNINGS_MAX;
+use aos_model::limits::{IGNORE_FILE_BYTES_MAX, IGNORE_PATTERNS_MAX, SCAN_WARNINGS_MAX};
 use aos_model::receipt::Warning;
 use rustix::io::Errno;
 
@@ -15,7 +16,13 @@ const KEPT_MAX: usize = 50 * SCAN_WARNINGS_MAX;
 #[derive(Debug, Default)]
 pub(super) struct SkippedPaths {
     /// By absolute path, so that the warnings do not depend on the number of threads.
-    paths: Mutex<BTreeMap<Vec<u8>, String>>,
+    paths: Mutex<BTreeMap<Vec<u8>, Reason>>,
+}
+
+#[derive(Debug)]
+enum Reason {
+    Unreadable(String),
+    TooManyRules,
 }
 
 impl SkippedPaths {
@@ -31,6 +38,15 @@ impl SkippedPaths {
     }
 
     pub(super) fn add_reason(&self, path: &[u8], why: String) {
+        self.insert(path, Reason::Unreadable(why));
+    }
+
+    /// Adds an ignore file whose last part was not applied.
+    pub(super) fn add_ignore_file(&self, path: &[u8]) {
+        self.insert(path, Reason::TooManyRules);
+    }
+
+    fn insert(&self, path: &[u8], why: Reason) {
         let mut paths = self.paths.lock().expect("BUG: lock poisoned");
         paths.insert(path.to_vec(), why);
         if paths.len() > KEPT_MAX {
@@ -41,7 +57,7 @@ impl SkippedPaths {
     /// The warnings in path order. Paths after `bound` were reached by chance and are left out.
     pub(super) fn warnings(self, jail: &Jail, bound: Option<&[u8]>) -> Vec<Warning> {
         let paths = self.paths.into_inner().expect("BUG: lock poisoned");
-        let mut reported: Vec<(Vec<u8>, String)> = paths.into_iter().collect();
+        let mut reported: Vec<(Vec<u8>, Reason)> = paths.into_iter().collect();
         if let Some(bound) = bound {
             reported.retain(|(path, _)| path.as_slice() <= bound);
         }
@@ -50,12 +66,24 @@ impl SkippedPaths {
         let mut warnings: Vec<Warning> = reported
             .into_iter()
             .map(|(path, why)| {
-                let path = path.strip_suffix(b"/").unwrap_or(&path);
-                Warning::new("unreadable", format!("{} was skipped: {why}", jail.display(path)))
+                let shown = jail.display(path.strip_suffix(b"/").unwrap_or(&path));
+                match why {
+                    Reason::Unreadable(why) => {
+                        Warning::new("unreadable", format!("{shown} was skipped: {why}"))
+                    }
+                    Reason::TooManyRules => Warning::new(
+                        "ignore_rules_skipped",
+                        format!(
+                            "{shown}: the last part of its rules was not applied; at most {} KiB of a file and {IGNORE_PATTERNS_MAX} rules are",
+                            IGNORE_FILE_BYTES_MAX >> 10
+                        ),
+                    ),
+                }
             })
             .collect();
         if more > 0 {
-            warnings.push(Warning::new("unreadable", format!("{more} more paths were skipped")));
+            warnings
+                .push(Warning::new("unreadable", format!("{more} more paths were skipped, or their rules")));
         }
         warnings
     }

@@ -85,7 +85,7 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn list<V: Visitor>(&self, visitor: &V, folder: Folder, scratch: &mut Scratch) -> Result<Listing, Errno> {
         let options = (self.options.links, self.options.ignored_too);
-        Listing::read(folder, options, scratch, |folder, kind, name, path| {
+        Listing::read(folder, options, self.skipped, scratch, |folder, kind, name, path| {
             Filter { walk: self, visitor, folder }.keeps(kind, name, path)
         })
     }
@@ -116,7 +116,11 @@ impl<'a> Walk<'a> {
     pub(super) fn run<V: Visitor>(&self, visitor: &V, place: &Place) -> Result<bool, Refusal> {
         let merged = MergedDir::of(place).map_err(|why| place.refusal("search", why))?;
         let path = [&place.absolute, b"/".as_slice()].concat();
-        let rules = if self.options.ignored_too { None } else { Rules::above(&self.session.jail, place) };
+        let rules = if self.options.ignored_too {
+            None
+        } else {
+            Rules::above(&self.session.jail, place, self.skipped)
+        };
         let base = Folder { merged, path, rules };
         let mut scratch = Scratch::new();
         let listing = self.list(visitor, base, &mut scratch).map_err(|why| place.refusal("search", why))?;

@@ -95,15 +95,7 @@ impl Capture<'_> {
         let sync = self.host.machine.durability == Durability::Power;
         let preimages = self.session.preimages.dir()?;
         copy(dir, name, &meta, preimages, preimage_name.as_bytes(), sync).map_err(fail)?;
-        let image = Image {
-            kind: meta.kind,
-            mode: meta.mode,
-            size_bytes: bytes,
-            hash: None,
-            preimage: Some(preimage_name),
-            identity: None,
-            xattrs: None,
-        };
+        let image = Image { size_bytes: bytes, ..meta.image().with_preimage(preimage_name) };
         self.record(shown, Some(image));
         Ok(())
     }

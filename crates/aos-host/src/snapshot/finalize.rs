@@ -4,15 +4,17 @@
 //! among the pre-images, and finalizing again finds it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use aos_model::path::show;
 use aos_model::plan_undo::RecordedChange;
-use aos_model::records::{Kind, PathRecord};
+use aos_model::receipt::Durability;
+use aos_model::records::{Image, Kind, PathRecord};
 use aos_store::{EntryKind, Fault, Manifest, ManifestEntry};
 use rustix::io::Errno;
 
+use super::open_preimage::{KeptModes, OpenPreimage, is_closed};
 use super::{lock_index, touches, with_index};
 use crate::disk::Meta;
 use crate::disk::{self, hash_open, names_in, open_dir, read_xattrs, remove_any};
@@ -325,8 +327,24 @@ fn examine_piece(
 ) -> Result<Option<BTreeMap<String, ManifestEntry>>, Fault> {
     let mut piece = BTreeMap::new();
     let preimages = host.preimages.session(&session.id)?;
-    examine(host, &preimages, name.as_bytes(), "", bodies, &mut piece)?;
-    // A crash may have left the mode that `OpenPreimage` sets temporarily.
+    let found = Meta::at(&preimages, name.as_bytes()).map_err(failed)?;
+    if let (Some(found), Some(before)) = (&found, &record.before)
+        && !is_as_recorded(before, found)
+    {
+        // It stays where it is. A restore reports that the pre-image is missing.
+        tracing::warn!(
+            session_id = session.id,
+            name,
+            path = record.path,
+            "a pre-image was changed after it was taken"
+        );
+        return Ok(None);
+    }
+    let sync = host.machine.durability == Durability::Power;
+    let mut modes = KeptModes::load(preimages.as_fd(), name, sync).map_err(failed)?;
+    examine(host, &preimages, name.as_bytes(), "", (bodies, &mut modes), &mut piece)?;
+    modes.remove();
+    // A crash of an earlier version may have left the mode that it set temporarily.
     if let (Some(kept), Some(before)) = (piece.get_mut(""), &record.before)
         && kept.mode.is_some()
     {
@@ -335,13 +353,32 @@ fn examine_piece(
     Ok((!piece.is_empty()).then_some(piece))
 }
 
+/// How much a copy's time may be before that of its original: the other file system may keep whole seconds, or two.
+const TIME_LOST_NS_MAX: i64 = 2_000_000_000;
+
+/// Whether a pre-image is still what was displaced: a copy has the time of its original. What is below a folder is not
+/// in the record.
+fn is_as_recorded(before: &Image, found: &Meta) -> bool {
+    if found.kind != before.kind {
+        return false;
+    }
+    if found.kind == Kind::Dir {
+        return true;
+    }
+    let has_its_time = before.identity.as_ref().is_none_or(|was| {
+        let lost = was.mtime_ns - found.mtime_ns;
+        lost == 0 || (found.dev != was.dev && (0..TIME_LOST_NS_MAX).contains(&lost))
+    });
+    found.size == before.size_bytes && has_its_time
+}
+
 /// Lists a pre-image and everything below it, by suffix.
 fn examine(
     host: &Host,
     dir: impl AsFd,
     name: &[u8],
     suffix: &str,
-    bodies: Bodies,
+    (bodies, modes): (Bodies, &mut KeptModes<'_>),
     piece: &mut BTreeMap<String, ManifestEntry>,
 ) -> Result<(), Fault> {
     if is_too_deep(suffix.as_bytes()) {
@@ -350,7 +387,7 @@ fn examine(
     let dir = dir.as_fd();
     let Some(meta) = Meta::at(dir, name).map_err(failed)? else { return Ok(()) };
     let owner = ManifestEntry {
-        mode: Some(meta.mode),
+        mode: Some(modes.mode_of(suffix, &meta)),
         uid: Some(meta.uid),
         gid: Some(meta.gid),
         ..ManifestEntry::absent()
@@ -361,15 +398,17 @@ fn examine(
             ManifestEntry { kind: EntryKind::Symlink, target: Some(show(&target)), mode: None, ..owner }
         }
         Kind::Dir => {
-            let folder = OpenPreimage::open(dir, name, &meta).map_err(failed)?;
+            let folder = OpenPreimage::open(dir, name, &meta, 0o500, suffix, modes).map_err(failed)?;
             for name in names_in(&folder.file).map_err(failed)? {
-                examine(host, &folder.file, &name, &format!("{suffix}/{}", show(&name)), bodies, piece)?;
+                let suffix = format!("{suffix}/{}", show(&name));
+                examine(host, &folder.file, &name, &suffix, (bodies, modes), piece)?;
             }
             let xattrs = read_xattrs(&folder.file).map_err(failed)?;
             ManifestEntry { kind: EntryKind::Dir, xattrs, ..owner }
         }
         Kind::File => {
-            let OpenPreimage { file, .. } = &OpenPreimage::open(dir, name, &meta).map_err(failed)?;
+            let OpenPreimage { file, .. } =
+                &OpenPreimage::open(dir, name, &meta, 0o400, suffix, modes).map_err(failed)?;
             let xattrs = read_xattrs(file).map_err(failed)?;
             let body_hash = match bodies {
                 Bodies::Skipped => None,
@@ -389,39 +428,6 @@ fn examine(
 /// under other names: those are copied and left unchanged.
 fn has_other_names(meta: &Meta) -> bool {
     meta.kind == Kind::File && meta.nlink > 1
-}
-
-/// An open pre-image. If its mode denies access even to the owner, the mode is changed while it is open and restored
-/// afterwards: until the manifest is written, the mode is stored nowhere else.
-struct OpenPreimage {
-    file: OwnedFd,
-    closes_to: Option<u32>,
-}
-
-impl OpenPreimage {
-    fn open(dir: impl AsFd, name: &[u8], meta: &Meta) -> Result<OpenPreimage, Errno> {
-        let is_closed = is_closed(meta, if meta.kind == Kind::Dir { 0o500 } else { 0o400 });
-        if is_closed {
-            disk::set_mode_at(&dir, name, meta.mode | 0o500)?;
-        }
-        Ok(OpenPreimage { file: disk::open_file(&dir, name)?, closes_to: is_closed.then_some(meta.mode) })
-    }
-}
-
-impl Drop for OpenPreimage {
-    fn drop(&mut self) {
-        if let Some(mode) = self.closes_to
-            && let Err(error) = disk::set_mode(&self.file, mode)
-        {
-            tracing::debug!(%error, "cannot reset the mode of a pre-image");
-        }
-    }
-}
-
-/// Whether a mode denies the owner the needed access.
-fn is_closed(meta: &Meta, needed: u32) -> bool {
-    let euid = rustix::process::geteuid();
-    !euid.is_root() && meta.mode & needed != needed && meta.uid == euid.as_raw()
 }
 
 /// Moves a pre-image and everything below it into the blob store, as listed in `piece`.

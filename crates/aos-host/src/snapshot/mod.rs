@@ -6,6 +6,7 @@
 
 mod capture;
 mod finalize;
+mod open_preimage;
 
 use std::sync::{Arc, MutexGuard};
 

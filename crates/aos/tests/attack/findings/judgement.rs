@@ -1,10 +1,13 @@
 //! The policy of words and rules, ignore files, and a journal that is changed underneath.
 
+mod ignore_files;
 mod names;
+mod preimages;
 mod rules;
+mod underneath;
 mod words;
 
-use crate::{Case, plain};
+use crate::{Case, Need, plain};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -17,5 +20,19 @@ pub(super) fn cases() -> Vec<Case> {
         plain("S20", names::reserved_in_every_effect),
         plain("OWN-S20-COMMAND", names::reserved_names_of_a_command),
         plain("S18", names::inline_ceiling),
+        plain("S28", ignore_files::hostile_ignore_files),
+        plain("OWN-S28-LIMIT", ignore_files::rules_up_to_the_limit),
+        plain("OWN-S28-ORDER", ignore_files::no_order_of_threads),
+        plain("S30", underneath::noticed_before_acknowledging),
+        plain("OWN-S30-START", underneath::checked_at_start),
+        plain("OWN-S30-LOCK", underneath::a_foreign_lock),
+        plain("OWN-S30-READERS", underneath::readers_are_no_change),
+        Case { id: "S31", needs: &[Need::Root], run: preimages::changed_before_it_is_finalized },
+        Case { id: "OWN-S31-COPIES", needs: &[Need::Root], run: preimages::copies_are_good },
+        Case {
+            id: "OWN-C12-MODES",
+            needs: &[Need::Root, Need::Strace],
+            run: preimages::closed_modes_through_a_kill,
+        },
     ]
 }
