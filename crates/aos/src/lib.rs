@@ -7,6 +7,7 @@ pub mod daemon;
 mod demo;
 mod detach;
 mod exit;
+mod git_identity;
 mod home;
 mod logging;
 mod own_file;

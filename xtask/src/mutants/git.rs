@@ -58,4 +58,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("OWN-S9-WITHHOLD")],
     },
+    Mutant {
+        name: "identity-unquoted",
+        promise: 2,
+        breaks: "a name in the caller's identity can add configuration to the private home",
+        edits: &[Edit {
+            file: "crates/aos-model/src/request/session.rs",
+            old: "value.len() <= GitIdentity::VALUE_BYTES_MAX && !value.chars().any(char::is_control)",
+            new: "value.len() <= GitIdentity::VALUE_BYTES_MAX",
+        }],
+        caught_by: &[attack("OWN-M5-VALUES")],
+    },
 ];

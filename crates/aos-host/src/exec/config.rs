@@ -7,7 +7,9 @@ use aos_model::limits::MOUNTS_MAX;
 use aos_model::path::RequestPath;
 use aos_model::records::SessionRecord;
 use aos_model::refusal::{Code, Refusal};
-use aos_model::request::{Home, Isolation, LocalTarget, Mount, MountMode, NetworkMode, check_environment};
+use aos_model::request::{
+    GitIdentity, Home, Isolation, LocalTarget, Mount, MountMode, NetworkMode, check_environment,
+};
 use aos_model::strict::UniqueMap;
 use aos_sandbox::{BindMount, HomeMount, RunningSet, SYSTEM_DIRS, User, View};
 use aos_store::SessionDirs;
@@ -30,6 +32,7 @@ pub(crate) struct ExecConfig {
     pub(crate) running: RunningSet,
     pub(crate) mask_cache: MaskCache,
     home: Home,
+    git_identity: GitIdentity,
     mounts: Vec<Pin>,
     session_id: String,
     command_dirs: Arc<SessionDirs>,
@@ -69,6 +72,7 @@ impl ExecConfig {
             running: RunningSet::default(),
             mask_cache: MaskCache::default(),
             home: target.home.unwrap_or(Home::Private),
+            git_identity: git_identity(target)?,
             mounts: mounts.iter().map(|mount| pin(mount, hidden)).collect::<Result<_, _>>()?,
             session_id: record.session_id.clone(),
             command_dirs: command_dirs.clone(),
@@ -87,6 +91,7 @@ impl ExecConfig {
             running: RunningSet::default(),
             mask_cache: MaskCache::default(),
             home: Home::Private,
+            git_identity: GitIdentity::default(),
             mounts: Vec::new(),
             session_id: record.session_id.clone(),
             command_dirs: command_dirs.clone(),
@@ -159,12 +164,32 @@ impl ExecConfig {
         let tmp = bind(b"/tmp", "tmp", make("tmp", 0o1777).map_err(fail)?);
         let shown = match self.home {
             Home::Private => {
-                HomeMount::Private(bind(home.as_bytes(), "home", make("home", 0o700).map_err(fail)?))
+                let is_new = Meta::at(&own, b"home").map_err(fail)?.is_none();
+                let meta = make("home", 0o700).map_err(fail)?;
+                if is_new {
+                    self.write_gitconfig(&own).map_err(fail)?;
+                }
+                HomeMount::Private(bind(home.as_bytes(), "home", meta))
             }
             Home::ReadOnly => HomeMount::Real { writable: false },
             Home::Host => HomeMount::Real { writable: true },
         };
         Ok((shown, tmp))
+    }
+
+    /// Commands commit as their caller. Written once: the file is theirs to change.
+    fn write_gitconfig(&self, own: &OwnedFd) -> Result<(), Errno> {
+        let text = self.git_identity.gitconfig();
+        if text.is_empty() {
+            return Ok(());
+        }
+        let home = disk::open_dir(own, b"home")?;
+        let file = disk::create_new(&home, b".gitconfig")?;
+        disk::write_all(&file, text.as_bytes())?;
+        match self.user {
+            Some(User { uid, gid }) => disk::set_owner_at(&home, b".gitconfig", uid, gid),
+            None => Ok(()),
+        }
     }
 
     /// The real path of the private `/tmp`, used where nothing can be mounted but Landlock restricts files.
@@ -268,4 +293,19 @@ fn pin(mount: &Mount, hidden: &[Vec<u8>]) -> Result<Pin, Refusal> {
         overlay: None,
     };
     Ok(Pin { _fd: fd, bind })
+}
+
+fn git_identity(target: &LocalTarget) -> Result<GitIdentity, Refusal> {
+    let identity = target.git_identity.as_deref().cloned().unwrap_or_default();
+    for (name, value) in identity.values() {
+        if value.is_some_and(|value| !GitIdentity::takes(value)) {
+            return Err(Refusal::new(
+                Code::InvalidParams,
+                format!(
+                    "target.local.git_identity.{name} is too long or has control characters; leave it out"
+                ),
+            ));
+        }
+    }
+    Ok(identity)
 }

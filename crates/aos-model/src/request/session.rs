@@ -60,6 +60,53 @@ pub struct LocalTarget {
     pub network_mode: Option<NetworkMode>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub home: Option<Home>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub git_identity: Option<Box<GitIdentity>>,
+}
+
+/// What `.gitconfig` of the private home says, so that commands can commit as their caller.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitIdentity {
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub default_branch: Option<String>,
+}
+
+impl GitIdentity {
+    /// The longest value.
+    const VALUE_BYTES_MAX: usize = 1_024;
+
+    /// Whether a value can be written: it has no control characters and is not too long.
+    pub fn takes(value: &str) -> bool {
+        value.len() <= GitIdentity::VALUE_BYTES_MAX && !value.chars().any(char::is_control)
+    }
+
+    /// The fields with their names.
+    pub fn values(&self) -> [(&'static str, Option<&str>); 3] {
+        let GitIdentity { name, email, default_branch } = self;
+        [
+            ("name", name.as_deref()),
+            ("email", email.as_deref()),
+            ("default_branch", default_branch.as_deref()),
+        ]
+    }
+
+    /// The file.
+    pub fn gitconfig(&self) -> String {
+        let line = |key: &str, value: &Option<String>| {
+            let quoted = value.as_ref().map(|text| text.replace('\\', "\\\\").replace('"', "\\\""));
+            quoted.map_or(String::new(), |text| format!("\t{key} = \"{text}\"\n"))
+        };
+        let user = line("name", &self.name) + &line("email", &self.email);
+        let branch = line("defaultBranch", &self.default_branch);
+        let section =
+            |name: &str, lines: String| if lines.is_empty() { lines } else { format!("[{name}]\n{lines}") };
+        section("user", user) + &section("init", branch)
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

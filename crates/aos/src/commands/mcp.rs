@@ -79,6 +79,7 @@ fn open(mcp: &Mcp) -> anyhow::Result<ServedSession> {
         params["capability"] = serde_json::from_str(&read_text(file)?)
             .with_context(|| format!("{} is not JSON", file.display()))?;
     }
+    crate::git_identity::add_to(&mut params["target"]);
     // One protected file must not lose everything else that a command did.
     let capability = &params["capability"];
     if (capability.is_null() || capability.is_object()) && capability["protected_paths"].is_null() {

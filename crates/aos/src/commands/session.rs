@@ -39,6 +39,7 @@ fn open(open: &SessionOpen) -> anyhow::Result<Exit> {
             label.split_once('=').with_context(|| format!("--label {label}: write KEY=VALUE"))?;
         params["labels"][key] = json!(value);
     }
+    crate::git_identity::add_to(&mut params["target"]);
     let receipt = effect(&mut daemon()?, "host.session.open", &params)?;
     if open.json {
         println!("{}", aos_model::text::escape_json(&receipt.to_string()));

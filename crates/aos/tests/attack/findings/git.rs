@@ -1,5 +1,6 @@
 //! Git folders and protected names: what would run code later does not land.
 
+mod identity;
 mod names;
 mod ordinary_work;
 mod rules;
@@ -19,6 +20,8 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S4-HOOKS-PATH", rules::hooks_path),
         plain("OWN-S4-UNDO", rules::undo),
         plain("OWN-S4-ORDINARY", ordinary_work::ordinary_work),
+        plain("M5", identity::commits_have_their_caller),
+        plain("OWN-M5-VALUES", identity::hostile_values),
         plain("S9", names::two_tiers),
         plain("OWN-S9-WITHHOLD", names::withhold),
         plain("OWN-S9-MODULES", names::submodules),
