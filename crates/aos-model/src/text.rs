@@ -4,43 +4,76 @@ use similar::TextDiff;
 
 use crate::limits::{DIFF_BYTES_MAX, DIFF_FILE_BYTES_MAX};
 
-/// Whether a character could move the cursor, hide text or reorder it on a terminal.
+/// Whether a character could move the cursor, reorder text, or be there without being seen: control characters, bidi
+/// controls, line separators, and what Unicode calls default ignorable (zero-width and tag characters, fillers). The
+/// selectors of emoji and text presentation are left alone: they are in ordinary text.
 fn is_hostile(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0d}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Escapes C0, C1 and bidi controls, so that the text stays on one line and cannot control a terminal.
-pub fn escape(text: &str) -> String {
-    if !text.chars().any(is_hostile) {
+/// Writes each hostile character, except those to keep, with `write`.
+fn replace_hostile(text: &str, keep: &[char], mut write: impl FnMut(&mut String, char)) -> String {
+    let is_kept = |c: char| !is_hostile(c) || keep.contains(&c);
+    if text.chars().all(is_kept) {
         return text.to_owned();
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match c {
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            c if is_hostile(c) => out.extend(c.escape_unicode()),
-            c => out.push(c),
+        if is_kept(c) {
+            out.push(c);
+        } else {
+            write(&mut out, c);
         }
     }
     out
 }
 
-/// JSON with its C1 and bidi controls written as `\\uNNNN`: the same value, safe on a terminal.
-pub fn escape_json(json: &str) -> String {
-    let is_plain = |c: char| !is_hostile(c) || c == '\n';
-    if json.chars().all(is_plain) {
-        return json.to_owned();
+fn write_escaped(out: &mut String, c: char) {
+    match c {
+        '\n' => out.push_str("\\n"),
+        '\t' => out.push_str("\\t"),
+        '\r' => out.push_str("\\r"),
+        c => out.extend(c.escape_unicode()),
     }
-    let escaped = |c: char| if is_plain(c) { c.to_string() } else { format!("\\u{:04x}", c as u32) };
-    json.chars().map(escaped).collect()
+}
+
+/// Escapes what could control a terminal or deceive a reader, so that the text stays on one line and nothing in it is
+/// invisible.
+pub fn escape(text: &str) -> String {
+    replace_hostile(text, &[], write_escaped)
 }
 
 /// Like [`escape`], but keeps line ends and tabs.
 pub fn escape_lines(text: &str) -> String {
-    text.split('\n').map(|line| escape(line).replace("\\t", "\t")).collect::<Vec<_>>().join("\n")
+    replace_hostile(text, &['\n', '\t'], write_escaped)
+}
+
+/// JSON with the same characters written as `\\uNNNN`: the same value.
+pub fn escape_json(json: &str) -> String {
+    replace_hostile(json, &['\n'], |out, c| {
+        let mut units = [0; 2];
+        c.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+    })
+}
+
+/// Escapes text for a model, on one line. A character is written as its bytes, `\xNN`: in a path this names the same file
+/// in a request (see [`crate::path::show`]).
+pub fn escape_for_model(text: &str) -> String {
+    replace_hostile(text, &[], write_bytes)
+}
+
+/// Like [`escape_for_model`], but keeps line ends and tabs.
+pub fn escape_lines_for_model(text: &str) -> String {
+    replace_hostile(text, &['\n', '\t'], write_bytes)
+}
+
+fn write_bytes(out: &mut String, c: char) {
+    c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
 }
 
 /// A unified diff of one file; `None` is an absent file.
@@ -90,7 +123,20 @@ mod tests {
         assert_eq!(escape("a\nb\x1b[2J\u{202e}"), "a\\nb\\u{1b}[2J\\u{202e}");
         assert_eq!(escape("plain é"), "plain é");
         assert_eq!(escape_lines("a\tb\nc\x07"), "a\tb\nc\\u{7}");
+        assert_eq!(escape_lines("literal \\t and \\n"), "literal \\t and \\n");
         assert_eq!(escape_json("{\"a\":\"\u{202e}\u{9b}\"}"), r#"{"a":"\u202e\u009b"}"#);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_escaped() {
+        assert_eq!(escape("a\u{200b}b\u{e0041}"), "a\\u{200b}b\\u{e0041}");
+        assert_eq!(escape_for_model("a\u{200b}b\n"), "a\\xe2\\x80\\x8bb\\x0a");
+        assert_eq!(escape_lines_for_model("a\u{202e}\n\tb"), "a\\xe2\\x80\\xae\n\tb");
+        let tag = escape_json("\"\u{e0041}\"");
+        assert!(tag.is_ascii() && serde_json::from_str::<String>(&tag).unwrap() == "\u{e0041}", "{tag}");
+        for plain in ["é ü ß", "日本語", "❤\u{fe0f}", "العربية", "no\u{a0}break"] {
+            assert_eq!(escape(plain), plain);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use aos_model::request::Base64;
+use aos_model::text::escape_lines_for_model;
 use serde_json::{Map, Value, json};
 
 use crate::daemon::{CallError, DaemonApi, Progress, effect_call};
@@ -126,7 +127,7 @@ impl Receipt {
     pub(crate) fn warnings(&self) -> String {
         let warnings = self.0["warnings"].as_array().into_iter().flatten();
         let lines = warnings.filter_map(|warning| warning["message"].as_str());
-        lines.map(|line| format!("\nWarning: {line}")).collect()
+        lines.map(|line| format!("\nWarning: {}", escape_lines_for_model(line))).collect()
     }
 
     pub(crate) fn outcome(&self, text: impl Into<String>) -> Outcome {

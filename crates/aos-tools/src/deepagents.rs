@@ -1,5 +1,6 @@
 //! The `deepagents` profile: tools on a virtual tree, with the literal texts that existing users match on.
 
+use aos_model::text::escape_for_model;
 use serde_json::{Value, json};
 
 use crate::context::{Receipt, ToolContext};
@@ -44,8 +45,8 @@ fn normalize(raw: Option<&str>, field: &str, accept_root: bool) -> Result<String
 }
 
 /// A path as shown in texts: the root is `/`.
-fn display_path(path: &str) -> &str {
-    if path.is_empty() { "/" } else { path }
+fn display_path(path: &str) -> String {
+    if path.is_empty() { "/".to_owned() } else { escape_for_model(path) }
 }
 
 /// The params of an effect on a folder; for the root, `path` is left out.
@@ -115,8 +116,8 @@ pub(crate) fn read(context: &mut ToolContext<'_>, arguments: &Arguments) -> Tool
     let texts = [("path_not_found", MISSING), ("is_directory", MISSING)];
     let page = pages::read(context, &path, request).map_err(|failure| with_profile_text(failure, &texts))?;
     let message = match page.lines {
-        0 => format!("Read file {path} (no lines returned)."),
-        _ => format!("Read file {path} (lines {}-{}).", page.start + 1, page.end()),
+        0 => format!("Read file {} (no lines returned).", display_path(&path)),
+        _ => format!("Read file {} (lines {}-{}).", display_path(&path), page.start + 1, page.end()),
     };
     let text = format!("{message}\n{}", page.numbered);
     Ok(page.outcome(text.trim_end_matches('\n').to_owned()))
@@ -136,7 +137,7 @@ pub(crate) fn write(context: &mut ToolContext<'_>, arguments: &Arguments) -> Too
     let receipt = context
         .effect("host.fs.write_file", &params)
         .map_err(|failure| with_profile_text(failure, &texts))?;
-    Ok(receipt.outcome(format!("Created {path} ({} bytes).", content.len())))
+    Ok(receipt.outcome(format!("Created {} ({} bytes).", display_path(&path), content.len())))
 }
 
 /// Replaces exact matches only; the effect itself tolerates differences in white space.
@@ -170,7 +171,7 @@ pub(crate) fn edit(context: &mut ToolContext<'_>, arguments: &Arguments) -> Tool
     let receipt =
         context.effect("host.fs.edit_file", &params).map_err(|failure| with_profile_text(failure, &texts))?;
     let replaced = plural(receipt.number("replacements") as usize, "occurrence", "occurrences");
-    Ok(receipt.outcome(format!("Replaced {replaced} in {path}.")))
+    Ok(receipt.outcome(format!("Replaced {replaced} in {}.", display_path(&path))))
 }
 
 pub(crate) fn glob(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
@@ -188,7 +189,8 @@ pub(crate) fn glob(context: &mut ToolContext<'_>, arguments: &Arguments) -> Tool
     let mut paths = lines_of(context, &receipt, "paths")?;
     paths.sort_unstable();
     let found = plural(paths.len(), "match", "matches");
-    let message = format!("Found {found} under {} for pattern '{pattern}'.", display_path(&base));
+    let message =
+        format!("Found {found} under {} for pattern '{}'.", display_path(&base), escape_for_model(pattern));
     Ok(receipt.outcome(with_lines(message, &paths)))
 }
 
@@ -211,7 +213,8 @@ pub(crate) fn grep(context: &mut ToolContext<'_>, arguments: &Arguments) -> Tool
     })?;
     let matches = lines_of(context, &receipt, "matches")?;
     let found = plural(matches.len(), "match", "matches");
-    Ok(receipt.outcome(with_lines(format!("Found {found} for pattern '{pattern}'."), &matches)))
+    Ok(receipt
+        .outcome(with_lines(format!("Found {found} for pattern '{}'.", escape_for_model(pattern)), &matches)))
 }
 
 pub(crate) fn rm(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
@@ -221,5 +224,5 @@ pub(crate) fn rm(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolRe
     let receipt =
         context.effect("host.fs.remove", &params).map_err(|failure| with_profile_text(failure, &texts))?;
     let removed = plural(receipt.number("removed") as usize, "entry", "entries");
-    Ok(receipt.outcome(format!("Deleted {removed} under {path}.")))
+    Ok(receipt.outcome(format!("Deleted {removed} under {}.", display_path(&path))))
 }

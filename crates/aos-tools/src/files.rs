@@ -7,7 +7,7 @@ use crate::context::ToolContext;
 use crate::field::Arguments;
 use crate::pages::{self, PAGE_LINES_MAX, PageRequest};
 use crate::truncate::BUDGET_BYTES;
-use aos_model::text::count;
+use aos_model::text::{count, escape_for_model};
 
 pub(crate) fn read(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let path = path_of(arguments);
@@ -44,6 +44,11 @@ fn path_of(arguments: &Arguments) -> &str {
     arguments.text("path").unwrap_or(".")
 }
 
+/// The path as receipts spell it.
+fn shown_path(arguments: &Arguments) -> String {
+    escape_for_model(path_of(arguments))
+}
+
 pub(crate) fn write_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
     let mut params = arguments.params(session, &["path", "mode", "executable"]);
     params["content"] = json!({ "inline_text": { "text": arguments.text("content") } });
@@ -60,7 +65,7 @@ pub(crate) fn write(context: &mut ToolContext<'_>, arguments: &Arguments) -> Too
         (false, _) => "Wrote",
     };
     let bytes = count(receipt.number("written_bytes"), "byte");
-    Ok(receipt.outcome(format!("{verb} {} ({bytes}).", path_of(arguments))))
+    Ok(receipt.outcome(format!("{verb} {} ({bytes}).", shown_path(arguments))))
 }
 
 pub(crate) fn edit_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
@@ -139,7 +144,7 @@ pub(crate) fn stat(context: &mut ToolContext<'_>, arguments: &Arguments) -> Tool
         kind => kind,
     };
     let (size, mode) = (count(receipt.number("size_bytes"), "byte"), receipt.number("mode"));
-    Ok(receipt.outcome(format!("{}: {kind}, {size}, mode {mode:o}", path_of(arguments))))
+    Ok(receipt.outcome(format!("{}: {kind}, {size}, mode {mode:o}", shown_path(arguments))))
 }
 
 pub(crate) fn remove_effect(session: &str, arguments: &Arguments) -> (&'static str, Value) {
@@ -150,5 +155,5 @@ pub(crate) fn remove(context: &mut ToolContext<'_>, arguments: &Arguments) -> To
     let (kind, params) = remove_effect(context.session, arguments);
     let receipt = context.effect(kind, &params)?;
     let files = count(receipt.number("removed"), "file");
-    Ok(receipt.outcome(format!("Removed {} ({files}).", path_of(arguments))))
+    Ok(receipt.outcome(format!("Removed {} ({files}).", shown_path(arguments))))
 }

@@ -6,14 +6,14 @@ use crate::context::{Receipt, ToolContext};
 use crate::field::Arguments;
 use crate::truncate::{self, BUDGET_BYTES};
 use crate::{Failure, Outcome, ToolResult};
-use aos_model::text::count;
+use aos_model::text::{count, escape_for_model};
 
 pub(crate) fn undo(context: &mut ToolContext<'_>, arguments: &Arguments) -> ToolResult {
     let mut params = json!({ "session_id": context.session });
     let (kind, named) = match arguments.text("tool_call") {
         Some(tool_call) => {
             params["scope_id"] = json!(tool_call);
-            ("host.fs.restore", format!("tool call {tool_call}"))
+            ("host.fs.restore", format!("tool call {}", escape_for_model(tool_call)))
         }
         None => ("host.fs.rollback", "the last change".to_owned()),
     };
@@ -50,7 +50,7 @@ fn restored_text(receipt: &Receipt, what: &str) -> String {
 fn name_conflicts(mut failure: Failure) -> Failure {
     let conflicts = failure.fields.get("conflicts").and_then(Value::as_array).cloned().unwrap_or_default();
     for conflict in conflicts.iter().take(20) {
-        let text = |name: &str| conflict[name].as_str().unwrap_or_default();
+        let text = |name: &str| escape_for_model(conflict[name].as_str().unwrap_or_default());
         let line = format!("\n  {} was changed by {}", text("path"), text("changed_by"));
         if !failure.message.contains(line.trim()) {
             failure.message.push_str(&line);
@@ -87,12 +87,12 @@ fn turn_lines(turn: &Value) -> Vec<String> {
                     (Some(added), Some(removed)) => format!(" +{added} -{removed}"),
                     _ => String::new(),
                 };
-                let text = |name: &str| path[name].as_str().unwrap_or_default();
+                let text = |name: &str| escape_for_model(path[name].as_str().unwrap_or_default());
                 format!("{} ({}{lines})", text("path"), text("change"))
             });
             let kind = call["kind"].as_str().unwrap_or_default();
             let kind = kind.trim_start_matches("host.").trim_start_matches("fs.");
-            let id = call["tool_call_id"].as_str().unwrap_or_default();
+            let id = escape_for_model(call["tool_call_id"].as_str().unwrap_or_default());
             format!("{id} {state} {kind} {}", paths.collect::<Vec<_>>().join(", "))
         })
         .collect()

@@ -16,6 +16,7 @@ mod search;
 mod shell;
 mod truncate;
 
+use aos_model::text::escape_lines_for_model;
 use serde_json::{Map, Value};
 
 pub use catalog::{Hints, Profile, Tool, tools};
@@ -105,7 +106,24 @@ pub fn call(context: &mut ToolContext<'_>, tool: &Tool, arguments: Map<String, V
         Ok(arguments) => run(context, tool.kind, &arguments),
         Err(error) => Err(argument_failure(tool, &error)),
     };
-    result.unwrap_or_else(failure_outcome)
+    match result {
+        Ok(outcome) if shows_content(tool.kind) => outcome,
+        Ok(outcome) => Outcome { text: escape_lines_for_model(&outcome.text), ..outcome },
+        Err(failure) => failure_outcome(failure),
+    }
+}
+
+/// Whether the text is mostly content, which is shown unchanged because edits must match it. These tools escape what they
+/// add to it.
+fn shows_content(kind: ToolKind) -> bool {
+    matches!(
+        kind,
+        ToolKind::Read
+            | ToolKind::Grep
+            | ToolKind::Shell
+            | ToolKind::DeepagentsRead
+            | ToolKind::DeepagentsGrep
+    )
 }
 
 /// The effect of a call, without making the call; for a tool with several effects, the one that policy can deny. `None` for
@@ -198,6 +216,7 @@ fn failure_outcome(failure: Failure) -> Outcome {
     if !fields.contains_key("status") {
         fields.insert("status".into(), "error".into());
     }
+    let message = escape_lines_for_model(&message);
     let text = match verbatim {
         true => message,
         false => {

@@ -1,5 +1,6 @@
 //! The tools `grep` and `glob`.
 
+use aos_model::text::escape_lines_for_model;
 use serde_json::Value;
 
 use crate::ToolResult;
@@ -39,9 +40,9 @@ fn search(context: &mut ToolContext<'_>, kind: &str, params: &Value, list: &str)
     let receipt = context.effect(kind, params)?;
     let shown = context.show_in_full_budget(&receipt.0[list])?;
     let mut text = shown.text.trim_end_matches('\n').to_owned();
-    let summary = receipt.text("summary_text");
+    let summary = escape_lines_for_model(receipt.text("summary_text"));
     if text.is_empty() {
-        text = summary.to_owned();
+        text = summary;
     } else if receipt.flag("truncated") {
         text.push_str(&format!("\n({summary}; there are more: narrow the search, or raise max_results)"));
     }

@@ -1,5 +1,6 @@
 //! The tool `shell`: runs a command and returns its output and exit code.
 
+use aos_model::text::escape_for_model;
 use serde_json::{Value, json};
 
 use crate::context::{Receipt, ToolContext};
@@ -58,7 +59,7 @@ fn exit_summary(receipt: &Receipt) -> String {
     let changed = receipt.list("changed_paths");
     if !changed.is_empty() {
         let total = receipt.0["changed_paths_count"].as_u64().unwrap_or(changed.len() as u64);
-        let names = changed.iter().take(10).copied().collect::<Vec<_>>().join(", ");
+        let names = changed.iter().take(10).map(|path| escape_for_model(path)).collect::<Vec<_>>().join(", ");
         let more = if total > 10 { format!(" and {} more", total - 10) } else { String::new() };
         parts.push(format!("changed {names}{more}"));
     }

@@ -88,6 +88,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("S35")],
     },
     Mutant {
+        name: "unseen-characters-shown",
+        promise: 9,
+        breaks: "zero-width characters pass through log, diff and the texts of tools",
+        edits: &[Edit {
+            file: "crates/aos-model/src/text.rs",
+            old: "'\\u{200b}'..='\\u{200f}'",
+            new: "'\\u{200e}'..='\\u{200f}'",
+        }],
+        caught_by: &[attack("S21"), attack("OWN-S21-TOOLS")],
+    },
+    Mutant {
+        name: "tool-texts-raw",
+        promise: 9,
+        breaks: "the texts of tools show names as they are",
+        edits: &[Edit {
+            file: "crates/aos-tools/src/lib.rs",
+            old: "text: escape_lines_for_model(&outcome.text), ..outcome",
+            new: "..outcome",
+        }],
+        caught_by: &[attack("OWN-S21-TOOLS")],
+    },
+    Mutant {
         name: "batch-unbounded",
         promise: 10,
         breaks: "a batch of more than 100 requests is cut and answered instead of refused",

@@ -4,6 +4,7 @@ mod blobs;
 mod http;
 mod lines;
 mod own_files;
+mod unseen;
 
 use aos_testkit::mcp::{McpClient, said};
 use aos_testkit::{World, check};
@@ -33,6 +34,10 @@ pub(super) fn cases() -> Vec<Case> {
         plain("S35", blobs::only_files_and_pipes),
         plain("OWN-S35-BOUND", blobs::the_bound),
         plain("OWN-S35-KILLED", blobs::killed_puts_leave_nothing),
+        plain("S21", unseen::in_the_record),
+        plain("OWN-S21-TOOLS", unseen::in_texts_of_tools),
+        plain("OWN-S21-NAMES", unseen::shown_names_can_be_used),
+        plain("OWN-S21-CONTENT", unseen::content_is_unchanged),
     ]
 }
 
