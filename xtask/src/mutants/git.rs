@@ -69,4 +69,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("OWN-M5-VALUES")],
     },
+    Mutant {
+        name: "worktree-leads-anywhere",
+        promise: 1,
+        breaks: "a `.git` file opens a git folder that does not name the root",
+        edits: &[Edit {
+            file: "crates/aos-host/src/lifecycle/worktree.rs",
+            old: "if !is_back || below.contains(&b'/') {",
+            new: "if !is_back && below.contains(&b'/') {",
+        }],
+        caught_by: &[attack("OWN-M19-BACK")],
+    },
 ];

@@ -1,6 +1,7 @@
 //! The lifecycle of sessions: open, find, list, signal, expire, and reopen after a restart.
 
 mod open;
+mod worktree;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use aos_model::request::{Isolation, OnFailure, SessionOpen, TargetSpec};
 use aos_model::strict::{self, JsonError};
 use aos_model::vfs::{Tree, TreeChange, VfsPath};
 
-use super::expire_all;
+use super::{expire_all, worktree};
 use crate::exec::{ExecConfig, account};
 use crate::host::Host;
 use crate::jail::Layer;
@@ -134,7 +134,8 @@ fn describe(
     let (workdir, roots) = match (&request.target, workdir_of(&request.target)) {
         (_, Some(workdir)) => {
             let workdir = pin_workdir(workdir)?;
-            let roots = pin_roots(capability.fs_roots.as_deref(), &workdir)?;
+            let mut roots = pin_roots(capability.fs_roots.as_deref(), &workdir)?;
+            add_git_roots(&mut roots);
             capability.fs_roots = Some(roots.iter().map(Root::display).collect());
             (workdir.record(), roots.iter().map(Root::record).collect())
         }
@@ -231,6 +232,16 @@ fn pin_roots(given: Option<&[String]>, workdir: &Root) -> Result<Vec<Root>, Refu
             format!("capability: field `fs_roots`: at most {ROOTS_MAX} roots"),
         )),
         Some(texts) => texts.iter().map(|text| pin(text)).collect(),
+    }
+}
+
+/// Adds the git folders of linked worktrees that are not in a root already.
+fn add_git_roots(roots: &mut Vec<Root>) {
+    let linked: Vec<Root> = roots.iter().flat_map(worktree::git_roots).collect();
+    for git in linked {
+        if roots.len() < ROOTS_MAX && !roots.iter().any(|root| is_below(&git.path, &root.path)) {
+            roots.push(git);
+        }
     }
 }
 

@@ -212,8 +212,7 @@ impl<'a> GitJudge<'a> {
 
     /// Where a `.git` file leads.
     fn git_file_target(&self, git: &[u8]) -> Option<Vec<u8>> {
-        let content = self.after.read(git)?;
-        join(parent_of(git)?, line_of(content.strip_prefix(b"gitdir: ")?)?)
+        git_file_target(parent_of(git)?, &self.after.read(git)?)
     }
 
     fn git_file_is_paired(&mut self, root: &[u8], git: &[u8]) -> bool {
@@ -223,16 +222,11 @@ impl<'a> GitJudge<'a> {
         let Some(found) = self.root_folder(root, &target) else { return false };
         if found.is_worktree {
             let back = self.after.read(&[target.as_slice(), b"/gitdir"].concat());
-            return back.is_some_and(|back| {
-                line_of(&back).and_then(|path| join(&target, path)).as_deref() == Some(git)
-            });
+            return back.is_some_and(|back| named_path(&target, &back).as_deref() == Some(git));
         }
         ["config", "config.worktree"].into_iter().any(|name| {
             let config = self.after.read(&[target.as_slice(), b"/", name.as_bytes()].concat());
-            let named = config
-                .and_then(|bytes| config::parse(&bytes).ok())
-                .and_then(|config| config::last_value(&config, "core", "worktree"))
-                .and_then(|value| join(&target, &value));
+            let named = config.and_then(|config| named_worktree(&target, &config));
             named.as_deref() == Some(worktree)
         })
     }
@@ -244,14 +238,14 @@ impl<'a> GitJudge<'a> {
     }
 
     fn gitdir_is_paired(&self, folder: &[u8], at: &[u8]) -> bool {
-        let path = self.after.read(at).and_then(|content| join(folder, line_of(&content)?));
+        let path = self.after.read(at).and_then(|content| named_path(folder, &content));
         path.is_some_and(|git| {
             is_git_name(name_of(&git)) && self.git_file_target(&git).is_some_and(|target| target == folder)
         })
     }
 
     fn commondir_is_paired(&self, folder: &[u8], at: &[u8]) -> bool {
-        let common = self.after.read(at).and_then(|content| join(folder, line_of(&content)?));
+        let common = self.after.read(at).and_then(|content| named_path(folder, &content));
         common.is_some() && common.as_deref() == parent_of(folder).and_then(parent_of)
     }
 }
@@ -263,6 +257,21 @@ fn content(tree: &dyn Tree, path: &[u8]) -> Result<Option<Vec<u8>>, &'static str
         None if tree.kind(path).is_some() => Err("it cannot be read"),
         bytes => Ok(bytes),
     }
+}
+
+/// The git folder that the `.git` file of a folder names.
+pub fn git_file_target(worktree: &[u8], content: &[u8]) -> Option<Vec<u8>> {
+    join(worktree, line_of(content.strip_prefix(b"gitdir: ")?)?)
+}
+
+/// The path that `gitdir` or `commondir` in a git folder names.
+pub fn named_path(folder: &[u8], content: &[u8]) -> Option<Vec<u8>> {
+    join(folder, line_of(content)?)
+}
+
+/// The folder that `core.worktree` in a git folder's configuration names.
+pub fn named_worktree(folder: &[u8], config: &[u8]) -> Option<Vec<u8>> {
+    join(folder, &config::last_value(&config::parse(config).ok()?, "core", "worktree")?)
 }
 
 fn denied(why: &str) -> GitVerdict {

@@ -4,6 +4,7 @@ mod identity;
 mod names;
 mod ordinary_work;
 mod rules;
+mod worktrees;
 
 use aos_testkit::World;
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S4-ORDINARY", ordinary_work::ordinary_work),
         plain("M5", identity::commits_have_their_caller),
         plain("OWN-M5-VALUES", identity::hostile_values),
+        plain("M19", worktrees::linked_worktrees_have_git),
+        plain("OWN-M19-BACK", worktrees::only_what_leads_back),
         plain("S9", names::two_tiers),
         plain("OWN-S9-WITHHOLD", names::withhold),
         plain("OWN-S9-MODULES", names::submodules),
