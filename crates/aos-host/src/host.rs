@@ -8,7 +8,7 @@ use aos_model::receipt::{Body, Receipt};
 use aos_model::refusal::Status;
 use aos_model::state::FoldInput;
 use aos_sandbox::Origin;
-use aos_store::{Append, Blobs, Home, Journal, Manifests, SessionDirs};
+use aos_store::{Append, Blobs, Home, Journal, Manifests, Reserve, SessionDirs};
 
 use crate::content::Contents;
 use crate::exec::Executor;
@@ -40,9 +40,15 @@ pub struct Host {
     /// Our own state, by device and inode.
     pub(crate) own_folders: Arc<OwnFolders>,
     pub(crate) home: Home,
+    pub(crate) reserve: Arc<Reserve>,
 }
 
 impl Host {
+    /// Whether the disk of the home is full: reads, closing sessions and garbage collection work, changes are refused.
+    pub fn is_disk_full(&self) -> bool {
+        self.reserve.is_given_up()
+    }
+
     /// Journals an event that no request caused: a session expired or could not be pinned again.
     pub(crate) fn note(&self, kind: &str, session_id: &str, why: &str, fact: Fact) {
         let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();

@@ -33,6 +33,7 @@ impl Host {
     /// Opens a home, rolls back changes that the last daemon left incomplete, and reopens its sessions.
     pub fn start(home: Home, machine: Machine) -> Result<(Arc<Host>, StartReport), Fault> {
         let journal = Box::new(SqliteJournal::open(&home, machine.durability)?);
+        let reserve = journal.reserve();
         let (blobs, preimages) = (Arc::new(home.blobs(machine.durability)?), Arc::new(home.preimages()?));
         let unfinished = blobs.remove_unfinished()?;
         if unfinished > 0 {
@@ -59,6 +60,7 @@ impl Host {
             executor,
             hidden,
             own_folders: Arc::new(own_folders),
+            reserve,
             home,
         };
         let mut report = StartReport { rolled_back: change::recover(&host)?, ..StartReport::default() };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
+use crate::limits::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX, SCRATCH_BYTES_DEFAULT};
 use crate::refusal::{Code, Refusal};
 use crate::strict::present;
 
@@ -92,6 +92,12 @@ pub struct ExecCapability {
     pub max_processes: Option<u64>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub max_memory_bytes: Option<u64>,
+    /// Bounds the private home and `/tmp` of the session together; see [`ExecCapability::scratch_bytes_max`].
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_scratch_bytes: Option<u64>,
+    /// Bounds what one command changes in the roots before it is applied.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub max_overlay_bytes: Option<u64>,
     /// Whether commands may run without capture, so that what they change is neither checked before it lands nor
     /// undoable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -107,8 +113,16 @@ impl Default for ExecCapability {
             max_output_bytes: None,
             max_processes: None,
             max_memory_bytes: None,
+            max_scratch_bytes: None,
+            max_overlay_bytes: None,
             uncaptured: false,
         }
+    }
+}
+
+impl ExecCapability {
+    pub fn scratch_bytes_max(&self) -> u64 {
+        self.max_scratch_bytes.unwrap_or(SCRATCH_BYTES_DEFAULT)
     }
 }
 

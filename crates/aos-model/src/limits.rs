@@ -119,3 +119,15 @@ pub const VFS_LATEST_BYTES_MAX: usize = 16 << 20;
 pub const DIFF_BYTES_MAX: usize = 1 << 20;
 /// Larger files get a note instead of a line diff.
 pub const DIFF_FILE_BYTES_MAX: usize = 4 << 20;
+
+/// What the private home and `/tmp` of a session may hold together, where its capability does not say.
+pub const SCRATCH_BYTES_DEFAULT: u64 = 8 << 30;
+
+/// A command ends when less than this, or less than 5 % of the disk, is left on the disk of the state.
+pub const FREE_BYTES_MIN: u64 = 1 << 30;
+
+/// The same for inodes.
+pub const FREE_FILES_MIN: u64 = 10_000;
+
+/// `/dev/shm` of a command.
+pub const SHARED_MEMORY_BYTES: u64 = 256 << 20;

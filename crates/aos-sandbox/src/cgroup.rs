@@ -92,8 +92,30 @@ fn remove(group: &Cgroup) -> Result<(), Errno> {
     Err(Errno::BUSY)
 }
 
+/// In the second hierarchy a cgroup with processes, such as ours, passes no controller on; one above it may, where it
+/// is delegated to this user, as systemd does.
+const LEVELS_ABOVE: usize = 4;
+
 fn create(controller: &Controller, name: &str, limit: u64) -> Result<Cgroup, Errno> {
-    let (parent, is_v2) = own_group(controller.name).ok_or(Errno::NOENT)?;
+    let (mut parent, is_v2) = own_group(controller.name).ok_or(Errno::NOENT)?;
+    for _ in 0..if is_v2 { LEVELS_ABOVE } else { 0 } {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = rustix::fs::openat(&parent, "..", flags, Mode::empty());
+        match create_in(parent, is_v2, controller, name, limit) {
+            Ok(made) => return Ok(made),
+            Err(_) => parent = above?,
+        }
+    }
+    create_in(parent, is_v2, controller, name, limit)
+}
+
+fn create_in(
+    parent: OwnedFd,
+    is_v2: bool,
+    controller: &Controller,
+    name: &str,
+    limit: u64,
+) -> Result<Cgroup, Errno> {
     let name = format!("{PREFIX}{name}-{}", rustix::process::getpid().as_raw_nonzero());
     rustix::fs::mkdirat(&parent, name.as_str(), Mode::from_raw_mode(0o755))?;
     let remove = |why| {

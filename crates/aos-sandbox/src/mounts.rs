@@ -9,14 +9,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags,
-};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, UnmountFlags};
 
 use aos_model::path::is_below;
 
 use crate::credentials::with_rights_of;
+use crate::mount_calls::{
+    attach, clone_tree, file_system, mount_points, move_to, open_in, relative, set_attributes, set_read_only,
+    tmpfs,
+};
 use crate::spec::{BindMount, LaunchError, LaunchStage, Mask, MaskKind, Overlay, User, View};
 
 /// The mount point of the new root: a folder that every machine has. What it covers was opened before.
@@ -64,7 +65,7 @@ pub(crate) fn build(view: &View, in_user_namespace: bool, user: Option<User>) ->
     for link in &view.links {
         let _ = rustix::fs::symlinkat(link.to.as_slice(), &root, relative(&link.at));
     }
-    let dev = make_dev(root.as_fd(), root_is_tmpfs, &devices)?;
+    let dev = make_dev(root.as_fd(), root_is_tmpfs, &devices, view.shared_memory_bytes)?;
     mount_proc(root.as_fd(), view.read_only_proc)?;
     for (bind, tree) in trees {
         if let Some(tree) = tree {
@@ -230,47 +231,15 @@ fn mask_submounts(bind: &BindMount, root: BorrowedFd<'_>) -> MountResult<()> {
     Ok(())
 }
 
-/// The mount points of this namespace, from mountinfo.
-pub(crate) fn mount_points() -> Result<Vec<Vec<u8>>, Errno> {
-    let file = rustix::fs::open("/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = Vec::new();
-    let mut piece = vec![0; 64 << 10];
-    loop {
-        match rustix::io::read(&file, &mut piece)? {
-            0 => break,
-            n => text.extend_from_slice(&piece[..n]),
-        }
-    }
-    let point = |line: &[u8]| line.split(|b| *b == b' ').nth(4).map(unescape);
-    Ok(text.split(|b| *b == b'\n').filter_map(point).collect())
-}
-
-/// Decodes the octal escapes (`\040`) of mountinfo.
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, tail)) = rest.split_first() {
-        let digits = tail.get(..3).filter(|d| *first == b'\\' && d.iter().all(|b| (b'0'..=b'7').contains(b)));
-        match digits {
-            Some(digits) => {
-                out.push(
-                    digits.iter().fold(0_u8, |sum, digit| sum.wrapping_mul(8).wrapping_add(digit - b'0')),
-                );
-                rest = &tail[3..];
-            }
-            None => {
-                out.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    out
-}
-
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Sets up a /dev with the few devices that programs expect, and returns it.
-fn make_dev(root: BorrowedFd<'_>, root_is_tmpfs: bool, devices: &[(&str, OwnedFd)]) -> MountResult<OwnedFd> {
+fn make_dev(
+    root: BorrowedFd<'_>,
+    root_is_tmpfs: bool,
+    devices: &[(&str, OwnedFd)],
+    shared_memory_bytes: u64,
+) -> MountResult<OwnedFd> {
     let failed = |why| mount_error("cannot set up", b"/dev", why);
     let place = mount_point(root, b"/dev", true, None).map_err(failed)?;
     let dev = if root_is_tmpfs {
@@ -306,8 +275,9 @@ fn make_dev(root: BorrowedFd<'_>, root_is_tmpfs: bool, devices: &[(&str, OwnedFd
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         drop(rustix::fs::openat(&dev, DENIED_FILE, flags, Mode::empty())?);
         let shm = open_in(dev.as_fd(), b"shm")?;
-        rustix::fs::fchmod(&open_dir(dev.as_fd(), "shm")?, Mode::from_raw_mode(0o1777))?;
-        attach(&clone_tree(&shm, b"", false)?, &shm)?;
+        let size = shared_memory_bytes.to_string();
+        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        attach(&file_system("tmpfs", &[("mode", "1777"), ("size", &size)], flags)?, &shm)?;
         if let Ok(pts) = file_system("devpts", &[("ptmxmode", "0666"), ("mode", "0620")], nosuid_noexec()) {
             attach(&pts, &open_in(dev.as_fd(), b"pts")?)?;
         }
@@ -392,81 +362,6 @@ fn nosuid_noexec() -> MountAttrFlags {
     MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC
 }
 
-fn tmpfs() -> Result<OwnedFd, Errno> {
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    file_system("tmpfs", &[("mode", "0755")], flags)
-}
-
-fn file_system(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> Result<OwnedFd, Errno> {
-    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for (name, value) in options {
-        rustix::mount::fsconfig_set_string(&context, *name, *value)?;
-    }
-    rustix::mount::fsconfig_create(&context)?;
-    rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)
-}
-
-fn clone_tree(dir: impl AsFd, path: &[u8], recursive: bool) -> Result<OwnedFd, Errno> {
-    let mut flags =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    if recursive {
-        flags |= OpenTreeFlags::AT_RECURSIVE;
-    }
-    rustix::mount::open_tree(dir, path, flags)
-}
-
-fn attach(tree: &OwnedFd, place: &OwnedFd) -> Result<(), Errno> {
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(tree, "", place, "", flags)
-}
-
-fn move_to(tree: &OwnedFd, dir: BorrowedFd<'_>, path: &[u8]) -> Result<(), Errno> {
-    rustix::mount::move_mount(tree, "", dir, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-}
-
-fn set_read_only(mount: BorrowedFd<'_>) -> Result<(), Errno> {
-    set_attributes(mount, MountAttrFlags::MOUNT_ATTR_RDONLY, false)
-}
-
-#[expect(unsafe_code, reason = "no safe crate has mount_setattr")]
-fn set_attributes(mount: BorrowedFd<'_>, set: MountAttrFlags, recursive: bool) -> Result<(), Errno> {
-    use std::os::fd::AsRawFd as _;
-    let attributes =
-        libc::mount_attr { attr_set: u64::from(set.bits()), attr_clr: 0, propagation: 0, userns_fd: 0 };
-    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path ends in NUL and the attributes have the size that is given; the kernel only reads both.
-    let outcome = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            mount.as_raw_fd(),
-            c"".as_ptr(),
-            flags,
-            &raw const attributes,
-            std::mem::size_of::<libc::mount_attr>(),
-        )
-    };
-    if outcome == 0 { Ok(()) } else { Err(crate::last_error()) }
-}
-
-/// The path without its first slash; `.` for the root itself.
-fn relative(path: &[u8]) -> &[u8] {
-    match path.strip_prefix(b"/").unwrap_or(path) {
-        b"" => b".",
-        rest => rest,
-    }
-}
-
-fn open_in(dir: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(dir, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
-}
-
-/// Opens a folder for calls that O_PATH does not permit, such as fchmod.
-fn open_dir(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(dir, name, flags, Mode::empty())
-}
-
 /// Opens the mount point, and creates it if it is missing. Symbolic links on the path are an error. What is created in
 /// a folder of the session, such as `.cargo` in its home, belongs to the command's user.
 fn mount_point(root: BorrowedFd<'_>, at: &[u8], is_dir: bool, user: Option<User>) -> Result<OwnedFd, Errno> {
@@ -504,17 +399,4 @@ fn mount_point(root: BorrowedFd<'_>, at: &[u8], is_dir: bool, user: Option<User>
         };
     }
     Ok(dir)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn octal_escapes_of_mountinfo_are_decoded() {
-        assert_eq!(unescape(br"/a\040b\134c"), b"/a b\\c");
-        assert_eq!(unescape(br"/plain\09"), br"/plain\09");
-        assert_eq!(relative(b"/usr/lib"), b"usr/lib");
-        assert_eq!(relative(b"/"), b".");
-    }
 }

@@ -71,6 +71,8 @@ pub struct View {
     /// The kernel's settings in /proc are mounted read-only. Needed when the command keeps uid 0, which owns them even
     /// without capabilities.
     pub read_only_proc: bool,
+    /// The size of `/dev/shm`.
+    pub shared_memory_bytes: u64,
 }
 
 /// A path that is covered. A launch fails if it exists and cannot be covered.

@@ -16,9 +16,10 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::closed::closed_paths;
 use crate::identity::{Private, chain, id_of, ids_in, is_dir, real_path};
-use crate::mounts::mount_points;
+use crate::mount_calls::mount_points;
 use crate::spec::{BindMount, LandlockPaths, Link, Mask, View};
 use crate::toolchains;
+use aos_model::limits::SHARED_MEMORY_BYTES;
 use aos_model::path::is_below;
 
 /// The session's part of the view.
@@ -43,6 +44,7 @@ pub struct ViewSpec<'a> {
     pub unreadable: Vec<Vec<u8>>,
     pub network: bool,
     pub uid_is_root: bool,
+    pub shared_memory_bytes: u64,
 }
 
 impl ViewSpec<'_> {
@@ -61,6 +63,7 @@ impl ViewSpec<'_> {
             unreadable: Vec::new(),
             network: false,
             uid_is_root: rustix::process::geteuid().is_root(),
+            shared_memory_bytes: SHARED_MEMORY_BYTES,
         }
     }
 }
@@ -80,7 +83,11 @@ pub const SYSTEM_DIRS: [&str; 12] =
 
 pub fn build_view(spec: ViewSpec<'_>) -> View {
     let host_root = spec.roots.iter().find(|root| root.at.is_empty()).cloned();
-    let mut view = View { read_only_proc: spec.uid_is_root, ..View::default() };
+    let mut view = View {
+        read_only_proc: spec.uid_is_root,
+        shared_memory_bytes: spec.shared_memory_bytes,
+        ..View::default()
+    };
     let mut binds = Vec::new();
     if host_root.is_none() {
         add_system(&mut binds, &mut view.links);
@@ -387,6 +394,7 @@ mod tests {
             unreadable: Vec::new(),
             network: false,
             uid_is_root: false,
+            shared_memory_bytes: SHARED_MEMORY_BYTES,
         }
     }
 

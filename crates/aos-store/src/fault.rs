@@ -36,7 +36,7 @@ impl Fault {
         }
     }
 
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         match self {
             Fault::Io { errno, .. } => matches!(*errno, Errno::NOSPC | Errno::DQUOT),
             Fault::Journal(error) => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),

@@ -13,6 +13,7 @@ use crate::disk;
 use crate::fault::Fault;
 use crate::log_files::LogDir;
 use crate::manifest::Manifests;
+use crate::reserve::Space;
 use crate::session_dirs::SessionDirs;
 
 /// The folders of a home; those that are used often are open.
@@ -23,6 +24,7 @@ use crate::session_dirs::SessionDirs;
 ///   state/intents       intents of changes under way (durability `process`)
 ///   state/blobs/ab/…    content by SHA-256
 ///   state/preimages/…   pre-images that are not blobs yet, one folder per session
+///   state/reserve/…     disk space that is given up when the disk is full
 ///   state/snapshots/…   one manifest per snapshot
 ///   state/rooms/…       the private home and /tmp of commands, one folder per session
 ///   state/overlays/…    overlayfs upper folders of running commands, one per command
@@ -67,6 +69,15 @@ impl Home {
 
     pub fn journal_path(&self) -> PathBuf {
         journal_path(&self.path)
+    }
+
+    pub(crate) fn state_dir(&self) -> &OwnedFd {
+        &self.state
+    }
+
+    /// The room on the disk of the state.
+    pub fn space(&self) -> Result<Space, Fault> {
+        Space::of(&self.state).map_err(|why| Fault::io("cannot look at the disk of AOS_HOME", why))
     }
 
     pub(crate) fn state(&self) -> BorrowedFd<'_> {

@@ -23,6 +23,7 @@ use crate::group::Group;
 use crate::home::Home;
 use crate::journal::{Append, Journal, OpenIntent};
 use crate::own_files::OwnFiles;
+use crate::reserve::Reserve;
 use crate::slots::IntentSlots;
 use crate::state_table::RecentChanges;
 use crate::{disk, wal};
@@ -59,6 +60,7 @@ pub struct SqliteJournal {
     group: Group<Write>,
     reader: Mutex<Connection>,
     slots: Arc<IntentSlots>,
+    reserve: Arc<Reserve>,
     durability: Durability,
     next_intent: AtomicU64,
     head: AtomicU64,
@@ -98,6 +100,8 @@ enum Write {
 
 impl SqliteJournal {
     pub fn open(home: &Home, durability: Durability) -> Result<SqliteJournal, Fault> {
+        // First: on a full disk SQLite could not even create the files beside the database.
+        let reserve = Arc::new(Reserve::open(home.state_dir())?);
         for name in ["journal.db", "journal.db-wal", "journal.db-shm"] {
             disk::check_private(home.state(), name)?;
         }
@@ -144,12 +148,18 @@ impl SqliteJournal {
             group: Group::default(),
             reader: Mutex::new(reader),
             slots,
+            reserve,
             durability,
             next_intent: AtomicU64::new(last_intent + 1),
             head: AtomicU64::new(seq),
             checkpoints,
             checkpointer: Some(checkpointer),
         })
+    }
+
+    /// What is held back for a full disk.
+    pub fn reserve(&self) -> Arc<Reserve> {
+        self.reserve.clone()
     }
 
     fn write(&self, write: Write) -> Result<u64, Fault> {
@@ -171,7 +181,11 @@ impl SqliteJournal {
     fn commit(&self, writer: &mut Writer, writes: &[Write]) -> Result<Vec<u64>, Fault> {
         // Before, because writing makes a file that was cut long again.
         stop_if_changed(writer.files.check());
-        let outcome = writer.commit(writes);
+        let outcome = match writer.commit(writes) {
+            // The reserve makes room for what is under way; what begins from now on is refused.
+            Err(fault) if fault.is_full() && self.reserve.give_up() => writer.commit(writes),
+            outcome => outcome,
+        };
         writer.note_busy(outcome.as_ref().err());
         let numbers = outcome.inspect_err(|fault| {
             tracing::error!(writes = writes.len(), "a commit failed: {fault}");
@@ -312,6 +326,7 @@ impl Writer {
 
 impl Journal for SqliteJournal {
     fn begin_intent(&self, body: Vec<u8>) -> Result<u64, Fault> {
+        self.reserve.check()?;
         let id = self.next_intent.fetch_add(1, Ordering::Relaxed);
         if self.durability == Durability::Process && self.slots.put(id, &body) {
             return Ok(id);
@@ -320,6 +335,7 @@ impl Journal for SqliteJournal {
     }
 
     fn replace_intent(&self, intent: u64, body: Vec<u8>) -> Result<(), Fault> {
+        self.reserve.check()?;
         let replaces = !self.slots.contains(intent);
         self.write(Write::Intent { id: intent, body, replaces })?;
         // Between the two both exist, and the row counts.

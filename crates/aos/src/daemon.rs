@@ -218,6 +218,8 @@ impl Control for DaemonControl {
             "sessions_open": self.host.sessions_open(),
             "seq": self.host.head(),
             "uptime_ns": self.started.elapsed().as_nanos() as u64,
+            "disk_full": self.host.is_disk_full(),
+            "disk_free_bytes": self.host.home().space().map(|space| space.free_bytes).ok(),
         })
         .to_string()
     }

@@ -58,4 +58,48 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("S7")],
     },
+    Mutant {
+        name: "scratch-unbounded",
+        promise: 9,
+        breaks: "a command fills its private folders without end",
+        edits: &[Edit {
+            file: "crates/aos-host/src/command/room.rs",
+            old: "find(|bound| bound.used > bound.limit)?",
+            new: "find(|bound| bound.used == u64::MAX)?",
+        }],
+        caught_by: &[attack("S8")],
+    },
+    Mutant {
+        name: "disk-filled",
+        promise: 9,
+        breaks: "a command fills the disk of the state, and what it changed may land",
+        edits: &[Edit {
+            file: "crates/aos-host/src/command/room.rs",
+            old: "        if let Some(why) = too_little(space, start) {\n",
+            new: "        if let Some(why) = too_little(start, start) {\n",
+        }],
+        caught_by: &[attack("OWN-S8-DISK")],
+    },
+    Mutant {
+        name: "reserve-kept",
+        promise: 9,
+        breaks: "a full disk keeps its reserve: reads are refused and a daemon does not start",
+        edits: &[Edit {
+            file: "crates/aos-store/src/reserve.rs",
+            old: "        *given_up = true;\n",
+            new: "        *given_up = true;\n        return true;\n",
+        }],
+        caught_by: &[attack("OWN-S8-FULL")],
+    },
+    Mutant {
+        name: "memory-limit-unsaid",
+        promise: 10,
+        breaks: "the receipt does not say that nothing enforces the memory limit",
+        edits: &[Edit {
+            file: "crates/aos-host/src/command/mod.rs",
+            old: "order.limits.memory_bytes.map(memory_not_enforced)",
+            new: "order.limits.memory_bytes.filter(|_| false).map(memory_not_enforced)",
+        }],
+        caught_by: &[attack("S17")],
+    },
 ];

@@ -127,6 +127,9 @@ pub(crate) fn propose<'a>(
         ran.warnings.push(Warning::new("discarded", why));
         return Proposed::Nothing(done(ran));
     }
+    if matches!(ran.fault, Some((Code::LimitExceeded, _))) {
+        return Proposed::Nothing(done(ran));
+    }
     // Every other change below these roots waits until this one is applied.
     let locks = host.locks.hold(overlay.changed_roots(session));
     let changes = upper::read(session, &overlay, ran.executed.started_at_ns).map(|read| {

@@ -1,6 +1,7 @@
 //! Running one command: its view and its order are computed, it is launched, watched and waited for.
 
 mod masks;
+mod room;
 mod wait;
 mod watch;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aos_model::capability::FsOp;
+use aos_model::limits::SHARED_MEMORY_BYTES;
 use aos_model::policy::Op;
 use aos_model::receipt::{Executed, Payload, Warning};
 use aos_model::records::Coverage;
@@ -27,6 +29,7 @@ use crate::host::Host;
 use crate::output::Form;
 use crate::overlay::Overlay;
 use crate::session::OpenSession;
+use room::Room;
 use wait::{End, Stream, Wait};
 use watch::Pump;
 
@@ -110,6 +113,7 @@ pub(crate) fn run(
         pump: watcher.and_then(|watcher| Pump::start(watcher, &session.id, tool_call_id)),
         deadline,
         session_ends,
+        room: Room::new(&session.exec_config, limits, overlay),
     };
     let (end, streams) = wait.wait();
     drop(groups);
@@ -123,13 +127,19 @@ pub(crate) fn run(
         Some(trouble) => return Err(refused(trouble, &order).into()),
         None => {}
     }
-    let report = Report {
-        form: &command.form,
-        started_at_ns,
-        timeout_ns: command.timeout_ns,
-        warnings: command.warnings.clone(),
-    };
+    let mut warnings = command.warnings.clone();
+    warnings.extend(order.limits.memory_bytes.map(memory_not_enforced));
+    warnings.extend(end.gave_back.clone());
+    let report = Report { form: &command.form, started_at_ns, timeout_ns: command.timeout_ns, warnings };
     Ok(report.ran(host, &end, streams, command.applied.receipt_text()))
+}
+
+/// Without a cgroup only the address space of each process and `/dev/shm` are bounded.
+fn memory_not_enforced(limit: u64) -> Warning {
+    let why = format!(
+        "`max_memory_bytes` of {limit} bounds each process and /dev/shm, not all of the command: no cgroup can be made here. `aos doctor` says more"
+    );
+    Warning::new("limit_not_enforced", why)
 }
 
 fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Cgroups) -> LaunchSpec {
@@ -193,6 +203,11 @@ fn view_of(
         unreadable,
         network: !applied.own_network,
         uid_is_root: exec_config.uid_is_root(),
+        shared_memory_bytes: session
+            .capability
+            .exec
+            .max_memory_bytes
+            .map_or(SHARED_MEMORY_BYTES, |limit| limit.min(SHARED_MEMORY_BYTES)),
     });
     if !applied.namespaces {
         exec_config.link_toolchains(&view, &home, state);
@@ -337,7 +352,9 @@ impl Report<'_> {
             diff: None,
         };
         let was_ended = end.timed_out || signal.is_some();
-        let fault = if end.timed_out {
+        let fault = if let Some(why) = &end.exceeded {
+            Some((Code::LimitExceeded, why.clone()))
+        } else if end.timed_out {
             let limit = Duration::from_nanos(self.timeout_ns.unwrap_or_default());
             let why = format!(
                 "it was ended after its time of {limit:?}; give it more with `timeout_ns`, or less to do"

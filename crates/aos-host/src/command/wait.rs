@@ -9,11 +9,13 @@ use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use aos_model::receipt::Warning;
 use aos_sandbox::{ExitReport, LaunchError, LaunchEvent, Running, receive_event};
 use aos_store::{Blobs, Spool};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
+use super::room::{Room, SAMPLE_EVERY};
 use super::watch::Pump;
 
 /// How long output is awaited after the command itself has ended: what it left running may hold the pipe for ever.
@@ -49,6 +51,9 @@ pub(super) struct End {
     pub(super) status: Option<i32>,
     pub(super) failed: Option<LaunchError>,
     pub(super) timed_out: bool,
+    /// Which bound on the disk it went over.
+    pub(super) exceeded: Option<String>,
+    pub(super) gave_back: Option<Warning>,
     /// Processes may have stayed: init did not answer.
     pub(super) unsure: bool,
 }
@@ -62,6 +67,7 @@ pub(super) struct Wait<'a> {
     pub(super) deadline: Option<Instant>,
     /// When the session's own time is over.
     pub(super) session_ends: Option<Instant>,
+    pub(super) room: Room<'a>,
 }
 
 /// What is known so far.
@@ -75,12 +81,14 @@ struct Known {
     killed_at: Option<Instant>,
     poll_failed: Cell<bool>,
     buffer: Vec<u8>,
+    sample_at: Option<Instant>,
 }
 
 impl Wait<'_> {
     /// Waits until nothing of the command is left.
     pub(super) fn wait(mut self) -> (End, [Stream; 2]) {
-        let mut known = Known { buffer: vec![0; 64 << 10], ..Known::default() };
+        let first = Instant::now() + SAMPLE_EVERY;
+        let mut known = Known { buffer: vec![0; 64 << 10], sample_at: Some(first), ..Known::default() };
         while !self.is_over(&mut known) {
             let ready = self.poll(&known);
             if ready.line {
@@ -97,7 +105,14 @@ impl Wait<'_> {
                     self.drain(index, &mut known.buffer);
                 }
             }
+            self.keep_room(&mut known);
             self.keep_time(&mut known);
+        }
+        if known.end.exceeded.is_none() {
+            known.end.exceeded = self.room.exceeded(true);
+        }
+        if known.end.exceeded.is_some() {
+            known.end.gave_back = self.room.give_back();
         }
         // What was written before the end is still in the pipes.
         for index in 0..2 {
@@ -157,7 +172,7 @@ impl Wait<'_> {
         }
         let waiting = known.end.status.is_none() && !known.end.timed_out;
         let deadlines = [self.deadline, self.session_ends].into_iter().filter(|_| waiting);
-        deadlines.chain([known.kill_at, self.running.kill_at()]).flatten().min()
+        deadlines.chain([known.kill_at, self.running.kill_at(), known.sample_at]).flatten().min()
     }
 
     fn listen(&self, known: &mut Known) {
@@ -181,6 +196,18 @@ impl Wait<'_> {
             Some(LaunchEvent::Closed) => known.line_closed = true,
             None => {}
         }
+    }
+
+    /// Ends the command when it takes more of the disk than it may.
+    fn keep_room(&mut self, known: &mut Known) {
+        if known.sample_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        known.end.exceeded = self.room.exceeded(false);
+        let is_over = known.end.exceeded.is_some();
+        // What it leaves running until it is killed must not write on.
+        known.kill_at = if is_over { Some(Instant::now()) } else { known.kill_at };
+        known.sample_at = (!is_over).then(|| Instant::now() + SAMPLE_EVERY);
     }
 
     fn keep_time(&self, known: &mut Known) {

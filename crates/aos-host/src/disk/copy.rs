@@ -141,3 +141,46 @@ pub(crate) fn remove_leftover(dir: impl AsFd, name: &[u8]) {
         tracing::debug!(name = show(name), %error, "cannot remove a leftover");
     }
 }
+
+/// Removes everything in a folder but `kept`, as far as that is possible.
+pub(crate) fn empty(dir: &OwnedFd, kept: &[u8]) {
+    for name in super::names_in(dir).unwrap_or_default() {
+        if name == kept {
+            continue;
+        }
+        if let Err(error) = remove_any(dir, &name) {
+            tracing::warn!(%error, "cannot remove a file of a session");
+        }
+    }
+}
+
+/// How deep a count goes: it holds one descriptor per level.
+const COUNTED_LEVELS_MAX: usize = 200;
+
+/// The disk space of everything below a folder, by handles. An error is a folder that cannot be read or is too deep.
+pub(crate) fn allocated_bytes(dir: &OwnedFd) -> Result<u64, Errno> {
+    fn count(dir: &OwnedFd, levels: usize) -> Result<u64, Errno> {
+        let mut sum = 0;
+        for name in super::names_in(dir)? {
+            let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW | rustix::fs::AtFlags::NO_AUTOMOUNT;
+            let stat = match rustix::fs::statat(dir, name.as_slice(), flags) {
+                Err(Errno::NOENT) => continue,
+                outcome => outcome?,
+            };
+            // A file with several names counts once per name: nothing is kept about each of them.
+            sum += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+                if levels == 0 {
+                    return Err(Errno::NAMETOOLONG);
+                }
+                match super::open_dir(dir, &name) {
+                    Ok(inner) => sum += count(&inner, levels - 1)?,
+                    Err(Errno::NOENT) => {}
+                    Err(why) => return Err(why),
+                }
+            }
+        }
+        Ok(sum)
+    }
+    count(dir, COUNTED_LEVELS_MAX)
+}

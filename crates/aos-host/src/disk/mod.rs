@@ -19,7 +19,7 @@ pub(crate) use attrs::{
     AttrsFrom, FileAttrs, apply_attrs, apply_metadata, copy_acl, is_opaque, read_xattrs,
     remove_overlay_xattrs,
 };
-pub(crate) use copy::{copy, copy_content, remove, remove_any, remove_leftover};
+pub(crate) use copy::{allocated_bytes, copy, copy_content, empty, remove, remove_any, remove_leftover};
 pub(crate) use entry::{
     make_dir, make_link, path_of, read_link, remove_dir, set_mode, set_mode_at, set_mode_of_held, set_mtime,
     set_mtime_at, set_nonblocking, set_owner_at, sync,

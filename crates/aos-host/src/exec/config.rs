@@ -1,6 +1,7 @@
 //! What a session gives its commands, computed when it is opened and again after a restart.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use aos_model::limits::MOUNTS_MAX;
@@ -37,6 +38,8 @@ pub(crate) struct ExecConfig {
     session_id: String,
     command_dirs: Arc<SessionDirs>,
     making_dirs: Mutex<()>,
+    /// What the private folders held when it was last counted.
+    scratch_used: AtomicU64,
 }
 
 /// A mount of the session, held open so that it stays what it was.
@@ -77,6 +80,7 @@ impl ExecConfig {
             session_id: record.session_id.clone(),
             command_dirs: command_dirs.clone(),
             making_dirs: Mutex::new(()),
+            scratch_used: AtomicU64::new(0),
         })
     }
 
@@ -96,6 +100,7 @@ impl ExecConfig {
             session_id: record.session_id.clone(),
             command_dirs: command_dirs.clone(),
             making_dirs: Mutex::new(()),
+            scratch_used: AtomicU64::new(0),
         }
     }
 
@@ -190,6 +195,24 @@ impl ExecConfig {
             Some(User { uid, gid }) => disk::set_owner_at(&home, b".gitconfig", uid, gid),
             None => Ok(()),
         }
+    }
+
+    /// The private home and `/tmp`, opened; those that exist.
+    pub(crate) fn open_private_dirs(&self) -> Vec<Arc<OwnedFd>> {
+        let Ok(own) = self.command_dirs.session(&self.session_id) else { return Vec::new() };
+        ["tmp", "home"]
+            .iter()
+            .filter_map(|name| disk::open_dir(&own, name.as_bytes()).ok())
+            .map(Arc::new)
+            .collect()
+    }
+
+    pub(crate) fn scratch_used(&self) -> u64 {
+        self.scratch_used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_scratch_used(&self, bytes: u64) {
+        self.scratch_used.store(bytes, Ordering::Relaxed);
     }
 
     /// The real path of the private `/tmp`, used where nothing can be mounted but Landlock restricts files.

@@ -73,6 +73,9 @@ fn is_unlocked_within(home: &Home, timeout: Duration) -> bool {
     true
 }
 
+/// What `status` and `doctor` say when the reserve was given up.
+pub(crate) const DISK_FULL: &str = "the disk of AOS_HOME is full: changes and commands are refused (`no_space`); remove files, close sessions or run `aos gc`";
+
 /// Exits with 0 if a daemon is running, 1 if not. It does not start one.
 pub(crate) fn status(as_json: bool) -> anyhow::Result<Exit> {
     let home = Home::open(&home::path()?)?;
@@ -102,6 +105,9 @@ pub(crate) fn status(as_json: bool) -> anyhow::Result<Exit> {
         aos_model::text::count(number("sessions_open"), "session"),
         number("seq")
     );
+    if answer["disk_full"] == true {
+        println!("{DISK_FULL}");
+    }
     println!("log: {}", aos_model::text::escape(&home.log_path().display().to_string()));
     Ok(Exit::Success)
 }

@@ -7,10 +7,18 @@ use crate::render::{BAD, DIM, GOOD, STRONG};
 
 pub(crate) fn run(json: bool) -> anyhow::Result<Exit> {
     let abilities = aos_host::abilities("/proc/self/exe".as_ref());
+    let disk_full = crate::home::path().ok().and_then(|home| aos_store::is_disk_full(&home));
     if json {
-        println!("{}", aos_model::text::escape_json(&serde_json::to_string(&abilities)?));
+        let mut all = serde_json::to_value(&abilities)?;
+        if let Some(disk_full) = disk_full {
+            all["disk_full"] = disk_full.into();
+        }
+        println!("{}", aos_model::text::escape_json(&all.to_string()));
     } else {
         show(&abilities);
+        if disk_full == Some(true) {
+            anstream::println!("{BAD}{}{BAD:#}", super::daemon::DISK_FULL);
+        }
     }
     Ok(Exit::Success)
 }

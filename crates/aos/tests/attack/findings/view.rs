@@ -2,9 +2,10 @@
 
 mod below;
 mod homes;
+mod room;
 
 use crate::Case;
 
 pub(super) fn cases() -> Vec<Case> {
-    [homes::cases(), below::cases()].into_iter().flatten().collect()
+    [homes::cases(), below::cases(), room::cases()].into_iter().flatten().collect()
 }

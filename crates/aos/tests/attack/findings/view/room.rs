@@ -1,0 +1,261 @@
+//! What a command may fill, and a daemon whose disk is full.
+
+use std::path::Path;
+
+use aos_testkit::{Findings, Start, World, check, expect, wait_for};
+use serde_json::{Value, json};
+
+use crate::exec::room::{Room, SECOND, ns};
+use crate::{Case, Need, Outcome, plain};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        plain("S8", a_command_that_fills_its_folders_is_ended),
+        Case { id: "OWN-S8-DISK", needs: &[Need::Root], run: a_command_that_fills_the_disk_is_ended },
+        Case { id: "OWN-S8-INODES", needs: &[Need::Root], run: a_command_that_takes_all_inodes_is_ended },
+        Case { id: "OWN-S8-FULL", needs: &[Need::Root], run: a_daemon_on_a_full_disk },
+        Case { id: "OWN-S8-START", needs: &[Need::Root], run: a_start_on_a_full_disk },
+        Case { id: "S17", needs: &[Need::Root], run: memory_of_an_ordinary_user },
+    ]
+}
+
+fn limited(exec: Value) -> Value {
+    let mut capability = json!({ "exec": { "allowed": true } });
+    for (name, value) in exec.as_object().unwrap() {
+        capability["exec"][name] = value.clone();
+    }
+    json!({ "policy": { "preset": "permissive" }, "capability": capability })
+}
+
+fn run(room: &Room, session: &str, script: &str) -> Value {
+    room.exec_in(session, json!({ "argv": ["sh", "-c", script], "timeout_ns": ns(60 * SECOND) }))
+}
+
+const OVER: &str = "forbidden / limit_exceeded";
+
+/// Files in HOME, in /tmp and in the roots; by one process, by many, in folders that cannot be read.
+fn a_command_that_fills_its_folders_is_ended() -> Outcome {
+    let room = Room::open(limited(json!({ "max_scratch_bytes": 20 << 20, "max_overlay_bytes": 20 << 20 })));
+    let mut findings = Findings::default();
+    for script in [
+        "head -c 60000000 /dev/zero > /tmp/f; sleep 40",
+        "head -c 60000000 /dev/zero > ~/f; sleep 40",
+        "for n in 1 2 3 4 5 6 7 8; do head -c 8000000 /dev/zero > /tmp/f$n & done; wait; sleep 40",
+        "mkdir -p /tmp/a/b; head -c 60000000 /dev/zero > /tmp/a/b/f; chmod 0 /tmp/a; sleep 40",
+        "(setsid sh -c 'head -c 60000000 /dev/zero > ~/g; sleep 40' &); sleep 40",
+        "head -c 60000000 /dev/zero > big; sleep 40",
+        "fallocate -l 60000000 /tmp/h; sleep 40",
+    ] {
+        let session =
+            room.another(limited(json!({ "max_scratch_bytes": 20 << 20, "max_overlay_bytes": 20 << 20 })));
+        let receipt = run(&room, &session, &format!("echo x > landed; {script}"));
+        findings.add(expect(script, &receipt, &[OVER]));
+        let took = receipt["ended_at_ns"].as_u64().zip(receipt["started_at_ns"].as_u64());
+        findings.add(check(took.is_some_and(|(end, start)| end - start < ns(30 * SECOND)), || {
+            format!("{script}: it was not ended: {receipt}")
+        }));
+        for name in ["landed", "big"] {
+            findings.add(check(!room.world.root.join(name).exists(), || format!("{script}: {name} landed")));
+        }
+        expect("close", &room.signal(&session, "term"), &["signaled"])?;
+    }
+    // What is there from before may be removed, and less than the limit is no matter.
+    let session = room.another(limited(json!({ "max_scratch_bytes": 20 << 20 })));
+    findings.add(expect(
+        "over",
+        &run(&room, &session, "head -c 60000000 /dev/zero > /tmp/f; sleep 40"),
+        &[OVER],
+    ));
+    let receipt = run(
+        &room,
+        &session,
+        "rm /tmp/f; sleep 0.3; head -c 9000000 /dev/zero > /tmp/g; sleep 0.3; echo done",
+    );
+    findings.add(expect("after", &receipt, &["ok"]));
+    findings.add(check(room.stdout(&receipt) == "done\n", || format!("{receipt}")));
+    // Shared memory has its own bound.
+    let receipt = run(
+        &room,
+        &room.session,
+        "head -c 300000000 /dev/zero > /dev/shm/f; df -B1 --output=size /dev/shm | tail -1",
+    );
+    findings.add(check(room.stdout(&receipt).trim() == (256_u64 << 20).to_string(), || format!("{receipt}")));
+    findings.add(room.finish());
+    findings.outcome()
+}
+
+/// A world whose home is a small file system of its own.
+fn small_disk(options: &str) -> Result<World, String> {
+    let mut world = World::asleep(Start::default());
+    let home = world.home.clone();
+    world.mount_tmpfs(&home, options)?;
+    world.start_daemon();
+    Ok(world)
+}
+
+fn permissive(world: &World) -> String {
+    world.open(json!({ "policy": { "preset": "permissive" } }))
+}
+
+fn filler(world: &World, script: &str) -> (String, Value) {
+    let session = permissive(world);
+    let params =
+        json!({ "session_id": session, "argv": ["sh", "-c", script], "timeout_ns": ns(60 * SECOND) });
+    let receipt = world.client().effect("host.exec", params);
+    (session, receipt)
+}
+
+/// Another session can still write, and everything is given back when the session is closed.
+fn others_go_on(world: &World, session: &str, findings: &mut Findings) {
+    let mut client = world.client();
+    let other = permissive(world);
+    let content = json!({ "inline_text": { "text": "x" } });
+    // What the command changed in the roots is removed in the background.
+    let mut write = || client.fs(&other, "write_file", json!({ "path": "other", "content": content }));
+    findings.add(wait_for("another session to write", || write()["status"] == "ok"));
+    let params = json!({ "session_id": session, "signal": "term" });
+    findings.add(expect("close", &client.effect("host.session.signal", params), &["signaled"]));
+}
+
+fn a_command_that_fills_the_disk_is_ended() -> Outcome {
+    let mut findings = Findings::default();
+    for script in [
+        "cat /dev/zero > /tmp/f; sleep 40",
+        "cat /dev/zero > ~/f",
+        "cat /dev/zero > big",
+        "exec 3> /tmp/f; rm /tmp/f; cat /dev/zero >&3; sleep 40",
+    ] {
+        let world = small_disk("size=300m,mode=0700")?;
+        let (session, receipt) = filler(&world, &format!("echo x > landed; {script}"));
+        findings.add(expect(script, &receipt, &[OVER]));
+        findings.add(check(!world.root.join("landed").exists(), || format!("{script}: it landed")));
+        others_go_on(&world, &session, &mut findings);
+        findings.add(world.finish());
+    }
+    findings.outcome()
+}
+
+fn a_command_that_takes_all_inodes_is_ended() -> Outcome {
+    let world = small_disk("size=300m,nr_inodes=4000,mode=0700")?;
+    let script = "echo x > landed; i=0; while : > /tmp/f$i; do i=$((i+1)); done; sleep 40";
+    let (session, receipt) = filler(&world, script);
+    let mut findings = Findings::default();
+    findings.add(expect(script, &receipt, &[OVER]));
+    findings.add(check(!world.root.join("landed").exists(), || "it landed".into()));
+    others_go_on(&world, &session, &mut findings);
+    findings.add(world.finish());
+    findings.outcome()
+}
+
+/// Fills what is left of a file system.
+fn fill(folder: &Path) -> std::path::PathBuf {
+    use std::io::Write as _;
+    let path = folder.join("filler");
+    let mut file = std::fs::File::create(&path).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    path
+}
+
+/// Reads, closing and garbage collection work, changes do not, and it says why; after a kill as well.
+fn a_daemon_on_a_full_disk() -> Outcome {
+    let mut world = small_disk("size=64m,mode=0700")?;
+    world.write("file", "content\n");
+    let sessions = [permissive(&world), permissive(&world), permissive(&world)];
+    let mut findings = Findings::default();
+    let content = json!({ "inline_text": { "text": "x" } });
+    let write = json!({ "path": "new", "content": content });
+    findings.add(expect("before", &world.client().fs(&sessions[0], "write_file", write.clone()), &["ok"]));
+    let filler = fill(&world.home);
+    for round in ["running", "started again"] {
+        let mut client = world.client();
+        // The first change finds out that the disk is full.
+        for _ in 0..50 {
+            let receipt = client.fs(&sessions[0], "write_file", write.clone());
+            if receipt["error_code"] == "no_space" {
+                break;
+            }
+        }
+        let receipt = client.fs(&sessions[0], "write_file", write.clone());
+        findings.add(expect(round, &receipt, &["error / no_space"]));
+        let receipt = client.fs(&sessions[0], "read_file", json!({ "path": "file" }));
+        findings.add(expect(round, &receipt, &["ok"]));
+        let gc = client.rpc("store.gc", json!({}));
+        findings.add(check(gc["result"]["status"] == "ok", || format!("{round}: {gc}")));
+        let (code, said, why) = world.aos(&["status"]);
+        findings
+            .add(check(code == 0 && said.contains("is full"), || format!("{round}: status: {said}{why}")));
+        let (code, said, why) = world.aos(&["doctor"]);
+        findings
+            .add(check(code == 0 && said.contains("is full"), || format!("{round}: doctor: {said}{why}")));
+        let closed = if round == "running" { &sessions[1] } else { &sessions[2] };
+        let params = json!({ "session_id": closed, "signal": "term" });
+        findings.add(expect(round, &client.effect("host.session.signal", params), &["signaled"]));
+        if round == "running" {
+            world.kill9();
+            world.try_start_daemon().map_err(|why| format!("it does not start on a full disk: {why}"))?;
+        }
+    }
+    std::fs::remove_file(&filler).unwrap();
+    wait_for("changes to be accepted again", || {
+        world.client().fs(&sessions[0], "write_file", write.clone())["status"] == "ok"
+    })?;
+    findings.add(world.finish());
+    findings.outcome()
+}
+
+/// The daemon was killed before it found out: the next one starts.
+fn a_start_on_a_full_disk() -> Outcome {
+    let mut findings = Findings::default();
+    for options in ["size=64m,mode=0700", "size=8m,mode=0700", "size=64m,nr_inodes=200,mode=0700"] {
+        let mut world = small_disk(options)?;
+        world.write("file", "content\n");
+        let session = permissive(&world);
+        world.kill9();
+        let filler = fill(&world.home);
+        let many = world.home.join("many");
+        let made = std::fs::create_dir(&many).is_ok();
+        let mut number = 0;
+        while made && std::fs::File::create(many.join(format!("{number}"))).is_ok() {
+            number += 1;
+            if number > 100_000 {
+                break;
+            }
+        }
+        world.try_start_daemon().map_err(|why| format!("{options}: it does not start: {why}"))?;
+        let mut client = world.client();
+        let receipt = client.fs(&session, "read_file", json!({ "path": "file" }));
+        findings.add(expect(options, &receipt, &["ok"]));
+        let params = json!({ "session_id": session, "signal": "term" });
+        findings.add(expect(options, &client.effect("host.session.signal", params), &["signaled"]));
+        let _ = std::fs::remove_file(filler);
+        let _ = std::fs::remove_dir_all(many);
+        findings.add(world.finish());
+    }
+    findings.outcome()
+}
+
+/// Without a cgroup the limit is not kept for all of a command, and the receipt says so.
+fn memory_of_an_ordinary_user() -> Outcome {
+    let mut findings = Findings::default();
+    let world = World::with(Start { uid: Some(12_345), ..Start::default() });
+    let room = Room::of(world, limited(json!({ "max_memory_bytes": 64 << 20 })));
+    let receipt = run(&room, &room.session, "true");
+    let warned = receipt["warnings"].to_string().contains("limit_not_enforced");
+    findings.add(check(warned, || format!("{receipt}")));
+    let receipt = run(
+        &room,
+        &room.session,
+        "df -B1 --output=size /dev/shm | tail -1; head -c 100000000 /dev/zero > /dev/shm/f",
+    );
+    findings.add(check(room.stdout(&receipt).trim() == (64 << 20).to_string(), || format!("{receipt}")));
+    findings.add(check(receipt["exit_code"] != 0, || format!("{receipt}")));
+    let receipt = room.exec(json!({ "argv": ["python3", "-c", "bytearray(200 << 20)"] }));
+    findings.add(check(receipt["exit_code"] != 0, || format!("{receipt}")));
+    findings.add(room.finish());
+    // No limit, no warning.
+    let room = Room::of(World::with(Start { uid: Some(12_345), ..Start::default() }), json!({}));
+    let receipt = room.run(&["true"]);
+    findings.add(check(!receipt.to_string().contains("limit_not_enforced"), || format!("{receipt}")));
+    findings.add(room.finish());
+    findings.outcome()
+}
