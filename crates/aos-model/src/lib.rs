@@ -7,6 +7,7 @@ pub mod acl;
 pub mod capability;
 pub mod edit;
 pub mod entry;
+pub mod environment;
 pub mod id;
 pub mod limits;
 pub mod patch;

@@ -110,6 +110,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("OWN-S21-TOOLS")],
     },
     Mutant {
+        name: "programs-preload",
+        promise: 2,
+        breaks: "a command sets LD_PRELOAD for a program that the capability allows",
+        edits: &[Edit { file: "crates/aos-model/src/environment.rs", old: "    \"LD_\",\n", new: "" }],
+        caught_by: &[attack("S13"), attack("OWN-S13-PRELOAD")],
+    },
+    Mutant {
+        name: "programs-in-the-workspace",
+        promise: 2,
+        breaks: "a capability may name programs that the session can write",
+        edits: &[Edit {
+            file: "crates/aos-host/src/lifecycle/open.rs",
+            old: "    programs::check_places(&session, &host.executor.surroundings.path)?;\n",
+            new: "",
+        }],
+        caught_by: &[attack("OWN-S13-PLACES")],
+    },
+    Mutant {
         name: "batch-unbounded",
         promise: 10,
         breaks: "a batch of more than 100 requests is cut and answered instead of refused",

@@ -3,6 +3,7 @@
 mod config;
 mod environment;
 mod mask_cache;
+pub(crate) mod programs;
 mod sweeper;
 
 use std::path::Path;

@@ -19,7 +19,7 @@ use aos_model::strict::{self, JsonError};
 use aos_model::vfs::{Tree, TreeChange, VfsPath};
 
 use super::{expire_all, worktree};
-use crate::exec::{ExecConfig, account};
+use crate::exec::{ExecConfig, account, programs};
 use crate::host::Host;
 use crate::jail::Layer;
 use crate::jail::{Jail, Root};
@@ -50,6 +50,7 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
     let mut tree = Tree::default();
     change.iter().for_each(|change| tree.apply(change));
     let session = open_recorded(host, &record, policy, Ledger::empty(), tree)?;
+    programs::check_places(&session, &host.executor.surroundings.path)?;
     let opened = Opened {
         session_id: record.session_id.clone(),
         started_at_ns: record.started_at_ns,

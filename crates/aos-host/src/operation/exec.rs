@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use aos_model::capability::{ExecCapability, smaller_limit};
+use aos_model::capability::smaller_limit;
 use aos_model::limits::OUTPUT_BYTES_DEFAULT;
 use aos_model::policy::Op;
 use aos_model::records::Kind;
@@ -13,7 +13,7 @@ use super::{Operation, PlanInput, Proposal};
 use aos_sandbox::PinnedPath;
 
 use crate::command::Command;
-use crate::exec::{locate, resolved};
+use crate::exec::programs;
 use crate::host::Host;
 use crate::jail::{Found, Last};
 use crate::payload::may_name;
@@ -41,6 +41,7 @@ pub(super) fn check(session: &OpenSession, request: Exec) -> Result<Exec, Refusa
         ));
     }
     request.check()?;
+    programs::check_names(&session.capability.exec, &request)?;
     Ok(request)
 }
 
@@ -74,7 +75,7 @@ impl Operation for Exec {
                 .or_insert_with(|| session.exec_config.tmp_path(&host.hidden[0]));
         }
         let env = here.environment(&home, &name, session_env.iter(), patch);
-        let program = allowed_program(&session.capability.exec, &self.argv[0], &env, &here.path, &cwd.path)?;
+        let program = programs::allowed(session, &self.argv[0], &env, &here.path, &cwd.path)?;
         let stdin = self.stdin_ref.as_deref().map(|stdin| stdin_of(host, session, stdin)).transpose()?;
         let limits = &session.capability.exec;
         let mut warnings = input.warnings;
@@ -110,41 +111,6 @@ fn folder(found: &Found) -> Result<PinnedPath, Refusal> {
         return Err(missing("the folder was deleted"));
     }
     Ok(PinnedPath { path: place.absolute.clone(), dev: meta.dev, ino: meta.ino })
-}
-
-/// With `exec.programs`, only the listed programs run. A bare name is looked up on the session's PATH, not on the PATH
-/// that the command sets, so that a command cannot substitute another program.
-fn allowed_program(
-    limits: &ExecCapability,
-    program: &str,
-    env: &[String],
-    path: &str,
-    cwd: &[u8],
-) -> Result<Option<Vec<u8>>, Refusal> {
-    let Some(allowed) = &limits.programs else { return Ok(None) };
-    let refuse = |why: &str| {
-        Refusal::new(
-            Code::ProgramNotAllowed,
-            format!(
-                "{}: {why}; the capability's `exec.programs` allows {}",
-                aos_model::text::escape(&program.chars().take(200).collect::<String>()),
-                if allowed.is_empty() {
-                    "none".to_owned()
-                } else {
-                    aos_model::text::escape(&allowed.join(", "))
-                }
-            ),
-        )
-    };
-    let own_path = env.iter().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or_default();
-    let found = locate(program, own_path, cwd).ok_or_else(|| refuse("the program was not found"))?;
-    let target = resolved(&found);
-    let matches = |entry: &String| {
-        let is_path = entry.contains('/');
-        locate(entry, path, b"/").is_some_and(|entry| entry == found)
-            || (is_path && target.as_deref() == Some(entry.as_bytes()))
-    };
-    if allowed.iter().any(matches) { Ok(Some(found)) } else { Err(refuse("this program is not allowed")) }
 }
 
 /// Standard input from a blob, as a private copy that the command may modify.

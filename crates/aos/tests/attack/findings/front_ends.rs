@@ -4,6 +4,7 @@ mod blobs;
 mod http;
 mod lines;
 mod own_files;
+mod programs;
 mod unseen;
 
 use aos_testkit::mcp::{McpClient, said};
@@ -38,6 +39,10 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S21-TOOLS", unseen::in_texts_of_tools),
         plain("OWN-S21-NAMES", unseen::shown_names_can_be_used),
         plain("OWN-S21-CONTENT", unseen::content_is_unchanged),
+        plain("S13", programs::names_that_load_code),
+        plain("OWN-S13-PRELOAD", programs::a_preloaded_library),
+        plain("OWN-S13-PLACES", programs::programs_that_the_session_can_write),
+        plain("OWN-S13-PATH", programs::a_program_put_on_the_path_later),
     ]
 }
 
