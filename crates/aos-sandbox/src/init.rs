@@ -14,10 +14,11 @@ use rustix::process::{DumpableBehavior, Gid, Pid, Signal, Uid, WaitOptions};
 use crate::confine;
 use crate::filter::Filters;
 use crate::last_error;
+use crate::links::{self, Listener};
 use crate::mounts;
 use crate::processes::{descendants, reset_signals, sigchld_fd, signal_namespace};
 use crate::protocol::{
-    ExitReport, InitRequest, LaunchFds, NamespaceFlags, receive_launch, send_exited, send_failed,
+    ExitReport, InitRequest, LaunchFds, NamespaceFlags, receive_launch, send_exited, send_failed, socket_pair,
 };
 use crate::spec::{LaunchError, LaunchSpec, LaunchStage, PinnedPath};
 
@@ -48,15 +49,22 @@ fn run(spec: &LaunchSpec, fds: LaunchFds<OwnedFd>, filters: &Filters) -> Result<
     let exec_args = ExecArgs::new(spec)?;
     let child_signals = sigchld_fd().map_err(sandbox("cannot watch for children"))?;
     let streams = [stdin, stdout, stderr];
+    let links = if links::is_needed(&spec.sandbox) { socket_pair().ok() } else { None };
     let command = start(&|| {
-        let error = become_command(spec, &streams, &exec_args, filters);
+        let ask = links.as_ref().map(|(_, ours)| ours);
+        let error = become_command(spec, &streams, &exec_args, filters, ask);
         send_failed(&control, &error);
     })
     .map_err(sandbox("cannot start a process"))?;
     // Only the command holds them now, so the daemon reads end of file when the command closes them.
     drop(streams);
+    // The command has started, so its process has sent what it sends.
+    let links = links.and_then(|(receiver, sender)| {
+        drop(sender);
+        links::receive(receiver)
+    });
     let has_pid_namespace = spec.sandbox.namespaces.is_some();
-    Supervisor { command, control, child_signals, has_pid_namespace }.supervise();
+    Supervisor { command, control, child_signals, links, has_pid_namespace }.supervise();
     Ok(())
 }
 
@@ -170,6 +178,7 @@ fn become_command(
     streams: &[OwnedFd; 3],
     exec_args: &ExecArgs,
     filters: &Filters,
+    ask_about_links: Option<&OwnedFd>,
 ) -> LaunchError {
     let sandbox = |subject: &str, why| LaunchError::new(LaunchStage::Sandbox, subject, why);
     // Init blocks SIGCHLD and reads it from a signalfd; the command must not inherit that mask.
@@ -199,6 +208,7 @@ fn become_command(
     if let Err((subject, why)) = confine::restrict_self(&spec.sandbox, filters) {
         return sandbox(subject, why);
     }
+    ask_about_links.into_iter().for_each(links::ask_init);
     if exec_args.argv.is_empty() { exit(0) } else { execute(exec_args) }
 }
 
@@ -270,6 +280,8 @@ struct Supervisor {
     control: OwnedFd,
     /// A signalfd for SIGCHLD.
     child_signals: OwnedFd,
+    /// Where hard links ask first.
+    links: Option<Listener>,
     /// Without one, the descendants to signal are found in /proc.
     has_pid_namespace: bool,
 }
@@ -279,12 +291,22 @@ impl Supervisor {
     fn supervise(mut self) {
         let mut killing = false;
         while self.reap() {
-            let mut ready =
-                [PollFd::new(&self.control, PollFlags::IN), PollFd::new(&self.child_signals, PollFlags::IN)];
+            let mut ready = vec![
+                PollFd::new(&self.control, PollFlags::IN),
+                PollFd::new(&self.child_signals, PollFlags::IN),
+            ];
+            ready.extend(self.links.as_ref().map(|links| PollFd::new(links, PollFlags::IN)));
             // While killing, look again soon: a process may have forked since /proc was read.
             let soon = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
             let _ = rustix::event::poll(&mut ready, killing.then_some(&soon));
             let (request, child) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
+            let link = ready.get(2).map_or(PollFlags::empty(), PollFd::revents);
+            if link.contains(PollFlags::IN) {
+                self.links.iter().for_each(Listener::answer);
+            } else if !link.is_empty() {
+                // Every process that could ask has exited.
+                self.links = None;
+            }
             if child {
                 let _ = rustix::io::read(&self.child_signals, &mut [0_u8; 1024]);
             }

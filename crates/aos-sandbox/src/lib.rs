@@ -16,6 +16,7 @@ mod credentials;
 mod filter;
 mod identity;
 mod init;
+mod links;
 mod mount_calls;
 mod mounts;
 mod origin;

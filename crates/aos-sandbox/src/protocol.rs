@@ -199,6 +199,16 @@ pub(crate) fn send_request(control: impl AsFd, request: InitRequest) {
     let _ = rustix::net::send(control, &[request as u8], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
+/// Passes one descriptor to another process of ours.
+pub(crate) fn send_descriptor(socket: impl AsFd, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+    send_with_fds(socket, b"d", &[descriptor])
+}
+
+/// The descriptor of [`send_descriptor`], if one was sent. The other end must be closed.
+pub(crate) fn receive_descriptor(socket: impl AsFd) -> Option<OwnedFd> {
+    receive_with_fds(socket, &mut [0; 1]).ok()?.1.pop()
+}
+
 fn send_with_fds(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);

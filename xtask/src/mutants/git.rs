@@ -80,4 +80,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("OWN-M19-BACK")],
     },
+    Mutant {
+        name: "git-links-on-overlays",
+        promise: 8,
+        breaks: "git makes hard links whose inode numbers overlayfs cannot keep, and a local clone ends",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/links.rs",
+            old: "name.trim_end() == \"git\"",
+            new: "name.is_empty()",
+        }],
+        caught_by: &[attack("M20"), attack("OWN-S4-ORDINARY")],
+    },
 ];

@@ -25,6 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-M5-VALUES", identity::hostile_values),
         plain("M19", worktrees::linked_worktrees_have_git),
         plain("OWN-M19-BACK", worktrees::only_what_leads_back),
+        plain("M20", ordinary_work::local_clones),
         plain("S9", names::two_tiers),
         plain("OWN-S9-WITHHOLD", names::withhold),
         plain("OWN-S9-MODULES", names::submodules),
