@@ -48,6 +48,7 @@ mod output;
 mod overlay;
 mod payload;
 mod policy;
+mod programs;
 mod proposed;
 mod protection;
 mod readback;

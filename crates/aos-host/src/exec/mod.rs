@@ -3,7 +3,6 @@
 mod config;
 mod environment;
 mod mask_cache;
-pub(crate) mod programs;
 mod sweeper;
 
 use std::path::Path;

@@ -19,7 +19,7 @@ use aos_model::strict::{self, JsonError};
 use aos_model::vfs::{Tree, TreeChange, VfsPath};
 
 use super::{expire_all, worktree};
-use crate::exec::{ExecConfig, account, programs};
+use crate::exec::{ExecConfig, account};
 use crate::host::Host;
 use crate::jail::Layer;
 use crate::jail::{Jail, Root};
@@ -27,6 +27,7 @@ use crate::layer::{self};
 use crate::ledger::Ledger;
 use crate::outcome::Done;
 use crate::policy::invalid;
+use crate::programs;
 use crate::session::{OpenSession, Preimages};
 
 /// `host.session.open`.

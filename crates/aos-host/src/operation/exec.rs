@@ -13,10 +13,10 @@ use super::{Operation, PlanInput, Proposal};
 use aos_sandbox::PinnedPath;
 
 use crate::command::Command;
-use crate::exec::programs;
 use crate::host::Host;
 use crate::jail::{Found, Last};
 use crate::payload::may_name;
+use crate::programs;
 use crate::session::OpenSession;
 use crate::target::Target;
 

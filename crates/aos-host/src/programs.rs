@@ -7,7 +7,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_model::request::Exec;
 use aos_model::text::escape;
 
-use super::{locate, resolved};
+use crate::exec::{locate, resolved};
 use crate::session::OpenSession;
 
 /// Refuses changes of the environment by which an allowed program would load or start another.
