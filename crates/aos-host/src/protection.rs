@@ -14,7 +14,7 @@ use crate::disk::{open_file, read_at_most};
 use crate::git;
 use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
-use crate::steps::{Content, DirAt, Put, Step};
+use crate::steps::{Content, Put, Step};
 use crate::target::below_roots;
 
 /// Refuses or warns about one path that an effect changes, in any spelling.
@@ -71,10 +71,7 @@ fn new_content(step: &Step) -> Option<Vec<u8>> {
         Step::Put(Put { content: Content::Bytes(fresh), .. }) => return Some(fresh.bytes.clone()),
         Step::Put(Put { content: Content::Blob(blob), .. }) => blob.open(),
         Step::Put(Put { content: Content::Moved(moved), .. }) => moved.open(),
-        Step::Rename { from, .. } => match &from.dir {
-            DirAt::Pinned(dir) => open_file(dir, &from.name),
-            DirAt::Made(_) => return None,
-        },
+        Step::Rename { from, .. } => open_file(from.folder().ok()??, &from.name),
         Step::Put(Put { content: Content::Link(_), .. })
         | Step::Remove { .. }
         | Step::MakeDir { .. }

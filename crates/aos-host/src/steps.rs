@@ -14,7 +14,7 @@ use aos_store::{Blobs, Fault};
 use rustix::io::Errno;
 
 use crate::disk::{self, FileAttrs, Meta, read_xattrs};
-use crate::jail::{Dir, Found, Place};
+use crate::jail::{Dir, DirFd, Found, KnownDir, Place, PlaceDir};
 
 /// What is to be done, computed in full before anything moves.
 #[derive(Debug)]
@@ -214,17 +214,37 @@ pub(crate) struct StepTarget {
 #[derive(Debug, Clone)]
 pub(crate) enum DirAt {
     Pinned(Dir),
+    /// Opened for each step that acts in it.
+    Known(KnownDir),
     /// Made by the step of this index.
     Made(usize),
+}
+
+impl From<PlaceDir> for DirAt {
+    fn from(dir: PlaceDir) -> DirAt {
+        match dir {
+            PlaceDir::Held(dir) => DirAt::Pinned(dir),
+            PlaceDir::Known(known) => DirAt::Known(known),
+        }
+    }
 }
 
 impl StepTarget {
     pub(crate) fn of(place: &Place) -> StepTarget {
         StepTarget {
-            dir: DirAt::Pinned(place.dir.clone()),
+            dir: place.dir.clone().into(),
             name: place.name.clone(),
             absolute: place.absolute.clone(),
             shown: place.shown.clone(),
+        }
+    }
+
+    /// The folder; `None` where a step makes it.
+    pub(crate) fn folder(&self) -> Result<Option<DirFd<'_>>, Errno> {
+        match &self.dir {
+            DirAt::Pinned(dir) => Ok(Some(DirFd::Held(dir.as_fd()))),
+            DirAt::Known(known) => known.open(self.parent_absolute()).map(DirFd::Opened).map(Some),
+            DirAt::Made(_) => Ok(None),
         }
     }
 
@@ -254,7 +274,7 @@ impl Parents {
             Found::ParentMissing { base, missing, .. } => (base, missing),
             Found::Unresolvable { .. } => unreachable!("BUG: the operation checks whether it can be made"),
         };
-        let mut dir = DirAt::Pinned(base.dir.clone());
+        let mut dir: DirAt = base.dir.clone().into();
         let mut absolute = base.absolute.clone();
         let (last, folders) = missing.split_last().expect("BUG: something is missing");
         for name in folders {

@@ -44,7 +44,8 @@ impl<'a> Subtree<'a> {
     /// Everything below a place, on the disk or in the session's layer.
     pub(crate) fn below(&mut self, place: &Place) -> Result<(), Refusal> {
         let Some(leaf) = &place.leaf else {
-            return self.folder(place.dir.as_fd(), &place.name, &place.absolute);
+            let dir = place.folder().map_err(|why| place.refusal("open the folder of", why))?;
+            return self.folder(dir, &place.name, &place.absolute);
         };
         leaf.view.each_below(place, &mut |below, meta| self.visit(&below.absolute, &meta, &place.shown))
     }

@@ -190,4 +190,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("OWN-C12-MODES")],
     },
+    Mutant {
+        name: "folders-of-a-command-held",
+        promise: 9,
+        breaks: "a command that works in many folders takes all descriptors of the daemon",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/upper.rs",
+            old: "                let at = DirAt::Known(KnownDir::new(entry.site.root, &opened, false));\n                Some((lower, was, Lower::There(Dir::Opened(Arc::new(below)), at)))\n",
+            new: "                let (_, below) = (opened, Dir::Opened(Arc::new(below)));\n                Some((lower, was, Lower::There(below.clone(), DirAt::Pinned(below))))\n",
+        }],
+        caught_by: &[attack("C12")],
+    },
+    Mutant {
+        name: "folders-of-an-undo-held",
+        promise: 9,
+        breaks: "an undo in many folders takes all descriptors of the daemon",
+        edits: &[Edit {
+            file: "crates/aos-host/src/jail/place.rs",
+            old: "root.filter(|_| self.opened.len() >= FOLDERS_HELD_MAX)",
+            new: "root.filter(|_| self.opened.len() >= FOLDERS_HELD_MAX << 20)",
+        }],
+        caught_by: &[attack("C12")],
+    },
 ];

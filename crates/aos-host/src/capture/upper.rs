@@ -29,7 +29,7 @@ use crate::disk::{
 };
 use crate::fault;
 use crate::git::{DiskTree, root_of};
-use crate::jail::Dir;
+use crate::jail::{Dir, KnownDir, Root};
 use crate::overlay::Overlay;
 use crate::proposed::{ProposedPath, Touched};
 use crate::session::OpenSession;
@@ -69,7 +69,8 @@ pub(super) fn read(
             upper_root: &part.upper,
             upper: part.upper.as_fd(),
             below: Vec::new(),
-            lower: Lower::There(Dir::Root(root.clone())),
+            lower: Lower::There(Dir::Root(root.clone()), DirAt::Pinned(Dir::Root(root.clone()))),
+            root,
             absolute: root.path.clone(),
         };
         reader.folder(&site)?;
@@ -95,6 +96,7 @@ fn judge_git(session: &OpenSession, overlay: &Overlay, paths: &mut [ProposedPath
 
 /// A folder of the overlay, and the folder that it is merged into.
 struct Site<'a> {
+    root: &'a Arc<Root>,
     upper_root: &'a Arc<OwnedFd>,
     upper: BorrowedFd<'a>,
     /// Its path in the upper folder.
@@ -104,7 +106,7 @@ struct Site<'a> {
 }
 
 enum Lower {
-    There(Dir),
+    There(Dir, DirAt),
     /// The step of this index makes it.
     Made(usize),
 }
@@ -137,7 +139,7 @@ impl Entry<'_> {
     fn target(&self) -> StepTarget {
         StepTarget {
             dir: match &self.site.lower {
-                Lower::There(dir) => DirAt::Pinned(dir.clone()),
+                Lower::There(_, at) => at.clone(),
                 Lower::Made(step) => DirAt::Made(*step),
             },
             name: self.name.to_vec(),
@@ -148,7 +150,7 @@ impl Entry<'_> {
 
     fn lower_dir(&self) -> Option<&Dir> {
         match &self.site.lower {
-            Lower::There(dir) => Some(dir),
+            Lower::There(dir, _) => Some(dir),
             Lower::Made(_) => None,
         }
     }
@@ -186,7 +188,7 @@ impl Reader<'_> {
             target::check_depth(self.session, &absolute)?;
             let Some(upper) = Meta::at(site.upper, name).map_err(fail)? else { continue };
             let lower = match &site.lower {
-                Lower::There(dir) => Meta::at(dir, name).map_err(fail)?,
+                Lower::There(dir, _) => Meta::at(dir, name).map_err(fail)?,
                 Lower::Made(_) => None,
             };
             if lower.is_some_and(|lower| self.session.jail.own.is(&lower)) {
@@ -285,7 +287,10 @@ impl Reader<'_> {
                     Err(Errno::ACCESS) => worn.clone(),
                     outcome => outcome.map_err(fail)?,
                 };
-                Some((lower, was, Lower::There(Dir::Opened(Arc::new(below)))))
+                // Steps hold no descriptor of it: a command may work in more folders than files can be open.
+                let opened = Meta::of(&below).map_err(fail)?;
+                let at = DirAt::Known(KnownDir::new(entry.site.root, &opened, false));
+                Some((lower, was, Lower::There(Dir::Opened(Arc::new(below)), at)))
             }
             _ => None,
         };
@@ -314,6 +319,7 @@ impl Reader<'_> {
         let (first, last) = if opens { (step, None) } else { (None, step) };
         self.out.steps.extend(first);
         let site = Site {
+            root: entry.site.root,
             upper_root: entry.site.upper_root,
             upper: upper.as_fd(),
             below: entry.below(),
@@ -335,9 +341,7 @@ impl Reader<'_> {
             if lower.mtime_ns != entry.upper.mtime_ns {
                 self.propose(entry, Op::Write, 0)?;
                 self.out.paths.last_mut().expect("BUG: proposed above").is_listed = false;
-                let touched =
-                    Touched { dir: dir.clone(), name: entry.name.to_vec(), mtime_ns: entry.upper.mtime_ns };
-                self.out.touched.push(touched);
+                self.out.touched.push(Touched { at: entry.target(), mtime_ns: entry.upper.mtime_ns });
             }
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use aos_model::entry::Fact;
 use aos_model::receipt::{Durability, MutationFields, Warning};
@@ -10,7 +10,7 @@ use aos_model::records::{Attributes, Coverage, Kind, SnapshotRecord};
 use aos_model::refusal::{Code, Refusal, Status};
 use rustix::io::Errno;
 
-use super::arm::Armed;
+use super::arm::{Armed, MadeDir};
 use super::give_back;
 use super::preimage::{Object, store_preimage, store_preimage_at};
 use super::record::record;
@@ -20,8 +20,12 @@ use super::take_back::take_back_first;
 use crate::disk::{self, AttrsFrom, FileAttrs, Meta, apply_attrs, apply_metadata, write_all};
 use crate::fault;
 use crate::host::Host;
+use crate::jail::DirFd;
 use crate::outcome::Done;
 use crate::steps::{Content, Outcome, Put, Step, StepTarget};
+
+/// How many folders are held open to be synced at the end.
+const TOUCHED_HELD_MAX: usize = 64;
 
 /// The permissions that the owner of a folder needs to fill it.
 const OPEN_TO_US: u32 = 0o700;
@@ -90,8 +94,14 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn dir(&self, target: &'a StepTarget) -> BorrowedFd<'a> {
-        self.armed.dir(target).expect("BUG: folders are made before their content")
+    fn dir(&self, target: &'a StepTarget) -> Result<DirFd<'a>, Refusal> {
+        match self.armed.dir(target) {
+            Ok(dir) => Ok(dir.expect("BUG: folders are made before their content")),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE | Errno::XDEV) => {
+                Err(changed_meanwhile(target, "its folder was replaced"))
+            }
+            Err(why) => Err(fault::refusal(&format!("cannot open the folder of {}", target.shown), why)),
+        }
     }
 
     fn step(&mut self, index: usize, step: &'a Step, intent: &StepIntent) -> Result<(), Refusal> {
@@ -127,16 +137,17 @@ impl<'a> Work<'a> {
             why => fault::refusal(&format!("cannot write {}", put.at.shown), why),
         };
         let is_file = put.before.is_some_and(|before| before.kind == Kind::File);
-        let old = if is_file { self.open_old(&put.at)? } else { None };
-        let dir = self.dir(&put.at);
-        let (file, meta, kept) = self.make(put, temporary, old.as_ref()).map_err(fail)?;
+        let dir = self.dir(&put.at)?;
+        let dir = dir.as_fd();
+        let old = if is_file { open_old(dir, &put.at)? } else { None };
+        let (file, meta, kept) = self.make(put, dir, temporary, old.as_ref()).map_err(fail)?;
         match put.before {
             None => {
                 disk::rename_noreplace(dir, temporary, dir, &put.at.name)
                     .map_err(|why| appeared(put, why))?;
             }
             Some(before) => {
-                let displaced = self.exchange(put, &before, temporary, (file.as_ref(), &meta))?;
+                let displaced = self.exchange(put, dir, &before, temporary, (file.as_ref(), &meta))?;
                 let object = Object { dir, name: temporary, meta: displaced, open: old };
                 store_preimage(object, self.preimages, preimage_name, self.sync)
                     .map_err(|why| not_kept(&put.at, why))?;
@@ -155,10 +166,10 @@ impl<'a> Work<'a> {
     fn make(
         &mut self,
         put: &'a Put,
+        dir: BorrowedFd<'_>,
         temporary: &[u8],
         old: Option<&OwnedFd>,
     ) -> Result<(Option<OwnedFd>, Meta, Option<Warning>), Errno> {
-        let dir = self.dir(&put.at);
         if let Content::Link(target) = &put.content {
             disk::make_link(target, dir, temporary)?;
             self.begun = true;
@@ -195,27 +206,16 @@ impl<'a> Work<'a> {
         Ok((Some(file), meta, kept))
     }
 
-    /// The file to be replaced, opened to copy its attributes. `None` inside when it cannot be read.
-    fn open_old(&self, at: &'a StepTarget) -> Result<Option<OwnedFd>, Refusal> {
-        match disk::open_file(self.dir(at), &at.name) {
-            Ok(file) => Ok(Some(file)),
-            Err(Errno::ACCESS | Errno::PERM) => Ok(None),
-            Err(why @ (Errno::NOENT | Errno::LOOP | Errno::NXIO)) => {
-                Err(changed_meanwhile(at, &why.to_string()))
-            }
-            Err(why) => Err(fault::refusal(&format!("cannot open {}", at.shown), why)),
-        }
-    }
-
     /// Swaps the new file in. What came out must be what was there when the plan was made.
     fn exchange(
         &self,
         put: &'a Put,
+        dir: BorrowedFd<'_>,
         before: &Meta,
         temporary: &[u8],
         new: (Option<&OwnedFd>, &Meta),
     ) -> Result<Meta, Refusal> {
-        let (dir, name) = (self.dir(&put.at), put.at.name.as_slice());
+        let name = put.at.name.as_slice();
         disk::exchange(dir, temporary, dir, name).map_err(|why| match why {
             Errno::NOENT => changed_meanwhile(&put.at, "it was removed"),
             why => fault::refusal(&format!("cannot replace {}", put.at.shown), why),
@@ -256,7 +256,8 @@ impl<'a> Work<'a> {
         temporary: &[u8],
         preimage_name: &str,
     ) -> Result<(), Refusal> {
-        let dir = self.dir(at);
+        let dir = self.dir(at)?;
+        let dir = dir.as_fd();
         disk::rename_noreplace(dir, &at.name, dir, temporary)
             .map_err(|why| fault::refusal(&format!("cannot remove {}", at.shown), why))?;
         self.begun = true;
@@ -281,8 +282,8 @@ impl<'a> Work<'a> {
         worn: Option<&FileAttrs>,
     ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot make the folder {}", at.shown), why);
-        let dir = self.dir(at);
-        match disk::make_dir(dir, &at.name) {
+        let dir = self.dir(at)?;
+        match disk::make_dir(&dir, &at.name) {
             Ok(()) => {}
             Err(Errno::EXIST) => {
                 return Err(Refusal::new(
@@ -294,10 +295,10 @@ impl<'a> Work<'a> {
         }
         self.begun = true;
         let made = disk::open_dir(dir, &at.name).map_err(fail)?;
-        let made = self.armed.made[index].get_or_init(|| made);
+        self.armed.remember_made(index, &at.absolute, &made).map_err(fail)?;
         // The daemon's own umask is strict; the folder gets what the user's would have given.
         let worn = worn.map_or(AttrsFrom::New, AttrsFrom::Given);
-        let (meta, kept) = apply_metadata(made, &at.shown, mode | OPEN_TO_US, worn).map_err(fail)?;
+        let (meta, kept) = apply_metadata(&made, &at.shown, mode | OPEN_TO_US, worn).map_err(fail)?;
         self.warnings.extend(kept);
         self.touch(at)?;
         // The final mode, not the one it has while it is being filled.
@@ -307,10 +308,15 @@ impl<'a> Work<'a> {
     /// Sets the final mode of folders that are not fully open to their owner, once everything is in them.
     fn close_folders(&self) -> Result<(), Errno> {
         for (step, made) in self.armed.steps.iter().zip(&self.armed.made).rev() {
-            if let (Step::MakeDir { mode, .. }, Some(made)) = (step, made.get())
+            if let (Step::MakeDir { at, mode, .. }, Some(made)) = (step, made.get())
                 && mode & OPEN_TO_US != OPEN_TO_US
             {
-                disk::set_mode(made, *mode)?;
+                match made {
+                    MadeDir::Held(made) => disk::set_mode(made, *mode)?,
+                    MadeDir::Known(known) => {
+                        disk::set_mode(&disk::open_dir(known.open(&at.absolute)?, b".")?, *mode)?;
+                    }
+                }
             }
         }
         Ok(())
@@ -324,7 +330,7 @@ impl<'a> Work<'a> {
         xattrs: Option<&Attributes>,
     ) -> Result<Meta, Refusal> {
         let fail = |why| fault::refusal(&format!("cannot set the mode of {}", at.shown), why);
-        let dir = disk::open_dir(self.dir(at), &at.name).map_err(fail)?;
+        let dir = disk::open_dir(self.dir(at)?, &at.name).map_err(fail)?;
         let now = Meta::of(&dir).map_err(fail)?;
         if !Seen::from(*before).is(&now) || now.mode != before.mode {
             return Err(changed_meanwhile(at, "it was replaced"));
@@ -359,7 +365,8 @@ impl<'a> Work<'a> {
             ),
             why => fault::refusal(&format!("cannot move {} to {}", from.shown, to.shown), why),
         };
-        let (dir, to_dir) = (self.dir(from), self.dir(to));
+        let (dir, to_dir) = (self.dir(from)?, self.dir(to)?);
+        let (dir, to_dir) = (dir.as_fd(), to_dir.as_fd());
         let renamed = match replaced {
             Some(_) => disk::move_exchange(dir, &from.name, to_dir, &to.name),
             None => disk::move_noreplace(dir, &from.name, to_dir, &to.name),
@@ -394,8 +401,12 @@ impl<'a> Work<'a> {
     fn touch(&mut self, at: &'a StepTarget) -> Result<(), Refusal> {
         if self.sync {
             let fail = |why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why);
-            let dir = self.dir(at);
-            if let Entry::Vacant(unknown) = self.touched.entry(disk::id_of(dir).map_err(fail)?) {
+            let dir = self.dir(at)?;
+            if self.touched.len() >= TOUCHED_HELD_MAX {
+                // Synced earlier than needed; one that is touched again is synced again.
+                std::mem::take(&mut self.touched).values().try_for_each(disk::sync).map_err(fail)?;
+            }
+            if let Entry::Vacant(unknown) = self.touched.entry(disk::id_of(&dir).map_err(fail)?) {
                 unknown.insert(disk::open_dir(dir, b".").map_err(fail)?);
             }
         }
@@ -410,6 +421,16 @@ impl<'a> Work<'a> {
             disk::sync(dir)?;
         }
         disk::sync(self.preimages)
+    }
+}
+
+/// The file to be replaced, opened to copy its attributes. `None` inside when it cannot be read.
+fn open_old(dir: BorrowedFd<'_>, at: &StepTarget) -> Result<Option<OwnedFd>, Refusal> {
+    match disk::open_file(dir, &at.name) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+        Err(why @ (Errno::NOENT | Errno::LOOP | Errno::NXIO)) => Err(changed_meanwhile(at, &why.to_string())),
+        Err(why) => Err(fault::refusal(&format!("cannot open {}", at.shown), why)),
     }
 }
 

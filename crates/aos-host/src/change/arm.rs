@@ -1,15 +1,18 @@
 //! Arming: the intent, with where each pre-image will be, is durable before anything moves (I4).
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use aos_model::id;
 use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
 use aos_model::refusal::Refusal;
+use rustix::io::Errno;
 
 use super::step_intent::{At, Content, Intent, StepIntent};
+use crate::disk::Meta;
 use crate::host::Host;
+use crate::jail::{DirFd, KnownDir};
 use crate::lock::Locked;
 use crate::outcome::Ids;
 use crate::session::OpenSession;
@@ -17,7 +20,7 @@ use crate::snapshot;
 use crate::stage::DiskChange;
 use crate::steps::{Completion, DirAt, Plan, Step, StepTarget};
 
-/// A plan whose intent is on disk. It keeps the folders open that it works in, so that taking back needs no path.
+/// A plan whose intent is on disk.
 #[derive(Debug)]
 pub(crate) struct Armed<'a> {
     pub(crate) intent: u64,
@@ -30,7 +33,7 @@ pub(crate) struct Armed<'a> {
     pub(crate) session: Arc<OpenSession>,
     pub(super) steps: Vec<Step>,
     /// Folders that steps made, by the step's index.
-    pub(super) made: Vec<OnceLock<OwnedFd>>,
+    pub(super) made: Vec<OnceLock<MadeDir>>,
     pub(super) completion: Mutex<Option<Completion>>,
     _locks: Locked<'a>,
 }
@@ -42,12 +45,34 @@ impl Armed<'_> {
     }
 
     /// The folder of a target; `None` while the step that makes it has not been carried out.
-    pub(super) fn dir<'s>(&'s self, target: &'s StepTarget) -> Option<BorrowedFd<'s>> {
-        match &target.dir {
-            DirAt::Pinned(dir) => Some(dir.as_fd()),
-            DirAt::Made(index) => self.made[*index].get().map(AsFd::as_fd),
+    pub(super) fn dir<'s>(&'s self, target: &'s StepTarget) -> Result<Option<DirFd<'s>>, Errno> {
+        let DirAt::Made(index) = &target.dir else { return target.folder() };
+        match self.made[*index].get() {
+            Some(MadeDir::Held(dir)) => Ok(Some(DirFd::Held(dir.as_fd()))),
+            Some(MadeDir::Known(known)) => known.open(target.parent_absolute()).map(DirFd::Opened).map(Some),
+            None => Ok(None),
         }
     }
+
+    /// Remembers a folder that a step made at `absolute`. One inside a root is opened again when it is needed.
+    pub(super) fn remember_made(&self, index: usize, absolute: &[u8], made: &OwnedFd) -> Result<(), Errno> {
+        let jail = &self.session.jail;
+        let made = match jail.root_of(absolute) {
+            Some(root) => {
+                MadeDir::Known(KnownDir::new(&jail.roots[root], &Meta::of(made)?, jail.cross_mounts))
+            }
+            None => MadeDir::Held(made.try_clone().map_err(|_| Errno::MFILE)?),
+        };
+        let _ = self.made[index].set(made);
+        Ok(())
+    }
+}
+
+/// A folder that a step made.
+#[derive(Debug)]
+pub(super) enum MadeDir {
+    Held(OwnedFd),
+    Known(KnownDir),
 }
 
 /// Removes the pre-images of a change whose session keeps none.

@@ -31,11 +31,13 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
     };
     let undone = (0..count).rev().map(|index| {
         let site = |target: &StepTarget, at: &At| -> Result<Option<Site>, Errno> {
-            let Some(dir) = armed.dir(target) else { return Ok(None) };
-            if disk::is_unlinked(dir)? {
+            let dir = match armed.dir(target) {
+                Ok(Some(dir)) if !disk::is_unlinked(&dir)? => dir,
+                Ok(None) => return Ok(None),
                 // A folder that was copied to another disk and back is a new folder.
-                return Site::find(at);
-            }
+                Ok(Some(_)) | Err(Errno::NOENT | Errno::STALE) => return Site::find(at),
+                Err(why) => return Err(why),
+            };
             Ok(Some(Site { dir: disk::open_dir(dir, b".")?, name: target.name.clone() }))
         };
         let intent = armed.step_intent(index);

@@ -24,7 +24,7 @@ use crate::disk::Meta;
 
 pub(crate) use layered::{Layer, Leaf, View};
 pub(crate) use own::OwnFolders;
-pub(crate) use place::{Dir, Folders, Found, Place};
+pub(crate) use place::{Dir, DirFd, Folders, Found, KnownDir, Place, PlaceDir};
 pub(crate) use resolve::{
     Last, ResolvedPath, follow_text, follow_text_past_missing, link_refused, outside, resolve,
 };

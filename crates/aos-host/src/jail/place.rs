@@ -9,7 +9,7 @@ use aos_model::refusal::{Code, Refusal};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{Leaf, Root};
+use super::{Jail, Leaf, Root};
 use crate::content::Source;
 use crate::disk::{Meta, open_beneath};
 use crate::fault;
@@ -30,10 +30,65 @@ impl AsFd for Dir {
     }
 }
 
+/// A folder of a root that is opened when it is needed, because a change may work in more folders than files can be
+/// open. Anything else at its path is not it.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownDir {
+    root: Arc<Root>,
+    id: (u64, u64),
+    cross_mounts: bool,
+}
+
+impl KnownDir {
+    /// `meta` is what the folder is now.
+    pub(crate) fn new(root: &Arc<Root>, meta: &Meta, cross_mounts: bool) -> KnownDir {
+        KnownDir { root: root.clone(), id: (meta.dev, meta.ino), cross_mounts }
+    }
+
+    /// Opens the folder at its path, which a step before may have changed.
+    pub(crate) fn open(&self, absolute: &[u8]) -> Result<OwnedFd, Errno> {
+        let below = absolute.strip_prefix(self.root.path.as_slice()).ok_or(Errno::XDEV)?;
+        let below = below.strip_prefix(b"/").filter(|below| !below.is_empty()).unwrap_or(b".");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let dir = open_beneath(&self.root.fd, below, flags, self.cross_mounts)?;
+        if crate::disk::id_of(&dir)? == self.id { Ok(dir) } else { Err(Errno::STALE) }
+    }
+}
+
+/// The folder of a place.
+#[derive(Debug, Clone)]
+pub(crate) enum PlaceDir {
+    Held(Dir),
+    /// Opened for each use.
+    Known(KnownDir),
+}
+
+impl From<Dir> for PlaceDir {
+    fn from(dir: Dir) -> PlaceDir {
+        PlaceDir::Held(dir)
+    }
+}
+
+/// A folder that is held open, or was opened just now.
+#[derive(Debug)]
+pub(crate) enum DirFd<'a> {
+    Held(BorrowedFd<'a>),
+    Opened(OwnedFd),
+}
+
+impl AsFd for DirFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            DirFd::Held(dir) => *dir,
+            DirFd::Opened(dir) => dir.as_fd(),
+        }
+    }
+}
+
 /// Where a path leads, pinned.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    pub(crate) dir: Dir,
+    pub(crate) dir: PlaceDir,
     /// Plain: no slash, not `.` or `..`. Empty when the place is the root folder itself.
     pub(crate) name: Vec<u8>,
     /// Link-free and absolute: what policy checks and what the record names.
@@ -119,8 +174,8 @@ impl Found {
     }
 }
 
-/// The folders that the paths of one request lead to, each held open once: a request may name more paths than files
-/// can be open.
+/// The folders that the paths of one request lead to, each held open once, and only some of them: a request may name
+/// more paths, and an undo more folders, than files can be open.
 #[derive(Debug, Default)]
 pub(crate) struct Folders {
     looked_up: usize,
@@ -130,25 +185,47 @@ pub(crate) struct Folders {
 /// This many paths may each hold a folder; that is cheaper than checking whether they share one.
 const FOLDERS_UNSHARED_MAX: usize = 16;
 
+/// This many folders are held open. The others are opened when they are needed.
+const FOLDERS_HELD_MAX: usize = 32;
+
 impl Folders {
     /// Replaces the folder of what was found by one that is already open, if both are the same folder.
-    pub(crate) fn share(&mut self, found: &mut Found) -> Result<(), Refusal> {
+    pub(crate) fn share(&mut self, jail: &Jail, found: &mut Found) -> Result<(), Refusal> {
         self.looked_up += 1;
         let (Found::Resolved(place) | Found::ParentMissing { base: place, .. }) = found else {
             return Ok(());
         };
         if self.looked_up > FOLDERS_UNSHARED_MAX
-            && let Dir::Opened(dir) = &place.dir
+            && let PlaceDir::Held(Dir::Opened(dir)) = &place.dir
         {
             let meta = Meta::of(dir).map_err(|why| place.refusal("look at the folder of", why))?;
-            let known = self.opened.entry((meta.dev, meta.ino, meta.mount));
-            place.dir = known.or_insert_with(|| place.dir.clone()).clone();
+            let id = (meta.dev, meta.ino, meta.mount);
+            // A node of a layer has no folder on the disk.
+            let root = jail.root_of(&place.absolute).filter(|_| place.leaf.is_none());
+            if let Some(held) = self.opened.get(&id) {
+                place.dir = held.clone().into();
+            } else if let Some(root) = root.filter(|_| self.opened.len() >= FOLDERS_HELD_MAX) {
+                place.dir = PlaceDir::Known(KnownDir::new(&jail.roots[root], &meta, place.cross_mounts));
+            } else {
+                self.opened.insert(id, Dir::Opened(dir.clone()));
+            }
         }
         Ok(())
     }
 }
 
 impl Place {
+    /// The folder that the name is in; the place itself if it has no name.
+    pub(crate) fn folder(&self) -> Result<DirFd<'_>, Errno> {
+        match &self.dir {
+            PlaceDir::Held(dir) => Ok(DirFd::Held(dir.as_fd())),
+            PlaceDir::Known(known) => {
+                let tail = if self.name.is_empty() { 0 } else { self.name.len() + 1 };
+                known.open(&self.absolute[..self.absolute.len() - tail]).map(DirFd::Opened)
+            }
+        }
+    }
+
     /// Opens the file for reading. Only a regular one: a FIFO or a device is refused and never opened.
     pub(crate) fn open_file(&self) -> Result<(Source, Meta), Refusal> {
         let here = self.meta.ok_or_else(|| self.gone())?;
@@ -157,7 +234,9 @@ impl Place {
             return Ok((source?, here));
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
-        let fd = open_beneath(&self.dir, &self.name, flags, self.cross_mounts)
+        let fd = self
+            .folder()
+            .and_then(|dir| open_beneath(dir, &self.name, flags, self.cross_mounts))
             .map_err(|why| self.refusal("open", why))?;
         let meta = Meta::of(&fd).map_err(|why| self.refusal("look at", why))?;
         // It may have been exchanged since; what was opened counts.
@@ -168,7 +247,7 @@ impl Place {
     pub(crate) fn open_dir(&self) -> Result<OwnedFd, Errno> {
         let name: &[u8] = if self.name.is_empty() { b"." } else { &self.name };
         open_beneath(
-            &self.dir,
+            self.folder()?,
             name,
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW,
             self.cross_mounts,

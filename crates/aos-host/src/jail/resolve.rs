@@ -307,7 +307,7 @@ fn open(jail: &Jail, clean: &Clean, last: Last) -> Result<Found, Again> {
     let cross_mounts = jail.cross_mounts || clean.root == OUTSIDE;
     let rest = rest.strip_prefix(b"/").unwrap_or(rest);
     let place = |dir: Dir, name: &[u8], absolute: &[u8], meta: Option<Meta>| Place {
-        dir,
+        dir: dir.into(),
         name: name.to_vec(),
         absolute: absolute.to_vec(),
         shown: jail.display(absolute),
@@ -402,7 +402,7 @@ fn deepest(jail: &Jail, base: Dir, rest: &[u8], clean: &Clean, last: Last) -> Re
     refuse_own(jail, clean, &dir, first.as_ref(), &shown)?;
     let base = Place {
         shown: jail.display(&base_absolute),
-        dir,
+        dir: dir.into(),
         name: Vec::new(),
         absolute: base_absolute,
         meta: first,

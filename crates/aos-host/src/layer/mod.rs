@@ -96,7 +96,8 @@ pub(crate) fn copied(host: &Host, place: &Place, meta: &Meta, now_ns: u64) -> Re
     let what = match meta.kind {
         Kind::Dir => NodeKind::Dir,
         Kind::Symlink => {
-            let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
+            let target =
+                place.folder().and_then(|dir| crate::disk::read_link(dir, &place.name)).map_err(fail)?;
             NodeKind::Link { target: show(&target) }
         }
         Kind::File => {

@@ -94,11 +94,15 @@ pub(crate) fn base_at(found: &Found) -> Result<Base, Refusal> {
         Kind::Dir => Base::Dir,
         Kind::Other => Base::Other,
         Kind::Symlink => {
-            let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
+            let target =
+                place.folder().and_then(|dir| crate::disk::read_link(dir, &place.name)).map_err(fail)?;
             Base::Link { target: aos_model::path::show(&target) }
         }
         Kind::File => {
-            let hash = crate::disk::hash_of(&place.dir, &place.name, Kind::File).map_err(fail)?;
+            let hash = place
+                .folder()
+                .and_then(|dir| crate::disk::hash_of(dir, &place.name, Kind::File))
+                .map_err(fail)?;
             Base::File { hash, mode: meta.mode }
         }
     })

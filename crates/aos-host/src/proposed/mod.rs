@@ -3,7 +3,6 @@
 mod show;
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use aos_model::path::is_below;
@@ -12,11 +11,10 @@ use aos_model::policy::git::GitVerdict;
 use aos_model::receipt::{Body, Executed, Warning};
 use aos_model::refusal::Code;
 
-use crate::jail::Dir;
 use crate::lock::Locked;
 use crate::overlay::Overlay;
 use crate::session::OpenSession;
-use crate::steps::{Completion, DirAt, Outcome, Plan, Step};
+use crate::steps::{Completion, DirAt, Outcome, Plan, Step, StepTarget};
 
 #[derive(Debug)]
 pub(crate) struct ProposedChanges<'a> {
@@ -57,15 +55,16 @@ pub(crate) struct ProposedPath {
 /// A file that gets another modification time.
 #[derive(Debug)]
 pub(crate) struct Touched {
-    pub(crate) dir: Dir,
-    pub(crate) name: Vec<u8>,
+    pub(crate) at: StepTarget,
     pub(crate) mtime_ns: i64,
 }
 
 impl Touched {
     /// `make` depends on it. It is not recorded and not undone: a file that is restored gets a new time anyway.
     pub(crate) fn set(&self) {
-        let _ = crate::disk::set_mtime_at(self.dir.as_fd(), &self.name, self.mtime_ns);
+        if let Ok(Some(dir)) = self.at.folder() {
+            let _ = crate::disk::set_mtime_at(dir, &self.at.name, self.mtime_ns);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use aos_model::text;
 use rustix::io::Errno;
 
 use crate::disk::{self, Meta, names_in, open_dir};
-use crate::steps::{Content, DirAt, Put, Step, StepTarget};
+use crate::steps::{Content, Put, Step, StepTarget};
 use crate::target::is_too_deep;
 
 pub(super) fn diff(steps: &[Step]) -> String {
@@ -17,7 +17,7 @@ pub(super) fn diff(steps: &[Step]) -> String {
         match step {
             Step::Put(put) => shown.push_str(&put_diff(put)),
             Step::Remove { at, before, .. } => {
-                if let DirAt::Pinned(dir) = &at.dir {
+                if let Ok(Some(dir)) = at.folder() {
                     removed(dir.as_fd(), &at.name, before.kind, &at.shown, &mut shown);
                 }
             }
@@ -56,8 +56,8 @@ fn put_diff(put: &Put) -> String {
 }
 
 fn old(at: &StepTarget, meta: &Meta) -> Option<Vec<u8>> {
-    let DirAt::Pinned(dir) = &at.dir else { return None };
-    content(dir.as_fd(), &at.name, meta.kind)
+    let dir = at.folder().ok().flatten()?;
+    content(dir, &at.name, meta.kind)
 }
 
 fn content(dir: impl std::os::fd::AsFd, name: &[u8], kind: Kind) -> Option<Vec<u8>> {

@@ -215,16 +215,16 @@ impl<'a> Builder<'a> {
         let found = resolve(&self.session.jail, text, Last::NoLinks)?.found;
         let (folder, _) = found.existing()?;
         let dir = if folder.is_root() {
-            folder.dir.clone()
+            folder.dir.clone().into()
         } else {
             let opened = folder.open_dir().map_err(|why| folder.refusal("open", why))?;
-            Dir::Opened(Arc::new(opened))
+            DirAt::Pinned(Dir::Opened(Arc::new(opened)))
         };
         let random = (self.host.machine.random)();
         let name = [TEMPORARY_PREFIX, format!("aside-{random:x}").as_bytes()].concat();
         let absolute = [folder.absolute.as_slice(), b"/", &name].concat();
         let shown = self.session.jail.display(&absolute);
-        Ok(StepTarget { dir: DirAt::Pinned(dir), name, shown, absolute })
+        Ok(StepTarget { dir, name, shown, absolute })
     }
 
     fn restore(&mut self, resolved: &ResolvedGoal<'_>) -> Result<(), Refusal> {
@@ -320,7 +320,7 @@ impl<'a> Builder<'a> {
                     ),
                 ));
             }
-            (_, Found::Resolved(place)) => (DirAt::Pinned(place.dir.clone()), slashes[slashes.len() - 1]),
+            (_, Found::Resolved(place)) => (place.dir.clone().into(), slashes[slashes.len() - 1]),
             (_, Found::ParentMissing { base, missing, .. }) => {
                 let first = slashes[slashes.len() - missing.len()];
                 if let Some(blocker) = resolved.blocker().filter(|path| !self.was_vacated(path)) {
@@ -329,7 +329,7 @@ impl<'a> Builder<'a> {
                         format!("{blocker} is no longer a folder; nothing was changed. Move it away first"),
                     ));
                 }
-                (DirAt::Pinned(base.dir.clone()), first)
+                (base.dir.clone().into(), first)
             }
             (_, Found::Unresolvable { .. }) => return Err(resolved.here.missing()),
         };

@@ -264,7 +264,7 @@ fn outside(path: &str) -> Conflict {
 
 /// The hash of the content; `None` if we may not read it.
 fn hash_at(place: &Place, kind: Kind) -> Result<Option<String>, Refusal> {
-    match hash_of(&place.dir, &place.name, kind) {
+    match place.folder().and_then(|dir| hash_of(dir, &place.name, kind)) {
         Ok(hash) => Ok(Some(hash)),
         Err(Errno::ACCESS | Errno::PERM) => Ok(None),
         Err(why) => Err(place.refusal("read", why)),
@@ -278,7 +278,8 @@ fn is_kept(place: &Place, now: &Meta, kept: &ManifestEntry) -> Result<bool, Refu
     Ok(match (kept.kind, now.kind) {
         (EntryKind::Dir, Kind::Dir) => same_mode && has_attrs(place, now, &kept.xattrs)?,
         (EntryKind::Symlink, Kind::Symlink) => {
-            let target = crate::disk::read_link(&place.dir, &place.name).map_err(fail)?;
+            let target =
+                place.folder().and_then(|dir| crate::disk::read_link(dir, &place.name)).map_err(fail)?;
             kept.target.as_deref() == Some(aos_model::path::show(&target).as_str())
         }
         (EntryKind::File, Kind::File) => {

@@ -37,7 +37,10 @@ pub(crate) fn capture(
                     }
                 }
             }
-            Found::Resolved(place) => capture.take(&place.dir, &place.name, &place.shown)?,
+            Found::Resolved(place) => {
+                let dir = place.folder().map_err(|why| place.refusal("open the folder of", why))?;
+                capture.take(dir, &place.name, &place.shown)?;
+            }
             Found::ParentMissing { shown, .. } | Found::Unresolvable { shown, .. } => capture.absent(shown),
         }
     }

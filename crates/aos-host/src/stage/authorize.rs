@@ -44,7 +44,7 @@ pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized
     host.memory.note_paths(wanted.len());
     for target in wanted {
         let mut resolved = target.resolve(&session)?;
-        folders.share(&mut resolved.found)?;
+        folders.share(&session.jail, &mut resolved.found)?;
         if target.changes() && target.protected {
             protect(&session, &resolved.literal, &mut warnings)?;
             protect(&session, resolved.found.absolute(), &mut warnings)?;

@@ -115,7 +115,8 @@ fn refresh_meta(found: &mut Found) -> Result<(), Refusal> {
         // A layer is changed only by its own session, one request at a time.
         && place.leaf.is_none()
     {
-        place.meta = Meta::at(&place.dir, &place.name).map_err(|why| place.refusal("stat", why))?;
+        let meta = place.folder().and_then(|dir| Meta::at(dir, &place.name));
+        place.meta = meta.map_err(|why| place.refusal("stat", why))?;
     }
     Ok(())
 }

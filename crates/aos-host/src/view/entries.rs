@@ -21,7 +21,7 @@ impl View {
     pub(crate) fn leaf(self: &Arc<View>, absolute: Vec<u8>, node: Option<Arc<Node>>) -> Place {
         let name = absolute.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
         Place {
-            dir: Dir::Opened(self.layer.no_folder.clone()),
+            dir: Dir::Opened(self.layer.no_folder.clone()).into(),
             name: absolute[name..].to_vec(),
             shown: self.jail.display(&absolute),
             meta: node.as_ref().and_then(|node| self.meta(&absolute, node)),
@@ -50,7 +50,7 @@ impl View {
                 }
                 places.push(Place {
                     meta,
-                    dir: Dir::Opened(dir.clone()),
+                    dir: Dir::Opened(dir.clone()).into(),
                     shown: self.jail.display(&absolute),
                     absolute,
                     name,

@@ -226,7 +226,7 @@ impl Walk<'_> {
         };
         let no_folder = || Dir::Opened(self.view.layer.no_folder.clone());
         Place {
-            dir: self.at().folder.clone().filter(|_| node.is_none()).unwrap_or_else(no_folder),
+            dir: self.at().folder.clone().filter(|_| node.is_none()).unwrap_or_else(no_folder).into(),
             name: name.to_vec(),
             shown: self.view.jail.display(&absolute),
             absolute,
@@ -257,7 +257,7 @@ impl Walk<'_> {
 
     fn place_in(&self, folder: Option<Dir>, absolute: Vec<u8>, name: Vec<u8>) -> Place {
         Place {
-            dir: folder.unwrap_or_else(|| Dir::Opened(self.view.layer.no_folder.clone())),
+            dir: folder.unwrap_or_else(|| Dir::Opened(self.view.layer.no_folder.clone())).into(),
             name,
             shown: self.view.jail.display(&absolute),
             absolute,

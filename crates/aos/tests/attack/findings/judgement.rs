@@ -1,5 +1,6 @@
 //! The policy of words and rules, ignore files, and a journal that is changed underneath.
 
+mod descriptors;
 mod ignore_files;
 mod names;
 mod preimages;
@@ -29,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S30-READERS", underneath::readers_are_no_change),
         Case { id: "S31", needs: &[Need::Root], run: preimages::changed_before_it_is_finalized },
         Case { id: "OWN-S31-COPIES", needs: &[Need::Root], run: preimages::copies_are_good },
+        plain("C12", descriptors::more_folders_than_descriptors),
         Case {
             id: "OWN-C12-MODES",
             needs: &[Need::Root, Need::Strace],
