@@ -74,6 +74,8 @@ pub const MASK_WALK_ENTRIES_MAX: usize = 2_000_000;
 pub const MASK_WALK_TIME_NS_MAX: u64 = 10_000_000_000;
 /// Paths that are masked in the view of one command. The kernel permits 100 000 mounts.
 pub const MASKS_MAX: usize = 20_000;
+/// Paths of the roots in which set-id bits are looked for after a command that ran without an overlay.
+pub const PRIVILEGE_SCAN_PATHS_MAX: usize = 200_000;
 /// Folders that are visited to find those that `capture_exclude` names.
 pub const EXCLUDE_FOLDERS_MAX: usize = 20_000;
 /// Errors that are reported for one patch.

@@ -212,4 +212,37 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("C12")],
     },
+    Mutant {
+        name: "written-file-landed-itself",
+        promise: 3,
+        breaks: "a process that still has a command's file open writes to it after the receipt",
+        edits: &[Edit {
+            file: "crates/aos-host/src/change/take.rs",
+            old: "    let renamed = if disk::has_no_writer(&from) {\n",
+            new: "    let renamed = if disk::has_no_writer(&from) || put.mode != 0 {\n",
+        }],
+        caught_by: &[attack("S15")],
+    },
+    Mutant {
+        name: "set-id-bits-land",
+        promise: 1,
+        breaks: "a command leaves a set-user-id file in the root",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/upper.rs",
+            old: "        Meta { mode: upper.mode & !SET_ID_BITS, ..upper }\n",
+            new: "        upper\n",
+        }],
+        caught_by: &[attack("S5")],
+    },
+    Mutant {
+        name: "set-id-bits-stay-without-overlay",
+        promise: 1,
+        breaks: "an uncaptured command leaves a set-user-id file in the root",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/mod.rs",
+            old: "                ran.warnings.extend(set_ids::drop_since(session, ran.executed.started_at_ns));\n",
+            new: "                ran.warnings.extend(set_ids::drop_since(session, u64::MAX >> 1));\n",
+        }],
+        caught_by: &[attack("S5")],
+    },
 ];

@@ -9,6 +9,7 @@
 //! The intent says which of the two it was, so that after a crash no receipt claims more than is true.
 
 mod scan;
+mod set_ids;
 mod trees;
 mod upper;
 
@@ -92,6 +93,9 @@ pub(crate) fn run(
     match command::run(host, session, command, None, &tool_call, watcher) {
         Ok(mut ran) => {
             ran.warnings.extend(no_overlay.map(|why| Warning::new("no_overlay", why)));
+            if may_write {
+                ran.warnings.extend(set_ids::drop_since(session, ran.executed.started_at_ns));
+            }
             Ok(Captured { ran, capture: scan.map_or(Capture::None, Capture::Scan), dry_run: false })
         }
         Err(NotRun::Refused(refusal)) => Err(refusal),

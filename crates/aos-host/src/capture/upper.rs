@@ -25,7 +25,8 @@ use rustix::io::Errno;
 
 use super::trees::MergedTree;
 use crate::disk::{
-    self, FileAttrs, Meta, TEMPORARY_PREFIX, hash_of, names_in, open_beneath, open_dir, read_xattrs,
+    self, FileAttrs, Meta, SET_ID_BITS, TEMPORARY_PREFIX, hash_of, names_in, open_beneath, open_dir,
+    read_xattrs,
 };
 use crate::fault;
 use crate::git::{DiskTree, root_of};
@@ -60,6 +61,7 @@ pub(super) fn read(
         concurrent: Vec::new(),
         special: Vec::new(),
         reserved: Vec::new(),
+        privileged: Vec::new(),
         mount: 0,
     };
     for part in &overlay.parts {
@@ -120,6 +122,8 @@ struct Reader<'a> {
     special: Vec<String>,
     /// Names of unfinished writes, which no command may make.
     reserved: Vec<String>,
+    /// Files that would run with the privileges of another user.
+    privileged: Vec<String>,
     /// The root's mount: what is on another is outside.
     mount: u64,
 }
@@ -345,6 +349,13 @@ impl Reader<'_> {
             }
             return Ok(());
         }
+        let upper = self.without_privileges(entry, &file);
+        if let (Some(lower), Some(dir)) = (entry.lower, entry.lower_dir())
+            && upper.mode != entry.upper.mode
+            && is_same(&file, &upper, &hash, dir, entry.name, &lower).map_err(fail)?
+        {
+            return Ok(());
+        }
         let before = self.replace(entry, entry.upper.size)?;
         let moved = Moved {
             from: entry.site.upper_root.clone(),
@@ -353,9 +364,18 @@ impl Reader<'_> {
             hash,
             mtime_ns: entry.upper.mtime_ns,
         };
-        let put = Put::moved(entry.target(), moved, &file, &entry.upper, before).map_err(fail)?;
+        let put = Put::moved(entry.target(), moved, &file, &upper, before).map_err(fail)?;
         self.out.steps.push(Step::Put(put));
         Ok(())
+    }
+
+    /// What a changed file lands as: without set-id bits. Its capabilities are removed when it is taken over.
+    fn without_privileges(&mut self, entry: &Entry<'_>, file: &OwnedFd) -> Meta {
+        let upper = entry.upper;
+        if upper.mode & SET_ID_BITS != 0 || disk::has_file_capabilities(file) {
+            self.privileged.push(entry.shown.clone());
+        }
+        Meta { mode: upper.mode & !SET_ID_BITS, ..upper }
     }
 
     fn link(&mut self, entry: &Entry<'_>) -> Result<(), Refusal> {
@@ -426,6 +446,7 @@ impl Reader<'_> {
             );
             self.out.notes.push(Warning::new("special_files_not_kept", message));
         }
+        self.out.notes.extend(super::set_ids::warning(&self.privileged));
         if !self.reserved.is_empty() {
             let message = format!(
                 "names that begin with `.aos-tmp-` are reserved, and what the command did under them was not kept: {}",

@@ -10,6 +10,9 @@ use rustix::io::Errno;
 
 use super::Meta;
 
+/// The set-user-id and set-group-id bits of a mode.
+pub(crate) const SET_ID_BITS: u32 = 0o6000;
+
 /// Owner, ACL and extended attributes of a file or a folder, all of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileAttrs {
@@ -99,6 +102,23 @@ pub(crate) fn remove_overlay_xattrs(file: &OwnedFd) -> Result<(), Errno> {
         let _ = rustix::fs::fremovexattr(file, name.as_slice());
     }
     if closed { rustix::fs::fchmod(file, Mode::from_raw_mode(mode)) } else { Ok(()) }
+}
+
+/// The privileges that a program gets when the file is run.
+const FILE_CAPABILITIES: &str = "security.capability";
+
+pub(crate) fn has_file_capabilities(file: &OwnedFd) -> bool {
+    rustix::fs::fgetxattr_query(file, FILE_CAPABILITIES).is_ok()
+}
+
+/// Takes away the privileges that a program would get when the file is run.
+pub(crate) fn remove_file_capabilities(file: &OwnedFd) -> Result<(), Errno> {
+    match rustix::fs::fremovexattr(file, FILE_CAPABILITIES) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        // Only a privileged process may remove them, and may have set them.
+        Err(why) if has_file_capabilities(file) => Err(why),
+        Err(_) => Ok(()),
+    }
 }
 
 fn xattr_names(file: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {

@@ -88,6 +88,13 @@ fn mtime_of(stat: &Statx) -> i64 {
 }
 
 /// Device and inode of an open folder.
+/// When the inode of an entry last changed. No process can set that back.
+pub(crate) fn changed_at_ns(dir: impl AsFd, name: &[u8]) -> Result<i64, Errno> {
+    let stat =
+        rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, StatxFlags::CTIME)?;
+    Ok(stat.stx_ctime.tv_sec * 1_000_000_000 + i64::from(stat.stx_ctime.tv_nsec))
+}
+
 pub(crate) fn id_of(dir: impl AsFd) -> Result<(u64, u64), Errno> {
     let stat = rustix::fs::fstat(dir)?;
     Ok((stat.st_dev, stat.st_ino))

@@ -16,8 +16,8 @@ use rustix::io::Errno;
 
 pub(crate) use aos_store::names_in;
 pub(crate) use attrs::{
-    AttrsFrom, FileAttrs, apply_attrs, apply_metadata, copy_acl, is_opaque, read_xattrs,
-    remove_overlay_xattrs,
+    AttrsFrom, FileAttrs, SET_ID_BITS, apply_attrs, apply_metadata, copy_acl, has_file_capabilities,
+    is_opaque, read_xattrs, remove_file_capabilities, remove_overlay_xattrs,
 };
 pub(crate) use copy::{allocated_bytes, copy, copy_content, empty, remove, remove_any, remove_leftover};
 pub(crate) use entry::{
@@ -27,8 +27,8 @@ pub(crate) use entry::{
 pub(crate) use hash::{hash_of, hash_open};
 pub(crate) use lease::has_no_writer;
 pub(crate) use meta::{
-    DirVersion, Meta, exists, file_size, id_of, is_executable, is_unlinked, is_whiteout, kind_and_mtime,
-    leads_somewhere, version_of_dir,
+    DirVersion, Meta, changed_at_ns, exists, file_size, id_of, is_executable, is_unlinked, is_whiteout,
+    kind_and_mtime, leads_somewhere, version_of_dir,
 };
 pub(crate) use open::{
     RACE_TRIES, create_new, create_new_readable, hold_dir, hold_dir_at_path, hold_dir_beneath, hold_path,

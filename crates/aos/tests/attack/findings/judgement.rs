@@ -4,6 +4,7 @@ mod descriptors;
 mod ignore_files;
 mod names;
 mod preimages;
+mod privileges;
 mod rules;
 mod underneath;
 mod words;
@@ -30,6 +31,9 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S30-READERS", underneath::readers_are_no_change),
         Case { id: "S31", needs: &[Need::Root], run: preimages::changed_before_it_is_finalized },
         Case { id: "OWN-S31-COPIES", needs: &[Need::Root], run: preimages::copies_are_good },
+        Case { id: "S15", needs: &[Need::Root], run: privileges::a_file_that_is_still_written },
+        Case { id: "S5", needs: &[Need::Root], run: privileges::set_id_bits_are_dropped },
+        Case { id: "OWN-S5-CAPABILITIES", needs: &[Need::Root], run: privileges::capabilities_are_dropped },
         plain("C12", descriptors::more_folders_than_descriptors),
         Case {
             id: "OWN-C12-MODES",
