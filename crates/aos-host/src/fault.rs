@@ -17,5 +17,9 @@ pub(crate) fn refusal(subject: &str, why: Errno) -> Refusal {
         Errno::NOTEMPTY => (Code::DirectoryNotEmpty, ""),
         _ => (Code::IoError, ""),
     };
-    Refusal::new(code, format!("{subject}: {why}{remedy}"))
+    let whose = match aos_store::acting_for() {
+        Some(user) if code == Code::PermissionDenied => format!(" for uid {}", user.uid),
+        _ => String::new(),
+    };
+    Refusal::new(code, format!("{subject}: {why}{whose}{remedy}"))
 }

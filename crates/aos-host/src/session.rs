@@ -11,7 +11,7 @@ use aos_model::policy::Policy;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::OnFailure;
 
-use aos_store::{Manifests, SessionDirs};
+use aos_store::{ActsFor, Manifests, Rights, SessionDirs, act_for, own_rights};
 
 use crate::exec::ExecConfig;
 use crate::jail::Layer;
@@ -46,9 +46,18 @@ pub(crate) struct OpenSession {
     /// A root is a home folder, or holds one: more names are protected.
     pub(crate) holds_home: bool,
     pub(crate) ended: AtomicBool,
+    /// Whose rights its effects have, if not the daemon's.
+    pub(crate) acts_for: Option<ActsFor>,
 }
 
 impl OpenSession {
+    /// Acts with the rights of the session's commands until the guard is dropped.
+    pub(crate) fn act(&self) -> Result<Option<Rights>, Refusal> {
+        let Some(user) = self.acts_for else { return Ok(None) };
+        let fail = |why| crate::fault::refusal(&format!("cannot act as uid {}", user.uid), why);
+        act_for(Some(user)).map(Some).map_err(fail)
+    }
+
     /// Whether the session has a layer with no host folder below it.
     pub(crate) fn is_virtual(&self) -> bool {
         self.layer.as_ref().is_some_and(|layer| !layer.is_staged)
@@ -83,6 +92,7 @@ impl Drop for OpenSession {
 /// The store of the content that a session's changes displace.
 #[derive(Debug)]
 pub(crate) struct Preimages {
+    acts_for: Option<ActsFor>,
     session_id: String,
     dirs: Arc<SessionDirs>,
     manifests: Arc<Manifests>,
@@ -91,9 +101,15 @@ pub(crate) struct Preimages {
 }
 
 impl Preimages {
-    pub(crate) fn new(session_id: &str, dirs: &Arc<SessionDirs>, manifests: &Arc<Manifests>) -> Preimages {
+    pub(crate) fn new(
+        session_id: &str,
+        acts_for: Option<ActsFor>,
+        dirs: &Arc<SessionDirs>,
+        manifests: &Arc<Manifests>,
+    ) -> Preimages {
         Preimages {
             session_id: session_id.to_owned(),
+            acts_for,
             dirs: dirs.clone(),
             manifests: manifests.clone(),
             dir: OnceLock::new(),
@@ -108,7 +124,13 @@ impl Preimages {
         }
         let _one_at_a_time = self.opening.lock().expect("BUG: lock poisoned");
         if self.dir.get().is_none() {
-            let _ = self.dir.set(self.dirs.session(&self.session_id)?);
+            let dir = self.dirs.session(&self.session_id)?;
+            if let Some(ActsFor { uid, gid }) = self.acts_for {
+                let _own = own_rights();
+                let fail = |why| crate::fault::refusal("cannot make the folder of the pre-images", why);
+                crate::disk::set_owner_at(&dir, b".", uid, gid).map_err(fail)?;
+            }
+            let _ = self.dir.set(dir);
         }
         Ok(self.dir.get().expect("BUG: set above"))
     }

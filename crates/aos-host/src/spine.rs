@@ -8,6 +8,8 @@ use aos_model::receipt::Warning;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::request::{HostRequest, Request, RequestError};
 
+use aos_store::own_rights;
+
 use crate::admit::{Admitted, Job};
 use crate::capture::{self, Captured, Proposed};
 use crate::change::{self, Armed};
@@ -28,12 +30,20 @@ impl Host {
         let session = admitted.as_ref().ok().and_then(Admitted::session).cloned();
         let mut ids = job.ids.clone();
         let mut lane = None;
+        // Until the receipt is recorded: what cannot be recorded is taken back with the same rights.
+        let mut rights = None;
         let (result, intent) = match admitted {
             Ok(Admitted::Host(request)) => (self.answer_host(request), None),
             Ok(Admitted::Operator(request)) => (maintenance::run(self, &request), None),
             Ok(Admitted::InSession(mut in_session)) => {
                 lane = in_session.wait_for_lane();
-                self.execute(in_session, &mut ids, &job, watcher)
+                match session.as_deref().map_or(Ok(None), OpenSession::act) {
+                    Ok(acting) => {
+                        rights = acting;
+                        self.execute(in_session, &mut ids, &job, watcher)
+                    }
+                    Err(refusal) => (Err(refusal), None),
+                }
             }
             Err(refusal) => (Err(refusal), None),
         };
@@ -42,6 +52,7 @@ impl Host {
         crate::testing::maybe_panic(&job.kind);
         let effect_session = EffectSession { session_id: session_id.as_deref(), session: session.as_ref() };
         let answer = self.record(&job, &ids, effect_session, result, intent);
+        drop(rights);
         self.memory.trim_if_large();
         Answer { lane: lane.map(|ticket| LaneGuard { _ticket: ticket }), ..answer }
     }
@@ -60,6 +71,8 @@ impl Host {
         };
         let Request::Session(request) = request else { return Ok(Vec::new()) };
         let in_session: InSession = stage::enter(self, request, true)?;
+        let session = in_session.session().clone();
+        let _rights = session.act()?;
         let authorized: Authorized<_> = stage::authorize(self, in_session)?;
         let checked: PolicyChecked<_> = stage::check_policy(authorized)?;
         Ok(checked.into_warnings())
@@ -97,7 +110,10 @@ impl Host {
                     let armed: Armed<'_> =
                         change::announce_command(self, &session, ids, has_overlay, &job.params)?;
                     let armed = intent.insert(armed);
-                    let captured = capture::run(self, &session, &command, armed, &job.params, watcher)?;
+                    let captured = {
+                        let _own = own_rights();
+                        capture::run(self, &session, &command, armed, &job.params, watcher)?
+                    };
                     Ok(self.apply_command_changes(&session, captured, armed, ids, &job.params))
                 }
             }

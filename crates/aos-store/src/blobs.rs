@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::disk;
 use crate::fault::{Fault, LOCK_POISONED};
+use crate::rights::own_rights;
 
 /// The folder of all blobs: `ab/cdef…`. The first two hex digits are a folder, so that no folder grows too large.
 #[derive(Debug)]
@@ -49,6 +50,7 @@ impl Blobs {
 
     /// Stores the concatenation of `pieces` as one blob.
     pub fn put_pieces(&self, pieces: &[&[u8]]) -> Result<String, Fault> {
+        let _own = own_rights();
         let mut hash = Sha256::new();
         pieces.iter().for_each(|piece| hash.update(piece));
         let name = hash_name(&hash.finalize().into());
@@ -95,6 +97,7 @@ impl Blobs {
 
     /// Stores the content of an open file.
     pub fn copy(&self, file: impl AsFd) -> Result<String, Fault> {
+        let _own = own_rights();
         let mut writer = self.writer()?;
         copy_hashing(file, |chunk| writer.write(chunk))?;
         writer.finish()
@@ -102,6 +105,7 @@ impl Blobs {
 
     /// Renames a file of the store to the blob that its content was found to hash to.
     pub fn adopt_file(&self, dir: impl AsFd, name: &[u8], blob_ref: &str) -> Result<(), Fault> {
+        let _own = own_rights();
         let fail = |why| Fault::io(format!("cannot store {blob_ref}"), why);
         let _no_gc = self.lock_shared();
         let (folder, file_name) = split_name(blob_ref);
@@ -121,6 +125,7 @@ impl Blobs {
 
     /// Starts a blob that is written in pieces.
     pub fn writer(&self) -> Result<BlobWriter<'_>, Fault> {
+        let _own = own_rights();
         let guard = self.lock_shared();
         let temporary = self.temporary_name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -132,6 +137,7 @@ impl Blobs {
     /// Opens a blob for reading; `None` when it does not exist. `O_NONBLOCK` keeps a FIFO that was put in its place from
     /// blocking the open.
     pub fn open_blob(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
+        let _own = own_rights();
         let Some(digits) = hex_digits(blob_ref) else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let name = format!("{}/{}", &digits[..2], &digits[2..]);
@@ -148,6 +154,7 @@ impl Blobs {
 
     /// Reads a blob of at most `bytes_max` and checks its hash. `None` when it is missing or larger.
     pub fn read(&self, blob_ref: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Fault> {
+        let _own = own_rights();
         let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
         let size = self.size(&file, blob_ref)?;
         if size > bytes_max {
@@ -167,6 +174,7 @@ impl Blobs {
 
     /// Opens a blob after checking that its content hashes to its name.
     pub fn open_checked(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
+        let _own = own_rights();
         let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
         let found = hash_name(&copy_hashing(&file, |_| Ok(()))?);
         if found != blob_ref {
@@ -182,6 +190,7 @@ impl Blobs {
     /// The blob itself is never passed on: the owner of an open descriptor can reopen the file for writing through
     /// /proc/self/fd.
     pub fn private_copy(&self, blob_ref: &str) -> Result<Option<OwnedFd>, Fault> {
+        let _own = own_rights();
         use std::os::fd::AsRawFd as _;
         let Some(file) = self.open_blob(blob_ref)? else { return Ok(None) };
         let fail = |why| Fault::io(format!("cannot copy {blob_ref}"), why);
@@ -196,6 +205,7 @@ impl Blobs {
     }
 
     pub fn size_of(&self, blob_ref: &str) -> Result<Option<u64>, Fault> {
+        let _own = own_rights();
         match self.open_blob(blob_ref)? {
             Some(file) => self.size(&file, blob_ref).map(Some),
             None => Ok(None),
@@ -210,6 +220,7 @@ impl Blobs {
 
     /// A file without a name: it can be published as a blob, or disappears when it is closed.
     pub fn open_unnamed(&self) -> Result<OwnedFd, Errno> {
+        let _own = own_rights();
         match disk::open_tmpfile(&self.dir) {
             // Without `O_TMPFILE`, a file that is unlinked at once does the same.
             Err(why) if disk::tmpfile_unsupported(why) => {
@@ -228,6 +239,7 @@ impl Blobs {
     /// `linkat` with `AT_EMPTY_PATH` needs CAP_DAC_READ_SEARCH; through /proc/self/fd it does not. A file that was
     /// unlinked after its creation cannot be linked again (`ENOENT`), so every other error falls back to a copy.
     pub(crate) fn publish(&self, file: &OwnedFd, hash: [u8; 32]) -> Result<String, Fault> {
+        let _own = own_rights();
         use std::os::fd::AsRawFd as _;
         let name = hash_name(&hash);
         let (folder, file_name) = split_name(&name);

@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use crate::blobs::copy_hashing;
 use crate::disk;
 use crate::fault::Fault;
+use crate::rights::own_rights;
 use crate::session_dirs::{check_name, drop_folder, is_plain_name, names_in_store};
 
 /// The pre-images of one tool call.
@@ -61,6 +62,7 @@ struct HashWriter(Sha256);
 
 impl std::io::Write for HashWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _own = own_rights();
         self.0.update(bytes);
         Ok(bytes.len())
     }
@@ -259,6 +261,7 @@ impl Manifests {
 
     /// `None` when there is no manifest; a damaged one is a fault.
     pub fn read(&self, session_id: &str, snapshot_id: &str) -> Result<Option<Manifest>, Fault> {
+        let _own = own_rights();
         check_names(&[session_id, snapshot_id])?;
         let path = format!("{session_id}/{snapshot_id}/{NAME}");
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -278,6 +281,7 @@ impl Manifests {
     }
 
     pub fn drop_snapshot(&self, session_id: &str, snapshot_id: &str) -> Result<(), Fault> {
+        let _own = own_rights();
         check_names(&[session_id, snapshot_id])?;
         match disk::open_dir(&self.dir, session_id) {
             Ok(session) => drop_folder(&session, snapshot_id),
@@ -287,16 +291,19 @@ impl Manifests {
     }
 
     pub fn drop_session(&self, session_id: &str) -> Result<(), Fault> {
+        let _own = own_rights();
         check_names(&[session_id])?;
         drop_folder(&self.dir, session_id)
     }
 
     /// The sessions that have manifests here.
     pub fn sessions(&self) -> Result<Vec<String>, Fault> {
+        let _own = own_rights();
         names(&self.dir)
     }
 
     pub fn snapshots(&self, session_id: &str) -> Result<Vec<String>, Fault> {
+        let _own = own_rights();
         check_names(&[session_id])?;
         match disk::open_dir(&self.dir, session_id) {
             Ok(session) => names(&session),
@@ -307,6 +314,7 @@ impl Manifests {
 
     /// Calls `each` with every manifest of every session.
     pub fn each(&self, mut each: impl FnMut(Result<Manifest, Fault>)) -> Result<(), Fault> {
+        let _own = own_rights();
         for session_id in self.sessions()? {
             for snapshot_id in self.snapshots(&session_id)? {
                 if let Some(manifest) = self.read(&session_id, &snapshot_id).transpose() {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::disk;
 use crate::fault::Fault;
+use crate::rights::own_rights;
 
 /// The parent folder. The host moves files in and out through the descriptors that [`SessionDirs::session`] returns.
 #[derive(Debug)]
@@ -24,18 +25,21 @@ impl SessionDirs {
 
     /// Opens the folder of one session, and creates it when it is missing.
     pub fn session(&self, session_id: &str) -> Result<OwnedFd, Fault> {
+        let _own = own_rights();
         check_name(session_id)?;
         disk::make_dir(&self.dir, session_id)
     }
 
     /// Removes the folder of a session with everything in it.
     pub fn drop_session(&self, session_id: &str) -> Result<(), Fault> {
+        let _own = own_rights();
         check_name(session_id)?;
         drop_folder(&self.dir, session_id)
     }
 
     /// The sessions that have a folder here.
     pub fn sessions(&self) -> Result<Vec<String>, Fault> {
+        let _own = own_rights();
         let names = names_in_store(&self.dir)?;
         Ok(names
             .into_iter()

@@ -24,6 +24,7 @@ use crate::home::Home;
 use crate::journal::{Append, Journal, OpenIntent};
 use crate::own_files::OwnFiles;
 use crate::reserve::Reserve;
+use crate::rights::own_rights;
 use crate::slots::IntentSlots;
 use crate::state_table::RecentChanges;
 use crate::{disk, wal};
@@ -163,6 +164,7 @@ impl SqliteJournal {
     }
 
     fn write(&self, write: Write) -> Result<u64, Fault> {
+        let _own = own_rights();
         self.group.write(write, || self.lock_writer(), |writer, writes| self.commit(writer, writes))
     }
 

@@ -75,6 +75,10 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     }
     let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077)).as_raw_mode();
     let _ = rustix::thread::set_name(c"aosd");
+    // Root acts on files for the users of its sessions, who are not in root's groups. No other thread runs yet.
+    if rustix::process::geteuid().is_root() {
+        let _ = rustix::thread::set_thread_groups(&[]);
+    }
     // Keeps its memory from other processes of the user and out of core files.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .context("cannot clear the dumpable flag")?;

@@ -102,4 +102,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("S17")],
     },
+    Mutant {
+        name: "effects-with-our-rights",
+        promise: 1,
+        breaks: "a daemon of root acts with its own rights on the files of a session",
+        edits: &[Edit {
+            file: "crates/aos-host/src/session.rs",
+            old: "        let Some(user) = self.acts_for else { return Ok(None) };\n",
+            new: "        let Some(user) = self.acts_for.filter(|_| false) else { return Ok(None) };\n",
+        }],
+        caught_by: &[attack("S16")],
+    },
+    Mutant {
+        name: "forged-opaque",
+        promise: 1,
+        breaks: "an attribute that a command can set counts as overlayfs's own",
+        edits: &[Edit {
+            file: "crates/aos-host/src/disk/attrs.rs",
+            old: "let name = if in_user_namespace {",
+            new: "let name = if in_user_namespace || rustix::process::geteuid().is_root() {",
+        }],
+        caught_by: &[attack("OWN-S16-OPAQUE")],
+    },
 ];

@@ -74,7 +74,7 @@ pub(crate) fn run(
     let tool_call = announced.ids.tool_call.clone().unwrap_or_default();
     let mut no_overlay = None;
     if !announced.change_id.is_empty() {
-        let overlay = Overlay::make(host, session, &announced.change_id);
+        let overlay = Overlay::make(host, session, &announced.change_id, command.applied.user_namespace);
         let ran = overlay.map_err(NotRun::NoOverlay).and_then(|overlay| {
             let ran = command::run(host, session, command, Some(&overlay), &tool_call, watcher.clone())?;
             Ok((ran, Capture::Overlay(overlay)))

@@ -49,7 +49,7 @@ impl MergedTree<'_> {
             }
             let Some(more) = more else { return Layer::Upper(dir, name) };
             let Ok(inner) = open_dir(&dir, name) else { return Layer::Nothing };
-            hides_lower |= disk::is_opaque(&inner).unwrap_or(true);
+            hides_lower |= disk::is_opaque(&inner, self.overlay.in_user_namespace).unwrap_or(true);
             (dir, rest) = (inner, more);
         }
     }

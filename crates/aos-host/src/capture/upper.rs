@@ -63,6 +63,7 @@ pub(super) fn read(
         reserved: Vec::new(),
         privileged: Vec::new(),
         mount: 0,
+        in_user_namespace: overlay.in_user_namespace,
     };
     for part in &overlay.parts {
         let root = &session.jail.roots[part.root];
@@ -126,6 +127,7 @@ struct Reader<'a> {
     privileged: Vec<String>,
     /// The root's mount: what is on another is outside.
     mount: u64,
+    in_user_namespace: bool,
 }
 
 /// One name in a folder of the overlay.
@@ -282,7 +284,8 @@ impl Reader<'_> {
         let worn = read_xattrs(&upper).map_err(fail)?;
         let merged = match (entry.lower, entry.lower_dir()) {
             (Some(lower), Some(dir))
-                if lower.kind == Kind::Dir && !disk::is_opaque(&upper).map_err(fail)? =>
+                if lower.kind == Kind::Dir
+                    && !disk::is_opaque(&upper, self.in_user_namespace).map_err(fail)? =>
             {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let below = open_beneath(dir, entry.name, flags, false).map_err(fail)?;

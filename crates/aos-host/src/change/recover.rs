@@ -5,11 +5,13 @@ use aos_model::entry::EntryDraft;
 use aos_model::receipt::Receipt;
 use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::state::{FoldInput, decode_session, session_key};
-use aos_store::{Append, Fault, OpenIntent};
+use aos_store::{ActsFor, Append, Fault, OpenIntent, act_for};
 
 use super::step_intent::{At, Intent};
 use super::take_back::take_back_intents;
+use crate::exec::acts_for;
 use crate::host::Host;
+use crate::jail::Root;
 use aos_model::path::is_below;
 
 /// Returns how many were rolled back. Runs before the first request, so nothing else moves.
@@ -33,7 +35,11 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
         .map_err(|why| Fault::Refused(format!("the journal is damaged: intent {}: {why}", open.id)))?;
     let preimages = host.preimages.session(&intent.session_id)?;
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
-    let stayed = take_back_intents(&intent, &preimages, sync);
+    let stayed = {
+        let _rights = act_for(rights_of(host, &intent)?)
+            .map_err(|why| Fault::io("cannot act for the session's user", why))?;
+        take_back_intents(&intent, &preimages, sync)
+    };
     // There is nothing to take back of a command that ran without an overlay.
     let without_overlay = intent.change_id.is_empty();
     log_rollback(open.id, &intent, without_overlay, stayed.len());
@@ -63,6 +69,14 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
     let body = draft.to_bytes();
     host.journal.append(Append { body, effects: FoldInput::default(), closes: Some(open.id) })?;
     Ok(())
+}
+
+/// Whose rights the change had. A workdir that is gone has no owner to act for, and nothing to take back in.
+fn rights_of(host: &Host, intent: &Intent) -> Result<Option<ActsFor>, Fault> {
+    let record = host.journal.state(&session_key(&intent.session_id))?;
+    let record = record.and_then(|bytes| decode_session(&bytes));
+    let workdir = record.and_then(|record| Root::pin_again(&record.workdir).ok());
+    Ok(workdir.and_then(|workdir| acts_for(&workdir)))
 }
 
 fn log_rollback(number: u64, intent: &Intent, without_overlay: bool, not_rolled_back: usize) {

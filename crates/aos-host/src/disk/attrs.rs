@@ -90,6 +90,7 @@ const OVERLAY_XATTRS: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
 /// Removes overlayfs metadata from a file. Where that fails, it does no harm.
 pub(crate) fn remove_overlay_xattrs(file: &OwnedFd) -> Result<(), Errno> {
+    let _own = aos_store::own_rights();
     let mut names = xattr_names(file)?;
     names.retain(|name| OVERLAY_XATTRS.iter().any(|own| name.starts_with(own)));
     let mode = Meta::of(file)?.mode;
@@ -171,15 +172,16 @@ pub(crate) fn copy_acl(from: BorrowedFd<'_>, to: &OwnedFd) {
     }
 }
 
-/// Whether a folder in an overlay's upper layer hides everything that the folder below it holds.
-pub(crate) fn is_opaque(upper: &OwnedFd) -> Result<bool, Errno> {
-    for name in ["trusted.overlay.opaque", "user.overlay.opaque"] {
-        let mut value = [0_u8; 4];
-        match rustix::fs::fgetxattr(upper, name, value.as_mut_slice()) {
-            Ok(length) if value[..length] == *b"y" => return Ok(true),
-            Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
-            Err(why) => return Err(why),
-        }
+/// Whether a folder in an overlay's upper layer hides everything that the folder below it holds. `in_user_namespace`:
+/// how the overlay was mounted. Without one only `trusted.` attributes are its own, and a command can set the others.
+pub(crate) fn is_opaque(upper: &OwnedFd, in_user_namespace: bool) -> Result<bool, Errno> {
+    let name = if in_user_namespace { "user.overlay.opaque" } else { "trusted.overlay.opaque" };
+    let mut value = [0_u8; 4];
+    // Only root sees trusted attributes.
+    let _own = aos_store::own_rights();
+    match rustix::fs::fgetxattr(upper, name, value.as_mut_slice()) {
+        Ok(length) => Ok(value[..length] == *b"y"),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::RANGE) => Ok(false),
+        Err(why) => Err(why),
     }
-    Ok(false)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use aos_sandbox::{PATH_DEFAULT, User};
+use aos_store::ActsFor;
 
 use crate::disk::is_executable;
 
@@ -95,6 +96,11 @@ pub(crate) fn account(uid: u32) -> Option<Account> {
 pub(crate) fn user_for(workdir: &crate::disk::Meta) -> Option<User> {
     let owner = || User { uid: workdir.uid, gid: account(workdir.uid).map_or(workdir.gid, |own| own.gid) };
     rustix::process::geteuid().is_root().then(owner)
+}
+
+/// Whose rights the effects of a session have: those of its commands.
+pub(crate) fn acts_for(workdir: &crate::jail::Root) -> Option<ActsFor> {
+    user_for(&workdir.meta).map(|User { uid, gid }| ActsFor { uid, gid })
 }
 
 /// The path of a program: links on the way to its folder are followed, the last name is kept.

@@ -12,7 +12,7 @@ use aos_sandbox::{Abilities, Spawner, probe};
 use aos_store::SessionDirs;
 
 pub(crate) use config::ExecConfig;
-pub(crate) use environment::{Surroundings, account, locate, resolved};
+pub(crate) use environment::{Surroundings, account, acts_for, locate, resolved};
 pub(crate) use mask_cache::ListedFolder;
 pub(crate) use sweeper::Sweeper;
 

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use aos_store::{Fault, SessionDirs};
+use aos_store::{Fault, SessionDirs, own_rights};
 
 use crate::leftovers::log_leftover;
 
@@ -40,6 +40,8 @@ impl Sweeper {
                 };
                 receiver.iter().for_each(remove);
             };
+            // A thread begins with the rights of the one that starts it.
+            let _own = own_rights();
             let started = std::thread::Builder::new().name("sweep".into()).spawn(work);
             *due = started.is_ok().then_some(sender);
         }

@@ -253,6 +253,8 @@ impl Walk<'_> {
     }
 
     fn read(&self, path: &[u8], missing: &mut bool) -> Result<Option<Vec<u8>>, Followed> {
+        // As text only, by the whole path: folders above a root may be closed to the user that the session acts for.
+        let _own = aos_store::own_rights();
         match rustix::fs::readlink(path, Vec::new()) {
             Ok(target) => Ok(Some(target.into_bytes())),
             Err(Errno::INVAL) => Ok(None),
@@ -272,6 +274,7 @@ impl Walk<'_> {
 
 /// `file/..` is nothing, as for the kernel.
 fn is_folder(path: &[u8]) -> bool {
+    let _own = aos_store::own_rights();
     path.is_empty()
         || rustix::fs::lstat(path)
             .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())

@@ -19,6 +19,7 @@ use aos_model::strict::{self, JsonError};
 use aos_model::vfs::{Tree, TreeChange, VfsPath};
 
 use super::{expire_all, worktree};
+use crate::exec::acts_for;
 use crate::exec::{ExecConfig, account};
 use crate::host::Host;
 use crate::jail::Layer;
@@ -303,6 +304,7 @@ pub(super) fn open_recorded(
         }
         TargetSpec::Staged(_) | TargetSpec::Vfs(_) => ExecConfig::unused(record, &host.executor.command_dirs),
     };
+    let acts_for = if is_virtual { None } else { acts_for(&pinned()?) };
     let layer = match &target {
         TargetSpec::Local(_) => None,
         TargetSpec::Staged(_) => {
@@ -328,7 +330,8 @@ pub(super) fn open_recorded(
         ledger,
         exec_config,
         layer,
-        preimages: Preimages::new(&record.session_id, &host.preimages, &host.manifests),
+        preimages: Preimages::new(&record.session_id, acts_for, &host.preimages, &host.manifests),
+        acts_for,
         ended: AtomicBool::new(false),
     })
 }

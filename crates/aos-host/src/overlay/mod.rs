@@ -23,6 +23,8 @@ pub(crate) struct Overlay {
     /// Folders that are not captured and shown as they are.
     excluded: Vec<BindMount>,
     sweeper: Arc<Sweeper>,
+    /// Whether it is mounted in a user namespace, where overlayfs keeps its attributes under another name.
+    pub(crate) in_user_namespace: bool,
 }
 
 /// The overlay over one root.
@@ -45,7 +47,12 @@ impl Overlay {
             && !jail.roots.iter().any(|root| root.path.is_empty())
     }
 
-    pub(crate) fn make(host: &Host, session: &OpenSession, change_id: &str) -> Result<Overlay, String> {
+    pub(crate) fn make(
+        host: &Host,
+        session: &OpenSession,
+        change_id: &str,
+        in_user_namespace: bool,
+    ) -> Result<Overlay, String> {
         let sweeper = host.executor.overlays.clone();
         let dir = sweeper.overlays.session(change_id).map_err(|fault| fault.to_string())?;
         let mut overlay = Overlay {
@@ -53,6 +60,7 @@ impl Overlay {
             parts: Vec::new(),
             excluded: exclude::find(session),
             sweeper,
+            in_user_namespace,
         };
         let home = [host.hidden[0].as_slice(), b"/state/overlays/", change_id.as_bytes()].concat();
         for root in outermost(session) {

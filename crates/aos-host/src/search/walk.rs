@@ -26,6 +26,7 @@ use super::skipped::SkippedPaths;
 use crate::jail::Place;
 use crate::session::OpenSession;
 use aos_model::path::is_below;
+use aos_store::{act_for, acting_for};
 
 /// Receives the files of a walk.
 pub(super) trait Visitor: Sync {
@@ -202,9 +203,13 @@ impl<V: Visitor> WorkerPool<'_, V> {
             self.run_one_task(&mut worker);
         }
         let helpers = if self.walk.in_order { 0 } else { self.walk.cores.min(self.lock().tasks.len()) };
+        let acting_for = acting_for();
         std::thread::scope(|scope| {
             for _ in 1..helpers {
-                let help = || self.work((self.visitor.new_worker(), Scratch::new()));
+                let help = || {
+                    let Ok(_rights) = act_for(acting_for) else { return };
+                    self.work((self.visitor.new_worker(), Scratch::new()));
+                };
                 // If a thread cannot be started, the others do the work.
                 if let Err(error) =
                     std::thread::Builder::new().name("search".into()).spawn_scoped(scope, help)

@@ -23,6 +23,7 @@ use crate::host::Host;
 use crate::ledger::{Snapshot, SnapshotIndex};
 use crate::session::OpenSession;
 use crate::target::is_too_deep;
+use aos_store::own_rights;
 
 /// The finalizer thread. Runs until the host is dropped.
 pub(crate) fn run(finalizer: &Finalizer, host: &Weak<Host>) {
@@ -85,6 +86,7 @@ pub(crate) fn finalize(
     session: &OpenSession,
     which: &Which<'_>,
 ) -> Result<BTreeMap<Arc<str>, Fault>, Fault> {
+    let _own = own_rights();
     let mut failed = BTreeMap::new();
     loop {
         // The lock is taken per snapshot, so that a request that needs one snapshot does not wait for all of them.
@@ -170,6 +172,7 @@ pub(crate) fn preview_manifest(
     session: &OpenSession,
     snapshot_id: &str,
 ) -> Result<Option<Manifest>, Fault> {
+    let _own = own_rights();
     let _finalizing = session.ledger.finalizing.lock().expect("BUG: lock poisoned");
     let unfinalized = with_index(host, session, |index| {
         index.get(snapshot_id).filter(|_| index.is_unfinalized(snapshot_id)).cloned()

@@ -2,10 +2,11 @@
 
 mod below;
 mod homes;
+mod rights;
 mod room;
 
 use crate::Case;
 
 pub(super) fn cases() -> Vec<Case> {
-    [homes::cases(), below::cases(), room::cases()].into_iter().flatten().collect()
+    [homes::cases(), below::cases(), room::cases(), rights::cases()].into_iter().flatten().collect()
 }
