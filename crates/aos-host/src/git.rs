@@ -1,6 +1,6 @@
 //! Git folders on the disk: what the rules of `aos_model::policy::git` read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aos_model::path::is_below;
@@ -148,31 +148,27 @@ fn layout_problem(session: &OpenSession, before: &dyn Tree, after: &dyn Tree, pa
 /// The folders that repositories name by `core.hooksPath`, by the folder of the repository.
 pub(crate) struct HookFolders<'a> {
     disk: DiskTree<'a>,
-    known: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    known: HashMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
 impl<'a> HookFolders<'a> {
     pub(crate) fn new(session: &'a OpenSession) -> HookFolders<'a> {
-        HookFolders { disk: DiskTree(session), known: BTreeMap::new() }
+        HookFolders { disk: DiskTree(session), known: HashMap::new() }
     }
 
     /// Whether a path is such a folder, in it or above it.
     pub(crate) fn hold(&mut self, absolute: &[u8]) -> bool {
         let Some(root) = root_of(self.disk.0, absolute).map(|root| root.path.len()) else { return false };
-        let slashes = (root..absolute.len()).filter(|at| absolute[*at] == b'/').collect::<Vec<_>>();
-        slashes.into_iter().any(|slash| {
-            let hooks = self.of(&absolute[..slash]);
-            hooks.is_some_and(|hooks| is_below(absolute, &hooks))
-        })
+        let mut slashes = (root..absolute.len()).filter(|at| absolute[*at] == b'/');
+        slashes.any(|slash| self.of(&absolute[..slash]).is_some_and(|hooks| is_below(absolute, hooks)))
     }
 
-    fn of(&mut self, worktree: &[u8]) -> Option<Vec<u8>> {
-        if let Some(known) = self.known.get(worktree) {
-            return known.clone();
+    fn of(&mut self, worktree: &[u8]) -> Option<&[u8]> {
+        if !self.known.contains_key(worktree) {
+            let config = self.disk.read(&[worktree, b"/.git/config"].concat());
+            let hooks = config.and_then(|config| hooks_path(&config)).and_then(|path| join(worktree, &path));
+            self.known.insert(worktree.to_vec(), hooks);
         }
-        let config = self.disk.read(&[worktree, b"/.git/config"].concat());
-        let hooks = config.and_then(|config| hooks_path(&config)).and_then(|path| join(worktree, &path));
-        self.known.insert(worktree.to_vec(), hooks.clone());
-        hooks
+        self.known.get(worktree)?.as_deref()
     }
 }

@@ -37,15 +37,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("S4")],
     },
     Mutant {
-        name: "sensitive-case-matters",
+        name: "url-as-option",
         promise: 2,
-        breaks: "protected names are compared as they are spelled",
+        breaks: "a URL that reads as an option of a program counts as harmless",
         edits: &[Edit {
-            file: "crates/aos-model/src/policy/lexical.rs",
-            old: "        _ => name.to_ascii_lowercase(),\n",
-            new: "        _ => name.to_vec(),\n",
+            file: "crates/aos-model/src/policy/git/config.rs",
+            old: "!url.starts_with(b\"-\") && !url.windows(2)",
+            new: "!url.windows(2)",
         }],
-        caught_by: &[attack("S9"), attack("PATH-25")],
+        caught_by: &[attack("S4"), attack("OWN-S9-MODULES")],
     },
     Mutant {
         name: "withheld-removals-land",

@@ -133,11 +133,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 2,
         breaks: "`.GIT/hooks` is not taken for `.git/hooks`",
         edits: &[Edit {
-            file: "crates/aos-model/src/capability.rs",
+            file: "crates/aos-model/src/policy/lexical.rs",
             old: "        _ => name.to_ascii_lowercase(),",
             new: "        _ => name.to_vec(),",
         }],
-        caught_by: &[attack("PATH-25")],
+        caught_by: &[attack("PATH-25"), attack("S9")],
     },
     Mutant {
         name: "setuid-kept",

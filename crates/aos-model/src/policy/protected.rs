@@ -154,7 +154,21 @@ fn compile(patterns: &[&'static str]) -> Vec<Pattern> {
     patterns.iter().map(compiled).collect()
 }
 
+/// Whether a path is worth a closer look: one command may change many thousands. Each pattern has a name that begins with
+/// a dot, or consists of the last name.
+fn may_match(path: &[u8]) -> bool {
+    let mut names = path.split(|b| *b == b'/');
+    names.clone().any(|name| name.first() == Some(&b'.'))
+        || names
+            .next_back()
+            .and_then(<[u8]>::first)
+            .is_some_and(|first| !first.is_ascii() || b"oacgml".contains(&first.to_ascii_lowercase()))
+}
+
 fn find(patterns: &[Pattern], path: &[u8]) -> Option<&'static str> {
+    if !may_match(path) {
+        return None;
+    }
     let names: Vec<Vec<u8>> = path.split(|b| *b == b'/').filter(|n| !n.is_empty()).map(fold_case).collect();
     let matches =
         |pattern: &&Pattern| (0..names.len()).any(|start| matches_here(&names[start..], &pattern.names));
@@ -251,5 +265,13 @@ mod tests {
         }
         assert!(sensitive_name(b"AGENTS.md.bak").is_none());
         assert!(is_gitmodules(b"/r/sub/.GITMODULES") && !is_gitmodules(b".gitmodules/x"));
+    }
+    #[test]
+    fn no_pattern_is_passed_over() {
+        for pattern in PROTECTED.iter().chain(PROTECTED_IN_HOME).chain(SENSITIVE) {
+            let path = format!("a/b/{}", pattern.replace("**", "x").replace('*', ""));
+            assert!(may_match(path.as_bytes()), "{path}");
+        }
+        assert!(!may_match(b"node_modules/x/index.js"));
     }
 }

@@ -10,7 +10,7 @@
 mod config;
 mod names;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 pub use config::{CONFIG_BYTES_MAX, gitmodules_problem, hooks_path};
 pub use names::is_git_name;
@@ -48,7 +48,7 @@ pub struct GitJudge<'a> {
     before: &'a dyn Tree,
     after: &'a dyn Tree,
     /// What is known of each folder.
-    folders: BTreeMap<Vec<u8>, Option<GitFolder>>,
+    folders: HashMap<Vec<u8>, Option<GitFolder>>,
 }
 
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ impl std::fmt::Debug for GitJudge<'_> {
 
 impl<'a> GitJudge<'a> {
     pub fn new(before: &'a dyn Tree, after: &'a dyn Tree) -> GitJudge<'a> {
-        GitJudge { before, after, folders: BTreeMap::new() }
+        GitJudge { before, after, folders: HashMap::new() }
     }
 
     /// Judges one path in a root: against every git folder around it, and against the outer ones too.
