@@ -72,7 +72,7 @@ pub(super) fn names_that_load_code() -> Outcome {
 /// The attack itself: a library in the workspace that every program would load.
 pub(super) fn a_preloaded_library() -> Outcome {
     let world = World::new();
-    let source = "#include <stdlib.h>\n__attribute__((constructor)) void run(void) { system(\"/usr/bin/touch owned\"); }\n";
+    let source = "#include <stdlib.h>\n__attribute__((constructor)) void run(void) { unsetenv(\"LD_PRELOAD\"); system(\"/usr/bin/touch owned\"); }\n";
     let file = world.write("evil.c", source);
     let library = world.root.join("evil.so");
     let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(file).status();
