@@ -40,6 +40,13 @@ pub(crate) use rename::{OWNER_WRITES, exchange, move_exchange, move_noreplace, r
 /// How the names begin under which something is written before it gets its own.
 pub(crate) const TEMPORARY_PREFIX: &[u8] = b".aos-tmp-";
 
+/// The user by whose rights this thread acts; none for root, who may do everything.
+pub(crate) fn limited_to_uid() -> Option<u32> {
+    let own = rustix::process::geteuid();
+    let own = (!own.is_root()).then_some(own.as_raw());
+    aos_store::acting_for().map(|user| user.uid).or(own)
+}
+
 pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::write(file, bytes) {

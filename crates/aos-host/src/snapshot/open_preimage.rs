@@ -126,6 +126,6 @@ impl Drop for OpenPreimage {
 
 /// Whether a mode denies the owner the needed access.
 pub(super) fn is_closed(meta: &Meta, needed: u32) -> bool {
-    let euid = rustix::process::geteuid();
-    !euid.is_root() && meta.mode & needed != needed && meta.uid == euid.as_raw()
+    let is_ours = disk::limited_to_uid().is_some_and(|uid| uid == meta.uid);
+    is_ours && meta.mode & needed != needed
 }
