@@ -3,12 +3,27 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aos_model::path::is_below;
-use aos_model::policy::git::{Kind, Tree};
+use aos_model::policy::git::{GitJudge, Kind, Tree};
 use aos_model::records::Kind as EntryKind;
 
 use crate::disk::{self, Meta, open_dir};
-use crate::git::{DiskTree, kind_at, read_file};
+use crate::git::{DiskTree, kind_at, read_file, root_of};
 use crate::overlay::{Overlay, Part};
+use crate::proposed::ProposedPath;
+use crate::session::OpenSession;
+
+/// What the rules for git folders say about each path. They compare the whole tree before and after, so that a folder
+/// that is removed and made again is judged by what is different in it.
+pub(super) fn judge_git(session: &OpenSession, overlay: &Overlay, paths: &mut [ProposedPath]) {
+    let before = DiskTree(session);
+    let after = MergedTree { lower: DiskTree(session), overlay };
+    let mut judge = GitJudge::new(&before, &after);
+    for path in paths {
+        if let Some(root) = root_of(session, &path.absolute) {
+            path.git = judge.judge(&root.path, &path.absolute);
+        }
+    }
+}
 
 /// The upper folders of an overlay over the disk.
 pub(super) struct MergedTree<'a> {

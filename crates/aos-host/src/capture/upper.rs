@@ -16,20 +16,19 @@ use std::sync::Arc;
 use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
 use aos_model::policy::Op;
-use aos_model::policy::git::{GitJudge, GitVerdict};
+use aos_model::policy::git::GitVerdict;
 use aos_model::receipt::Warning;
 use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::trees::MergedTree;
+use super::trees::judge_git;
 use crate::disk::{
     self, FileAttrs, Meta, SET_ID_BITS, TEMPORARY_PREFIX, hash_of, names_in, open_beneath, open_dir,
     read_xattrs,
 };
 use crate::fault;
-use crate::git::{DiskTree, root_of};
 use crate::jail::{Dir, KnownDir, Root};
 use crate::overlay::Overlay;
 use crate::proposed::{ProposedPath, Touched};
@@ -82,19 +81,6 @@ pub(super) fn read(
     reader.note();
     judge_git(session, overlay, &mut reader.out.paths);
     Ok(reader.out)
-}
-
-/// What the rules for git folders say about each path. They compare the whole tree before and after, so that a folder
-/// that is removed and made again is judged by what is different in it.
-fn judge_git(session: &OpenSession, overlay: &Overlay, paths: &mut [ProposedPath]) {
-    let before = DiskTree(session);
-    let after = MergedTree { lower: DiskTree(session), overlay };
-    let mut judge = GitJudge::new(&before, &after);
-    for path in paths {
-        if let Some(root) = root_of(session, &path.absolute) {
-            path.git = judge.judge(&root.path, &path.absolute);
-        }
-    }
 }
 
 /// A folder of the overlay, and the folder that it is merged into.
