@@ -18,7 +18,7 @@ pub(crate) struct DiskTree<'a>(pub(crate) &'a OpenSession);
 
 impl DiskTree<'_> {
     /// The folder that holds a path, and the name in it. `None` for a root itself and for what is outside.
-    fn place<'p>(&self, absolute: &'p [u8]) -> Option<(OwnedFd, &'p [u8])> {
+    pub(crate) fn place<'p>(&self, absolute: &'p [u8]) -> Option<(OwnedFd, &'p [u8])> {
         let root = root_of(self.0, absolute)?;
         let below = absolute[root.path.len()..].strip_prefix(b"/")?;
         let (parent, name) = split(below);
@@ -59,12 +59,16 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// What is at a name.
 pub(crate) fn kind_at(dir: &OwnedFd, name: &[u8]) -> Option<Kind> {
-    Meta::at(dir, name).ok()?.map(|meta| match meta.kind {
+    Meta::at(dir, name).ok()?.map(|meta| kind_of(meta.kind))
+}
+
+pub(crate) fn kind_of(kind: EntryKind) -> Kind {
+    match kind {
         EntryKind::File => Kind::File,
         EntryKind::Dir => Kind::Dir,
         EntryKind::Symlink => Kind::Symlink,
         EntryKind::Other => Kind::Other,
-    })
+    }
 }
 
 /// The content of a regular file, up to a byte more than is judged.
@@ -113,6 +117,12 @@ impl Tree for WithPaths<'_> {
     }
 }
 
+/// Whether a path configures a folder on the disk that has the layout of a git folder.
+pub(crate) fn is_git_configuration(session: &OpenSession, path: &[u8]) -> bool {
+    let disk = DiskTree(session);
+    layout_problem(session, &disk, &disk, path).is_some()
+}
+
 /// Whether a path configures a folder with the layout of a git folder, or gives it that layout.
 fn layout_problem(session: &OpenSession, before: &dyn Tree, after: &dyn Tree, path: &[u8]) -> Option<String> {
     let root = root_of(session, path)?.path.len();
@@ -147,25 +157,31 @@ fn layout_problem(session: &OpenSession, before: &dyn Tree, after: &dyn Tree, pa
 
 /// The folders that repositories name by `core.hooksPath`, by the folder of the repository.
 pub(crate) struct HookFolders<'a> {
-    disk: DiskTree<'a>,
+    session: &'a OpenSession,
+    tree: Box<dyn Tree + 'a>,
     known: HashMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
 impl<'a> HookFolders<'a> {
     pub(crate) fn new(session: &'a OpenSession) -> HookFolders<'a> {
-        HookFolders { disk: DiskTree(session), known: HashMap::new() }
+        HookFolders::in_tree(session, DiskTree(session))
+    }
+
+    /// As the configuration in a tree says.
+    pub(crate) fn in_tree(session: &'a OpenSession, tree: impl Tree + 'a) -> HookFolders<'a> {
+        HookFolders { session, tree: Box::new(tree), known: HashMap::new() }
     }
 
     /// Whether a path is such a folder, in it or above it.
     pub(crate) fn hold(&mut self, absolute: &[u8]) -> bool {
-        let Some(root) = root_of(self.disk.0, absolute).map(|root| root.path.len()) else { return false };
+        let Some(root) = root_of(self.session, absolute).map(|root| root.path.len()) else { return false };
         let mut slashes = (root..absolute.len()).filter(|at| absolute[*at] == b'/');
         slashes.any(|slash| self.of(&absolute[..slash]).is_some_and(|hooks| is_below(absolute, hooks)))
     }
 
     fn of(&mut self, worktree: &[u8]) -> Option<&[u8]> {
         if !self.known.contains_key(worktree) {
-            let config = self.disk.read(&[worktree, b"/.git/config"].concat());
+            let config = self.tree.read(&[worktree, b"/.git/config"].concat());
             let hooks = config.and_then(|config| hooks_path(&config)).and_then(|path| join(worktree, &path));
             self.known.insert(worktree.to_vec(), hooks);
         }

@@ -98,22 +98,14 @@ pub(crate) fn protect_changes(
     // A path of which only the time differs is not changed.
     for path in changes.paths.iter().filter(|path| path.is_listed) {
         let below = below_roots(&session.jail, &path.absolute);
-        let why = match &path.git {
-            _ if rule == ProtectedPaths::Allow => None,
-            GitVerdict::Denied(why) => Some(why.clone()),
-            GitVerdict::WithheldHook if rule == ProtectedPaths::Warn => Some("git runs hooks".to_owned()),
-            GitVerdict::WithheldHook => {
-                hooks.insert(path.absolute.clone());
-                continue;
-            }
-            GitVerdict::Allowed if gitmodules.contains(path.absolute.as_slice()) => {
-                Some("a submodule's `url` or `update` runs a program".to_owned())
-            }
-            GitVerdict::Allowed => match listed_name(below, session.holds_home) {
-                Some(pattern) => Some(format!("`{pattern}`")),
-                None => hook_folders.hold(&path.absolute).then(|| git::HOOKS_PATH.to_owned()),
-            },
-        };
+        if path.git == GitVerdict::WithheldHook
+            && matches!(rule, ProtectedPaths::Deny | ProtectedPaths::Withhold)
+        {
+            hooks.insert(path.absolute.clone());
+            continue;
+        }
+        let runs_program = gitmodules.contains(path.absolute.as_slice());
+        let why = why_protected(session, &mut hook_folders, &path.git, &path.absolute, runs_program);
         let is_sensitive = why.is_none() && sensitive_name(below).is_some();
         match why {
             Some(_) if rule == ProtectedPaths::Withhold => drop(withheld.insert(path.absolute.clone())),
@@ -143,14 +135,46 @@ pub(crate) fn protect_changes(
     Ok(())
 }
 
+/// Why a path that a command changed is protected, if it is. `runs_program`: it is a `.gitmodules` that does.
+pub(crate) fn why_protected(
+    session: &OpenSession,
+    hook_folders: &mut git::HookFolders<'_>,
+    git: &GitVerdict,
+    absolute: &[u8],
+    runs_program: bool,
+) -> Option<String> {
+    match git {
+        _ if session.capability.protected_paths == ProtectedPaths::Allow => None,
+        GitVerdict::Denied(why) => Some(why.clone()),
+        GitVerdict::WithheldHook => Some("git runs hooks".to_owned()),
+        GitVerdict::Allowed if runs_program => {
+            Some("a submodule's `url` or `update` runs a program".to_owned())
+        }
+        GitVerdict::Allowed => match listed_name(below_roots(&session.jail, absolute), session.holds_home) {
+            Some(pattern) => Some(format!("`{pattern}`")),
+            None => hook_folders.hold(absolute).then(|| git::HOOKS_PATH.to_owned()),
+        },
+    }
+}
+
+/// Warns about a protected path that a command changed.
+pub(crate) fn warn_protected(session: &OpenSession, absolute: &[u8], why: &str, warnings: &mut Vec<Warning>) {
+    let message = protected_message(session, absolute, why);
+    warn(Warning::new("protected_path", message), warnings);
+}
+
+fn protected_message(session: &OpenSession, absolute: &[u8], why: &str) -> String {
+    let shown = session.jail.display(absolute);
+    format!("{shown} is protected ({why}): it can run code or steer agents")
+}
+
 fn refuse(
     session: &OpenSession,
     absolute: &[u8],
     why: &str,
     warnings: &mut Vec<Warning>,
 ) -> Result<(), Refusal> {
-    let shown = session.jail.display(absolute);
-    let message = format!("{shown} is protected ({why}): it can run code or steer agents");
+    let message = protected_message(session, absolute, why);
     match session.capability.protected_paths {
         ProtectedPaths::Allow => {}
         ProtectedPaths::Deny | ProtectedPaths::Withhold => {
@@ -186,7 +210,7 @@ fn warn(warning: Warning, warnings: &mut Vec<Warning>) {
 }
 
 /// The first of some paths, for a warning.
-fn named(paths: &[String]) -> String {
+pub(crate) fn named(paths: &[String]) -> String {
     let more = if paths.len() > 10 { ", …" } else { "" };
     format!("{}{more}", paths.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", "))
 }

@@ -76,6 +76,11 @@ pub const MASK_WALK_TIME_NS_MAX: u64 = 10_000_000_000;
 pub const MASKS_MAX: usize = 20_000;
 /// Paths of the roots in which set-id bits are looked for after a command that ran without an overlay.
 pub const PRIVILEGE_SCAN_PATHS_MAX: usize = 200_000;
+/// Paths of the roots that are compared before and after a command without an overlay, to put back what is denied.
+pub const GUARDED_PATHS_MAX: usize = 200_000;
+/// What rules deny writing and is copied before such a command.
+pub const DENIED_FILES_MAX: usize = 10_000;
+pub const DENIED_BYTES_MAX: u64 = 256 << 20;
 /// Folders that are visited to find those that `capture_exclude` names.
 pub const EXCLUDE_FOLDERS_MAX: usize = 20_000;
 /// Errors that are reported for one patch.

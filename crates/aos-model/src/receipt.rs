@@ -320,6 +320,16 @@ pub struct Executed {
     pub withheld_paths: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld_paths_count: Option<u64>,
+    /// Paths that it changed although they are protected or denied, and that are as before again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub denied_paths: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied_paths_count: Option<u64>,
+    /// Paths that it changed in folders that are not captured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub excluded_paths: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excluded_paths_count: Option<u64>,
     pub coverage: Coverage,
     /// Changed paths that cannot be undone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -329,6 +339,15 @@ pub struct Executed {
     /// The changes of a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
+}
+
+/// A list in path order, cut at the limit, and its full length if it is not empty.
+fn bounded(mut paths: Vec<String>) -> (Vec<String>, Option<u64>) {
+    paths.sort_unstable();
+    paths.dedup();
+    let count = (!paths.is_empty()).then_some(paths.len() as u64);
+    paths.truncate(RECEIPT_PATHS_MAX);
+    (paths, count)
 }
 
 impl Executed {
@@ -351,13 +370,19 @@ impl Executed {
         self.withheld_paths.truncate(RECEIPT_PATHS_MAX);
     }
 
+    /// Sets the list of paths that were put back: in path order, and cut at the limit.
+    pub fn list_denied(&mut self, paths: Vec<String>) {
+        (self.denied_paths, self.denied_paths_count) = bounded(paths);
+    }
+
+    /// Sets the list of paths that changed without capture: in path order, and cut at the limit.
+    pub fn list_excluded(&mut self, paths: Vec<String>) {
+        (self.excluded_paths, self.excluded_paths_count) = bounded(paths);
+    }
+
     /// Sets the list of paths that cannot be undone: in path order, and cut at the limit.
-    pub fn list_not_undoable(&mut self, mut paths: Vec<String>) {
-        paths.sort_unstable();
-        paths.dedup();
-        self.not_undoable_count = (!paths.is_empty()).then_some(paths.len() as u64);
-        paths.truncate(RECEIPT_PATHS_MAX);
-        self.not_undoable = paths;
+    pub fn list_not_undoable(&mut self, paths: Vec<String>) {
+        (self.not_undoable, self.not_undoable_count) = bounded(paths);
     }
 }
 

@@ -182,6 +182,8 @@ pub enum Coverage {
     None,
     /// A command whose roots were compared before and after: created paths can be undone, the others are only listed.
     Scan,
+    /// A command that ran over an overlay and changed folders that are not captured: everything else that it changed.
+    Partial,
     /// A command that ran over an overlay: everything that it changed in the roots.
     Overlay,
     /// A file effect.

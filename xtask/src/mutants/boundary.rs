@@ -102,4 +102,37 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("S14")],
     },
+    Mutant {
+        name: "nothing-put-back",
+        promise: 2,
+        breaks: "without an overlay, what a command changed in protected or denied paths is reported and stays",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/guard.rs",
+            old: "if let Err(error) = self.put_back(session, &verdict.path) {",
+            new: "if let Err(error) = Ok::<(), Errno>(()) {",
+        }],
+        caught_by: &[attack("S2")],
+    },
+    Mutant {
+        name: "hooks-path-of-the-command",
+        promise: 2,
+        breaks: "without an overlay, `core.hooksPath` is read after the command: a command that renames it writes hooks",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/guard.rs",
+            old: "HookFolders::in_tree(session, Copied { guard: self, disk: DiskTree(session) })",
+            new: "HookFolders::new(session)",
+        }],
+        caught_by: &[attack("S2")],
+    },
+    Mutant {
+        name: "excluded-folders-not-guarded",
+        promise: 2,
+        breaks: "commands change protected and denied paths in folders that are not captured",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/mod.rs",
+            old: "Guard::before(host, session, overlay.excluded_folders())?",
+            new: "Guard::before(host, session, Vec::new())?",
+        }],
+        caught_by: &[attack("S27")],
+    },
 ];

@@ -8,6 +8,8 @@
 //!
 //! The intent says which of the two it was, so that after a crash no receipt claims more than is true.
 
+mod guard;
+mod paths;
 mod scan;
 mod set_ids;
 mod trees;
@@ -23,12 +25,14 @@ use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Isolation, OnFailure};
 
 use crate::change::Armed;
-use crate::command::{self, Command, NotRun, Ran, Watcher};
+use crate::command::{self, Command, NotRun, Ran, Roots, Watcher};
 use crate::host::Host;
 use crate::outcome::{Done, Ids};
 use crate::overlay::Overlay;
 use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
+use aos_sandbox::BindMount;
+use guard::Guard;
 use scan::Scan;
 
 /// A command that has ended, and what shows what it changed.
@@ -36,6 +40,8 @@ use scan::Scan;
 pub(crate) struct Captured {
     ran: Ran,
     capture: Capture,
+    /// What must be as before where there is no overlay.
+    guard: Option<Guard>,
     dry_run: bool,
 }
 
@@ -76,11 +82,15 @@ pub(crate) fn run(
     if !announced.change_id.is_empty() {
         let overlay = Overlay::make(host, session, &announced.change_id, command.applied.user_namespace);
         let ran = overlay.map_err(NotRun::NoOverlay).and_then(|overlay| {
-            let ran = command::run(host, session, command, Some(&overlay), &tool_call, watcher.clone())?;
-            Ok((ran, Capture::Overlay(overlay)))
+            let guard = Guard::before(host, session, overlay.excluded_folders())?;
+            let roots = Roots { overlay: Some(&overlay), more: binds(session, command, guard.as_ref())? };
+            let ran = command::run(host, session, command, roots, &tool_call, watcher.clone())?;
+            Ok((ran, Capture::Overlay(overlay), guard))
         });
         match ran {
-            Ok((ran, capture)) => return Ok(Captured { ran, capture, dry_run: command.dry_run }),
+            Ok((ran, capture, guard)) => {
+                return Ok(Captured { ran, capture, guard, dry_run: command.dry_run });
+            }
             Err(NotRun::Refused(refusal)) => return Err(refusal),
             Err(NotRun::NoOverlay(why)) if command.dry_run => return Err(no_dry_run(&why)),
             Err(NotRun::NoOverlay(why)) => no_overlay = Some(why),
@@ -90,16 +100,30 @@ pub(crate) fn run(
     let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
     let is_watched = command.captured && may_write && session.exec_config.isolation != Isolation::None;
     let scan = if is_watched { Scan::before(session) } else { None };
-    match command::run(host, session, command, None, &tool_call, watcher) {
+    // In a view, a root that the capability does not let be written is read-only.
+    let is_writable = (may_write || !command.applied.namespaces) && Guard::is_needed(session);
+    let folders = session.jail.roots.iter().filter(|_| is_writable).map(|root| root.path.clone()).collect();
+    let guard = Guard::before(host, session, folders)?;
+    let roots = Roots { overlay: None, more: binds(session, command, guard.as_ref())? };
+    match command::run(host, session, command, roots, &tool_call, watcher) {
         Ok(mut ran) => {
             ran.warnings.extend(no_overlay.map(|why| Warning::new("no_overlay", why)));
             if may_write {
                 ran.warnings.extend(set_ids::drop_since(session, ran.executed.started_at_ns));
             }
-            Ok(Captured { ran, capture: scan.map_or(Capture::None, Capture::Scan), dry_run: false })
+            let capture = scan.map_or(Capture::None, Capture::Scan);
+            Ok(Captured { ran, capture, guard, dry_run: false })
         }
         Err(NotRun::Refused(refusal)) => Err(refusal),
         Err(NotRun::NoOverlay(_)) => unreachable!("BUG: none was asked for"),
+    }
+}
+
+/// What is bound on itself in the command's view, so that it cannot be changed.
+fn binds(session: &OpenSession, command: &Command, guard: Option<&Guard>) -> Result<Vec<BindMount>, Refusal> {
+    match guard.filter(|_| command.applied.namespaces) {
+        Some(guard) => guard.binds(session),
+        None => Ok(Vec::new()),
     }
 }
 
@@ -118,13 +142,27 @@ pub(crate) fn propose<'a>(
     captured: Captured,
     ids: &Ids,
 ) -> Proposed<'a> {
-    let Captured { mut ran, capture, dry_run } = captured;
+    let Captured { mut ran, capture, guard, dry_run } = captured;
+    let rest = match capture {
+        Capture::Overlay(_) => "and nothing that it changed in the overlay was kept",
+        Capture::Scan(_) | Capture::None => "everything else is as the command left it",
+    };
+    let (past_overlay, is_denied) = match guard.map(|guard| guard.after(session, &mut ran, rest)).transpose()
+    {
+        Ok(changed) => changed.unwrap_or_default(),
+        Err(refusal) => return Proposed::Nothing(refused(ran, refusal)),
+    };
     let overlay = match capture {
+        Capture::Overlay(_) if is_denied => {
+            ran.executed.coverage = Coverage::Partial;
+            return Proposed::Nothing(done(ran));
+        }
         Capture::None => return Proposed::Nothing(done(ran)),
         Capture::Scan(scan) => return Proposed::Nothing(scan.finish(host, session, ran, ids)),
         Capture::Overlay(overlay) => overlay,
     };
-    ran.executed.coverage = Coverage::Overlay;
+    ran.executed.coverage = if past_overlay.is_empty() { Coverage::Overlay } else { Coverage::Partial };
+    ran.executed.list_excluded(past_overlay);
     ran.executed.list_changed(Vec::new());
     if ran.was_ended && session.on_failure == OnFailure::Discard {
         let why = "it did not end by itself, and the session's `on_failure` is `discard`: nothing it changed was kept";
@@ -162,7 +200,7 @@ pub(crate) fn finish(host: &Host, ran: Ran, applied: Result<Done, Refusal>) -> D
     };
     for fact in &mut done.facts {
         if let Fact::Captured(record) = fact {
-            record.coverage = Coverage::Overlay;
+            record.coverage = ran.executed.coverage;
         }
     }
     done.trace.get_or_insert(MutationFields { snapshot_id: None, durability: host.machine.durability });

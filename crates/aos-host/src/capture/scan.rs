@@ -3,64 +3,32 @@
 //! What was made can be taken back; what was changed or deleted cannot, and is listed. Above a limit of paths nothing is
 //! compared, and the receipt says so.
 
-use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::limits::SCANNED_PATHS_MAX;
 use aos_model::receipt::MutationFields;
-use aos_model::records::{Coverage, Kind, PathRecord, SnapshotRecord};
-use rustix::fs::OFlags;
+use aos_model::records::{Coverage, PathRecord, SnapshotRecord};
 
+use super::paths::{self, Paths, is_same};
 use crate::command::Ran;
-use crate::disk::{Meta, TEMPORARY_PREFIX, names_in, open_beneath, open_dir};
 use crate::host::Host;
 use crate::outcome::{Done, Ids};
 use crate::session::OpenSession;
-use crate::target::is_too_deep;
 
-/// Everything in the roots, by absolute path.
+/// Everything in the roots.
 #[derive(Debug)]
 pub(super) struct Scan {
-    paths: BTreeMap<Vec<u8>, Meta>,
+    paths: Paths,
 }
 
 impl Scan {
     /// `None` where there are more paths than the limit.
     pub(super) fn before(session: &OpenSession) -> Option<Scan> {
-        let mut scan = Scan { paths: BTreeMap::new() };
-        for root in &session.jail.roots {
-            let dir = open_beneath(&root.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, false).ok()?;
-            scan.folder(session, &dir, &root.path, root.meta.mount)?;
-        }
-        Some(scan)
-    }
-
-    fn folder(&mut self, session: &OpenSession, dir: &OwnedFd, absolute: &[u8], mount: u64) -> Option<()> {
-        for name in names_in(dir).ok()? {
-            let below = [absolute, b"/", &name].concat();
-            let Ok(Some(meta)) = Meta::at(dir, &name) else { continue };
-            // Unfinished writes of other sessions come and go.
-            if session.jail.hides(&below, &meta) || meta.mount != mount || name.starts_with(TEMPORARY_PREFIX)
-            {
-                continue;
-            }
-            if is_too_deep(&below) {
-                return None;
-            }
-            if meta.kind == Kind::Dir
-                && let Ok(inner) = open_dir(dir, &name)
-            {
-                self.folder(session, &inner, &below, mount)?;
-            }
-            self.paths.insert(below, meta);
-            if self.paths.len() > SCANNED_PATHS_MAX {
-                return None;
-            }
-        }
-        Some(())
+        let roots: Vec<Vec<u8>> = session.jail.roots.iter().map(|root| root.path.clone()).collect();
+        let paths = paths::list(session, &roots, SCANNED_PATHS_MAX, &mut |_| Ok(())).ok()?;
+        Some(Scan { paths })
     }
 
     /// Compares, and reports the differences.
@@ -110,10 +78,4 @@ impl Scan {
         done.trace = Some(MutationFields { snapshot_id, durability: host.machine.durability });
         done
     }
-}
-
-/// A folder changes when an entry in it does; that entry is reported itself.
-fn is_same(was: &Meta, now: &Meta) -> bool {
-    let looks = |meta: &Meta| (meta.kind, meta.mode, meta.uid, meta.gid);
-    looks(was) == looks(now) && (was.kind == Kind::Dir || was.same_version(now))
 }

@@ -75,17 +75,27 @@ impl From<Refusal> for NotRun {
     }
 }
 
+/// The roots as the command sees them.
+#[derive(Debug)]
+pub(crate) struct Roots<'a> {
+    /// What it changes goes there.
+    pub(crate) overlay: Option<&'a Overlay>,
+    /// Parts of the roots that are mounted on themselves.
+    pub(crate) more: Vec<BindMount>,
+}
+
 /// Runs a command to its end and that of everything it started, over the overlay if there is one.
 pub(crate) fn run(
     host: &Host,
     session: &OpenSession,
     command: &Command,
-    overlay: Option<&Overlay>,
+    roots: Roots<'_>,
     tool_call_id: &str,
     watcher: Option<Arc<dyn Watcher>>,
 ) -> Result<Ran, NotRun> {
     let limits = &session.capability.exec;
-    let view = view_of(host, session, &command.applied, overlay)?;
+    let overlay = roots.overlay;
+    let view = view_of(host, session, &command.applied, roots)?;
     let groups = Cgroups::create((host.machine.random)(), limits.max_processes, limits.max_memory_bytes);
     let order = order_of(session, command, view, &groups);
     let started_at_ns = (host.machine.now_ns)();
@@ -168,12 +178,7 @@ fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Cgrou
 }
 
 /// What the command will see, computed from the session now.
-fn view_of(
-    host: &Host,
-    session: &OpenSession,
-    applied: &Applied,
-    overlay: Option<&Overlay>,
-) -> Result<View, Refusal> {
+fn view_of(host: &Host, session: &OpenSession, applied: &Applied, shown: Roots<'_>) -> Result<View, Refusal> {
     let exec_config = &session.exec_config;
     let state = &host.hidden[0];
     let unreadable = unreadable(host, session, applied)?;
@@ -197,7 +202,10 @@ fn view_of(
         home_mount,
         tmp: Some(tmp),
         mounts: exec_config.mounts(may_write),
-        roots: overlay.map_or_else(|| roots.clone().collect(), |overlay| overlay.mount_over(roots.clone())),
+        roots: match shown.overlay {
+            Some(overlay) => overlay.mount_over(roots).into_iter().chain(shown.more).collect(),
+            None => roots.chain(shown.more).collect(),
+        },
         state,
         other_session_roots: host.sessions.roots_of_others(&session.id),
         unreadable,
@@ -344,6 +352,10 @@ impl Report<'_> {
             isolation_applied,
             changed_paths: None,
             changed_paths_count: None,
+            denied_paths: Vec::new(),
+            denied_paths_count: None,
+            excluded_paths: Vec::new(),
+            excluded_paths_count: None,
             coverage: Coverage::None,
             not_undoable: Vec::new(),
             not_undoable_count: None,

@@ -31,9 +31,9 @@ pub(crate) use meta::{
     kind_and_mtime, leads_somewhere, version_of_dir,
 };
 pub(crate) use open::{
-    RACE_TRIES, create_new, create_new_readable, hold_dir, hold_dir_at_path, hold_dir_beneath, hold_path,
-    open_beneath, open_dir, open_dir_at_path, open_file, open_listed, open_null, open_to_append, read_dir,
-    read_dir_raw,
+    RACE_TRIES, create_new, create_new_readable, hold_any, hold_dir, hold_dir_at_path, hold_dir_beneath,
+    hold_path, open_beneath, open_dir, open_dir_at_path, open_file, open_listed, open_null, open_to_append,
+    read_dir, read_dir_raw,
 };
 pub(crate) use rename::{OWNER_WRITES, exchange, move_exchange, move_noreplace, rename_noreplace};
 

@@ -62,6 +62,11 @@ pub(crate) fn hold_dir(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
+/// Whatever has a name in a folder, a link itself, by `O_PATH`.
+pub(crate) fn hold_any(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
 /// A file or a folder for reading. `O_NONBLOCK`: a FIFO in its place does not make us wait.
 pub(crate) fn open_file(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -10,7 +10,7 @@ use aos_model::entry::Fact;
 use aos_model::id;
 use aos_model::limits::{LABEL_BYTES_MAX, LABELS_MAX, ROOTS_MAX, SNAPSHOT_BYTES_DEFAULT};
 use aos_model::path::{RequestPath, is_below};
-use aos_model::policy::{Policy, PolicySpec};
+use aos_model::policy::{Policy, PolicySpec, exclude_problem};
 use aos_model::receipt::{Body, Opened, Warning};
 use aos_model::records::{RootRecord, SessionRecord, SessionState};
 use aos_model::refusal::{Code, Refusal, Status};
@@ -44,6 +44,7 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
     }
     let (isolation_applied, warning) = isolation(host, request)?;
     check_labels(request)?;
+    check_excluded(request)?;
     let capability: Capability = inner(request.capability.as_deref(), Code::InvalidCapability)?;
     let spec: PolicySpec = inner(request.policy.as_deref(), Code::InvalidPolicy)?;
     let policy = Policy::compile(spec).map_err(invalid)?;
@@ -111,6 +112,24 @@ fn inner<T: serde::de::DeserializeOwned>(
     strict::parse(raw.map_or("{}", serde_json::value::RawValue::get)).map_err(|invalid| match invalid {
         JsonError::Syntax(why) | JsonError::Shape(why) => Refusal::new(code, format!("{field}: {why}")),
     })
+}
+
+/// A folder in which something is protected cannot be left out of capture.
+fn check_excluded(request: &SessionOpen) -> Result<(), Refusal> {
+    let workdir = workdir_of(&request.target).unwrap_or_default().trim_end_matches('/');
+    for glob in request.capture_exclude.iter().flatten() {
+        let is_root = glob.starts_with('/') && glob.trim_end_matches(['/', '*']) == workdir;
+        if let Some(why) =
+            exclude_problem(glob).or(is_root.then(|| "it leaves out the root itself".to_owned()))
+        {
+            let glob = aos_model::text::escape(glob);
+            return Err(Refusal::new(
+                Code::InvalidParams,
+                format!("field `capture_exclude`: {glob}: {why}; name build folders such as `target`"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn check_labels(request: &SessionOpen) -> Result<(), Refusal> {

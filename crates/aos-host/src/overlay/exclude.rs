@@ -3,13 +3,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::limits::EXCLUDE_FOLDERS_MAX;
+use aos_model::policy::protected_name;
 use aos_model::records::Kind;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::OFlags;
 
 use crate::disk::{Meta, names_in, open_beneath};
 use crate::session::OpenSession;
-use crate::target::is_too_deep;
+use crate::target::{below_roots, is_too_deep};
 use aos_model::path::is_below;
 use aos_sandbox::BindMount;
 
@@ -36,6 +37,8 @@ pub(super) fn find(session: &OpenSession) -> Vec<BindMount> {
             }
         }
     }
+    // A wildcard above a folder may lead into a git folder, where names are judged.
+    found.retain(|bind| protected_name(below_roots(&session.jail, &bind.at), session.holds_home).is_none());
     found
 }
 

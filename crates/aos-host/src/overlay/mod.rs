@@ -77,6 +77,11 @@ impl Overlay {
         self.parts.iter().filter(is_changed).map(|part| session.jail.roots[part.root].path.as_slice())
     }
 
+    /// The folders that are not captured.
+    pub(crate) fn excluded_folders(&self) -> Vec<Vec<u8>> {
+        self.excluded.iter().map(|bind| bind.at.clone()).collect()
+    }
+
     /// The session's roots as the command is to see them.
     pub(crate) fn mount_over(&self, roots: impl Iterator<Item = BindMount>) -> Vec<BindMount> {
         let over = |(index, root): (usize, BindMount)| {

@@ -8,6 +8,7 @@
 
 mod command;
 mod evaluation;
+mod exclude;
 pub mod git;
 mod globs;
 mod host_access;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use command::{CommandQuery, Reference};
 pub use evaluation::{Evaluation, Risk, Target};
+pub use exclude::exclude_problem;
 pub use host_access::{HostAccess, HostAccessSpec, PathQuery};
 pub use lexical::{lexical_join, rule_path};
 pub use point::Point;

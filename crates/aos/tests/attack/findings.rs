@@ -1,5 +1,6 @@
 //! The findings of the outside review, by their ids: each case failed before its fix and guards it.
 
+mod direct;
 mod front_ends;
 mod git;
 mod judgement;
@@ -25,6 +26,7 @@ pub fn cases() -> Vec<Case> {
     ];
     [
         side_entrances,
+        direct::cases(),
         front_ends::cases(),
         git::cases(),
         judgement::cases(),

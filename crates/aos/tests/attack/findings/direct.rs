@@ -1,0 +1,304 @@
+//! Without an overlay, and in folders that are not captured: what is protected or denied is as before afterwards.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+
+use aos_testkit::{Findings, Start, World, check, expect, uncaptured, verdict, warning_codes};
+use serde_json::{Value, json};
+
+use crate::exec::isolation::no_namespaces;
+use crate::exec::room::{Room, ordinary};
+use crate::{Case, Outcome, plain};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        plain("S2", what_is_denied_is_put_back),
+        plain("OWN-S2-ORDINARY", ordinary_work_is_not_refused),
+        plain("OWN-S2-WITHHOLD", withheld_paths_are_put_back),
+        plain("OWN-S2-BOUNDS", what_cannot_be_compared_does_not_run),
+        plain("S27", excluded_folders_are_policed),
+        plain("OWN-S27-GLOBS", globs_that_reach_what_is_protected_are_invalid),
+    ]
+}
+
+const GUARDED: &[&str] = &[
+    ".git/config",
+    ".git/hooks/pre-commit",
+    ".mcp.json",
+    ".codex/config.toml",
+    "sub/.claude/settings.json",
+    "locked/a",
+    "locked/deep/b",
+    "keep.txt",
+    "hooked/pre-push",
+];
+
+fn furnish(world: &World) {
+    for folder in [".git/objects", ".git/refs", "build"] {
+        std::fs::create_dir_all(world.root.join(folder)).unwrap();
+    }
+    world.write(".git/HEAD", "ref: refs/heads/main\n");
+    world.write(".git/config", "[core]\n\tbare = false\n\thooksPath = hooked\n");
+    for path in &GUARDED[1..] {
+        world.write(path, format!("content of {path}\n"));
+    }
+    std::fs::set_permissions(
+        world.root.join(".git/hooks/pre-commit"),
+        std::fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
+    world.write("plain.txt", "plain\n");
+    give_to_owner(world);
+}
+
+/// The daemon of an ordinary user works on files of its own.
+fn give_to_owner(world: &World) {
+    let owner = std::fs::metadata(&world.root).unwrap().uid();
+    let _ = std::process::Command::new("chown").arg("-R").arg(owner.to_string()).arg(&world.root).status();
+}
+
+type Seen = Option<(u32, u32, Vec<u8>)>;
+
+/// Mode, owner and content of what must not change; `None` where it is no file.
+fn state(world: &World) -> Vec<(String, Seen)> {
+    let of = |path: &&str| {
+        let full = world.root.join(path);
+        let meta = full.symlink_metadata().ok().filter(std::fs::Metadata::is_file);
+        let seen = meta.map(|meta| (meta.mode(), meta.uid(), std::fs::read(&full).unwrap_or_default()));
+        ((*path).to_owned(), seen)
+    };
+    GUARDED.iter().map(of).collect()
+}
+
+fn rules() -> Value {
+    json!({ "preset": "permissive", "rules": [
+        { "name": "locked", "ops": ["write", "remove"], "paths": ["locked/**", "keep.txt"], "decision": "deny" },
+    ] })
+}
+
+/// Each changes something that it may not.
+const ATTACKS: &[&str] = &[
+    "echo x >> .git/config",
+    "printf '[core]\\n\\tfsmonitor = ./x\\n' > .git/config",
+    "mv .git g; mkdir .git; printf '[core]\\n\\tfsmonitor = ./x\\n' > .git/config; rm g/config; mv g/* .git/; true",
+    "echo x > .git/hooks/post-checkout",
+    "echo x > .git/hooks/pre-commit; rm -f .git/hooks/pre-commit",
+    "chmod 777 .git/hooks/pre-commit",
+    "echo x > hooked/pre-push; echo y > hooked/new",
+    "printf '[core]\\n\\thooksPath = other\\n' > .git/config; echo x > hooked/pre-push",
+    "rm -f .mcp.json; ln -s /etc/passwd .mcp.json",
+    "rm -rf .codex; mkdir .codex; echo evil > .codex/config.toml",
+    "rm -rf .codex; ln -s locked .codex",
+    "mkdir -p new/.claude; echo x > new/.claude/settings.json",
+    "mv sub s2; mkdir -p sub/.claude; echo x > sub/.claude/settings.json",
+    "rm -rf locked",
+    "rm -rf locked; ln -s /tmp locked",
+    "mv locked elsewhere",
+    "echo x > locked/a; echo y > locked/new",
+    "rm -f keep.txt; mkdir keep.txt; touch keep.txt/in",
+    "echo x > keep.txt; chmod 600 keep.txt",
+    "printf '[core]\\n\\tfsmonitor = ./x\\n' > .git/config.worktree",
+    "echo /elsewhere > .git/commondir",
+    "mkdir -p bare/objects bare/refs; echo 'ref: x' > bare/HEAD; printf '[core]\\n\\tfsmonitor = ./x\\n' > bare/config",
+    "printf 'gitdir: /tmp/evil\\n' > sub/.git",
+    "ln -s /tmp/evil sub/.git",
+    "mkdir sub/.GIT",
+    "ln -f plain.txt keep.txt; echo x > plain.txt",
+    "echo x > build/.mcp.json",
+];
+
+/// How a session's commands run without an overlay.
+fn modes() -> Vec<(&'static str, Start, Value, &'static str)> {
+    let base = || uncaptured(json!({ "policy": rules() }));
+    let with = |key: &str, value: Value| {
+        let mut params = base();
+        params[key] = value;
+        params
+    };
+    let mut mounts = base();
+    mounts["capability"]["cross_mounts"] = json!(true);
+    vec![
+        ("uncaptured", Start::default(), base(), "none"),
+        ("uncaptured, ordinary user", ordinary(), base(), "none"),
+        ("cross_mounts", Start::default(), mounts.clone(), "auto"),
+        ("cross_mounts, ordinary user", ordinary(), mounts, "auto"),
+        ("no isolation", Start::default(), with("isolation", json!("none")), "auto"),
+        ("no isolation, ordinary user", ordinary(), with("isolation", json!("none")), "none"),
+        ("reduced", no_namespaces(), with("allow_reduced", json!(true)), "auto"),
+    ]
+}
+
+fn what_is_denied_is_put_back() -> Outcome {
+    let mut findings = Findings::default();
+    for (mode, start, params, capture) in modes() {
+        let room = Room::of(World::with(start), params);
+        for attack in ATTACKS {
+            empty(&room.world);
+            furnish(&room.world);
+            let before = state(&room.world);
+            let script = format!("{attack}; echo said; echo new > plain.new");
+            let receipt = room.exec(json!({ "argv": ["sh", "-c", script], "capture": capture }));
+            let after = state(&room.world);
+            let differs: Vec<_> = before.iter().zip(&after).filter(|(was, now)| was != now).collect();
+            findings.add(check(differs.is_empty(), || format!("{mode}: {attack}: {differs:?} {receipt}")));
+            for path in ["new/.claude/settings.json", ".git/hooks/post-checkout", "hooked/new", "locked/new"]
+            {
+                let left = room.world.root.join(path).symlink_metadata().is_ok();
+                findings.add(check(!left, || format!("{mode}: {attack}: {path} is there: {receipt}")));
+            }
+            for path in [".git/config.worktree", ".git/commondir", "sub/.git", "sub/.GIT", "build/.mcp.json"]
+            {
+                let left = room.world.root.join(path).symlink_metadata().is_ok();
+                findings.add(check(!left, || format!("{mode}: {attack}: {path} is there: {receipt}")));
+            }
+            let bare = ["HEAD", "config"].iter().all(|name| room.world.root.join("bare").join(name).exists());
+            findings.add(check(!bare, || format!("{mode}: {attack}: a bare repository: {receipt}")));
+            let said = verdict(&receipt);
+            let is_told = said == "forbidden / protected_path" || said == "forbidden / policy_denied";
+            if is_told {
+                let denied = receipt["denied_paths_count"].as_u64().unwrap_or(0) > 0;
+                let kept = receipt["changed_paths"].to_string().contains("plain.new");
+                let whole = denied && kept && room.stdout(&receipt).ends_with("said\n");
+                findings.add(check(whole, || format!("{mode}: {attack}: {receipt}")));
+            }
+            let landed = room.world.root.join("plain.new").exists();
+            findings.add(check(landed, || format!("{mode}: {attack}: the rest did not stay: {receipt}")));
+            // Without mounts nothing kept it from changing, so it was changed and put back.
+            let is_bare = !mode.starts_with("uncaptured") && !mode.starts_with("cross_mounts");
+            findings.add(check(is_told || !is_bare, || format!("{mode}: {attack}: {receipt}")));
+        }
+        room.world_finish()?;
+    }
+    findings.outcome()
+}
+
+/// Removes everything in the root.
+fn empty(world: &World) {
+    for entry in std::fs::read_dir(&world.root).unwrap().flatten() {
+        let path = entry.path();
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let _ = if is_dir { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    }
+}
+
+fn ordinary_work_is_not_refused() -> Outcome {
+    let mut findings = Findings::default();
+    for (mode, start, params, capture) in modes() {
+        let room = Room::of(World::with(start), params);
+        furnish(&room.world);
+        for script in [
+            "echo x > plain.txt; mkdir -p a/b; echo y > a/b/c; rm -r a",
+            "echo x > .git/index; mkdir -p .git/refs/heads; echo y > .git/refs/heads/main; echo z > .git/COMMIT_EDITMSG",
+            "cat .git/config .mcp.json locked/a keep.txt > copy",
+            "touch unchanged; cp -p plain.txt copy2; mv copy2 copy3",
+        ] {
+            let receipt = room.exec(json!({ "argv": ["sh", "-ec", script], "capture": capture }));
+            let fine = verdict(&receipt) == "ok" && receipt["exit_code"] == 0;
+            findings.add(check(fine, || format!("{mode}: {script}: {receipt}")));
+        }
+        if mode.starts_with("no isolation") || mode == "reduced" {
+            // Bytes, kind and mode are the same: no change, whatever the time says.
+            let touch = "touch .git/config keep.txt; cp -p keep.txt k; mv k keep.txt";
+            let receipt = room.exec(json!({ "argv": ["sh", "-ec", touch], "capture": capture }));
+            findings.add(expect(&format!("{mode}: touch"), &receipt, &["ok"]));
+            // A key of git's configuration that runs nothing may change.
+            let remote = "printf '[remote \"o\"]\\n\\turl = https://example.org/x\\n' >> .git/config";
+            let receipt = room.exec(json!({ "argv": ["sh", "-ec", remote], "capture": capture }));
+            findings.add(expect(&format!("{mode}: remote"), &receipt, &["ok"]));
+        }
+        room.world_finish()?;
+    }
+    findings.outcome()
+}
+
+fn withheld_paths_are_put_back() -> Outcome {
+    let params = json!({ "isolation": "none", "capability": { "protected_paths": "withhold" }, "policy": { "preset": "permissive" } });
+    let room = Room::of(World::new(), params);
+    furnish(&room.world);
+    let before = state(&room.world);
+    let receipt = room.sh("echo x > .mcp.json; echo y > .git/hooks/pre-commit; echo z > plain.txt");
+    expect("withheld", &receipt, &["ok"])?;
+    check(warning_codes(&receipt).contains(&"protected_withheld"), || format!("{receipt}"))?;
+    check(receipt["withheld_paths"] == json!([".git/hooks/pre-commit", ".mcp.json"]), || {
+        format!("{receipt}")
+    })?;
+    check(state(&room.world) == before && room.world.read("plain.txt") == b"z\n", || "changed".into())?;
+    room.world_finish()
+}
+
+/// Rules that deny more than is copied: no command runs, and file effects work.
+fn what_cannot_be_compared_does_not_run() -> Outcome {
+    let world = World::new();
+    for number in 0..10_001 {
+        world.write(&format!("locked/{number}"), "");
+    }
+    let session = world.open(json!({ "isolation": "none", "policy": rules() }));
+    let run = json!({ "session_id": session, "argv": ["touch", "ran"] });
+    let receipt = world.client().effect("host.exec", run);
+    expect("too many", &receipt, &["error / isolation_unavailable"])?;
+    check(!world.root.join("ran").exists(), || "it ran".into())?;
+    expect("a write", &world.quiet_agent(&session).write("f", "x"), &["ok"])?;
+    world.finish()
+}
+
+/// Commands write straight into folders that are not captured, and the rules of S2 hold there.
+fn excluded_folders_are_policed() -> Outcome {
+    let mut findings = Findings::default();
+    for start in [Start::default(), ordinary()] {
+        let params = json!({ "capture_exclude": ["build", "**/out"], "policy": {
+            "preset": "permissive",
+            "rules": [{ "name": "r", "ops": ["write"], "paths": ["build/secret/**"], "decision": "deny" }],
+        } });
+        let room = Room::of(World::with(start), params);
+        furnish(&room.world);
+        room.world.write("build/.mcp.json", "before");
+        room.world.write("build/secret/a", "before");
+        give_to_owner(&room.world);
+        for attack in [
+            "echo x > build/.mcp.json",
+            "mkdir -p build/.git/hooks; echo x > build/.git/hooks/post-checkout",
+            "mkdir -p build/sub/.claude; echo x > build/sub/.claude/settings.json",
+            "echo x > build/secret/a; echo x > build/secret/b",
+            "rm -rf build/secret; mkdir build/secret; echo x > build/secret/a",
+        ] {
+            let script = format!("{attack}; echo y > build/through; echo z > captured");
+            let receipt = room.sh(&script);
+            findings.add(check(receipt["coverage"] == "partial", || format!("{attack}: {receipt}")));
+            let (mcp, secret) = (room.world.read("build/.mcp.json"), room.world.read("build/secret/a"));
+            let kept = mcp == b"before" && secret == b"before";
+            findings.add(check(kept, || format!("{attack}: {mcp:?} {secret:?} {receipt}")));
+            for path in
+                ["build/.git/hooks/post-checkout", "build/sub/.claude/settings.json", "build/secret/b"]
+            {
+                let is_there = room.world.root.join(path).exists();
+                findings.add(check(!is_there, || format!("{attack}: {path} is there: {receipt}")));
+            }
+            let _ = std::fs::remove_file(room.world.root.join("captured"));
+        }
+        let receipt = room.sh("echo y > build/new; mkdir build/more; echo z > captured2");
+        findings.add(expect("through", &receipt, &["ok"]));
+        let listed = receipt["excluded_paths"] == json!(["build/more", "build/new"]);
+        findings.add(check(listed && receipt["coverage"] == "partial", || format!("{receipt}")));
+        findings.add(check(receipt["changed_paths"] == json!(["captured2"]), || format!("{receipt}")));
+        let receipt = room.sh("echo w > captured2");
+        findings.add(check(receipt["coverage"] == "overlay", || format!("{receipt}")));
+        room.world_finish()?;
+    }
+    findings.outcome()
+}
+
+fn globs_that_reach_what_is_protected_are_invalid() -> Outcome {
+    let world = World::new();
+    let root = world.root.display().to_string();
+    for glob in
+        [".", "*", ".git", "build/../.git", "**", ".g*", "", "/", "sub/.claude", &root, &format!("{root}/")]
+    {
+        let receipt = world.open_receipt(json!({ "capture_exclude": [glob] }));
+        expect(glob, &receipt, &["error / invalid_params"])?;
+    }
+    expect(
+        "target",
+        &world.open_receipt(json!({ "capture_exclude": ["target", "**/node_modules"] })),
+        &["ready"],
+    )?;
+    world.finish()
+}
