@@ -170,9 +170,6 @@ impl Reader<'_> {
         names.sort_unstable();
         for name in &names {
             let absolute = [site.absolute.as_slice(), b"/", name].concat();
-            if self.session.jail.is_hidden(&absolute) {
-                continue;
-            }
             if name.starts_with(TEMPORARY_PREFIX) {
                 self.reserved.push(self.session.jail.display(&absolute));
                 continue;
@@ -183,7 +180,8 @@ impl Reader<'_> {
                 Lower::There(dir, _) => Meta::at(dir, name).map_err(fail)?,
                 Lower::Made(_) => None,
             };
-            if lower.is_some_and(|lower| self.session.jail.own.is(&lower)) {
+            let is_own = lower.is_some_and(|lower| self.session.jail.own.is(&lower));
+            if is_own || self.session.jail.is_hidden(&absolute) {
                 continue;
             }
             let shown = self.session.jail.display(&absolute);
