@@ -78,8 +78,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "MCP over HTTP accepts requests without the token",
         edits: &[Edit {
             file: "crates/aos-wire/src/mcp/http.rs",
-            old: "    if !access.has_token(&request) {",
-            new: "    if !access.has_token(&request) && request.uri().path() != PATH {",
+            old: "if !self.gate.access.has_token(&request) {",
+            new: "if !self.gate.access.has_token(&request) && request.uri().path() != PATH {",
         }],
         caught_by: &[attack("OWN-MCP-HTTP")],
     },
@@ -343,8 +343,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a line without an end is read for ever",
         edits: &[Edit {
             file: "crates/aos-wire/src/frame.rs",
-            old: "if line.len() + taken > FRAME_BYTES_MAX || !share.grow_to(line.len() + taken) {",
-            new: "if !share.grow_to(line.len() + taken) {",
+            old: "if line.len() + taken > FRAME_BYTES_MAX {",
+            new: "if false {",
         }],
         caught_by: &[attack("RPC-03")],
     },
@@ -400,8 +400,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "the record shows control characters as they are, which can forge what a person sees",
         edits: &[Edit {
             file: "crates/aos-model/src/text.rs",
-            old: "    c.is_control()\n        || matches!(c, '\\u{200e}'",
-            new: "    c == '\\0'\n        || matches!(c, '\\u{200e}'",
+            old: "    c.is_control()\n        || matches!(c,",
+            new: "    c == '\\0'\n        || matches!(c,",
         }],
         caught_by: &[attack("EXEC-29"), attack("RPC-18")],
     },
