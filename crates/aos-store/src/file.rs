@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use crate::fault::Fault;
+use crate::wal;
 
 /// The tables. [`check_schema`] compares them with the ones in the file.
 pub(crate) const SCHEMA: &[(&str, &str)] = &[
@@ -40,10 +41,14 @@ pub(crate) fn check_not_lost(journal: &Path) -> Result<(), Fault> {
 }
 
 /// Refuses a database file that was cut inside a page. SQLite reads a page from the WAL when the WAL has it, so it may
-/// not notice the cut.
+/// not notice the cut. A checkpoint on a full disk may end inside a page too: then the WAL still has that page.
 pub(crate) fn check_length(path: &Path) -> Result<(), Fault> {
     let length = || rustix::fs::stat(path).map_or(0, |stat| stat.st_size);
     let Some(bytes) = torn_length(length, || std::thread::sleep(LENGTH_PAUSE)) else { return Ok(()) };
+    let in_wal = wal::check(path).unwrap_or_default();
+    if u32::try_from(bytes / PAGE_BYTES + 1).is_ok_and(|page| in_wal.hold(page)) {
+        return Ok(());
+    }
     Err(Fault::Refused(format!(
         "the journal is damaged: {} is {bytes} bytes long, which is not a multiple of the page size; restore it from a copy",
         path.display(),

@@ -4,6 +4,7 @@
 //! looks the same. A flipped bit in the middle would silently lose every later commit. The layout of header and frames
 //! and the checksum are those of <https://sqlite.org/fileformat2.html#walformat>.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -18,12 +19,25 @@ const PAGE_BYTES_MIN: usize = 512;
 /// The last bit says whether the checksums are computed over big-endian words.
 const MAGIC: u32 = 0x377f_0682;
 
+/// The pages that a valid WAL holds.
+#[derive(Debug, Default)]
+pub(crate) struct WalPages(BTreeSet<u32>);
+
+impl WalPages {
+    /// Whether SQLite reads a page of the database from the WAL, whatever the database file has there. Pages are
+    /// numbered from 1.
+    pub(crate) fn hold(&self, page: u32) -> bool {
+        self.0.contains(&page)
+    }
+}
+
 /// Refuses a WAL in which a frame of the same log follows an invalid one. A torn end is not damage: it was never
 /// committed.
-pub(crate) fn check(journal: &Path) -> Result<(), Fault> {
+pub(crate) fn check(journal: &Path) -> Result<WalPages, Fault> {
+    let mut pages = WalPages::default();
     let path = journal.with_extension("db-wal");
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()) else { return Ok(()) };
+    let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()) else { return Ok(pages) };
     let damaged = |what: String| {
         Fault::Refused(format!(
             "the journal is damaged: {}: {what}; restore it from a copy, or move it away to continue without the entries in it",
@@ -33,13 +47,17 @@ pub(crate) fn check(journal: &Path) -> Result<(), Fault> {
     let mut wal = WalReader { file, at: 0 };
     let Some(header) = wal.read(HEADER_BYTES)? else {
         // Fewer bytes than a header: SQLite has written no frame yet.
-        return Ok(());
+        return Ok(pages);
     };
     let Some(mut checksum) = Checksum::of_header(&header) else {
         // SQLite syncs the header before it writes the first frame. Without a frame, the power was cut before that, and
         // nothing was ever committed to this log.
         let has_frame = wal.read(FRAME_HEADER_BYTES + PAGE_BYTES_MIN)?.is_some();
-        return if has_frame { Err(damaged("the checksum of its header is wrong".into())) } else { Ok(()) };
+        return if has_frame {
+            Err(damaged("the checksum of its header is wrong".into()))
+        } else {
+            Ok(pages)
+        };
     };
     let page_bytes = number(&header, 8) as usize;
     if !page_bytes.is_power_of_two() || page_bytes > 1 << 16 {
@@ -63,10 +81,10 @@ pub(crate) fn check(journal: &Path) -> Result<(), Fault> {
                 )));
             }
             None if !checksum.add_frame(&bytes) => broken = Some(frame),
-            None => {}
+            None => drop(pages.0.insert(number(&bytes, 0))),
         }
     }
-    Ok(())
+    Ok(pages)
 }
 
 struct WalReader {
