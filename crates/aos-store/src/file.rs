@@ -41,12 +41,13 @@ pub(crate) fn check_not_lost(journal: &Path) -> Result<(), Fault> {
 }
 
 /// Refuses a database file that was cut inside a page. SQLite reads a page from the WAL when the WAL has it, so it may
-/// not notice the cut. A checkpoint on a full disk may end inside a page too: then the WAL still has that page.
+/// not notice the cut. A checkpoint on a full disk may end inside a page too: at a block, and the WAL still has the page.
 pub(crate) fn check_length(path: &Path) -> Result<(), Fault> {
     let length = || rustix::fs::stat(path).map_or(0, |stat| stat.st_size);
     let Some(bytes) = torn_length(length, || std::thread::sleep(LENGTH_PAUSE)) else { return Ok(()) };
     let in_wal = wal::check(path).unwrap_or_default();
-    if u32::try_from(bytes / PAGE_BYTES + 1).is_ok_and(|page| in_wal.hold(page)) {
+    let page = u32::try_from(bytes / PAGE_BYTES + 1).ok();
+    if bytes % BLOCK_BYTES == 0 && page.is_some_and(|page| in_wal.hold(page)) {
         return Ok(());
     }
     Err(Fault::Refused(format!(
@@ -54,6 +55,9 @@ pub(crate) fn check_length(path: &Path) -> Result<(), Fault> {
         path.display(),
     )))
 }
+
+/// The smallest block of a file system.
+const BLOCK_BYTES: i64 = 512;
 
 /// A checkpoint of a running daemon may extend the file in several writes, so a reader retries.
 const LENGTH_TRIES: usize = 50;
