@@ -117,7 +117,8 @@ fn ask_again(home: &Path, workdir: &str, entries: &[Value]) {
 fn normal(value: &Value, workdir: &str) -> Value {
     match value {
         Value::Object(fields) => {
-            const OF_THE_RUN: [&str; 5] = ["seq", "isolation_applied", "dev", "ino", "mount"];
+            // An identity is a device, an inode and a time. Versions after 0.1.0 record it of snapshots by hand too (S31).
+            const OF_THE_RUN: [&str; 6] = ["seq", "isolation_applied", "identity", "dev", "ino", "mount"];
             let kept = fields.iter().filter(|(name, _)| !OF_THE_RUN.contains(&name.as_str()));
             kept.map(|(name, value)| {
                 let value = if name.ends_with("_ns") { Value::Null } else { normal(value, workdir) };
