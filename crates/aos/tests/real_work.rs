@@ -60,8 +60,9 @@ fn trial(arguments: &Arguments, task: &'static Task, kind: Kind) -> Trial {
 /// Why the tool is not available to this kind of daemon, if it is not.
 fn missing(tool: &str, kind: Kind) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default();
-    let Some(found) =
-        path.split(':').map(|dir| Path::new(dir).join(tool)).find(|file| reaches(file, kind.daemon))
+    // A daemon of root runs commands as the owner of the folder, and shows only what that user reaches by itself (S10).
+    let uid = kind.daemon.or(kind.folder);
+    let Some(found) = path.split(':').map(|dir| Path::new(dir).join(tool)).find(|file| reaches(file, uid))
     else {
         return Some(match path.split(':').any(|dir| Path::new(dir).join(tool).exists()) {
             true => format!("`{tool}` is out of this user's reach"),
@@ -72,7 +73,7 @@ fn missing(tool: &str, kind: Kind) -> Option<String> {
     (!works).then(|| format!("`{tool}` does not work here either"))
 }
 
-/// Whether a daemon of that uid can reach and read the file.
+/// Whether that uid can reach and read the file.
 fn reaches(file: &Path, uid: Option<u32>) -> bool {
     let is_open = |path: &Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o005 == 0o005);
     let Ok(real) = file.canonicalize() else { return false };
