@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 
 use crate::frame::{Frame, FrameBudget, read_frame};
 use crate::methods;
-use crate::peer::check_peer;
+use crate::peer::{PeerError, check_peer};
 use crate::polled::Polled;
 use crate::rpc::{self, EffectCall, ErrorCode, Line, Message, RpcError};
 use crate::writer::{ConnectionWriter, Response};
@@ -136,7 +136,11 @@ impl Server {
 
     fn admit_connection(self: &Arc<Server>, stream: UnixStream) {
         if let Err(reason) = check_peer(&self.host, &stream) {
-            tracing::warn!(%reason, "connection refused");
+            // A client that only looks whether a daemon is there has often exited by now.
+            match reason {
+                PeerError::Exited { .. } => tracing::debug!(%reason, "connection refused"),
+                _ => tracing::warn!(%reason, "connection refused"),
+            }
             return;
         }
         let writer = Arc::new(ConnectionWriter::new(stream));

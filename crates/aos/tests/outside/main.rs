@@ -17,7 +17,7 @@ use aos_testkit::{Outcome, Programs, World, check};
 use libtest_mimic::{Arguments, Trial};
 
 const FIXTURE: &str = "--fixture-server";
-const TOKEN: &str = "a-token-of-the-test";
+const TOKEN: &str = "a-token-of-the-outside-tests";
 
 fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == FIXTURE) {
