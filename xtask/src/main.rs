@@ -4,13 +4,20 @@
     reason = "these commands run programs and touch files; the product does not"
 )]
 
+#[cfg(feature = "long")]
 mod bench;
 mod cargo;
+#[cfg(feature = "long")]
+mod long;
+#[cfg(feature = "long")]
 mod mutants;
 mod setup;
 mod test;
+#[cfg(feature = "long")]
 mod torture;
 
+#[cfg(not(feature = "long"))]
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -26,33 +33,21 @@ struct Cli {
 enum Command {
     /// Install what is missing, then check and run everything
     Test(test::Options),
-    /// Measure the product and its contenders in one run
-    Bench(bench::Options),
-    /// A contender of the bench
-    #[command(hide = true)]
-    MiniHost {
-        socket: std::path::PathBuf,
-        root: std::path::PathBuf,
-        bank: std::path::PathBuf,
-        #[command(flatten)]
-        manner: bench::mini_host::MiniHostOptions,
-    },
-    /// Plant known bugs, one at a time, and check that the tests named for each fail
-    Mutants(mutants::Options),
-    /// Run long versions of what the tests run for a short time; each run prints its seed and its counts
-    #[command(subcommand)]
-    Torture(torture::Torture),
+    #[cfg(feature = "long")]
+    #[command(flatten)]
+    Long(long::Command),
+    /// bench, torture, mutants: built with the feature `long`, which links the product
+    #[cfg(not(feature = "long"))]
+    #[command(external_subcommand)]
+    Long(Vec<OsString>),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
-        Command::Test(options) => return test::run(&options),
-        Command::Bench(options) => bench::run(&options),
-        Command::MiniHost { socket, root, bank, manner } => {
-            bench::mini_host::run(&socket, &root, &bank, manner)
-        }
-        Command::Mutants(options) => mutants::run(&options),
-        Command::Torture(torture) => torture::run(&torture),
-    }?;
-    Ok(ExitCode::SUCCESS)
+        Command::Test(options) => test::run(&options),
+        #[cfg(feature = "long")]
+        Command::Long(command) => long::run(command).map(|()| ExitCode::SUCCESS),
+        #[cfg(not(feature = "long"))]
+        Command::Long(arguments) => cargo::run_long(&arguments),
+    }
 }

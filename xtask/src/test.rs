@@ -29,18 +29,35 @@ const STEPS: [Step; 5] = [
     Step { name: "formatting", arguments: &["fmt", "--all", "--check"], runs_tests: false },
     Step {
         name: "lints",
-        arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        arguments: &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--features",
+            "xtask/long",
+            "--",
+            "-D",
+            "warnings",
+        ],
         runs_tests: false,
     },
     // Before the build, which replaces these programs with those without the feature. For the whole workspace, so that
     // the dependencies are built once, with the features that the build also uses.
     Step {
         name: "panics",
-        arguments: &["test", "--workspace", "--features", "aos/testing", "--test", "panics"],
+        arguments: &["test", "--workspace", "--features", "aos/testing,xtask/long", "--test", "panics"],
         runs_tests: true,
     },
-    Step { name: "build", arguments: &["build", "--workspace", "--all-targets"], runs_tests: false },
-    Step { name: "tests", arguments: &["test", "--workspace", "--no-fail-fast"], runs_tests: true },
+    Step {
+        name: "build",
+        arguments: &["build", "--workspace", "--all-targets", "--features", "xtask/long"],
+        runs_tests: false,
+    },
+    Step {
+        name: "tests",
+        arguments: &["test", "--workspace", "--no-fail-fast", "--features", "xtask/long"],
+        runs_tests: true,
+    },
 ];
 
 /// The results of all test programs.

@@ -80,7 +80,7 @@ impl Host {
 
     fn answer_host(&self, request: HostRequest) -> Result<Done, Refusal> {
         match request {
-            HostRequest::SessionOpen(request) => lifecycle::open(self, &request),
+            HostRequest::SessionOpen(request) => lifecycle::open(self, &request, capture::check_denied),
             HostRequest::SessionList(_) => lifecycle::list(self),
             HostRequest::SessionSignal(request) => lifecycle::signal(self, &request),
         }

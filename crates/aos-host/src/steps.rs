@@ -96,6 +96,20 @@ impl Step {
         }
     }
 
+    /// The places that it names: for a move, both.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &StepTarget> {
+        let from = if let Step::Rename { from, .. } = self { Some(from) } else { None };
+        from.into_iter().chain([self.at()])
+    }
+
+    pub(crate) fn targets_mut(&mut self) -> impl Iterator<Item = &mut StepTarget> {
+        let (from, at) = match self {
+            Step::Rename { from, to, .. } => (Some(from), to),
+            other => (None, other.at_mut()),
+        };
+        from.into_iter().chain([at])
+    }
+
     /// Whether it displaces something, or may: that goes to the pre-images.
     pub(crate) fn displaces(&self) -> bool {
         matches!(self, Step::Put(_) | Step::Remove { .. } | Step::Rename { .. })

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -63,7 +64,7 @@ fn switch(to: Option<ActsFor>) -> Result<(), Errno> {
     if ACTING.get() == to {
         return Ok(());
     }
-    let caps = rustix::thread::capabilities(None)?;
+    let caps = own_capabilities()?;
     let set = |effective| rustix::thread::set_capabilities(None, CapabilitySets { effective, ..caps });
     // Changing ids needs capabilities, also from one user to another.
     if to.is_none() || ids(to) != ids(ACTING.get()) {
@@ -78,6 +79,15 @@ fn switch(to: Option<ActsFor>) -> Result<(), Errno> {
     }
     ACTING.set(to);
     Ok(())
+}
+
+/// The capabilities of this process. Read once: it gives none of them up for good.
+fn own_capabilities() -> Result<CapabilitySets, Errno> {
+    static OWN: OnceLock<CapabilitySets> = OnceLock::new();
+    if let Some(caps) = OWN.get() {
+        return Ok(*caps);
+    }
+    rustix::thread::capabilities(None).map(|caps| *OWN.get_or_init(|| caps))
 }
 
 fn ids(acts_for: Option<ActsFor>) -> (u32, u32) {

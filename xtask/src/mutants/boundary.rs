@@ -135,4 +135,37 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[attack("S27")],
     },
+    Mutant {
+        name: "root-keeps-its-rights",
+        promise: 1,
+        breaks: "in a workdir of root's own, file effects reach what the session's commands do not",
+        edits: &[Edit {
+            file: "crates/aos-host/src/exec/environment.rs",
+            old: "user_for(&workdir.meta).map(",
+            new: "user_for(&workdir.meta).filter(|user| user.uid != 0).map(",
+        }],
+        caught_by: &[attack("S16")],
+    },
+    Mutant {
+        name: "closed-folder-left-open",
+        promise: 6,
+        breaks: "a folder that undo opened to work in it keeps the permissions that it got for that",
+        edits: &[Edit {
+            file: "crates/aos-host/src/change/hold_open.rs",
+            old: "    held.close_below(b\"\");\n    held.actions\n",
+            new: "    held.actions\n",
+        }],
+        caught_by: &[attack("OWN-S16-CLOSED")],
+    },
+    Mutant {
+        name: "too-much-denied-opens",
+        promise: 2,
+        breaks: "a session opens with rules that its commands without an overlay cannot be held to",
+        edits: &[Edit {
+            file: "crates/aos-host/src/lifecycle/open.rs",
+            old: "    can_enforce(&session)?;\n",
+            new: "",
+        }],
+        caught_by: &[attack("OWN-S2-BOUNDS")],
+    },
 ];

@@ -59,6 +59,24 @@ impl Guard {
             || [Op::Write, Op::Remove].iter().any(has_rule)
     }
 
+    /// Whether commands can be held to what rules deny now: before each of them it is copied.
+    pub(super) fn check_denied(session: &OpenSession) -> Result<(), Refusal> {
+        let mut counter = Copier::new(session);
+        let folders: Vec<Vec<u8>> = session.jail.roots.iter().map(|root| root.path.clone()).collect();
+        let mut too_much = false;
+        // What else keeps the roots from being listed may change, and is told when a command starts.
+        let _ = paths::list(session, &folders, GUARDED_PATHS_MAX, &mut |entry| {
+            let is_content = !matches!(entry.meta.kind, Kind::Dir | Kind::Other);
+            if is_content && counter.is_denied(entry.path) && !counter.is_protected(entry.path) {
+                let counted = counter.count(entry.meta);
+                too_much |= counted.is_err();
+                return counted;
+            }
+            Ok(())
+        });
+        if too_much { Err(too_many_denied("; the session was not opened")) } else { Ok(()) }
+    }
+
     /// Lists and copies. `None` where there is nothing to list.
     pub(super) fn before(
         host: &Host,
@@ -73,7 +91,7 @@ impl Guard {
         let copies = sweeper.overlays.session(&name)?;
         let mut guard =
             Guard { folders, before: Paths::new(), guarded: BTreeMap::new(), copies, name, sweeper };
-        let mut copier = Copier { session, hooks: HookFolders::new(session), files: 0, bytes: 0, copied: 0 };
+        let mut copier = Copier::new(session);
         let (mut guarded, mut too_much) = (BTreeMap::new(), false);
         let listed = paths::list(session, &guard.folders, GUARDED_PATHS_MAX, &mut |entry| {
             let copied = copier.copy(&entry, &guard.copies);
@@ -83,8 +101,9 @@ impl Guard {
             }
             Ok(())
         });
-        guard.before =
-            listed.map_err(|why| if too_much { too_many_denied() } else { unlisted(session, why) })?;
+        guard.before = listed.map_err(|why| {
+            if too_much { too_many_denied("; nothing was run") } else { unlisted(session, why) }
+        })?;
         guard.guarded = guarded;
         Ok(Some(guard))
     }
@@ -337,6 +356,10 @@ struct Copier<'a> {
 }
 
 impl Copier<'_> {
+    fn new(session: &OpenSession) -> Copier<'_> {
+        Copier { session, hooks: HookFolders::new(session), files: 0, bytes: 0, copied: 0 }
+    }
+
     /// The number of the copy of a guarded path, none for a folder; `None` if it is not guarded.
     fn copy(&mut self, entry: &Entry<'_>, copies: &OwnedFd) -> Result<Option<Option<u64>>, Errno> {
         let Entry { dir, name, path, meta } = *entry;
@@ -348,15 +371,18 @@ impl Copier<'_> {
             return Ok(Some(None));
         }
         if !is_protected {
-            self.files += 1;
-            self.bytes += meta.size;
-            if self.files > DENIED_FILES_MAX || self.bytes > DENIED_BYTES_MAX {
-                return Err(Errno::DQUOT);
-            }
+            self.count(meta)?;
         }
         self.copied += 1;
         disk::copy(dir, name, meta, copies, self.copied.to_string().as_bytes(), false)?;
         Ok(Some(Some(self.copied)))
+    }
+
+    fn count(&mut self, denied: &Meta) -> Result<(), Errno> {
+        self.files += 1;
+        self.bytes += denied.size;
+        let is_too_much = self.files > DENIED_FILES_MAX || self.bytes > DENIED_BYTES_MAX;
+        if is_too_much { Err(Errno::DQUOT) } else { Ok(()) }
     }
 
     fn is_protected(&mut self, path: &[u8]) -> bool {
@@ -417,16 +443,20 @@ fn unlisted(session: &OpenSession, why: Unlisted) -> Refusal {
     }
 }
 
-fn too_many_denied() -> Refusal {
+fn too_many_denied(so: &str) -> Refusal {
     let mebibytes = DENIED_BYTES_MAX >> 20;
-    unavailable(&format!("rules deny writing more than {DENIED_FILES_MAX} files or {mebibytes} MiB"))
+    unavailable_so(&format!("rules deny writing more than {DENIED_FILES_MAX} files or {mebibytes} MiB{so}"))
 }
 
 fn unavailable(why: &str) -> Refusal {
+    unavailable_so(&format!("{why}; nothing was run"))
+}
+
+fn unavailable_so(why: &str) -> Refusal {
     Refusal::new(
         Code::IsolationUnavailable,
         format!(
-            "without an overlay, what is protected or denied is compared before and after a command, and here it cannot be: {why}; nothing was run. Leave `capture`, `isolation` and `cross_mounts` out, or open a session on a smaller folder"
+            "without an overlay, what is protected or denied is compared before and after a command, and here it cannot be: {why}. Leave `capture`, `uncaptured`, `isolation` and `cross_mounts` out, or open a session on a smaller folder"
         ),
     )
 }

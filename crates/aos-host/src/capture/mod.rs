@@ -61,6 +61,17 @@ pub(crate) fn needs_overlay(session: &OpenSession, command: &Command) -> Result<
     Ok(possible)
 }
 
+/// Refuses to open a session whose rules its commands could not be held to: without an overlay, what they deny is copied
+/// before each command.
+pub(crate) fn check_denied(session: &OpenSession) -> Result<(), Refusal> {
+    let exec = &session.capability.exec;
+    let may_run_without_overlay = exec.uncaptured
+        || session.exec_config.isolation == Isolation::None
+        || session.capability.cross_mounts;
+    let runs_commands = session.layer.is_none() && exec.allowed;
+    if runs_commands && may_run_without_overlay { Guard::check_denied(session) } else { Ok(()) }
+}
+
 fn no_dry_run(why: &str) -> Refusal {
     Refusal::new(
         Code::Unsupported,

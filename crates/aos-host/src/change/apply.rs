@@ -10,8 +10,9 @@ use aos_model::records::{Attributes, Coverage, Kind, SnapshotRecord};
 use aos_model::refusal::{Code, Refusal, Status};
 use rustix::io::Errno;
 
-use super::arm::{Armed, MadeDir};
+use super::arm::Armed;
 use super::give_back;
+use super::hold_open::{Action, HeldDir, OPEN_TO_OWNER};
 use super::preimage::{Object, store_preimage, store_preimage_at};
 use super::record::record;
 use super::step_intent::{Seen, StepIntent};
@@ -27,9 +28,6 @@ use crate::steps::{Content, Outcome, Put, Step, StepTarget};
 /// How many folders are held open to be synced at the end.
 const TOUCHED_HELD_MAX: usize = 64;
 
-/// The permissions that the owner of a folder needs to fill it.
-const OPEN_TO_US: u32 = 0o700;
-
 /// Carries out the plan. On failure the tree is as it was, or the refusal lists what could not be put back.
 pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
     let completion =
@@ -41,11 +39,11 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
         begun: false,
         touched: BTreeMap::new(),
         warnings: completion.warnings,
-        after: Vec::with_capacity(armed.steps.len()),
+        after: Vec::with_capacity(armed.actions.len()),
     };
-    for (index, step) in armed.steps.iter().enumerate() {
+    for (index, action) in armed.actions.iter().enumerate() {
         work.begun = false;
-        if let Err(mut refusal) = work.step(index, step, &armed.step_intent(index)) {
+        if let Err(mut refusal) = work.act(index, action) {
             if matches!(refusal.code, Code::StaleBase | Code::FileExists) {
                 refusal.code = completion.raced;
             }
@@ -55,9 +53,9 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
             return Err(refusal);
         }
     }
-    if let Err(why) = work.close_folders().and_then(|()| work.sync_folders()) {
-        let mut refusal = fault::refusal("cannot finish the changed folders", why);
-        refusal.detail.not_rolled_back = take_back_first(host, armed, armed.steps.len());
+    if let Err(why) = work.sync_folders() {
+        let mut refusal = fault::refusal("cannot sync the changed folders", why);
+        refusal.detail.not_rolled_back = take_back_first(host, armed, armed.actions.len());
         return Err(refusal);
     }
     let outcome =
@@ -104,8 +102,16 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn step(&mut self, index: usize, step: &'a Step, intent: &StepIntent) -> Result<(), Refusal> {
-        let after = match (step, intent) {
+    fn act(&mut self, index: usize, action: &'a Action) -> Result<(), Refusal> {
+        match action {
+            Action::Step { step, is_held } => self.step(index, step, *is_held),
+            Action::HoldOpen(held) => self.hold_open(held),
+            Action::Close(held) => self.close(held),
+        }
+    }
+
+    fn step(&mut self, index: usize, step: &'a Step, is_held: bool) -> Result<(), Refusal> {
+        let after = match (step, &self.armed.step_intent(index)) {
             (Step::Put(put), StepIntent::Put { temporary, preimage, .. }) => {
                 Some(self.put(put, temporary.as_bytes(), preimage)?)
             }
@@ -117,7 +123,8 @@ impl<'a> Work<'a> {
                 Some(self.make_dir(index, at, *mode, attrs.as_ref())?)
             }
             (Step::SetMode { at, before, mode, xattrs }, StepIntent::SetMode { .. }) => {
-                Some(self.set_mode(at, before, *mode, xattrs.as_ref().map(|(_, after)| after))?)
+                let xattrs = xattrs.as_ref().map(|(_, after)| after);
+                Some(self.set_mode(at, before, *mode, xattrs, is_held)?)
             }
             (Step::Rename { from, before, to, replaced }, StepIntent::Rename { temporary, preimage, .. }) => {
                 Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), preimage)?)
@@ -298,28 +305,36 @@ impl<'a> Work<'a> {
         self.armed.remember_made(index, &at.absolute, &made).map_err(fail)?;
         // The daemon's own umask is strict; the folder gets what the user's would have given.
         let worn = worn.map_or(AttrsFrom::New, AttrsFrom::Given);
-        let (meta, kept) = apply_metadata(&made, &at.shown, mode | OPEN_TO_US, worn).map_err(fail)?;
+        let (meta, kept) = apply_metadata(&made, &at.shown, mode | OPEN_TO_OWNER, worn).map_err(fail)?;
         self.warnings.extend(kept);
         self.touch(at)?;
         // The final mode, not the one it has while it is being filled.
-        Ok(Meta { mode: meta.mode & (mode | !OPEN_TO_US), ..meta })
+        Ok(Meta { mode: meta.mode & (mode | !OPEN_TO_OWNER), ..meta })
     }
 
-    /// Sets the final mode of folders that are not fully open to their owner, once everything is in them.
-    fn close_folders(&self) -> Result<(), Errno> {
-        for (step, made) in self.armed.steps.iter().zip(&self.armed.made).rev() {
-            if let (Step::MakeDir { at, mode, .. }, Some(made)) = (step, made.get())
-                && mode & OPEN_TO_US != OPEN_TO_US
-            {
-                match made {
-                    MadeDir::Held(made) => disk::set_mode(made, *mode)?,
-                    MadeDir::Known(known) => {
-                        disk::set_mode(&disk::open_dir(known.open(&at.absolute)?, b".")?, *mode)?;
-                    }
-                }
-            }
+    /// Lets the owner of a folder work in it. If this does not survive a power cut, recovery finds the folder closed.
+    fn hold_open(&mut self, held: &HeldDir) -> Result<(), Refusal> {
+        let dir = self.armed.open_held(held).map_err(|why| held_refusal(held, why))?;
+        self.expect_mode(&dir, held, held.mode)?;
+        self.begun = true;
+        disk::set_mode_of_held(&dir, held.mode_while_open()).map_err(|why| held_refusal(held, why))
+    }
+
+    fn close(&mut self, held: &HeldDir) -> Result<(), Refusal> {
+        let fail = |why| held_refusal(held, why);
+        let dir = self.armed.open_held(held).and_then(|dir| disk::open_dir(dir, b".")).map_err(fail)?;
+        self.expect_mode(&dir, held, held.mode_while_open())?;
+        self.begun = true;
+        disk::set_mode(&dir, held.mode).map_err(fail)?;
+        if self.sync { disk::sync(&dir).map_err(fail) } else { Ok(()) }
+    }
+
+    fn expect_mode(&self, dir: &OwnedFd, held: &HeldDir, mode: u32) -> Result<(), Refusal> {
+        match Meta::of(dir) {
+            Ok(now) if now.mode == mode => Ok(()),
+            Ok(_) => Err(held_refusal(held, Errno::STALE)),
+            Err(why) => Err(held_refusal(held, why)),
         }
-        Ok(())
     }
 
     fn set_mode(
@@ -328,18 +343,21 @@ impl<'a> Work<'a> {
         before: &Meta,
         mode: u32,
         xattrs: Option<&Attributes>,
+        is_held: bool,
     ) -> Result<Meta, Refusal> {
+        let held = if is_held { OPEN_TO_OWNER } else { 0 };
         let fail = |why| fault::refusal(&format!("cannot set the mode of {}", at.shown), why);
         let dir = disk::open_dir(self.dir(at)?, &at.name).map_err(fail)?;
         let now = Meta::of(&dir).map_err(fail)?;
-        if !Seen::from(*before).is(&now) || now.mode != before.mode {
+        if !Seen::from(*before).is(&now) || now.mode != before.mode | held {
             return Err(changed_meanwhile(at, "it was replaced"));
         }
         self.begun = true;
         xattrs.map_or(Ok(()), |xattrs| apply_attrs(&dir, xattrs)).map_err(fail)?;
-        disk::set_mode(&dir, mode).map_err(fail)?;
+        disk::set_mode(&dir, mode | held).map_err(fail)?;
         self.touch(at)?;
-        Meta::of(&dir).map_err(fail)
+        // The final mode, not the one that it has while it is held open.
+        Meta::of(&dir).map(|meta| Meta { mode: meta.mode & (mode | !held), ..meta }).map_err(fail)
     }
 
     fn rename(
@@ -441,6 +459,19 @@ fn appeared(put: &Put, why: Errno) -> Refusal {
             format!("{}: something appeared there meanwhile; read it first", put.at.shown),
         ),
         why => fault::refusal(&format!("cannot write {}", put.at.shown), why),
+    }
+}
+
+fn held_refusal(held: &HeldDir, why: Errno) -> Refusal {
+    match why {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE | Errno::XDEV => Refusal::new(
+            Code::StaleBase,
+            format!(
+                "{} changed while it was worked on; nothing was changed. Read it again and repeat",
+                held.shown
+            ),
+        ),
+        why => fault::refusal(&format!("cannot open and close the folder {}", held.shown), why),
     }
 }
 

@@ -9,8 +9,9 @@ use aos_model::path::show;
 use aos_model::refusal::Refusal;
 use rustix::io::Errno;
 
+use super::hold_open::{Action, HeldDir, HeldId, OPEN_TO_OWNER, actions};
 use super::step_intent::{At, Content, Intent, StepIntent};
-use crate::disk::Meta;
+use crate::disk::{self, Meta};
 use crate::host::Host;
 use crate::jail::{DirFd, KnownDir};
 use crate::lock::Locked;
@@ -31,17 +32,32 @@ pub(crate) struct Armed<'a> {
     pub(super) snapshot_id: Option<String>,
     pub(super) own_snapshot: bool,
     pub(crate) session: Arc<OpenSession>,
-    pub(super) steps: Vec<Step>,
-    /// Folders that steps made, by the step's index.
+    pub(super) actions: Vec<Action>,
+    /// Folders that steps made, by the action's index.
     pub(super) made: Vec<OnceLock<MadeDir>>,
     pub(super) completion: Mutex<Option<Completion>>,
     _locks: Locked<'a>,
 }
 
 impl Armed<'_> {
-    /// What the intent says of a step. Made anew for each use: a plan may have very many.
+    /// What the intent says of an action. Made anew for each use: a plan may have very many.
     pub(super) fn step_intent(&self, index: usize) -> StepIntent {
-        intent_of(&self.steps[index], index, &self.change_id)
+        intent_of(&self.actions[index], index, &self.change_id)
+    }
+
+    /// A folder that is held open, or is to be.
+    pub(super) fn open_held(&self, held: &HeldDir) -> Result<OwnedFd, Errno> {
+        let dir = match held.id {
+            HeldId::Known(dev, ino) => {
+                let dir = self.session.jail.open_folder(&held.absolute)?;
+                return if disk::id_of(&dir)? == (dev, ino) { Ok(dir) } else { Err(Errno::STALE) };
+            }
+            HeldId::MadeBy(index) => self.made[index].get().expect("BUG: closed after it was made"),
+        };
+        match dir {
+            MadeDir::Held(dir) => disk::hold_dir(dir, b"."),
+            MadeDir::Known(known) => known.open(&held.absolute),
+        }
     }
 
     /// The folder of a target; `None` while the step that makes it has not been carried out.
@@ -79,8 +95,9 @@ pub(super) enum MadeDir {
 pub(crate) fn forget_displaced(armed: &Armed<'_>) {
     let Ok(preimages) = armed.session.preimages.dir() else { return };
     if armed.snapshot_id.is_none() {
-        for (index, _) in armed.steps.iter().enumerate().filter(|(_, step)| step.displaces()) {
-            crate::disk::remove_leftover(preimages, preimage_name(&armed.change_id, index).as_bytes());
+        let displaces = |action: &Action| matches!(action, Action::Step { step, .. } if step.displaces());
+        for (index, _) in armed.actions.iter().enumerate().filter(|(_, action)| displaces(action)) {
+            disk::remove_leftover(preimages, preimage_name(&armed.change_id, index).as_bytes());
         }
     }
 }
@@ -138,6 +155,9 @@ fn prepare<'a>(
         Ok(()) => snapshot::choose(host, session, scope, &change_id, &displaced(&plan.steps))?,
         Err(_) => None,
     };
+    // Undo, and what a command leaves, work also where a command could: in a folder that only its mode closes.
+    let opens_folders = plan.completion.own_snapshot || instead_of.is_some();
+    let actions = actions(&session.jail, plan.steps, opens_folders);
     let intent = Intent {
         at_ns,
         kind: kind.to_owned(),
@@ -146,7 +166,7 @@ fn prepare<'a>(
         turn_id: ids.turn.clone().expect("BUG: completed above"),
         change_id: change_id.clone(),
         params: params.to_owned(),
-        steps: IntentsOf { steps: &plan.steps, change_id: &change_id },
+        steps: IntentsOf { actions: &actions, change_id: &change_id },
     };
     let body = serde_json::to_vec(&intent).expect("BUG: an intent is plain data");
     let number = match instead_of {
@@ -160,8 +180,8 @@ fn prepare<'a>(
         snapshot_id,
         own_snapshot: plan.completion.own_snapshot,
         session: session.clone(),
-        made: plan.steps.iter().map(|_| OnceLock::new()).collect(),
-        steps: plan.steps,
+        made: actions.iter().map(|_| OnceLock::new()).collect(),
+        actions,
         completion: Mutex::new(Some(plan.completion)),
         _locks: locks,
     })
@@ -186,7 +206,7 @@ pub(crate) fn announce_command(
         own_snapshot: false,
         session: session.clone(),
         made: Vec::new(),
-        steps: Vec::new(),
+        actions: Vec::new(),
         completion: Mutex::new(None),
         _locks: Locked::default(),
     };
@@ -232,14 +252,14 @@ fn displaced(steps: &[Step]) -> Vec<(&str, u64)> {
 
 /// The step intents of a plan, in order.
 struct IntentsOf<'a> {
-    steps: &'a [Step],
+    actions: &'a [Action],
     change_id: &'a str,
 }
 
 impl serde::Serialize for IntentsOf<'_> {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(
-            self.steps.iter().enumerate().map(|(index, step)| intent_of(step, index, self.change_id)),
+            self.actions.iter().enumerate().map(|(index, action)| intent_of(action, index, self.change_id)),
         )
     }
 }
@@ -249,7 +269,12 @@ pub(super) fn preimage_name(change_id: &str, index: usize) -> String {
     format!("{change_id}.{index}")
 }
 
-fn intent_of(step: &Step, index: usize, change_id: &str) -> StepIntent {
+fn intent_of(action: &Action, index: usize, change_id: &str) -> StepIntent {
+    let (step, is_held) = match action {
+        Action::Step { step, is_held } => (step, *is_held),
+        Action::HoldOpen(held) => return held_intent(held, (held.mode, held.mode_while_open()), false),
+        Action::Close(held) => return held_intent(held, (held.mode_while_open(), held.mode), true),
+    };
     let temporary = format!(".aos-tmp-{}-{index}", &change_id[id::SNAPSHOT.len()..]);
     let preimage = preimage_name(change_id, index);
     match step {
@@ -270,7 +295,14 @@ fn intent_of(step: &Step, index: usize, change_id: &str) -> StepIntent {
         }
         Step::MakeDir { at: target, .. } => StepIntent::MakeDir { at: at(target) },
         Step::SetMode { at: target, before, mode, xattrs } => {
-            StepIntent::SetMode { at: at(target), before: before.mode, after: *mode, xattrs: xattrs.clone() }
+            let held = if is_held { OPEN_TO_OWNER } else { 0 };
+            StepIntent::SetMode {
+                at: at(target),
+                before: before.mode | held,
+                after: mode | held,
+                xattrs: xattrs.clone(),
+                closes: false,
+            }
         }
         Step::Rename { from, before, to, replaced } => StepIntent::Rename {
             from: at(from),
@@ -283,11 +315,20 @@ fn intent_of(step: &Step, index: usize, change_id: &str) -> StepIntent {
     }
 }
 
+fn held_intent(held: &HeldDir, (before, after): (u32, u32), closes: bool) -> StepIntent {
+    let slash = held.absolute.iter().rposition(|b| *b == b'/').unwrap_or_default();
+    let (dir, name) = (&held.absolute[..slash], held.absolute.get(slash + 1..).unwrap_or_default());
+    StepIntent::SetMode { at: at_path(dir, name, &held.shown), before, after, xattrs: None, closes }
+}
+
 fn at(target: &StepTarget) -> At {
-    let dir = target.parent_absolute();
+    at_path(target.parent_absolute(), &target.name, &target.shown)
+}
+
+fn at_path(dir: &[u8], name: &[u8], shown: &str) -> At {
     At {
         dir: if dir.is_empty() { "/".to_owned() } else { show(dir) },
-        name: show(&target.name),
-        shown: target.shown.clone(),
+        name: show(name),
+        shown: shown.to_owned(),
     }
 }

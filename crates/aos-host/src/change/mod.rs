@@ -12,6 +12,7 @@
 mod apply;
 mod arm;
 mod give_back;
+mod hold_open;
 mod in_layer;
 mod preimage;
 mod record;

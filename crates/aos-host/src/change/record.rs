@@ -3,13 +3,18 @@
 use aos_model::records::{Image, PathRecord};
 
 use super::arm::{Armed, preimage_name};
+use super::hold_open::Action;
 use crate::disk::Meta;
 use crate::steps::Step;
 
 /// A record for each path that the steps touched, in their order. A move is two: where it went, then where it was.
 pub(super) fn record(armed: &Armed<'_>, after: &[Option<Meta>]) -> Vec<PathRecord> {
-    let mut paths = Vec::with_capacity(armed.steps.len());
-    for (index, (step, after)) in armed.steps.iter().zip(after).enumerate() {
+    let mut paths = Vec::with_capacity(after.len());
+    let steps = armed.actions.iter().enumerate().filter_map(|(index, action)| match action {
+        Action::Step { step, .. } => Some((index, step)),
+        Action::HoldOpen(_) | Action::Close(_) => None,
+    });
+    for ((index, step), after) in steps.zip(after) {
         let with_preimage = |meta: &Meta| meta.image().with_preimage(preimage_name(&armed.change_id, index));
         match step {
             Step::Put(put) => paths.push(PathRecord {

@@ -36,6 +36,9 @@ pub(crate) enum StepIntent {
         /// Before and after, where they are set too.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         xattrs: Option<(Attributes, Attributes)>,
+        /// Another step opened the folder or made it, and tells whether it was begun.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        closes: bool,
     },
     Rename {
         from: At,

@@ -10,6 +10,7 @@ use aos_model::records::Kind;
 use rustix::io::Errno;
 
 use super::arm::Armed;
+use super::hold_open::{Action, OPEN_TO_OWNER};
 use super::preimage::store_preimage_at;
 use super::step_intent::{At, Content, Intent, Seen, StepIntent};
 use crate::disk::{self, Meta, TEMPORARY_PREFIX, apply_attrs, hash_of};
@@ -18,7 +19,7 @@ use crate::steps::{Put, Step, StepTarget};
 
 /// Takes back all steps of an armed plan. Returns the paths that had to stay as they are.
 pub(crate) fn take_back(host: &Host, armed: &Armed<'_>) -> Vec<String> {
-    take_back_first(host, armed, armed.steps.len())
+    take_back_first(host, armed, armed.actions.len())
 }
 
 /// Takes back the first `count` steps, the last of them first, in the folders that are still open.
@@ -41,14 +42,19 @@ pub(super) fn take_back_first(host: &Host, armed: &Armed<'_>, count: usize) -> V
             Ok(Some(Site { dir: disk::open_dir(dir, b".")?, name: target.name.clone() }))
         };
         let intent = armed.step_intent(index);
-        let sites = match (&armed.steps[index], &intent) {
-            (Step::Put(Put { at: target, .. }), StepIntent::Put { at, .. })
-            | (Step::Remove { at: target, .. }, StepIntent::Remove { at, .. })
-            | (Step::MakeDir { at: target, .. }, StepIntent::MakeDir { at })
-            | (Step::SetMode { at: target, .. }, StepIntent::SetMode { at, .. }) => {
+        let step = match &armed.actions[index] {
+            Action::Step { step, .. } => Some(step),
+            Action::HoldOpen(_) | Action::Close(_) => None,
+        };
+        let sites = match (step, &intent) {
+            (None, StepIntent::SetMode { at, .. }) => Site::find(at).map(|site| (site, None)),
+            (Some(Step::Put(Put { at: target, .. })), StepIntent::Put { at, .. })
+            | (Some(Step::Remove { at: target, .. }), StepIntent::Remove { at, .. })
+            | (Some(Step::MakeDir { at: target, .. }), StepIntent::MakeDir { at })
+            | (Some(Step::SetMode { at: target, .. }), StepIntent::SetMode { at, .. }) => {
                 site(target, at).map(|site| (site, None))
             }
-            (Step::Rename { from, to, .. }, StepIntent::Rename { from: from_at, to: to_at, .. }) => {
+            (Some(Step::Rename { from, to, .. }), StepIntent::Rename { from: from_at, to: to_at, .. }) => {
                 site(from, from_at).and_then(|from| Ok((from, site(to, to_at)?)))
             }
             _ => unreachable!("BUG: intents are made from the steps, in order"),
@@ -173,13 +179,13 @@ fn take_back_step(
                 Err(why) => Err(why),
             }
         }
-        StepIntent::SetMode { before, after, xattrs, .. } => {
+        StepIntent::SetMode { before, after, xattrs, closes, .. } => {
             let Some(site) = at else { return Ok(true) };
             let Some(now) = site.now()? else { return Ok(true) };
             if now.kind != Kind::Dir || (now.mode != *before && now.mode != *after) {
-                return Ok(false);
+                return Ok(*closes);
             }
-            let dir = disk::open_dir(&site.dir, &site.name)?;
+            let dir = site.open_closed_dir()?;
             if let Some((before, _)) = xattrs {
                 apply_attrs(&dir, before)?;
             }
@@ -229,6 +235,17 @@ impl Site {
 
     fn now(&self) -> Result<Option<Meta>, Errno> {
         Meta::at(&self.dir, &self.name)
+    }
+
+    /// A folder whose mode is going to be set, also one that its owner may not read.
+    fn open_closed_dir(&self) -> Result<OwnedFd, Errno> {
+        match disk::open_dir(&self.dir, &self.name) {
+            Err(Errno::ACCESS) => {
+                disk::set_mode_of_held(&disk::hold_dir(&self.dir, &self.name)?, OPEN_TO_OWNER)?;
+                disk::open_dir(&self.dir, &self.name)
+            }
+            opened => opened,
+        }
     }
 
     /// The file at the target, when it is the one that the step put.

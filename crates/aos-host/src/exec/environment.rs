@@ -100,9 +100,7 @@ pub(crate) fn user_for(workdir: &crate::disk::Meta) -> Option<User> {
 
 /// Whose rights the effects of a session have: those of its commands.
 pub(crate) fn acts_for(workdir: &crate::jail::Root) -> Option<ActsFor> {
-    // In a workdir of root's own, effects keep root's capabilities: undo works in folders that a command closed, and the
-    // owners of files are kept.
-    user_for(&workdir.meta).filter(|user| user.uid != 0).map(|User { uid, gid }| ActsFor { uid, gid })
+    user_for(&workdir.meta).map(|User { uid, gid }| ActsFor { uid, gid })
 }
 
 /// The path of a program: links on the way to its folder are followed, the last name is kept.

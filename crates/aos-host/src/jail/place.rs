@@ -47,11 +47,23 @@ impl KnownDir {
 
     /// Opens the folder at its path, which a step before may have changed.
     pub(crate) fn open(&self, absolute: &[u8]) -> Result<OwnedFd, Errno> {
-        let below = absolute.strip_prefix(self.root.path.as_slice()).ok_or(Errno::XDEV)?;
-        let below = below.strip_prefix(b"/").filter(|below| !below.is_empty()).unwrap_or(b".");
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let dir = open_beneath(&self.root.fd, below, flags, self.cross_mounts)?;
+        let dir = open_folder(&self.root, absolute, self.cross_mounts)?;
         if crate::disk::id_of(&dir)? == self.id { Ok(dir) } else { Err(Errno::STALE) }
+    }
+}
+
+fn open_folder(root: &Root, absolute: &[u8], cross_mounts: bool) -> Result<OwnedFd, Errno> {
+    let below = absolute.strip_prefix(root.path.as_slice()).ok_or(Errno::XDEV)?;
+    let below = below.strip_prefix(b"/").filter(|below| !below.is_empty()).unwrap_or(b".");
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    open_beneath(&root.fd, below, flags, cross_mounts)
+}
+
+impl Jail {
+    /// The folder at a link-free path, by `O_PATH`.
+    pub(crate) fn open_folder(&self, absolute: &[u8]) -> Result<OwnedFd, Errno> {
+        let root = self.root_of(absolute).ok_or(Errno::XDEV)?;
+        open_folder(&self.roots[root], absolute, self.cross_mounts)
     }
 }
 

@@ -31,8 +31,12 @@ use crate::policy::invalid;
 use crate::programs;
 use crate::session::{OpenSession, Preimages};
 
-/// `host.session.open`.
-pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> {
+/// `host.session.open`. `can_enforce` tells whether what the session denies can be denied to its commands.
+pub(crate) fn open(
+    host: &Host,
+    request: &SessionOpen,
+    can_enforce: fn(&OpenSession) -> Result<(), Refusal>,
+) -> Result<Done, Refusal> {
     if host.sessions.len() >= host.sessions_max {
         expire_all(host);
     }
@@ -54,6 +58,7 @@ pub(crate) fn open(host: &Host, request: &SessionOpen) -> Result<Done, Refusal> 
     change.iter().for_each(|change| tree.apply(change));
     let session = open_recorded(host, &record, policy, Ledger::empty(), tree)?;
     programs::check_places(&session, &host.executor.surroundings.path)?;
+    can_enforce(&session)?;
     let opened = Opened {
         session_id: record.session_id.clone(),
         started_at_ns: record.started_at_ns,

@@ -174,11 +174,7 @@ impl Chance<'_> {
                 "[ -d {file} ] || chmod {} {file}",
                 ["600", "755", "444", "4711"][self.random.below(4)]
             ),
-            8 => {
-                // A daemon without root cannot restore anything in a folder with mode 500.
-                let modes = if rustix::process::geteuid().is_root() { 4 } else { 3 };
-                format!("chmod {} {folder}", ["700", "755", "1777", "500"][self.random.below(modes)])
-            }
+            8 => format!("chmod {} {folder}", ["700", "755", "1777", "500"][self.random.below(4)]),
             9 => format!("mkdir -p {path}"),
             10 => format!("ln -sfT {other} {path}"),
             11 => format!("rm -rf {folder}; mkdir -p {folder}; printf %s {text} > {folder}/{}", quoted("n")),

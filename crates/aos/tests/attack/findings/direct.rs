@@ -225,18 +225,34 @@ fn withheld_paths_are_put_back() -> Outcome {
     room.world_finish()
 }
 
-/// Rules that deny more than is copied: no command runs, and file effects work.
+/// Rules that deny more than is copied: a session whose commands may run without an overlay does not open. Where that
+/// many files come later, no command runs, and file effects work.
 fn what_cannot_be_compared_does_not_run() -> Outcome {
     let world = World::new();
+    let session = world.open(json!({ "isolation": "none", "policy": rules() }));
     for number in 0..10_001 {
         world.write(&format!("locked/{number}"), "");
     }
-    let session = world.open(json!({ "isolation": "none", "policy": rules() }));
     let run = json!({ "session_id": session, "argv": ["touch", "ran"] });
     let receipt = world.client().effect("host.exec", run);
     expect("too many", &receipt, &["error / isolation_unavailable"])?;
     check(!world.root.join("ran").exists(), || "it ran".into())?;
     expect("a write", &world.quiet_agent(&session).write("f", "x"), &["ok"])?;
+    let uncaptured = json!({ "exec": { "uncaptured": true } });
+    for mode in [
+        json!({ "isolation": "none", "policy": rules() }),
+        json!({ "capability": uncaptured, "policy": rules() }),
+        json!({ "capability": { "cross_mounts": true }, "policy": rules() }),
+    ] {
+        expect(&mode.to_string(), &world.open_receipt(mode), &["error / isolation_unavailable"])?;
+    }
+    // Over an overlay, and without commands, nothing is copied.
+    for mode in [
+        json!({ "policy": rules() }),
+        json!({ "isolation": "none", "capability": { "exec": { "allowed": false } }, "policy": rules() }),
+    ] {
+        expect(&mode.to_string(), &world.open_receipt(mode), &["ready"])?;
+    }
     world.finish()
 }
 
