@@ -227,6 +227,8 @@ fn is_inert_name(key: &Key) -> bool {
         // Written by `git clone --recurse-submodules` and `git sparse-checkout`.
         || key.is("submodule", &["active"])
         || key.is("index", &["sparse"])
+        // Written by git-lfs when it first runs in a repository.
+        || key.is("lfs", &["repositoryformatversion"])
 }
 
 fn is_inert(key: &Key, value: Option<&[u8]>) -> bool {
@@ -282,7 +284,8 @@ mod tests {
             [remote \"origin\"]\n\turl = https://example.org/a.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\
             [branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n\
             [submodule \"a/b\"]\n\tactive = true\n\turl = ../b.git\n\tupdate = rebase\n\
-            [user]\n\tname = \"A # B\" ; comment\n\temail=a@b\n[commit]\n\tgpgsign = false\n";
+            [user]\n\tname = \"A # B\" ; comment\n\temail=a@b\n[commit]\n\tgpgsign = false\n\
+            [lfs]\n\trepositoryformatversion = 0\n";
         assert_eq!(changed_worktree(None, Some(written.as_bytes())), Ok(None));
         assert_eq!(changed_worktree(Some(written.as_bytes()), None), Ok(None));
         assert_eq!(
@@ -311,6 +314,8 @@ mod tests {
             "[commit]\n\tgpgsign\n",
             "[alias]\n\tst = !x\n",
             "[filter \"x\"]\n\tclean = x\n",
+            "[lfs]\n\tstandalonetransferagent = x\n",
+            "[lfs \"x\"]\n\trepositoryformatversion = 0\n",
             "[include]\n\tpath = x\n",
             "[includeIf \"gitdir:x\"]\n\tpath = x\n",
             "[user]\n\tname = a\\\n\tb\n",

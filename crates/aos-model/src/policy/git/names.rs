@@ -3,7 +3,18 @@
 use super::super::lexical::fold_case;
 
 /// Folders whose whole content may change.
-const FOLDERS: &[&str] = &["objects", "refs", "reftable", "logs", "lfs", "rr-cache", "rebase-*", "sequencer"];
+const FOLDERS: &[&str] = &[
+    "objects",
+    "refs",
+    "reftable",
+    "logs",
+    "lfs",
+    "rr-cache",
+    "rebase-*",
+    "sequencer",
+    "lost-found",
+    "NOTES_MERGE_WORKTREE",
+];
 
 const FILES: &[&str] = &[
     "index*",
@@ -13,6 +24,7 @@ const FILES: &[&str] = &[
     "*_HEAD",
     "AUTO_MERGE",
     "MERGE_*",
+    "NOTES_MERGE_*",
     "SQUASH_MSG",
     "BISECT_*",
     "*_EDITMSG",
@@ -67,6 +79,8 @@ pub(super) fn use_of(path: &[u8], is_worktree: bool) -> Use {
         b"config" | b"config.worktree" => Use::Config,
         b"gitdir" if is_worktree => Use::GitDir,
         b"commondir" if is_worktree => Use::CommonDir,
+        // `git worktree lock`: the reason, as text.
+        b"locked" if is_worktree => Use::State,
         name if PLAIN_FOLDERS.iter().any(|folder| folder.as_bytes() == name) => Use::Folder,
         name if FOLDERS.iter().any(|folder| matches(name, folder)) => Use::Folder,
         _ if is_listed(path) => Use::State,

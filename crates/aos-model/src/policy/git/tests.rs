@@ -100,6 +100,11 @@ fn ordinary_git_work_is_allowed() {
         &[(".git/index", "x"), (".git/COMMIT_EDITMSG", "x"), (".git/refs/heads/config", "x")][..],
         &[(".git/rebase-merge/git-rebase-todo", "pick 1 exec\nfixup 2\n"), (".git/ORIG_HEAD", "x")],
         &[(".git/objects/pack/link", "->x"), (".git/info/exclude", "x"), (".git/index.lock", "x")],
+        &[
+            (".git/lost-found/commit/1", "x"),
+            (".git/NOTES_MERGE_REF", "x"),
+            (".git/NOTES_MERGE_WORKTREE/1", "x"),
+        ],
         WORKTREE,
         SUBMODULE,
         BARE,
@@ -113,6 +118,8 @@ fn ordinary_git_work_is_allowed() {
         assert_eq!(judge(REPO, &with(REPO, more)), GitVerdict::Allowed, "{more:?}");
     }
     assert_eq!(judge(&with(REPO, WORKTREE), REPO), GitVerdict::Allowed, "a worktree is removed");
+    let locked = with(&with(REPO, WORKTREE), &[(".git/worktrees/w/locked", "x")]);
+    assert_eq!(judge(&with(REPO, WORKTREE), &locked), GitVerdict::Allowed, "a worktree is locked");
     let remote = "[core]\n\tbare = false\n\thooksPath = kept\n[remote \"o\"]\n\turl = x\n";
     assert_eq!(judge(REPO, &with(REPO, &[(".git/config", remote)])), GitVerdict::Allowed);
 }
@@ -137,6 +144,8 @@ fn what_would_run_code_is_denied() {
         &[(".git/config", "->../x")],
         &[(".git/CONFIG", "")],
         &[(".git/gitdir", "x")],
+        &[(".git/locked", "x")],
+        &[(".git/NOTES_MERGE_WORKTREE", "->../x")],
         &[(".git/info/attributes", "* filter=x")],
         &[(".git/hooks/pre-commit", "mine")],
         &[(".git/hooks/new.sample", "x")],
