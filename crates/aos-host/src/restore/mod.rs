@@ -12,6 +12,7 @@ use std::sync::Arc;
 use aos_model::plan_undo::{DirAttrs, ExpectedImage, Node, PreimageRef, RecordedChange, UndoPlan};
 use aos_model::policy::Op;
 use aos_model::policy::git::is_git_name;
+use aos_model::records::PathRecord;
 use aos_model::refusal::{Code, Conflict, Refusal};
 use aos_store::{Manifest, ManifestEntry};
 
@@ -95,10 +96,12 @@ impl DiskGoals {
         is_preview: bool,
     ) -> Result<DiskGoals, Refusal> {
         let undo = UndoPlan::of(&touches);
-        let own_repositories = own_repositories(&touches);
+        let mut own_repositories = own_repositories(&touches);
+        let removed = removed(&touches);
         drop(touches);
         let mut manifests = Manifests { host, session, is_preview, read: BTreeMap::new() };
         let paths = manifests.paths(&undo)?;
+        own_repositories.extend(paths.iter().filter_map(|path| removed_repository(&removed, path)));
         let only =
             only.map(|only| only.iter().map(|path| shown(session, path)).collect::<Result<Vec<_>, _>>());
         let only = only.transpose()?;
@@ -215,6 +218,23 @@ fn own_repositories(touches: &[RecordedChange]) -> BTreeSet<String> {
     let others =
         whole.iter().filter_map(|path| path.strip_suffix("/HEAD")).filter(|path| whole.contains(path));
     named.map(|record| record.path.clone()).chain(others.map(str::to_owned)).collect()
+}
+
+/// What the session's own changes removed. The paths below such a folder are only in its manifest.
+fn removed(touches: &[RecordedChange]) -> BTreeSet<String> {
+    let records = touches.iter().filter(|touch| !touch.explicit).flat_map(|touch| &touch.paths);
+    let is_removed = |record: &&PathRecord| record.before.is_some() && record.after.is_none();
+    records.filter(is_removed).map(|record| record.path.clone()).collect()
+}
+
+/// The git folder, or the file in its place, that was removed with a folder above it, if `path` is there: that of a
+/// worktree, for example.
+fn removed_repository(removed: &BTreeSet<String>, path: &str) -> Option<String> {
+    let ends = path.match_indices('/').map(|(slash, _)| slash).chain([path.len()]);
+    let git = ends
+        .map(|end| &path[..end])
+        .find(|part| is_git_name(part.rsplit('/').next().unwrap_or_default().as_bytes()))?;
+    git.rmatch_indices('/').any(|(slash, _)| removed.contains(&git[..slash])).then(|| git.to_owned())
 }
 
 /// A goal with its resolved paths: the current one and, for a move, the source.

@@ -165,10 +165,12 @@ pub(super) fn hooks_path() -> Outcome {
 /// What git wrote is undone like any other change.
 pub(super) fn undo() -> Outcome {
     each_daemon(|room| {
+        call(room, "git worktree add -q v -b v", &["ok"])?;
         for script in [
             "git remote add o https://example.org/o",
             "git init -q n; git init -q --bare b",
             "git worktree add -q w -b w",
+            "git worktree remove v",
             "echo 2 > f; git commit -q -am 2",
         ] {
             let before = seen(&room.world.root);
