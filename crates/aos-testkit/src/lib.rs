@@ -20,6 +20,7 @@ pub mod time;
 pub mod torture;
 pub mod tracer;
 pub mod tree;
+pub mod walk;
 pub mod ways;
 pub mod world;
 
@@ -32,8 +33,9 @@ pub use random::{Random, new_seed};
 pub use time::{run_bounded, timed, wait_for};
 pub use tracer::Tracer;
 pub use tree::tree;
+pub use walk::Walk;
 pub use ways::{patch_of, patch_params, text};
-pub use world::{Agent, Fixture, Start, World, uncaptured};
+pub use world::{Agent, Fixture, Start, World, reaches, rust_toolchain, uncaptured};
 
 /// Whether `AOS_ATTACK_FULL=1` asks for the long form of the cases that have one.
 pub fn is_full() -> bool {

@@ -3,6 +3,7 @@
 mod agent;
 mod daemon;
 mod inspect;
+mod reach;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 pub use agent::{Agent, Fixture};
 pub use daemon::Start;
 pub use inspect::DESCRIPTORS_SLACK;
+pub use reach::{reaches, rust_toolchain};
 
 use crate::check::{Outcome, check};
 use crate::client::{Client, Record};
