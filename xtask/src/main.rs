@@ -8,6 +8,8 @@
 mod bench;
 mod cargo;
 #[cfg(feature = "long")]
+mod clients;
+#[cfg(feature = "long")]
 mod long;
 #[cfg(feature = "long")]
 mod mutants;
@@ -36,7 +38,7 @@ enum Command {
     #[cfg(feature = "long")]
     #[command(flatten)]
     Long(long::Command),
-    /// bench, torture, mutants: built with the feature `long`, which links the product
+    /// bench, clients, torture, mutants: built with the feature `long`, which links the product
     #[cfg(not(feature = "long"))]
     #[command(external_subcommand)]
     Long(Vec<OsString>),
@@ -46,7 +48,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Test(options) => test::run(&options),
         #[cfg(feature = "long")]
-        Command::Long(command) => long::run(command).map(|()| ExitCode::SUCCESS),
+        Command::Long(command) => long::run(command),
         #[cfg(not(feature = "long"))]
         Command::Long(arguments) => cargo::run_long(&arguments),
     }

@@ -1,0 +1,5 @@
+import markupsafe
+
+
+def main():
+    print(markupsafe.escape("<small>"))
