@@ -30,6 +30,8 @@ pub(crate) enum Torture {
     Undo(commands::undo::Options),
     /// Cut the power of a disk under load, and check what was promised at `--durability power`
     Power(commands::power::Options),
+    /// Fill the disks of the home and of the roots under load, kill the daemon there, and check what was promised
+    Full(commands::full::Options),
     /// Record random histories of all requests and replay each three times in different environments, under strace
     Replay(commands::replay::Options),
     /// Let many sessions with many clients work at once, and check that all make progress
@@ -56,6 +58,7 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Exec(options) => commands::exec::run(options),
         Torture::Undo(options) => commands::undo::run(options),
         Torture::Power(options) => commands::power::run(options),
+        Torture::Full(options) => commands::full::run(options),
         Torture::Replay(options) => commands::replay::run(options),
         Torture::Crowd(options) => commands::crowd::run(options),
         Torture::Path(options) => commands::path::run(options),

@@ -214,7 +214,7 @@ pub fn judge(setup: &Setup, writers: &mut [Writer], tally: &mut Tally) -> Result
 }
 
 /// Starts a daemon and kills it before it is ready, during its recovery: at a random moment, or at a system call.
-fn kill_in_recovery(setup: &Setup, random: &mut Random, at_a_call: bool) {
+pub(super) fn kill_in_recovery(setup: &Setup, random: &mut Random, at_a_call: bool) {
     if at_a_call {
         // A daemon that survives its recovery is killed on drop.
         let _ = setup.start(&at_some_call(random, 12), &[]);

@@ -6,6 +6,7 @@ pub mod corrupt;
 pub mod crowd;
 pub mod errors;
 pub mod exec;
+pub mod full;
 pub mod kill;
 pub mod load;
 pub mod memory;

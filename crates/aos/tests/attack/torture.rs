@@ -1,15 +1,16 @@
 //! Short runs of the torture suites that no other area runs.
 
-use aos_testkit::torture::{corrupt, memory, path};
-use aos_testkit::{Start, World, check, full_figure, is_full, new_seed};
+use aos_testkit::torture::{corrupt, full, memory, path};
+use aos_testkit::{Programs, Random, Start, World, check, full_figure, is_full, missing, new_seed};
 
-use crate::{Case, Outcome, plain};
+use crate::{Case, Need, Outcome, plain};
 
 pub fn cases() -> Vec<Case> {
     vec![
         plain("OWN-TORTURE-PATH", paths),
         plain("OWN-TORTURE-CORRUPT", corruption),
         plain("OWN-TORTURE-MEMORY", memory),
+        Case { id: "OWN-TORTURE-SPACE", needs: &[Need::Root], run: full_disks },
     ]
 }
 
@@ -56,4 +57,19 @@ fn memory() -> Outcome {
     let tally = memory::torture(&world.setup(), &plan, &mut |_| ());
     clean("OWN-TORTURE-MEMORY", 0, &tally, &tally.complaints)?;
     world.finish()
+}
+
+/// Disks of home and roots that are filled under load.
+fn full_disks() -> Outcome {
+    let plan = full::Plan {
+        seed: Random::for_case().seed,
+        rounds: full_figure(1_000, 8) as u64,
+        at_once: 2,
+        ext4: missing(Need::Loop).is_none(),
+        keep: false,
+        until: None,
+    };
+    let tally = full::torture(Programs::built(), &plan, &|_| ());
+    clean("OWN-TORTURE-SPACE", plan.seed, &tally, tally.complaints())?;
+    check(tally.is_clean() && tally.refused > 0, || format!("seed {}: {tally}", plan.seed))
 }

@@ -4,6 +4,7 @@ pub(super) mod cases;
 pub(super) mod corrupt;
 pub(super) mod crowd;
 pub(super) mod exec;
+pub(super) mod full;
 pub(super) mod fuzz;
 pub(super) mod kill;
 pub(super) mod memory;

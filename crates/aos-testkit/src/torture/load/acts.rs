@@ -20,6 +20,9 @@ impl Writer {
         if self.workload == Workload::Patches {
             return self.five(files);
         }
+        if self.workload == Workload::Commands && self.random.one_in(3) {
+            return self.command(&files);
+        }
         let crowded = files.len() > FILES_MAX;
         match self.random.below(100) {
             0..20 if !crowded => self.write_new(),
@@ -46,7 +49,7 @@ impl Writer {
         self.tree.iter().filter_map(is_folder).collect()
     }
 
-    fn pick(&mut self, names: &[String]) -> String {
+    pub(super) fn pick(&mut self, names: &[String]) -> String {
         names[self.random.below(names.len())].clone()
     }
 
@@ -68,17 +71,17 @@ impl Writer {
         (0..lines).fold(first, |text, line| text + &format!("line {line} of some text that fills a file\n"))
     }
 
-    fn act(&self, kind: &'static str, path_params: Value, after: Tree) -> Act {
+    pub(super) fn act(&self, kind: &'static str, path_params: Value, after: Tree) -> Act {
         let mut params = path_params;
         params["session_id"] = json!(self.session);
         Act { kind, params, expected: "ok", after }
     }
 
-    fn here(&self, path: &str) -> String {
+    pub(super) fn here(&self, path: &str) -> String {
         format!("{}/{path}", self.name)
     }
 
-    fn content(&self, path: &str) -> String {
+    pub(super) fn content(&self, path: &str) -> String {
         match self.tree.get(path) {
             Some(Node::File(text)) => text.clone(),
             _ => String::new(),
@@ -250,7 +253,7 @@ impl Writer {
     }
 }
 
-fn put(tree: &mut Tree, path: &str, text: String) {
+pub(super) fn put(tree: &mut Tree, path: &str, text: String) {
     parents(tree, path);
     tree.insert(path.to_owned(), Node::File(text));
 }

@@ -7,7 +7,9 @@
 //! file.
 
 mod acts;
+mod commands;
 mod record;
+mod scarce;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 pub use record::{Journal, Tally};
+pub use scarce::Scarce;
 
 use crate::check::verdict;
 use crate::client::Client;
@@ -76,6 +79,8 @@ pub enum Workload {
     Mixed,
     /// Five-file patches and their restores only, as soon as there are five files.
     Patches,
+    /// As [`Workload::Mixed`], and shell commands.
+    Commands,
 }
 
 /// One request, its expected answer, and the expected content of the writer's folder afterwards.
@@ -97,6 +102,9 @@ pub struct Acked {
     /// The act and the tree before it, while the act is recent enough to be revoked by [`Writer::doubt_since`].
     recent: Option<(Act, Tree)>,
 }
+
+/// The kind of a shell command.
+const COMMAND: &str = "host.exec";
 
 /// Why a writer stopped.
 #[derive(Debug)]
@@ -122,6 +130,8 @@ pub struct Writer {
     under_way: Vec<(String, Act)>,
     /// The last mutation and the tree before it, while nothing changed since: it can be undone.
     last: Option<(String, Tree)>,
+    /// What it accepts where a disk may be full.
+    pub scarce: Scarce,
 }
 
 /// How many acknowledgements can be revoked later.
@@ -148,6 +158,7 @@ impl Writer {
             acked: Vec::new(),
             under_way: Vec::new(),
             last: None,
+            scarce: Scarce::default(),
         };
         for place in ["a", "b", "sub/c", "sub/d", "sub/deep/e", "sub/deep/f", "g"] {
             let path = folder.join(place);
@@ -182,11 +193,21 @@ impl Writer {
         self.under_way.push((tool_call.clone(), act.clone()));
         let Some(receipt) = client.try_effect(act.kind, &act.params, &tool_call) else { return Ok(false) };
         let verdict = verdict(&receipt);
+        if self.scarce.accepts(act.kind, &verdict) {
+            self.under_way.pop();
+            self.refused(tool_call, &receipt);
+            return Ok(true);
+        }
         if verdict != act.expected {
             return Err(format!("{} {}: expected {}, got {receipt}", act.kind, act.params, act.expected));
         }
         let seq = receipt["seq"].as_u64().ok_or_else(|| format!("a receipt without seq: {receipt}"))?;
         let status = receipt["status"].as_str().unwrap_or_default().to_owned();
+        if act.is_partly_done(receipt["exit_code"].as_i64()) {
+            self.under_way.pop();
+            self.acked.push(Acked { at: Instant::now(), seq, tool_call, status, recent: None });
+            return self.done_in_part(&act).map(|()| true);
+        }
         let before = std::mem::replace(&mut self.tree, act.after.clone());
         if status == "ok" && receipt["snapshot_id"].is_string() {
             self.last = Some((tool_call.clone(), before.clone()));
@@ -219,11 +240,12 @@ impl Writer {
         for acked in &self.acked {
             journal.must_hold(acked, tally);
         }
+        self.judge_refused(journal, tally);
         let before = self.tree.clone();
         self.last = None;
         let mut patched = None;
         for (tool_call, act) in std::mem::take(&mut self.under_way) {
-            let several = ["host.fs.apply_patch", "host.fs.restore"].contains(&act.kind);
+            let several = ["host.fs.apply_patch", "host.fs.restore", COMMAND].contains(&act.kind);
             patched = several.then(|| act.after.clone());
             self.resolve(&tool_call, act, journal, tally);
         }
@@ -256,7 +278,12 @@ impl Writer {
             [line] => {
                 tally.unanswered += 1;
                 // A refusal changes nothing; `after` is then the tree before the request.
-                if line.receipt.verdict() == act.expected {
+                if line.receipt.verdict() != act.expected {
+                    return;
+                }
+                if act.is_partly_done(line.receipt.exit_code) {
+                    self.done_in_part(&act).unwrap_or_else(|why| tally.fault(why));
+                } else {
                     self.tree = act.after;
                 }
             }

@@ -30,6 +30,9 @@ pub(super) struct Head {
     error_code: Option<String>,
     #[serde(default)]
     pub(super) not_rolled_back: Vec<String>,
+    /// Of a command.
+    #[serde(default)]
+    pub(super) exit_code: Option<i64>,
 }
 
 impl Head {

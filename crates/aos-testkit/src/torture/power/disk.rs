@@ -18,7 +18,8 @@ pub struct Disk {
 /// Room for a home that survives many cuts. The image is sparse.
 const IMAGE_BYTES: u64 = 256 << 20;
 
-fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+/// Runs a program. Returns what it printed, or why it failed.
+pub(in crate::torture) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output().map_err(|why| format!("{program}: {why}"))?;
     if !output.status.success() {
         return Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr)));

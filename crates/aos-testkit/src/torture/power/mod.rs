@@ -11,6 +11,7 @@ use crate::torture::kill::{Load, Plan};
 use crate::torture::load::Tally;
 use crate::torture::{Daemon, Setup};
 pub use disk::Disk;
+pub(super) use disk::run;
 
 /// The disks whose power is cut.
 #[derive(Debug)]
