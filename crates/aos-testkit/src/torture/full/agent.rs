@@ -85,7 +85,7 @@ impl Agent {
             return Ok(false);
         };
         match (verdict(&receipt).as_str(), receipt["session_id"].as_str()) {
-            ("ok", Some(session)) => {
+            ("ready", Some(session)) => {
                 self.writer.continue_in(session.to_owned());
                 self.writer.acknowledged(call, &receipt)?;
             }

@@ -89,7 +89,9 @@ impl Scene {
             outcome?;
         }
         let mut status = || client.call("daemon.status", &json!({})).unwrap_or_default();
-        wait_for("the reserve to be back", || status()["disk_full"] == false && holds_reserve(&self.setup.home))?;
+        wait_for("the reserve to be back", || {
+            status()["disk_full"] == false && holds_reserve(&self.setup.home)
+        })?;
         self.allow_lack_of_space(false);
         for agent in &mut self.agents {
             for _ in 0..4 {
@@ -100,7 +102,8 @@ impl Scene {
         wait_for("overlays to be removed", || is_empty(&overlays))?;
         self.judge()?;
         for root in &self.setup.roots {
-            let left = names(root).into_iter().find(|name| name.starts_with(".aos-tmp-") || name == "filling");
+            let left =
+                names(root).into_iter().find(|name| name.starts_with(".aos-tmp-") || name == "filling");
             check(left.is_none(), || format!("left in {}: {left:?}", root.display()))?;
         }
         let unfinished = names(&self.setup.home.join("state/blobs"));

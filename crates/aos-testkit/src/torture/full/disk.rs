@@ -8,7 +8,10 @@ use crate::random::Random;
 use crate::torture::power::run;
 
 /// Gives this thread, and all that it starts, mounts of its own.
-#[expect(unsafe_code, reason = "unshare is unsafe for what threads share; a mount namespace takes no descriptor away")]
+#[expect(
+    unsafe_code,
+    reason = "unshare is unsafe for what threads share; a mount namespace takes no descriptor away"
+)]
 pub(super) fn own_mounts() -> Result<(), String> {
     // SAFETY: only the mounts, the root and the working folder of this thread are unshared. Nothing else relies on them.
     let unshared = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) };
@@ -40,7 +43,7 @@ impl SmallDisk {
             return Ok(disk);
         }
         let image = disk.dir.path().join("image").display().to_string();
-        let sized = std::fs::File::create(&image).and_then(|file| file.set_len(megabytes as u64 << 20));
+        let sized = std::fs::File::create(&image).and_then(|file| file.set_len((megabytes as u64) << 20));
         sized.map_err(|why| why.to_string())?;
         // Blocks that only root may use: a daemon of root can write where it sees no free space.
         let for_root = if random.one_in(2) { "0" } else { "5" };

@@ -263,7 +263,11 @@ impl Scene {
         {
             let dir = dir.keep();
             let from = [&self.setup.home].into_iter().chain(&self.setup.roots);
-            let _ = std::process::Command::new("cp").args(["-a", "--sparse=always"]).args(from).arg(&dir).status();
+            let _ = std::process::Command::new("cp")
+                .args(["-a", "--sparse=always"])
+                .args(from)
+                .arg(&dir)
+                .status();
             self.tally.load.complaints.push(format!("kept for a look: {}", dir.display()));
         }
         std::mem::take(&mut self.tally)

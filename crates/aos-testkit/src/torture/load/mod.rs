@@ -195,7 +195,7 @@ impl Writer {
         let verdict = verdict(&receipt);
         if self.scarce.accepts(act.kind, &verdict) {
             self.under_way.pop();
-            self.refused(tool_call, &receipt);
+            self.lacked_space(tool_call, &receipt);
             return Ok(true);
         }
         if verdict != act.expected {

@@ -28,7 +28,7 @@ impl Scarce {
 
 impl Writer {
     /// A request that was refused for lack of space: the tree is as before.
-    pub(super) fn refused(&mut self, tool_call: String, receipt: &Value) {
+    pub(super) fn lacked_space(&mut self, tool_call: String, receipt: &Value) {
         let status = receipt["status"].as_str().unwrap_or_default().to_owned();
         if status == "error" {
             self.scarce.refused += 1;
