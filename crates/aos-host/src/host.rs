@@ -46,7 +46,7 @@ pub struct Host {
 impl Host {
     /// Whether the disk of the home is full: reads, closing sessions and garbage collection work, changes are refused.
     pub fn is_disk_full(&self) -> bool {
-        self.reserve.is_given_up()
+        self.reserve.is_disk_full()
     }
 
     /// Journals an event that no request caused: a session expired or could not be pinned again.

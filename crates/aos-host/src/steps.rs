@@ -114,6 +114,19 @@ impl Step {
     pub(crate) fn displaces(&self) -> bool {
         matches!(self, Step::Put(_) | Step::Remove { .. } | Step::Rename { .. })
     }
+
+    /// Whether it displaces or moves a folder, with all that is in it.
+    pub(crate) fn takes_folder(&self) -> bool {
+        let is_folder = |meta: &Meta| meta.kind == Kind::Dir;
+        match self {
+            Step::Put(Put { before, .. }) => before.as_ref().is_some_and(is_folder),
+            Step::Remove { before, .. } => is_folder(before),
+            Step::Rename { before, replaced, .. } => {
+                is_folder(before) || replaced.as_ref().is_some_and(is_folder)
+            }
+            Step::MakeDir { .. } | Step::SetMode { .. } => false,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -25,6 +25,8 @@ const LOW_FILES: u64 = 8;
 
 const FOLDER: &str = "reserve";
 const LARGE: &str = "space";
+/// The large file while its space is being allocated: a daemon that is killed then leaves no reserve that is not one.
+const UNFINISHED: &str = "space.new";
 
 #[derive(Debug)]
 pub struct Reserve {
@@ -120,6 +122,12 @@ impl Reserve {
         *given_up
     }
 
+    /// Whether the disk is full: the reserve was given up, or there is hardly any room beside it. A change that fails for
+    /// lack of room in the roots, or of inodes, does not touch the reserve.
+    pub fn is_disk_full(&self) -> bool {
+        self.is_given_up() || Space::of(&self.state).is_ok_and(|space| space.is_low())
+    }
+
     /// Refuses a change while the disk is full.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         if self.is_given_up() {
@@ -142,7 +150,8 @@ impl Reserve {
 
     fn remove(&self) {
         let Ok(dir) = disk::open_dir(&self.state, FOLDER) else { return };
-        for name in (0..FILES).map(|number| number.to_string()).chain([LARGE.to_owned()]) {
+        for name in (0..FILES).map(|number| number.to_string()).chain([LARGE, UNFINISHED].map(str::to_owned))
+        {
             let _ = rustix::fs::unlinkat(&dir, name.as_str(), AtFlags::empty());
         }
     }
@@ -158,7 +167,9 @@ impl Reserve {
             for number in 0..FILES {
                 create(&number.to_string())?;
             }
-            rustix::fs::fallocate(&create(LARGE)?, FallocateFlags::empty(), 0, space.reserve_bytes())
+            let large = create(UNFINISHED)?;
+            rustix::fs::fallocate(&large, FallocateFlags::empty(), 0, space.reserve_bytes())?;
+            rustix::fs::renameat(&dir, UNFINISHED, &dir, LARGE)
         };
         if let Err(error) = take() {
             tracing::warn!(%error, "cannot hold disk space in reserve");
@@ -183,6 +194,19 @@ mod tests {
         assert!(!large.exists());
         assert!(!reserve.is_given_up(), "there is room, so it is taken back");
         assert!(large.exists());
+    }
+
+    #[test]
+    fn a_reserve_that_a_kill_left_unfinished_is_completed() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = rustix::fs::open(dir.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let reserve = disk::make_dir(&state, FOLDER).unwrap();
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        rustix::fs::openat(&reserve, UNFINISHED, flags, Mode::from_raw_mode(0o600)).unwrap();
+        Reserve::open(&state).unwrap();
+        let folder = dir.path().join(FOLDER);
+        assert_eq!(folder.join(LARGE).metadata().unwrap().len(), BYTES_MAX);
+        assert!(!folder.join(UNFINISHED).exists());
     }
 
     #[test]

@@ -226,6 +226,6 @@ mod tests {
         assert_eq!(names.len(), mutants().count(), "two planted bugs of one name");
         assert!(mutants().all(|mutant| !mutant.edits.is_empty() && !mutant.caught_by.is_empty()));
         let broken: BTreeSet<u8> = mutants().map(|mutant| mutant.promise).collect();
-        assert_eq!(broken, (1..=12).collect());
+        assert!((1..=12).chain([23]).all(|promise| broken.contains(&promise)), "{broken:?}");
     }
 }

@@ -92,6 +92,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("OWN-S8-FULL")],
     },
     Mutant {
+        name: "reserve-for-changes",
+        promise: 23,
+        breaks: "changes continue on a full disk, take the reserve, and `status` says nothing",
+        edits: &[Edit {
+            file: "crates/aos-store/src/reserve.rs",
+            old: "        *given_up = true;\n",
+            new: "",
+        }],
+        caught_by: &[attack("OWN-TORTURE-SPACE")],
+    },
+    Mutant {
+        name: "reserve-not-taken-back",
+        promise: 23,
+        breaks: "with room again, changes are accepted without a reserve, and the next full disk stops everything",
+        edits: &[Edit {
+            file: "crates/aos-store/src/reserve.rs",
+            old: "            self.take(space);\n            *given_up = false;\n",
+            new: "            *given_up = false;\n",
+        }],
+        caught_by: &[attack("OWN-TORTURE-SPACE")],
+    },
+    Mutant {
         name: "memory-limit-unsaid",
         promise: 10,
         breaks: "the receipt does not say that nothing enforces the memory limit",

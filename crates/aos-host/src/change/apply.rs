@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::arm::Armed;
 use super::give_back;
 use super::hold_open::{Action, HeldDir, OPEN_TO_OWNER};
-use super::preimage::{Object, store_preimage, store_preimage_at};
+use super::preimage::Object;
 use super::record::record;
 use super::step_intent::{Seen, StepIntent};
 use super::take::take;
@@ -37,6 +37,7 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
         preimages: armed.session.preimages.dir()?,
         sync: host.machine.durability == Durability::Power,
         begun: false,
+        aside: Vec::new(),
         touched: BTreeMap::new(),
         warnings: completion.warnings,
         after: Vec::with_capacity(armed.actions.len()),
@@ -53,8 +54,8 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
             return Err(refusal);
         }
     }
-    if let Err(why) = work.sync_folders() {
-        let mut refusal = fault::refusal("cannot sync the changed folders", why);
+    let fail = |why| fault::refusal("cannot sync the changed folders", why);
+    if let Err(mut refusal) = work.drop_aside().and_then(|()| work.sync_folders().map_err(fail)) {
         refusal.detail.not_rolled_back = take_back_first(host, armed, armed.actions.len());
         return Err(refusal);
     }
@@ -79,12 +80,15 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
     Ok(done)
 }
 
-struct Work<'a> {
-    armed: &'a Armed<'a>,
-    preimages: &'a OwnedFd,
-    sync: bool,
+pub(super) struct Work<'a> {
+    pub(super) armed: &'a Armed<'a>,
+    pub(super) preimages: &'a OwnedFd,
+    pub(super) sync: bool,
     /// Whether the step under way has touched the disk.
     begun: bool,
+    /// The steps whose displaced object is still under its temporary name, because its pre-image is a copy. It stays there
+    /// while another step may fail: taking a step back must not need space on a disk that may be full.
+    pub(super) aside: Vec<usize>,
     /// Folders to sync at `power`, each once, by what they are.
     touched: BTreeMap<(u64, u64), OwnedFd>,
     warnings: Vec<Warning>,
@@ -92,7 +96,7 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn dir(&self, target: &'a StepTarget) -> Result<DirFd<'a>, Refusal> {
+    pub(super) fn dir(&self, target: &'a StepTarget) -> Result<DirFd<'a>, Refusal> {
         match self.armed.dir(target) {
             Ok(dir) => Ok(dir.expect("BUG: folders are made before their content")),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE | Errno::XDEV) => {
@@ -106,17 +110,25 @@ impl<'a> Work<'a> {
         match action {
             Action::Step { step, is_held } => self.step(index, step, *is_held),
             Action::HoldOpen(held) => self.hold_open(held),
-            Action::Close(held) => self.close(held),
+            Action::Close(held) => {
+                // Nothing can be removed from the folder afterwards.
+                self.drop_aside()?;
+                self.close(held)
+            }
         }
     }
 
     fn step(&mut self, index: usize, step: &'a Step, is_held: bool) -> Result<(), Refusal> {
+        if step.takes_folder() {
+            // What waits in the folder must not go with it.
+            self.drop_aside()?;
+        }
         let after = match (step, &self.armed.step_intent(index)) {
             (Step::Put(put), StepIntent::Put { temporary, preimage, .. }) => {
-                Some(self.put(put, temporary.as_bytes(), preimage)?)
+                Some(self.put(index, put, temporary.as_bytes(), preimage)?)
             }
             (Step::Remove { at, before, .. }, StepIntent::Remove { temporary, preimage, .. }) => {
-                self.remove(at, before, temporary.as_bytes(), preimage)?;
+                self.remove(index, at, before, temporary.as_bytes(), preimage)?;
                 None
             }
             (Step::MakeDir { at, mode, attrs }, StepIntent::MakeDir { .. }) => {
@@ -127,7 +139,11 @@ impl<'a> Work<'a> {
                 Some(self.set_mode(at, before, *mode, xattrs, is_held)?)
             }
             (Step::Rename { from, before, to, replaced }, StepIntent::Rename { temporary, preimage, .. }) => {
-                Some(self.rename(from, before, to, *replaced, temporary.as_bytes(), preimage)?)
+                let moved = self.rename(from, before, to, *replaced)?;
+                if replaced.is_some() {
+                    self.keep_replaced(index, from, to, temporary.as_bytes(), preimage)?;
+                }
+                Some(moved)
             }
             _ => unreachable!("BUG: intents are made from the steps, in order"),
         };
@@ -135,7 +151,13 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    fn put(&mut self, put: &'a Put, temporary: &[u8], preimage_name: &str) -> Result<Meta, Refusal> {
+    fn put(
+        &mut self,
+        index: usize,
+        put: &'a Put,
+        temporary: &[u8],
+        preimage_name: &str,
+    ) -> Result<Meta, Refusal> {
         let fail = |why| match why {
             Errno::NOENT => Refusal::new(
                 Code::ParentNotFound,
@@ -156,8 +178,7 @@ impl<'a> Work<'a> {
             Some(before) => {
                 let displaced = self.exchange(put, dir, &before, temporary, (file.as_ref(), &meta))?;
                 let object = Object { dir, name: temporary, meta: displaced, open: old };
-                store_preimage(object, self.preimages, preimage_name, self.sync)
-                    .map_err(|why| not_kept(&put.at, why))?;
+                self.keep(index, object, preimage_name).map_err(|why| not_kept(&put.at, why))?;
             }
         }
         self.touch(&put.at)?;
@@ -258,6 +279,7 @@ impl<'a> Work<'a> {
 
     fn remove(
         &mut self,
+        index: usize,
         at: &'a StepTarget,
         before: &Meta,
         temporary: &[u8],
@@ -277,7 +299,7 @@ impl<'a> Work<'a> {
             return Err(changed_meanwhile(at, "it was replaced"));
         };
         let object = Object { dir, name: temporary, meta, open: None };
-        store_preimage(object, self.preimages, preimage_name, self.sync).map_err(|why| not_kept(at, why))?;
+        self.keep(index, object, preimage_name).map_err(|why| not_kept(at, why))?;
         self.touch(at)
     }
 
@@ -366,8 +388,6 @@ impl<'a> Work<'a> {
         before: &Meta,
         to: &'a StepTarget,
         replaced: Option<Meta>,
-        temporary: &[u8],
-        preimage_name: &str,
     ) -> Result<Meta, Refusal> {
         let fail = |why| match why {
             Errno::XDEV => Refusal::new(
@@ -406,17 +426,12 @@ impl<'a> Work<'a> {
             self.begun = returned.is_err();
             return Err(changed_meanwhile(from, "it was replaced"));
         };
-        if replaced.is_some() {
-            disk::rename_noreplace(dir, &from.name, dir, temporary).map_err(fail)?;
-            store_preimage_at(dir, temporary, self.preimages, preimage_name, self.sync)
-                .map_err(|why| not_kept(to, why))?;
-        }
         self.touch(from)?;
         self.touch(to)?;
         Ok(moved)
     }
 
-    fn touch(&mut self, at: &'a StepTarget) -> Result<(), Refusal> {
+    pub(super) fn touch(&mut self, at: &'a StepTarget) -> Result<(), Refusal> {
         if self.sync {
             let fail = |why| fault::refusal(&format!("cannot open the folder of {}", at.shown), why);
             let dir = self.dir(at)?;
@@ -485,6 +500,6 @@ fn changed_meanwhile(at: &StepTarget, how: &str) -> Refusal {
     )
 }
 
-fn not_kept(at: &StepTarget, why: Errno) -> Refusal {
+pub(super) fn not_kept(at: &StepTarget, why: Errno) -> Refusal {
     fault::refusal(&format!("cannot keep the pre-image of {}", at.shown), why)
 }

@@ -11,6 +11,7 @@
 
 mod apply;
 mod arm;
+mod aside;
 mod give_back;
 mod hold_open;
 mod in_layer;

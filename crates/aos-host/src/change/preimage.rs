@@ -16,33 +16,36 @@ pub(super) struct Object<'a> {
     pub(super) open: Option<OwnedFd>,
 }
 
-/// Stores an object as a pre-image: itself where no other process can change it, else a copy.
+/// Stores an object as a pre-image: itself where no other process can change it, else a copy. True if it is a copy: the
+/// object is then still under its temporary name, for [`drop_copied`].
 pub(super) fn store_preimage(
     object: Object<'_>,
     preimages: &OwnedFd,
     preimage_name: &str,
     sync: bool,
-) -> Result<(), Errno> {
+) -> Result<bool, Errno> {
     let Object { dir, name, meta, open } = object;
     if is_ours_alone(dir, name, &meta, open) {
         match disk::move_noreplace(dir, name, preimages, preimage_name.as_bytes()) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(false),
             Err(Errno::XDEV) => {}
             Err(why) => return Err(why),
         }
     }
     disk::copy(dir, name, &meta, preimages, preimage_name.as_bytes(), sync)?;
-    if sync {
-        // The two may be on different disks: the copy's name must be synced before the object is removed.
-        disk::sync(preimages)?;
-    }
+    Ok(true)
+}
+
+/// Removes an object of which a copy is among the pre-images.
+pub(super) fn drop_copied(dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    let meta = Meta::at(dir, name)?.ok_or(Errno::NOENT)?;
     // Under another name first: half a folder under the temporary name would be taken for the whole.
     let leaving = [name, b".part"].concat();
     disk::rename_noreplace(dir, name, dir, &leaving)?;
     disk::remove(dir, &leaving, &meta)
 }
 
-/// As [`store_preimage`], for whatever is at the name.
+/// Stores whatever is at the name as a pre-image, and removes it.
 pub(super) fn store_preimage_at(
     dir: BorrowedFd<'_>,
     name: &[u8],
@@ -51,7 +54,14 @@ pub(super) fn store_preimage_at(
     sync: bool,
 ) -> Result<(), Errno> {
     let meta = Meta::at(dir, name)?.ok_or(Errno::NOENT)?;
-    store_preimage(Object { dir, name, meta, open: None }, preimages, preimage_name, sync)
+    if !store_preimage(Object { dir, name, meta, open: None }, preimages, preimage_name, sync)? {
+        return Ok(());
+    }
+    if sync {
+        // The two may be on different disks: the copy's name must be synced before the object is removed.
+        disk::sync(preimages)?;
+    }
+    drop_copied(dir, name)
 }
 
 /// A file with another name, or open for writing somewhere, would change among the pre-images.

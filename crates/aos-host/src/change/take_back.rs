@@ -455,6 +455,8 @@ impl Site {
         let undone = undone?;
         if undone {
             disk::remove_any(&self.dir, temporary.as_bytes())?;
+            // A copy of what is back at its place.
+            disk::remove_leftover(preimages, kept.as_bytes());
         } else if Meta::at(&self.dir, temporary.as_bytes())?.is_some() {
             store_preimage_at(self.dir.as_fd(), temporary.as_bytes(), preimages, kept, sync)?;
         }

@@ -106,7 +106,11 @@ impl Agent {
                 self.writer.continue_in(String::new());
                 self.writer.acknowledged(call, &receipt)?;
             }
-            FULL if self.writer.scarce.allowed => self.writer.scarce.refused += 1,
+            FULL if self.writer.scarce.allowed => {
+                // A close that cannot be recorded ends the session until the next start opens it again.
+                self.writer.scarce.refused += 1;
+                self.writer.continue_in(String::new());
+            }
             _ => return Err(format!("close: {receipt}")),
         }
         Ok(true)

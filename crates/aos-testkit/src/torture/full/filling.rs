@@ -34,19 +34,20 @@ pub enum Filling {
     CommandNearly,
 }
 
+/// In the order of the rounds: a short run has the first ones.
 const ALL: [Filling; 13] = [
     Filling::Home,
-    Filling::HomeNearly,
-    Filling::HomeInodes,
-    Filling::HomeAndReserve,
-    Filling::Roots,
-    Filling::RootsInodes,
     Filling::CommandTmp,
-    Filling::CommandHome,
-    Filling::CommandUnnamed,
+    Filling::HomeInodes,
     Filling::CommandOverlay,
+    Filling::Roots,
+    Filling::HomeNearly,
     Filling::CommandInodes,
+    Filling::HomeAndReserve,
+    Filling::CommandUnnamed,
+    Filling::RootsInodes,
     Filling::CommandOverlayInodes,
+    Filling::CommandHome,
     Filling::CommandNearly,
 ];
 
@@ -71,12 +72,12 @@ impl std::fmt::Display for Filling {
 }
 
 impl Filling {
-    pub(super) fn choose(random: &mut Random, has_other_disk: bool) -> Filling {
-        loop {
-            let filling = *random.pick(&ALL);
-            if has_other_disk || !matches!(filling, Filling::Roots | Filling::RootsInodes) {
-                return filling;
-            }
+    /// What is filled in a round. Where the roots are on the disk of the home, that is what is filled.
+    pub(super) fn of_round(number: u64, has_other_disk: bool) -> Filling {
+        match ALL[(number % ALL.len() as u64) as usize] {
+            Filling::Roots if !has_other_disk => Filling::Home,
+            Filling::RootsInodes if !has_other_disk => Filling::HomeInodes,
+            filling => filling,
         }
     }
 

@@ -93,20 +93,29 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// The homes that are still to be tortured, by their seeds, and what was counted so far.
+/// The homes that are still to be tortured, and what was counted so far.
 struct Shared {
-    seeds: Vec<(u64, u64)>,
+    homes: Vec<HomePlan>,
     total: Tally,
+}
+
+/// The part of a run that one home serves.
+struct HomePlan {
+    seed: u64,
+    /// The number of its first round in the run.
+    first: u64,
+    rounds: u64,
 }
 
 /// Fills disks until the rounds are done. `progress` gets the counts after each home.
 pub fn torture(programs: &Programs, plan: &Plan, progress: &(dyn Fn(&Tally) + Sync)) -> Tally {
     let mut random = Random::new(plan.seed);
-    let homes = plan.rounds.div_ceil(ROUNDS_PER_HOME);
-    let rounds = |home| ROUNDS_PER_HOME.min(plan.rounds - home * ROUNDS_PER_HOME);
-    let mut seeds: Vec<(u64, u64)> = (0..homes).map(|home| (random.number(), rounds(home))).collect();
-    seeds.reverse();
-    let shared = Mutex::new(Shared { seeds, total: Tally::default() });
+    let starts = (0..plan.rounds).step_by(ROUNDS_PER_HOME as usize);
+    let home =
+        |first| HomePlan { seed: random.number(), first, rounds: ROUNDS_PER_HOME.min(plan.rounds - first) };
+    let mut homes: Vec<HomePlan> = starts.map(home).collect();
+    homes.reverse();
+    let shared = Mutex::new(Shared { homes, total: Tally::default() });
     std::thread::scope(|scope| {
         for _ in 0..plan.at_once {
             scope.spawn(|| work(programs, plan, &shared, progress));
@@ -121,36 +130,32 @@ fn work(programs: &Programs, plan: &Plan, shared: &Mutex<Shared>, progress: &(dy
         return;
     }
     loop {
-        let next = lock(shared).seeds.pop();
-        let Some((seed, rounds)) = next.filter(|_| !is_over(plan.until)) else { return };
-        let tally = one_home(programs, plan, seed, rounds);
+        let next = lock(shared).homes.pop();
+        let Some(home) = next.filter(|_| !is_over(plan.until)) else { return };
+        let tally = one_home(programs, plan, &home);
         let mut shared = lock(shared);
         shared.total.add(tally);
         progress(&shared.total);
         if shared.total.complaints().len() > COMPLAINTS_MAX {
-            shared.seeds.clear();
+            shared.homes.clear();
         }
     }
 }
 
-fn one_home(programs: &Programs, plan: &Plan, seed: u64, rounds: u64) -> Tally {
+fn one_home(programs: &Programs, plan: &Plan, home: &HomePlan) -> Tally {
     let mut tally = Tally::default();
+    let mut random = Random::new(home.seed);
     // A disk on which too little is free for another round is replaced by a new one.
-    let mut random = Random::new(seed);
-    while tally.rounds < rounds && tally.is_clean() {
-        let scene = Scene::new(programs, plan, random.number());
-        let mut scene = match scene {
+    while tally.rounds < home.rounds && tally.is_clean() {
+        let mut scene = match Scene::new(programs, plan, random.number()) {
             Ok(scene) => scene,
             Err(why) => {
                 tally.load.fault(why);
                 break;
             }
         };
-        scene.torture(rounds - tally.rounds);
-        let mut done = scene.end(plan.keep);
-        let of_home = |complaint: &String| format!("home {seed}: {complaint}");
-        done.load.complaints = done.load.complaints.iter().map(of_home).collect();
-        tally.add(done);
+        scene.torture(home.first + tally.rounds, home.rounds - tally.rounds);
+        tally.add(scene.end(plan.keep));
     }
     tally
 }

@@ -77,30 +77,34 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Continues until the rounds are done, something is wrong, or too little space is left for another round.
-    pub(super) fn torture(&mut self, rounds: u64) {
+    /// Continues until the rounds are done, something is wrong, or too little space is left for another round. `first` is
+    /// the number of the first round in the whole run.
+    pub(super) fn torture(&mut self, first: u64, rounds: u64) {
         while self.tally.rounds < rounds && self.tally.is_clean() {
-            let disks = [Some(&self.home_disk), self.roots_disk.as_ref()];
-            let has_room = |disk: &SmallDisk| disk.free_percent() >= FREE_PERCENT_MIN;
-            if self.tally.rounds > 0 && !disks.into_iter().flatten().all(has_room) {
+            let has_room = self.disks().all(|disk| disk.free_percent() >= FREE_PERCENT_MIN);
+            if self.tally.rounds > 0 && !has_room {
                 return;
             }
-            let filling = Filling::choose(&mut self.random, self.roots_disk.is_some());
-            let fate = match self.random.below(3) {
-                0 => Fate::Lives,
-                1 => Fate::Afterwards,
-                _ => Fate::UnderLoad(Duration::from_micros(self.random.below(500_000) as u64)),
+            let number = first + self.tally.rounds;
+            let filling = Filling::of_round(number, self.roots_disk.is_some());
+            let fate = match number % 3 {
+                0 => Fate::Afterwards,
+                1 => Fate::UnderLoad(Duration::from_micros(self.random.below(500_000) as u64)),
+                _ => Fate::Lives,
             };
             self.tally.rounds += 1;
             *self.tally.fillings.entry(filling).or_default() += 1;
             let told = self.tally.load.complaints.len();
             self.round(filling, fate).unwrap_or_else(|why| self.tally.load.fault(why));
-            let ext4 = [Some(&self.home_disk), self.roots_disk.as_ref()].map(|disk| disk.map(|d| d.is_ext4));
-            let round = self.tally.rounds;
+            let ext4: Vec<bool> = self.disks().map(|disk| disk.is_ext4).collect();
             for complaint in &mut self.tally.load.complaints[told..] {
-                *complaint = format!("round {round}, {filling}, {fate:?}, ext4 {ext4:?}: {complaint}");
+                *complaint = format!("round {number}, {filling}, {fate:?}, ext4 {ext4:?}: {complaint}");
             }
         }
+    }
+
+    fn disks(&self) -> impl Iterator<Item = &SmallDisk> {
+        [Some(&self.home_disk), self.roots_disk.as_ref()].into_iter().flatten()
     }
 
     fn round(&mut self, filling: Filling, fate: Fate) -> Result<(), String> {
@@ -113,6 +117,10 @@ impl Scene {
         }
         self.check_full(&filled)?;
         filled.filler.free();
+        // A daemon may also die while it takes its reserve back.
+        if self.random.one_in(4) {
+            self.restart(&filled)?;
+        }
         if let Some(session) = &filled.session {
             self.close(session)?;
         }

@@ -1,6 +1,7 @@
 //! What a command may fill, and a daemon whose disk is full.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aos_testkit::{Findings, Start, World, check, expect, wait_for};
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case { id: "OWN-S8-INODES", needs: &[Need::Root], run: a_command_that_takes_all_inodes_is_ended },
         Case { id: "OWN-S8-FULL", needs: &[Need::Root], run: a_daemon_on_a_full_disk },
         Case { id: "OWN-S8-START", needs: &[Need::Root], run: a_start_on_a_full_disk },
+        Case { id: "OWN-S8-ROOT", needs: &[Need::Root], run: a_patch_on_a_full_root },
         Case { id: "S17", needs: &[Need::Root], run: memory_of_an_ordinary_user },
     ]
 }
@@ -231,6 +233,43 @@ fn a_start_on_a_full_disk() -> Outcome {
         let _ = std::fs::remove_dir_all(many);
         findings.add(world.finish());
     }
+    findings.outcome()
+}
+
+/// The root is on another disk than the home. Another process takes all space there that a patch gives up: the patch is
+/// refused, and what it had replaced is back.
+fn a_patch_on_a_full_root() -> Outcome {
+    use std::io::Write as _;
+    let mut world = World::asleep(Start::default());
+    let root = world.root.clone();
+    world.mount_tmpfs(&root, "size=4m,mode=0755")?;
+    world.start_daemon();
+    let large = format!("first\n{}", "a line of a large file\n".repeat(40_000));
+    world.write("large", &large);
+    let session = permissive(&world);
+    let filler = std::fs::File::create(root.join("filler")).map_err(|why| why.to_string())?;
+    let stop = AtomicBool::new(false);
+    let mut findings = Findings::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = (&filler).write_all(&[b'x'; 4096]);
+            }
+        });
+        let added = "+a line of a new file\n".repeat(10_000);
+        let patch =
+            format!("*** Begin Patch\n*** Delete File: large\n*** Add File: new\n{added}*** End Patch\n");
+        let params = json!({ "patch": { "inline_text": { "text": patch } } });
+        for _ in 0..10 {
+            let receipt = world.client().fs(&session, "apply_patch", params.clone());
+            findings.add(expect("a patch on a full root", &receipt, &["error / no_space"]));
+            findings.add(check(receipt["not_rolled_back"].is_null(), || format!("{receipt}")));
+            findings.add(check(world.read("large") == large.as_bytes(), || "large is not as before".into()));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    std::fs::remove_file(root.join("filler")).map_err(|why| why.to_string())?;
+    findings.add(world.finish());
     findings.outcome()
 }
 
