@@ -114,6 +114,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("OWN-TORTURE-SPACE")],
     },
     Mutant {
+        name: "old-file-dropped-early",
+        promise: 23,
+        breaks: "what a step displaced on another disk is removed before the next step: on a full disk it cannot come back",
+        edits: &[Edit {
+            file: "crates/aos-host/src/change/apply.rs",
+            old: "        if step.takes_folder() {\n",
+            new: "        if step.takes_folder() || !self.aside.is_empty() {\n",
+        }],
+        caught_by: &[attack("OWN-S8-ROOT")],
+    },
+    Mutant {
         name: "memory-limit-unsaid",
         promise: 10,
         breaks: "the receipt does not say that nothing enforces the memory limit",

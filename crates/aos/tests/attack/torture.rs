@@ -63,7 +63,7 @@ fn memory() -> Outcome {
 fn full_disks() -> Outcome {
     let plan = full::Plan {
         seed: Random::for_case().seed,
-        rounds: full_figure(1_000, 7) as u64,
+        rounds: full_figure(1_000, 5) as u64,
         at_once: 2,
         ext4: missing(Need::Loop).is_none(),
         keep: false,

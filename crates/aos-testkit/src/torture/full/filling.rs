@@ -38,9 +38,9 @@ pub enum Filling {
 const ALL: [Filling; 13] = [
     Filling::Home,
     Filling::CommandTmp,
+    Filling::Roots,
     Filling::HomeInodes,
     Filling::CommandOverlay,
-    Filling::Roots,
     Filling::HomeNearly,
     Filling::CommandInodes,
     Filling::HomeAndReserve,
