@@ -44,6 +44,8 @@ pub(crate) enum Torture {
     Memory(commands::memory::Options),
     /// Compare what policy reports for random operations with what happens, by every front end
     Policy(commands::policy::Options),
+    /// Attempt to read and write what is denied, in every mode, and look for what came through
+    Denied(commands::denied::Options),
     /// Run each parser over mutated inputs, and check what must hold for its output
     Fuzz(commands::fuzz::Options),
     /// Run the attack cases one at a time and assert the time that each may take
@@ -65,6 +67,7 @@ pub(crate) fn run(torture: &Torture) -> anyhow::Result<()> {
         Torture::Corrupt(options) => commands::corrupt::run(options),
         Torture::Memory(options) => commands::memory::run(options),
         Torture::Policy(options) => commands::policy::run(options),
+        Torture::Denied(options) => commands::denied::run(options),
         Torture::Fuzz(options) => commands::fuzz::run(options),
         Torture::Cases(options) => commands::cases::run(options),
     }

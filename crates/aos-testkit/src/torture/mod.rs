@@ -4,6 +4,7 @@
 
 pub mod corrupt;
 pub mod crowd;
+pub mod denied;
 pub mod errors;
 pub mod exec;
 pub mod full;

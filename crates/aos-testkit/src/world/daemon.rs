@@ -27,6 +27,25 @@ pub struct Start {
     pub env: Vec<(String, String)>,
 }
 
+impl Start {
+    /// As in a container: without namespaces for users, and without privileges.
+    pub fn without_namespaces() -> Start {
+        let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"";
+        let wrapper = [
+            "unshare",
+            "--user",
+            "--map-user=1000",
+            "--map-group=1000",
+            "--keep-caps",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ];
+        Start { wrapper: wrapper.map(str::to_owned).to_vec(), ..Start::default() }
+    }
+}
+
 impl World {
     pub fn start_daemon(&mut self) {
         self.try_start_daemon().expect("the daemon starts");
@@ -141,7 +160,7 @@ fn started_by(pid: u32) -> Vec<i32> {
 }
 
 /// The daemon's program; a copy that `uid` can run when the build folder is closed to others.
-pub(super) fn program_for(built: &Path, uid: Option<u32>, parent: &Path) -> PathBuf {
+pub(crate) fn program_for(built: &Path, uid: Option<u32>, parent: &Path) -> PathBuf {
     let open = |path: &Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o001 != 0);
     if uid.is_none() || built.ancestors().all(open) {
         return built.to_owned();

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 pub use agent::{Agent, Fixture};
 pub use daemon::Start;
+pub(crate) use daemon::program_for;
 pub use inspect::DESCRIPTORS_SLACK;
 pub use reach::{reaches, rust_toolchain};
 

@@ -1,6 +1,6 @@
 //! Short runs of the torture suites that no other area runs.
 
-use aos_testkit::torture::{corrupt, full, memory, path};
+use aos_testkit::torture::{corrupt, denied, full, memory, path};
 use aos_testkit::{Programs, Random, Start, World, check, full_figure, is_full, missing, new_seed};
 
 use crate::{Case, Need, Outcome, plain};
@@ -8,6 +8,7 @@ use crate::{Case, Need, Outcome, plain};
 pub fn cases() -> Vec<Case> {
     vec![
         plain("OWN-TORTURE-PATH", paths),
+        plain("OWN-TORTURE-DENIED", what_is_denied),
         plain("OWN-TORTURE-CORRUPT", corruption),
         plain("OWN-TORTURE-MEMORY", memory),
         Case { id: "OWN-TORTURE-SPACE", needs: &[Need::Root], run: full_disks },
@@ -32,6 +33,20 @@ fn paths() -> Outcome {
     };
     let tally = path::torture(&world.setup(), &plan, &mut |_| ());
     clean("OWN-TORTURE-PATH", plan.seed, &tally, &tally.complaints)?;
+    world.finish()
+}
+
+fn what_is_denied() -> Outcome {
+    let world = World::asleep(Start::default());
+    let plan = denied::Plan {
+        seed: Random::for_case().seed,
+        tries: full_figure(100_000, 400) as u64,
+        per_session: full_figure(48, 25) as u64,
+        at_once: 2,
+        until: None,
+    };
+    let tally = denied::torture(&world.setup(), &plan, &mut |_| ());
+    clean("OWN-TORTURE-DENIED", plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }
 

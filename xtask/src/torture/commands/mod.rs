@@ -3,6 +3,7 @@
 pub(super) mod cases;
 pub(super) mod corrupt;
 pub(super) mod crowd;
+pub(super) mod denied;
 pub(super) mod exec;
 pub(super) mod full;
 pub(super) mod fuzz;

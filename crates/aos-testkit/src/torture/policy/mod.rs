@@ -6,7 +6,7 @@
 
 mod chance;
 mod front_ends;
-mod reference;
+pub(in crate::torture) mod reference;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;

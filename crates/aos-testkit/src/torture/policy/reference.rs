@@ -16,7 +16,7 @@ pub(super) fn decision<'p>(policy: &'p Value, op: &str, path: &str) -> &'p str {
 
 /// Whether a glob matches a path: `*`, `?` and `[ab]` within a name, `**` across names, `{a,b}` either. A glob that
 /// ends with a slash matches the folder and everything below it.
-pub(super) fn matches(glob: &str, path: &str) -> bool {
+pub(in crate::torture) fn matches(glob: &str, path: &str) -> bool {
     if let Some((before, rest)) = glob.split_once('{')
         && let Some((choices, after)) = rest.split_once('}')
     {

@@ -210,10 +210,7 @@ pub fn an_ordinary_users_daemon() -> Outcome {
 
 /// A daemon without privileges on a machine that permits no user namespaces.
 pub fn no_namespaces() -> Start {
-    let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"";
-    let wrapper =
-        ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c", script, "sh"];
-    Start { wrapper: wrapper.map(str::to_owned).to_vec(), ..Start::default() }
+    Start::without_namespaces()
 }
 
 /// Without user namespaces and without privileges, the receipt does not report isolation that was not applied.
