@@ -204,6 +204,24 @@ pub(crate) fn check_path(
     apply_verdict(session.policy.check(op, &literal, &shown), op, &shown, warnings)
 }
 
+/// Refuses what would show content that a rule forbids to read, by an operation of another name.
+pub(crate) fn check_shown(session: &OpenSession, literal: &[u8], resolved: &[u8]) -> Result<(), Refusal> {
+    if session.policy.rules().is_empty() {
+        return Ok(());
+    }
+    let (literal, shown) = (session.jail.display(literal), session.jail.display(resolved));
+    let verdict = session.policy.check(Op::Read, &literal, &shown);
+    apply_verdict(verdict, Op::Read, &shown, &mut Vec::new()).map(drop)
+}
+
+/// Refuses to bring content from a name that may not be read to one that may.
+pub(crate) fn check_moved(session: &OpenSession, from: &[u8], to: &[u8]) -> Result<(), Refusal> {
+    if session.policy.denies(Op::Read, &session.jail.display(to)) {
+        return Ok(());
+    }
+    check_shown(session, from, from)
+}
+
 /// Checks a command by its arguments and its working folder, with the function that `policy.evaluate` uses.
 pub(crate) fn check_command(
     session: &OpenSession,

@@ -22,11 +22,13 @@ pub(crate) struct Target {
     pub(crate) protected: bool,
     /// Resolved on the disk even if the session has a layer.
     on_disk: bool,
+    /// The answer may show what is there, whatever the operation is called.
+    pub(crate) shows: bool,
 }
 
 impl Target {
     pub(crate) fn new(text: &str, op: Op, last: Last) -> Target {
-        Target { text: Some(text.to_owned()), op, last, protected: true, on_disk: false }
+        Target { text: Some(text.to_owned()), op, last, protected: true, on_disk: false, shows: false }
     }
 
     /// A path that defaults to the workdir.
@@ -36,6 +38,11 @@ impl Target {
 
     pub(crate) fn on_disk(self) -> Target {
         Target { on_disk: true, ..self }
+    }
+
+    /// A path whose content the answer may show: a diff, or the place that an edit came closest to.
+    pub(crate) fn showing(self, shows: bool) -> Target {
+        Target { shows, ..self }
     }
 
     pub(crate) fn text(&self) -> &str {

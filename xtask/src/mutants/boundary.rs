@@ -111,7 +111,29 @@ pub(super) const MUTANTS: &[Mutant] = &[
             old: "if let Err(error) = self.put_back(session, &verdict.path) {",
             new: "if let Err(error) = Ok::<(), Errno>(()) {",
         }],
-        caught_by: &[attack("S2")],
+        caught_by: &[attack("S2"), attack("OWN-TORTURE-DENIED")],
+    },
+    Mutant {
+        name: "closed-folders-not-compared",
+        promise: 22,
+        breaks: "without an overlay, a command hides what it may not write in a folder that it closes to its owner",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/paths.rs",
+            old: "if meta.mode & LISTS != LISTS && self.purpose != Purpose::Scan {",
+            new: "if false {",
+        }],
+        caught_by: &[attack("OWN-S2-CLOSED"), attack("OWN-TORTURE-DENIED")],
+    },
+    Mutant {
+        name: "shown-content-unjudged",
+        promise: 22,
+        breaks: "an edit or a diff shows content that a rule forbids to read",
+        edits: &[Edit {
+            file: "crates/aos-host/src/stage/check_policy.rs",
+            old: "if target.shows {",
+            new: "if false {",
+        }],
+        caught_by: &[attack("OWN-S14-SHOWN"), attack("OWN-TORTURE-DENIED")],
     },
     Mutant {
         name: "hooks-path-of-the-command",

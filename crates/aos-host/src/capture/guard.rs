@@ -23,7 +23,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_sandbox::BindMount;
 use rustix::io::Errno;
 
-use super::paths::{self, Entry, Paths, Unlisted, is_same, looks};
+use super::paths::{self, Entry, Opened, Paths, Purpose, Unlisted, is_same, looks};
 use crate::command::Ran;
 use crate::disk::{self, Meta};
 use crate::exec::Sweeper;
@@ -65,7 +65,7 @@ impl Guard {
         let folders: Vec<Vec<u8>> = session.jail.roots.iter().map(|root| root.path.clone()).collect();
         let mut too_much = false;
         // What else keeps the roots from being listed may change, and is told when a command starts.
-        let _ = paths::list(session, &folders, GUARDED_PATHS_MAX, &mut |entry| {
+        let _ = paths::list(session, &folders, Purpose::Guard, &mut |entry| {
             let is_content = !matches!(entry.meta.kind, Kind::Dir | Kind::Other);
             if is_content && counter.is_denied(entry.path) && !counter.is_protected(entry.path) {
                 let counted = counter.count(entry.meta);
@@ -93,7 +93,7 @@ impl Guard {
             Guard { folders, before: Paths::new(), guarded: BTreeMap::new(), copies, name, sweeper };
         let mut copier = Copier::new(session);
         let (mut guarded, mut too_much) = (BTreeMap::new(), false);
-        let listed = paths::list(session, &guard.folders, GUARDED_PATHS_MAX, &mut |entry| {
+        let listed = paths::list(session, &guard.folders, Purpose::Guard, &mut |entry| {
             let copied = copier.copy(&entry, &guard.copies);
             too_much |= copied == Err(Errno::DQUOT);
             if let Some(copy) = copied? {
@@ -101,9 +101,10 @@ impl Guard {
             }
             Ok(())
         });
-        guard.before = listed.map_err(|why| {
+        let listed = listed.map_err(|why| {
             if too_much { too_many_denied("; nothing was run") } else { unlisted(session, why) }
         })?;
+        guard.before = listed.paths;
         guard.guarded = guarded;
         Ok(Some(guard))
     }
@@ -151,16 +152,16 @@ impl Guard {
         ran: &mut Ran,
         rest: &str,
     ) -> Result<(Vec<String>, bool), Refusal> {
-        let now = paths::list(session, &self.folders, usize::MAX, &mut |_| Ok(()))
+        let mut listed = paths::list(session, &self.folders, Purpose::PutBack, &mut |_| Ok(()))
             .map_err(|why| unlisted(session, why))?;
-        let changed = self.changed(session, &now);
+        let changed = self.changed(session, &listed.paths);
         let verdicts = self.judge(session, &changed, &mut ran.warnings);
         let (denied, withheld): (Vec<_>, Vec<_>) =
             verdicts.into_iter().partition(|verdict| verdict.why != Why::Withheld);
         let mut shown: Vec<String> = changed.keys().map(|path| session.jail.display(path)).collect();
         let mut failed = Vec::new();
         for verdict in denied.iter().chain(&withheld) {
-            if let Err(error) = self.put_back(session, &verdict.path) {
+            if let Err(error) = self.put_back(session, &verdict.path, &mut listed.opened) {
                 let path = session.jail.display(&verdict.path);
                 tracing::error!(path, %error, "cannot put back what a command may not change");
                 failed.push(format!("{path}: {error}"));
@@ -169,6 +170,11 @@ impl Guard {
         let put_back: BTreeSet<String> =
             denied.iter().chain(&withheld).map(|verdict| session.jail.display(&verdict.path)).collect();
         shown.retain(|path| !put_back.contains(path));
+        if let Some(path) = &listed.too_deep {
+            let shown: String = session.jail.display(path).chars().take(100).collect();
+            let why = format!("{shown}…: nested too deep to be compared; remove it before the next command");
+            ran.warnings.push(Warning::new("not_put_back", why));
+        }
         if !failed.is_empty() {
             let why = format!(
                 "what the command may not change could not be put back: {}",
@@ -265,7 +271,7 @@ impl Guard {
     }
 
     /// Makes one path what it was before, without following a link.
-    fn put_back(&self, session: &OpenSession, path: &[u8]) -> Result<(), Errno> {
+    fn put_back(&self, session: &OpenSession, path: &[u8], opened: &mut Opened) -> Result<(), Errno> {
         let root = root_of(session, path).ok_or(Errno::NOENT)?;
         let below = path[root.path.len()..].strip_prefix(b"/").ok_or(Errno::INVAL)?;
         let mut dir = disk::open_dir(root.fd.as_fd(), b".")?;
@@ -279,16 +285,17 @@ impl Guard {
             let Some(was) = self.before.get(&at).filter(|was| was.kind == Kind::Dir) else {
                 // Its folder is new: it goes as a whole if it is denied, and holds nothing to restore.
                 match Meta::at(&dir, parent)? {
-                    Some(meta) if meta.kind == Kind::Dir => dir = disk::open_dir(&dir, parent)?,
+                    Some(meta) if meta.kind == Kind::Dir => dir = opened.open_dir(&dir, parent)?,
                     _ => return Ok(()),
                 }
                 continue;
             };
-            dir = self.folder_again(&dir, parent, was)?;
+            self.folder_again(&dir, parent, was)?;
+            dir = opened.open_dir(&dir, parent)?;
         }
         let Some(was) = self.before.get(path) else { return disk::remove_any(&dir, name) };
         match (was.kind, self.guarded.get(path)) {
-            (Kind::Dir, _) => self.folder_again(&dir, name, was).map(drop),
+            (Kind::Dir, _) => self.folder_again(&dir, name, was),
             (_, Some(Some(copy))) => {
                 disk::remove_any(&dir, name)?;
                 let copy = copy.to_string().into_bytes();
@@ -301,8 +308,8 @@ impl Guard {
         }
     }
 
-    /// The folder of a name as it was before; what is in its way is removed.
-    fn folder_again(&self, dir: &OwnedFd, name: &[u8], was: &Meta) -> Result<OwnedFd, Errno> {
+    /// Makes a name the folder that it was before; what is in its way is removed.
+    fn folder_again(&self, dir: &OwnedFd, name: &[u8], was: &Meta) -> Result<(), Errno> {
         match Meta::at(dir, name)? {
             Some(now) if now.kind == Kind::Dir => {}
             in_the_way => {
@@ -312,8 +319,7 @@ impl Guard {
                 disk::make_dir(dir, name)?;
             }
         }
-        restore_looks(dir, name, was)?;
-        disk::open_dir(dir, name)
+        restore_looks(dir, name, was)
     }
 }
 

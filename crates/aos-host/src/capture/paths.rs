@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+use aos_model::limits::{GUARDED_PATHS_MAX, SCANNED_PATHS_MAX};
 use aos_model::records::Kind;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::disk::{Meta, TEMPORARY_PREFIX, names_in, open_beneath, open_dir};
+use crate::disk::{
+    Meta, TEMPORARY_PREFIX, hold_dir, hold_dir_beneath, names_in, open_beneath, open_dir, set_mode_of_held,
+};
 use crate::git::root_of;
+use crate::jail::Root;
 use crate::session::OpenSession;
 use crate::target::is_too_deep;
 
@@ -31,37 +35,125 @@ pub(super) enum Unlisted {
     Io(Vec<u8>, Errno),
 }
 
+/// What a list is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To report what changed; folders that are closed to their owner are left out.
+    Scan,
+    /// To copy what is guarded, before a command.
+    Guard,
+    /// To put it back, after the command: everything that can be listed is.
+    PutBack,
+}
+
+impl Purpose {
+    fn paths_max(self) -> usize {
+        match self {
+            Purpose::Scan => SCANNED_PATHS_MAX,
+            Purpose::Guard => GUARDED_PATHS_MAX,
+            Purpose::PutBack => usize::MAX,
+        }
+    }
+}
+
+/// What was listed.
+pub(super) struct Listed {
+    pub(super) paths: Paths,
+    /// Nested too deep, after the command: not listed.
+    pub(super) too_deep: Option<Vec<u8>>,
+    pub(super) opened: Opened,
+}
+
+/// Folders that their owner cannot list, opened to be listed. A command can do that too, so what is in them counts.
+/// Dropping it closes them.
+#[derive(Debug, Default)]
+pub(super) struct Opened(Vec<(OwnedFd, u32)>);
+
+/// What the owner of a folder needs in order to change what is in it, and to list it.
+const OWNER: u32 = 0o700;
+const LISTS: u32 = 0o500;
+
+impl Opened {
+    /// Opens a folder for its owner. That of another user stays as it is, for the command too.
+    fn open(&mut self, held: OwnedFd, mode: u32) {
+        if set_mode_of_held(&held, mode | OWNER).is_ok() {
+            self.0.push((held, mode));
+        }
+    }
+
+    /// Opens a folder for changes, whatever its mode.
+    pub(super) fn open_dir(&mut self, dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let held = hold_dir(dir, name)?;
+        let mode = Meta::of(&held)?.mode;
+        if mode & OWNER != OWNER {
+            self.open(held, mode);
+        }
+        open_dir(dir, name)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // What is above another folder was opened first. One whose mode was put back stays as it is now.
+        for (held, mode) in self.0.drain(..).rev() {
+            let is_ours = Meta::of(&held).is_ok_and(|now| now.mode == mode | OWNER);
+            if is_ours && let Err(error) = set_mode_of_held(&held, mode) {
+                tracing::warn!(%error, "cannot close a folder again");
+            }
+        }
+    }
+}
+
 /// Lists what is below folders of the roots; `each` sees every entry with its folder.
 pub(super) fn list(
     session: &OpenSession,
     folders: &[Vec<u8>],
-    max: usize,
+    purpose: Purpose,
     each: &mut dyn FnMut(Entry<'_>) -> Result<(), Errno>,
-) -> Result<Paths, Unlisted> {
-    let mut walk = Walk { session, max, paths: Paths::new(), each };
+) -> Result<Listed, Unlisted> {
+    let listed = Listed { paths: Paths::new(), too_deep: None, opened: Opened::default() };
+    let mut walk = Walk { session, purpose, listed, each };
     for folder in folders {
         let io = |why| Unlisted::Io(folder.clone(), why);
         let Some(root) = root_of(session, folder) else { continue };
         let below = folder[root.path.len()..].strip_prefix(b"/").unwrap_or(b".");
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = match open_beneath(&root.fd, below, flags, session.jail.cross_mounts) {
+        let dir = match walk.top(root, below) {
             Err(Errno::NOENT | Errno::NOTDIR) if below != b"." => continue,
             opened => opened.map_err(io)?,
         };
         let mount = Meta::of(&dir).map_err(io)?.mount;
         walk.folder(&dir, folder, mount)?;
     }
-    Ok(walk.paths)
+    Ok(walk.listed)
 }
 
 struct Walk<'a> {
     session: &'a OpenSession,
-    max: usize,
-    paths: Paths,
+    purpose: Purpose,
+    listed: Listed,
     each: &'a mut dyn FnMut(Entry<'_>) -> Result<(), Errno>,
 }
 
 impl Walk<'_> {
+    /// A folder that is listed as a whole.
+    fn top(&mut self, root: &Root, below: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let tops: &[&[u8]] = if self.purpose == Purpose::Scan { &[] } else { &[b".", below] };
+        for below in tops {
+            let held = match *below {
+                // Its own permissions count for every name in it, `.` too.
+                b"." => root.fd.try_clone().map_err(|_| Errno::MFILE)?,
+                below => hold_dir_beneath(&root.fd, below)?,
+            };
+            let mode = Meta::of(&held)?.mode;
+            let needed = if self.purpose == Purpose::PutBack { OWNER } else { LISTS };
+            if mode & needed != needed {
+                self.listed.opened.open(held, mode);
+            }
+        }
+        open_beneath(&root.fd, below, flags, self.session.jail.cross_mounts)
+    }
+
     fn folder(&mut self, dir: &OwnedFd, absolute: &[u8], mount: u64) -> Result<(), Unlisted> {
         for name in names_in(dir).map_err(|why| Unlisted::Io(absolute.to_vec(), why))? {
             let below = [absolute, b"/", &name].concat();
@@ -73,21 +165,32 @@ impl Walk<'_> {
                 continue;
             }
             if is_too_deep(&below) {
-                return Err(Unlisted::TooDeep);
+                if self.purpose != Purpose::PutBack {
+                    return Err(Unlisted::TooDeep);
+                }
+                self.listed.too_deep.get_or_insert(below);
+                continue;
             }
             let entry = Entry { dir, name: &name, path: &below, meta: &meta };
             (self.each)(entry).map_err(|why| Unlisted::Io(below.clone(), why))?;
             if meta.kind == Kind::Dir
-                && let Ok(inner) = open_dir(dir, &name)
+                && let Ok(inner) = self.enter(dir, &name, &meta)
             {
                 self.folder(&inner, &below, meta.mount)?;
             }
-            self.paths.insert(below, meta);
-            if self.paths.len() > self.max {
+            self.listed.paths.insert(below, meta);
+            if self.listed.paths.len() > self.purpose.paths_max() {
                 return Err(Unlisted::TooMany);
             }
         }
         Ok(())
+    }
+
+    fn enter(&mut self, dir: &OwnedFd, name: &[u8], meta: &Meta) -> Result<OwnedFd, Errno> {
+        if meta.mode & LISTS != LISTS && self.purpose != Purpose::Scan {
+            self.listed.opened.open(hold_dir(dir, name)?, meta.mode);
+        }
+        open_dir(dir, name)
     }
 }
 

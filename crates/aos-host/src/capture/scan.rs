@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use aos_model::entry::Fact;
 use aos_model::id;
-use aos_model::limits::SCANNED_PATHS_MAX;
 use aos_model::receipt::MutationFields;
 use aos_model::records::{Coverage, PathRecord, SnapshotRecord};
 
-use super::paths::{self, Paths, is_same};
+use super::paths::{self, Paths, Purpose, is_same};
 use crate::command::Ran;
 use crate::host::Host;
 use crate::outcome::{Done, Ids};
@@ -27,8 +26,8 @@ impl Scan {
     /// `None` where there are more paths than the limit.
     pub(super) fn before(session: &OpenSession) -> Option<Scan> {
         let roots: Vec<Vec<u8>> = session.jail.roots.iter().map(|root| root.path.clone()).collect();
-        let paths = paths::list(session, &roots, SCANNED_PATHS_MAX, &mut |_| Ok(())).ok()?;
-        Some(Scan { paths })
+        let listed = paths::list(session, &roots, Purpose::Scan, &mut |_| Ok(())).ok()?;
+        Some(Scan { paths: listed.paths })
     }
 
     /// Compares, and reports the differences.

@@ -53,7 +53,7 @@ pub(super) fn check(mut request: EditFile) -> Result<Checked, Refusal> {
 
 impl Operation for Checked {
     fn targets(&self) -> Vec<Target> {
-        vec![Target::new(&self.request.path, Op::Edit, Last::Follow)]
+        vec![Target::new(&self.request.path, Op::Edit, Last::Follow).showing(true)]
     }
 
     fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {

@@ -12,6 +12,7 @@ use super::write_file::exists;
 use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::jail::{Last, Place};
+use crate::policy::check_moved;
 use crate::steps::{Completion, Plan, Step, StepTarget};
 use crate::subtree::{Below, Subtree, check_name};
 use crate::target::Target;
@@ -44,12 +45,14 @@ impl Operation for Move {
                 format!("cannot move {} to {}: the target is inside it", from.shown, to.shown),
             ));
         }
+        check_moved(input.session, &from.absolute, &to.absolute)?;
         let replaced = replaced(self, to, &before)?;
         if before.kind == Kind::Dir {
             // The new names of everything below are checked too.
             let mut check = |below: Below<'_>| {
                 check_name(input.session, Op::Write, below.absolute, &mut warnings)?;
                 let moved = [to.absolute.as_slice(), &below.absolute[from.absolute.len()..]].concat();
+                check_moved(input.session, below.absolute, &moved)?;
                 check_name(input.session, Op::Write, &moved, &mut warnings)
             };
             let mut walk = Subtree::new(input.session, before.mount, MOVED_PATHS_MAX, &mut check);

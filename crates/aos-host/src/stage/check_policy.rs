@@ -7,7 +7,7 @@ use aos_model::refusal::Refusal;
 
 use super::Authorized;
 use super::authorize::Requested;
-use crate::policy::{WARNINGS_MAX, check_command, check_path};
+use crate::policy::{WARNINGS_MAX, check_command, check_path, check_shown};
 use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
 
@@ -43,6 +43,9 @@ impl PolicySubject for Requested {
                 Some(words) => check_command(session, words, absolute, warnings)?,
                 None => check_path(session, target.op, target.text(), &resolved.literal, absolute, warnings)?,
             };
+            if target.shows {
+                check_shown(session, &resolved.literal, absolute)?;
+            }
         }
         Ok(blob_only)
     }

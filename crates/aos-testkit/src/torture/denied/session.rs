@@ -11,7 +11,7 @@ use super::names::Protected;
 use super::oracle::INERT;
 use super::scene::{Scene, Victim};
 use super::tally::Counts;
-use super::tree::{self, Node, Tree};
+use super::tree::{self, Tree};
 use super::{Mode, Who};
 use crate::check::verdict;
 use crate::client::Client;
@@ -308,11 +308,4 @@ fn hung_up() -> String {
 fn brief(receipt: &Value) -> String {
     let text = receipt.to_string();
     text.chars().take(1_500).collect()
-}
-
-impl Node {
-    /// Whether it is a folder.
-    pub(super) fn is_dir(&self) -> bool {
-        matches!(self, Node::Dir { .. })
-    }
 }

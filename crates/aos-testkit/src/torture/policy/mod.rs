@@ -366,9 +366,26 @@ impl<'a> Trial<'a> {
             let below = if act.looks_below() { self.below(act, path) } else { Vec::new() };
             [vec![(act.op, path.clone())], below].concat()
         });
+        let judged = judged.chain(self.shown(act));
         let decisions = judged.map(|(op, path)| reference::decision(&self.policy, op, &path));
         // The strongest decision applies.
         decisions.max_by_key(|decision| ["allow", "warn", "deny"].iter().position(|one| one == decision))
+    }
+
+    /// What policy checks as a read, because the operation shows its content or brings it to a name that may be read.
+    fn shown(&self, act: &Act) -> Vec<(&'static str, String)> {
+        let is_denied = |path: &str| reference::decision(&self.policy, "read", path) == "deny";
+        let first = act.paths[0].clone();
+        match (act.kind, act.paths.get(1)) {
+            ("host.fs.edit_file", _) | ("host.fs.apply_patch", Some(_)) => vec![("read", first)],
+            ("host.fs.move", Some(to)) if *to != first => {
+                let names = on_disk(&self.root.join(&first)).into_keys().map(|name| format!("/{name}"));
+                let names = names.chain([String::new()]);
+                let moved = names.filter(|name| !is_denied(&format!("{to}{name}")));
+                moved.map(|name| ("read", format!("{first}{name}"))).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// What else policy checks: the content of a searched file, and everything in a removed or moved folder, under its

@@ -14,6 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("S2", what_is_denied_is_put_back),
         plain("OWN-S2-ORDINARY", ordinary_work_is_not_refused),
         plain("OWN-S2-WITHHOLD", withheld_paths_are_put_back),
+        plain("OWN-S2-CLOSED", what_is_hidden_is_put_back),
         plain("OWN-S2-BOUNDS", what_cannot_be_compared_does_not_run),
         plain("S27", excluded_folders_are_policed),
         plain("OWN-S27-GLOBS", globs_that_reach_what_is_protected_are_invalid),
@@ -223,6 +224,47 @@ fn withheld_paths_are_put_back() -> Outcome {
     })?;
     check(state(&room.world) == before && room.world.read("plain.txt") == b"z\n", || "changed".into())?;
     room.world_finish()
+}
+
+/// What a command may not write is found in folders that it closed to their owner, or beside folders that cannot be
+/// listed.
+fn what_is_hidden_is_put_back() -> Outcome {
+    let mut findings = Findings::default();
+    for (mode, start, params, capture) in modes() {
+        let room = Room::of(World::with(start), params);
+        for attack in [
+            "mkdir n; echo x > n/.mcp.json; chmod 000 n",
+            "mkdir n; echo x > n/.mcp.json; chmod 400 n",
+            "mkdir n; echo x > n/.mcp.json; chmod 555 n",
+            "mkdir -p n/in; echo x > n/in/.mcp.json; chmod 000 n/in n",
+            "rm sub/.claude/settings.json; echo x > sub/.mcp.json; chmod 000 sub/.claude sub",
+            "echo x > n.txt; echo x > build/.mcp.json; chmod 000 build .",
+            "echo x > build/.mcp.json; mkdir -p deep$(printf '/a%.0s' $(seq 520))",
+        ] {
+            open_again(&room.world);
+            empty(&room.world);
+            furnish(&room.world);
+            let before = state(&room.world);
+            let receipt = room.exec(json!({ "argv": ["sh", "-c", attack], "capture": capture }));
+            open_again(&room.world);
+            let after = state(&room.world);
+            findings.add(check(after == before, || format!("{mode}: {attack}: {after:?} {receipt}")));
+            for path in ["n/.mcp.json", "n/in/.mcp.json", "sub/.mcp.json", "build/.mcp.json"] {
+                let is_there = room.world.root.join(path).symlink_metadata().is_ok();
+                findings.add(check(!is_there, || format!("{mode}: {attack}: {path} is there: {receipt}")));
+            }
+        }
+        empty(&room.world);
+        room.world_finish()?;
+    }
+    findings.outcome()
+}
+
+/// Opens the root and the folders in it that an attack closes.
+fn open_again(world: &World) {
+    for folder in [".", "n", "n/in", "sub", "sub/.claude", "build"] {
+        let _ = std::fs::set_permissions(world.root.join(folder), std::fs::Permissions::from_mode(0o755));
+    }
 }
 
 /// Rules that deny more than is copied: a session whose commands may run without an overlay does not open. Where that

@@ -1,6 +1,6 @@
 //! What a rule forbids to read is masked for commands too.
 
-use aos_testkit::{Findings, Start, World, check, expect, uncaptured};
+use aos_testkit::{Findings, Start, World, check, expect, patch_params, text, uncaptured};
 use serde_json::{Value, json};
 
 use crate::exec::isolation::no_namespaces;
@@ -10,6 +10,7 @@ use crate::{Case, Outcome, plain};
 pub(super) fn cases() -> Vec<Case> {
     vec![
         plain("S14", what_a_rule_forbids_to_read_is_masked),
+        plain("OWN-S14-SHOWN", no_other_effect_shows_it),
         plain("OWN-S14-EXCEPTIONS", exceptions_stay_readable),
         plain("OWN-S14-LATER", what_appears_between_commands_is_masked),
         plain("OWN-S14-NO-MOUNTS", without_mounts_no_command_runs),
@@ -85,6 +86,43 @@ fn what_a_rule_forbids_to_read_is_masked() -> Outcome {
         room.finish()?;
     }
     findings.outcome()
+}
+
+/// Effects that are not called `read` show no content either, and bring none to a name that may be read.
+fn no_other_effect_shows_it() -> Outcome {
+    let world = World::new();
+    furnish(&world);
+    let mut agent = world.agent(denying(&["**/.env", "keys/**", "vault/"], &[]));
+    let patch = |body: &str| {
+        let mut params = patch_params(body);
+        params["with_diff"] = json!(true);
+        params
+    };
+    for (op, params) in [
+        ("edit_file", json!({ "path": ".env", "old_string": "CANARX", "new_string": "x" })),
+        ("edit_file", json!({ "path": ".env", "old_string": "CAN", "new_string": "x", "with_diff": true })),
+        ("write_file", json!({ "path": ".env", "content": text("x"), "with_diff": true })),
+        ("apply_patch", patch("*** Update File: .env\n@@\n-CANARY\n+x\n")),
+        ("apply_patch", patch("*** Delete File: .env\n")),
+        ("apply_patch", patch("*** Add File: .env\n+x\n")),
+        ("apply_patch", patch("*** Update File: plain.txt\n*** Move to: .env\n@@\n-plain\n+x\n")),
+        ("move", json!({ "from": ".env", "to": "readable" })),
+        ("move", json!({ "from": "keys/a", "to": "readable" })),
+        ("move", json!({ "from": "ignored", "to": "vault.old" })),
+        ("move", json!({ "from": "vault", "to": "readable" })),
+    ] {
+        let receipt = agent.fs(op, params.clone());
+        if params["from"] == "ignored" {
+            // The rule matches under the new name too.
+            expect("moved", &receipt, &["ok"])?;
+            continue;
+        }
+        expect(&format!("{op} {params}"), &receipt, &["forbidden / policy_denied"])?;
+        check(!receipt.to_string().contains("CANARY"), || format!("{op} {params}: {receipt}"))?;
+    }
+    let written = agent.fs("write_file", json!({ "path": ".env", "content": text("x") }));
+    expect("a write that shows nothing", &written, &["ok"])?;
+    world.finish()
 }
 
 /// What an earlier rule allows is readable, in folders that a later one denies.
