@@ -7,7 +7,7 @@ use aos_model::policy::Op;
 use aos_model::refusal::{Code, Refusal};
 
 use crate::disk::TEMPORARY_PREFIX;
-use crate::jail::{Jail, Last, ResolvedPath, resolve};
+use crate::jail::{Found, Jail, Last, ResolvedPath, resolve};
 use crate::session::OpenSession;
 use crate::view;
 
@@ -24,11 +24,14 @@ pub(crate) struct Target {
     on_disk: bool,
     /// The answer may show what is there, whatever the operation is called.
     pub(crate) shows: bool,
+    /// Missing folders above it are made.
+    pub(crate) makes_parents: bool,
 }
 
 impl Target {
     pub(crate) fn new(text: &str, op: Op, last: Last) -> Target {
-        Target { text: Some(text.to_owned()), op, last, protected: true, on_disk: false, shows: false }
+        let (protected, on_disk, shows, makes_parents) = (true, false, false, false);
+        Target { text: Some(text.to_owned()), op, last, protected, on_disk, shows, makes_parents }
     }
 
     /// A path that defaults to the workdir.
@@ -43,6 +46,15 @@ impl Target {
     /// A path whose content the answer may show: a diff, or the place that an edit came closest to.
     pub(crate) fn showing(self, shows: bool) -> Target {
         Target { shows, ..self }
+    }
+
+    pub(crate) fn making_parents(self, makes_parents: bool) -> Target {
+        Target { makes_parents, ..self }
+    }
+
+    /// The folders above it that are made with it.
+    pub(crate) fn made_folders(&self, found: &Found) -> Vec<Vec<u8>> {
+        if self.makes_parents { found.missing_folders() } else { Vec::new() }
     }
 
     pub(crate) fn text(&self) -> &str {

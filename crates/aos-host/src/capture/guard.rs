@@ -23,7 +23,7 @@ use aos_model::refusal::{Code, Refusal};
 use aos_sandbox::BindMount;
 use rustix::io::Errno;
 
-use super::paths::{self, Entry, Opened, Paths, Purpose, Unlisted, is_same, looks};
+use super::paths::{self, Entry, Listed, Opened, Paths, Purpose, Unlisted, is_same, looks};
 use crate::command::Ran;
 use crate::disk::{self, Meta};
 use crate::exec::Sweeper;
@@ -38,6 +38,7 @@ use crate::target::below_roots;
 pub(super) struct Guard {
     folders: Vec<Vec<u8>>,
     before: Paths,
+    reserved: BTreeSet<Vec<u8>>,
     /// The number of the copy of each guarded file and link, and guarded folders.
     guarded: BTreeMap<Vec<u8>, Option<u64>>,
     copies: OwnedFd,
@@ -89,8 +90,15 @@ impl Guard {
         let sweeper = host.executor.overlays.clone();
         let name = format!("guard_{:016x}", (host.machine.random)());
         let copies = sweeper.overlays.session(&name)?;
-        let mut guard =
-            Guard { folders, before: Paths::new(), guarded: BTreeMap::new(), copies, name, sweeper };
+        let mut guard = Guard {
+            folders,
+            before: Paths::new(),
+            reserved: BTreeSet::new(),
+            guarded: BTreeMap::new(),
+            copies,
+            name,
+            sweeper,
+        };
         let mut copier = Copier::new(session);
         let (mut guarded, mut too_much) = (BTreeMap::new(), false);
         let listed = paths::list(session, &guard.folders, Purpose::Guard, &mut |entry| {
@@ -104,7 +112,7 @@ impl Guard {
         let listed = listed.map_err(|why| {
             if too_much { too_many_denied("; nothing was run") } else { unlisted(session, why) }
         })?;
-        guard.before = listed.paths;
+        (guard.before, guard.reserved) = (listed.paths, listed.reserved);
         guard.guarded = guarded;
         Ok(Some(guard))
     }
@@ -148,6 +156,7 @@ impl Guard {
     /// was changed, and whether something was denied.
     pub(super) fn after(
         self,
+        host: &Host,
         session: &OpenSession,
         ran: &mut Ran,
         rest: &str,
@@ -170,6 +179,7 @@ impl Guard {
         let put_back: BTreeSet<String> =
             denied.iter().chain(&withheld).map(|verdict| session.jail.display(&verdict.path)).collect();
         shown.retain(|path| !put_back.contains(path));
+        failed.extend(self.drop_reserved(host, session, &mut listed, &mut ran.warnings));
         if let Some(path) = &listed.too_deep {
             let shown: String = session.jail.display(path).chars().take(100).collect();
             let why = format!("{shown}…: nested too deep to be compared; remove it before the next command");
@@ -204,6 +214,32 @@ impl Guard {
             ran.fault = Some((code, message));
         }
         Ok((shown, !denied.is_empty()))
+    }
+
+    /// Removes what the command left under names of unfinished writes, where nothing is compared. Returns what could not
+    /// be removed.
+    fn drop_reserved(
+        &self,
+        host: &Host,
+        session: &OpenSession,
+        listed: &mut Listed,
+        warnings: &mut Vec<Warning>,
+    ) -> Vec<String> {
+        let left: Vec<&Vec<u8>> = listed.reserved.difference(&self.reserved).collect();
+        if left.is_empty() {
+            return Vec::new();
+        }
+        // With the roots locked no effect is in the middle of a write: the name of one that was is gone.
+        let _locks = host.locks.hold(session.jail.roots.iter().map(|root| root.path.as_slice()));
+        let shown: Vec<String> = left.iter().map(|path| session.jail.display(path)).collect();
+        let message =
+            format!("names that begin with `.aos-tmp-` are reserved: {}", protection::named(&shown));
+        warnings.push(Warning::new("reserved_names_not_kept", message));
+        let removed = left.iter().zip(shown).map(|(path, shown)| {
+            let outcome = self.put_back(session, path, &mut listed.opened);
+            outcome.err().map(|error| format!("{shown}: {error}"))
+        });
+        removed.flatten().collect()
     }
 
     /// The paths that differ, with what is there now.

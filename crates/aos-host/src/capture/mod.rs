@@ -158,11 +158,11 @@ pub(crate) fn propose<'a>(
         Capture::Overlay(_) => "and nothing that it changed in the overlay was kept",
         Capture::Scan(_) | Capture::None => "everything else is as the command left it",
     };
-    let (past_overlay, is_denied) = match guard.map(|guard| guard.after(session, &mut ran, rest)).transpose()
-    {
-        Ok(changed) => changed.unwrap_or_default(),
-        Err(refusal) => return Proposed::Nothing(refused(ran, refusal)),
-    };
+    let (past_overlay, is_denied) =
+        match guard.map(|guard| guard.after(host, session, &mut ran, rest)).transpose() {
+            Ok(changed) => changed.unwrap_or_default(),
+            Err(refusal) => return Proposed::Nothing(refused(ran, refusal)),
+        };
     let overlay = match capture {
         Capture::Overlay(_) if is_denied => {
             ran.executed.coverage = Coverage::Partial;

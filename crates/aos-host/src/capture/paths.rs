@@ -1,6 +1,6 @@
 //! Everything in some folders of the roots, to be compared before and after a command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
 use aos_model::limits::{GUARDED_PATHS_MAX, SCANNED_PATHS_MAX};
@@ -62,6 +62,8 @@ pub(super) struct Listed {
     /// Nested too deep, after the command: not listed.
     pub(super) too_deep: Option<Vec<u8>>,
     pub(super) opened: Opened,
+    /// Names of unfinished writes, which come and go. What is in them is not listed.
+    pub(super) reserved: BTreeSet<Vec<u8>>,
 }
 
 /// Folders that their owner cannot list, opened to be listed. A command can do that too, so what is in them counts.
@@ -111,7 +113,8 @@ pub(super) fn list(
     purpose: Purpose,
     each: &mut dyn FnMut(Entry<'_>) -> Result<(), Errno>,
 ) -> Result<Listed, Unlisted> {
-    let listed = Listed { paths: Paths::new(), too_deep: None, opened: Opened::default() };
+    let (paths, opened, reserved) = (Paths::new(), Opened::default(), BTreeSet::new());
+    let listed = Listed { paths, too_deep: None, opened, reserved };
     let mut walk = Walk { session, purpose, listed, each };
     for folder in folders {
         let io = |why| Unlisted::Io(folder.clone(), why);
@@ -159,9 +162,11 @@ impl Walk<'_> {
             let below = [absolute, b"/", &name].concat();
             let Ok(Some(meta)) = Meta::at(dir, &name) else { continue };
             let is_other_mount = meta.mount != mount && !self.session.jail.cross_mounts;
-            // Unfinished writes of other sessions come and go.
-            if self.session.jail.hides(&below, &meta) || is_other_mount || name.starts_with(TEMPORARY_PREFIX)
-            {
+            if self.session.jail.hides(&below, &meta) || is_other_mount {
+                continue;
+            }
+            if name.starts_with(TEMPORARY_PREFIX) {
+                self.listed.reserved.insert(below);
                 continue;
             }
             if is_too_deep(&below) {

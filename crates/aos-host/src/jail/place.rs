@@ -140,6 +140,18 @@ impl Found {
         }
     }
 
+    /// The absolute paths of the missing folders above it.
+    pub(crate) fn missing_folders(&self) -> Vec<Vec<u8>> {
+        let Found::ParentMissing { base, missing, .. } = self else { return Vec::new() };
+        let names = missing.split_last().map(|(_, folders)| folders).unwrap_or_default();
+        let mut absolute = base.absolute.clone();
+        let below = names.iter().map(|name| {
+            absolute = [absolute.as_slice(), b"/", name].concat();
+            absolute.clone()
+        });
+        below.collect()
+    }
+
     /// The place and what is there, or `path_not_found`.
     pub(crate) fn existing(&self) -> Result<(&Place, Meta), Refusal> {
         match self {

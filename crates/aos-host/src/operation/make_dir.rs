@@ -14,7 +14,7 @@ use crate::target::Target;
 
 impl Operation for MakeDir {
     fn targets(&self) -> Vec<Target> {
-        vec![Target::new(&self.path, Op::Write, Last::Itself)]
+        vec![Target::new(&self.path, Op::Write, Last::Itself).making_parents(self.parents == Some(true))]
     }
 
     fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {

@@ -77,14 +77,15 @@ impl Operation for Parsed {
     fn targets(&self) -> Vec<Target> {
         let (mut targets, mut gone) = (Vec::new(), HashSet::new());
         let with_diff = self.request.with_diff == Some(true);
+        let made = |target: Target| target.showing(with_diff).making_parents(true);
         for file in &self.patch.files {
             match file {
                 // The patch deleted the link itself before; a new file of that name does not follow it.
                 FileOp::Add { path, .. } if gone.contains(path) => {
-                    targets.push(Target::new(path, Op::Patch, Last::Itself).showing(with_diff));
+                    targets.push(made(Target::new(path, Op::Patch, Last::Itself)));
                 }
                 FileOp::Add { path, .. } => {
-                    targets.push(Target::new(path, Op::Patch, Last::Follow).showing(with_diff));
+                    targets.push(made(Target::new(path, Op::Patch, Last::Follow)));
                 }
                 FileOp::Delete { path } => {
                     targets.push(Target::new(path, Op::Patch, Last::Itself).showing(with_diff));
@@ -94,7 +95,7 @@ impl Operation for Parsed {
                     // A context that is not found shows the lines that come closest to it.
                     targets.push(Target::new(path, Op::Patch, Last::Follow).showing(true));
                     if let Some(to) = move_to {
-                        targets.push(Target::new(to, Op::Patch, Last::Follow).showing(with_diff));
+                        targets.push(made(Target::new(to, Op::Patch, Last::Follow)));
                         targets.push(Target::new(path, Op::Patch, Last::Itself));
                     }
                 }

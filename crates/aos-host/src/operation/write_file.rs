@@ -17,7 +17,10 @@ use crate::target::Target;
 
 impl Operation for WriteFile {
     fn targets(&self) -> Vec<Target> {
-        let mut targets = vec![Target::new(&self.path, Op::Write, Last::Follow).showing(self.with_diff == Some(true))];
+        let target = Target::new(&self.path, Op::Write, Last::Follow)
+            .showing(self.with_diff == Some(true))
+            .making_parents(self.create_parents == Some(true));
+        let mut targets = vec![target];
         // `create_new` must not create a file through an existing link, dangling or not.
         if self.mode == Some(WriteMode::CreateNew) {
             targets.push(Target::new(&self.path, Op::Write, Last::Itself));

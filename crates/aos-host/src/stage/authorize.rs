@@ -48,6 +48,9 @@ pub(crate) fn authorize(host: &Host, in_session: InSession) -> Result<Authorized
         if target.changes() && target.protected {
             protect(&session, &resolved.literal, &mut warnings)?;
             protect(&session, resolved.found.absolute(), &mut warnings)?;
+            for folder in target.made_folders(&resolved.found) {
+                protect(&session, &folder, &mut Vec::new())?;
+            }
         }
         targets.push((target, resolved));
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aos_model::policy::Op;
 use aos_model::receipt::Warning;
 use aos_model::refusal::Refusal;
 
@@ -43,6 +44,10 @@ impl PolicySubject for Requested {
                 Some(words) => check_command(session, words, absolute, warnings)?,
                 None => check_path(session, target.op, target.text(), &resolved.literal, absolute, warnings)?,
             };
+            for folder in target.made_folders(&resolved.found) {
+                let shown = session.jail.display(&folder);
+                check_path(session, Op::Write, &shown, &folder, &folder, &mut Vec::new())?;
+            }
             if target.shows {
                 check_shown(session, &resolved.literal, absolute)?;
             }

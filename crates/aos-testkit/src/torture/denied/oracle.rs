@@ -5,6 +5,7 @@
 use base64::Engine as _;
 use serde_json::Value;
 
+use super::Mode;
 use super::names::{Protected, folded};
 use super::rules::Asked;
 use super::scene::{EVIL, Scene};
@@ -42,7 +43,10 @@ impl Scene {
     /// Whether nothing may be written at a path, by rules or by its name.
     fn is_guarded(&self, path: &str, protected: &Protected) -> bool {
         let in_hooks = self.hooks_path.as_ref().is_some_and(|hooks| path.starts_with(&format!("{hooks}/")));
-        self.rules.denies(Asked::Write, path) || protected.holds(path) || in_hooks
+        self.rules.denies(Asked::Write, path)
+            || protected.holds(path)
+            || in_hooks
+            || self.mode == Mode::Effects && protected.is_git_name(path)
     }
 
     fn is_as_before(&self, path: &str, was: &Node, now: Option<&Node>) -> bool {

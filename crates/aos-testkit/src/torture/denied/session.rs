@@ -204,7 +204,7 @@ impl<'a> Session<'a> {
                 1 => (format!("printf fine > {it}"), path, Some(b"fine".to_vec())),
                 2 => (format!("rm ./{it}"), path, None),
                 3 => (format!("mv ./{it} {scratch}"), scratch, kept),
-                4 => (format!("mkdir {scratch}; ln ./{it} {scratch}/in"), format!("{scratch}/in"), kept),
+                4 => (format!("mkdir {scratch}; cp ./{it} {scratch}/in"), format!("{scratch}/in"), kept),
                 _ => (format!("cp -p ./{it} {scratch}; chmod 600 {scratch}"), scratch, kept),
             };
             lines.push(line);

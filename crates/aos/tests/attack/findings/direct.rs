@@ -239,6 +239,7 @@ fn what_is_hidden_is_put_back() -> Outcome {
             "mkdir -p n/in; echo x > n/in/.mcp.json; chmod 000 n/in n",
             "rm sub/.claude/settings.json; echo x > sub/.mcp.json; chmod 000 sub/.claude sub",
             "echo x > n.txt; echo x > build/.mcp.json; chmod 000 build .",
+            "mkdir .aos-tmp-x sub/.aos-tmp-y; echo x > .aos-tmp-x/.mcp.json; echo x > sub/.aos-tmp-y/.mcp.json",
             "echo x > build/.mcp.json; mkdir -p deep$(printf '/a%.0s' $(seq 520))",
         ] {
             open_again(&room.world);
@@ -249,7 +250,8 @@ fn what_is_hidden_is_put_back() -> Outcome {
             open_again(&room.world);
             let after = state(&room.world);
             findings.add(check(after == before, || format!("{mode}: {attack}: {after:?} {receipt}")));
-            for path in ["n/.mcp.json", "n/in/.mcp.json", "sub/.mcp.json", "build/.mcp.json"] {
+            let hidden = ["n/.mcp.json", "n/in/.mcp.json", "sub/.mcp.json", "build/.mcp.json"];
+            for path in hidden.iter().chain(&[".aos-tmp-x", "sub/.aos-tmp-y"]) {
                 let is_there = room.world.root.join(path).symlink_metadata().is_ok();
                 findings.add(check(!is_there, || format!("{mode}: {attack}: {path} is there: {receipt}")));
             }
