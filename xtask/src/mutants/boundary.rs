@@ -125,6 +125,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("OWN-S2-CLOSED"), attack("OWN-TORTURE-DENIED")],
     },
     Mutant {
+        name: "put-back-as-the-user",
+        promise: 22,
+        breaks: "a daemon of root cannot read its copies when it puts back what a command of another user changed",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/guard.rs",
+            old: "let _own = own_rights();",
+            new: "let _own = || own_rights();",
+        }],
+        caught_by: &[attack("OWN-S2-ANOTHERS"), attack("OWN-TORTURE-DENIED")],
+    },
+    Mutant {
         name: "shown-content-unjudged",
         promise: 22,
         breaks: "an edit or a diff shows content that a rule forbids to read",

@@ -21,6 +21,7 @@ use aos_model::receipt::Warning;
 use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 use aos_sandbox::BindMount;
+use aos_store::own_rights;
 use rustix::io::Errno;
 
 use super::paths::{self, Entry, Listed, Opened, Paths, Purpose, Unlisted, is_same, looks};
@@ -161,6 +162,9 @@ impl Guard {
         ran: &mut Ran,
         rest: &str,
     ) -> Result<(Vec<String>, bool), Refusal> {
+        // As before the command: a daemon of root copied with its own rights, which the session's user does not have on
+        // the copies. What is put back gets its owner again.
+        let _own = own_rights();
         let mut listed = paths::list(session, &self.folders, Purpose::PutBack, &mut |_| Ok(()))
             .map_err(|why| unlisted(session, why))?;
         let changed = self.changed(session, &listed.paths);

@@ -50,11 +50,11 @@ impl Scene {
     }
 
     fn is_as_before(&self, path: &str, was: &Node, now: Option<&Node>) -> bool {
+        let is_config = |path: &str| self.git.contains(path) && path.ends_with("/config");
         match (was, now) {
-            (Node::File { mode, bytes }, Some(Node::File { mode: now_mode, bytes: now }))
-                if self.git.contains(path) =>
-            {
-                mode == now_mode && now.strip_suffix(INERT.as_bytes()).unwrap_or(now) == bytes.as_slice()
+            // Configuration of git is judged by content.
+            (Node::File { bytes, .. }, Some(Node::File { bytes: now, .. })) if is_config(path) => {
+                now.strip_suffix(INERT.as_bytes()).unwrap_or(now) == bytes.as_slice()
             }
             (was, now) => now == Some(was),
         }

@@ -151,8 +151,7 @@ fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
 
 /// Gives a root to its owner, and opens it.
 pub(super) fn open_root(root: &Path, owner: Option<u32>) -> std::io::Result<()> {
-    if owner.is_some() {
-        lchown(root, owner, owner)?;
-    }
+    let owner = owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    lchown(root, Some(owner), Some(owner))?;
     set_mode(root, 0o755)
 }

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use crate::exec::isolation::no_namespaces;
 use crate::exec::room::{Room, ordinary};
-use crate::{Case, Outcome, plain};
+use crate::{Case, Need, Outcome, plain};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         plain("S2", what_is_denied_is_put_back),
+        Case { id: "OWN-S2-ANOTHERS", needs: &[Need::Root], run: another_users_folder_is_put_back },
         plain("OWN-S2-ORDINARY", ordinary_work_is_not_refused),
         plain("OWN-S2-WITHHOLD", withheld_paths_are_put_back),
         plain("OWN-S2-CLOSED", what_is_hidden_is_put_back),
@@ -166,6 +167,28 @@ fn what_is_denied_is_put_back() -> Outcome {
             // Without mounts nothing kept it from changing, so it was changed and put back.
             let is_bare = !mode.starts_with("uncaptured") && !mode.starts_with("cross_mounts");
             findings.add(check(is_told || !is_bare, || format!("{mode}: {attack}: {receipt}")));
+        }
+        room.world_finish()?;
+    }
+    findings.outcome()
+}
+
+/// A daemon of root in a folder of another user, whose rights its effects and commands have.
+fn another_users_folder_is_put_back() -> Outcome {
+    let mut findings = Findings::default();
+    let mut none = json!({ "policy": rules() });
+    none["isolation"] = json!("none");
+    for (params, capture) in [(uncaptured(json!({ "policy": rules() })), "none"), (none, "auto")] {
+        let world = World::new();
+        std::os::unix::fs::chown(&world.root, ordinary().uid, ordinary().uid).unwrap();
+        let room = Room::of(world, params);
+        for attack in ATTACKS {
+            empty(&room.world);
+            furnish(&room.world);
+            let before = state(&room.world);
+            let receipt = room.exec(json!({ "argv": ["sh", "-c", attack], "capture": capture }));
+            let after = state(&room.world);
+            findings.add(check(before == after, || format!("{capture}: {attack}: {after:?} {receipt}")));
         }
         room.world_finish()?;
     }

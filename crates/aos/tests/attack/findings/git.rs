@@ -30,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S9-WITHHOLD", names::withhold),
         plain("OWN-S9-MODULES", names::submodules),
         plain("OWN-S9-HOME", names::home),
+        plain("OWN-S9-PARENTS", names::parents),
         plain("OWN-S9-MCP", names::mcp_withholds),
         plain("OWN-S9-LIST", names::both_lists_are_printed),
     ]

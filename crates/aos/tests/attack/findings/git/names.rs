@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use aos_testkit::mcp::McpClient;
-use aos_testkit::{Start, World, check, expect, warning_codes};
+use aos_testkit::{Start, World, check, expect, patch_params, text, warning_codes};
 use serde_json::{Value, json};
 
 use super::{call, each_daemon};
@@ -235,5 +235,35 @@ pub(super) fn both_lists_are_printed() -> Outcome {
     ] {
         check(printed[list].as_array().is_some_and(|names| names.contains(&json!(name))), || out.clone())?;
     }
+    world.finish()
+}
+
+/// A folder that is made with a file has a name too.
+pub fn parents() -> Outcome {
+    let world = World::new();
+    let rule = json!({ "name": "r", "ops": ["write"], "paths": ["sub/closed"], "decision": "deny" });
+    let mut agent = world.agent(json!({ "policy": { "preset": "permissive", "rules": [rule] } }));
+    for (folder, code) in [
+        (".mcp.json", "forbidden / protected_path"),
+        ("a/.Jj/repo/config.toml", "forbidden / protected_path"),
+        ("sub/closed", "forbidden / policy_denied"),
+    ] {
+        let path = format!("{folder}/x/y");
+        let write = json!({ "path": path, "content": text("x"), "create_parents": true });
+        let add = patch_params(&format!("*** Add File: {path}\n+x\n"));
+        let moved = patch_params(&format!("*** Update File: donor\n*** Move to: {path}\n@@\n-OLD\n+x\n"));
+        for (op, params) in [
+            ("make_dir", json!({ "path": path, "parents": true })),
+            ("write_file", write),
+            ("apply_patch", add),
+            ("apply_patch", moved),
+        ] {
+            world.write("donor", "OLD\n");
+            expect(&format!("{op} {params}"), &agent.fs(op, params), &[code])?;
+            check(!world.root.join(folder).exists(), || format!("{op}: {folder} is there"))?;
+        }
+    }
+    let write = json!({ "path": "a/b/c", "content": text("x"), "create_parents": true });
+    expect("others", &agent.fs("write_file", write), &["ok"])?;
     world.finish()
 }
