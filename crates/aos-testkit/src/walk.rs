@@ -91,7 +91,9 @@ impl<'w> Walk<'w> {
     /// What a command printed, and its receipt without the long list of what it changed.
     fn told(&self, receipt: &Value) -> String {
         let mut shown = receipt.clone();
-        ["changed_paths", "stdout", "stderr"].map(|name| shown[name].take());
+        for name in ["changed_paths", "stdout", "stderr"] {
+            shown[name].take();
+        }
         format!("{}\n{shown}", self.output(receipt))
     }
 

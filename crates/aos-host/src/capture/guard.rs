@@ -24,11 +24,12 @@ use aos_sandbox::BindMount;
 use aos_store::own_rights;
 use rustix::io::Errno;
 
-use super::paths::{self, Entry, Listed, Opened, Paths, Purpose, Unlisted, is_same, looks};
+use super::copier::Copier;
+use super::paths::{self, Listed, Opened, Paths, Purpose, Unlisted, is_same, looks};
 use crate::command::Ran;
 use crate::disk::{self, Meta};
 use crate::exec::Sweeper;
-use crate::git::{DiskTree, HookFolders, is_git_configuration, kind_of, read_file, root_of};
+use crate::git::{DiskTree, HookFolders, kind_of, read_file, root_of};
 use crate::host::Host;
 use crate::protection;
 use crate::session::OpenSession;
@@ -390,61 +391,6 @@ enum Why {
     Protected,
     Withheld,
     Policy,
-}
-
-/// Copies what is guarded while the folders are listed.
-struct Copier<'a> {
-    session: &'a OpenSession,
-    hooks: HookFolders<'a>,
-    files: usize,
-    bytes: u64,
-    copied: u64,
-}
-
-impl Copier<'_> {
-    fn new(session: &OpenSession) -> Copier<'_> {
-        Copier { session, hooks: HookFolders::new(session), files: 0, bytes: 0, copied: 0 }
-    }
-
-    /// The number of the copy of a guarded path, none for a folder; `None` if it is not guarded.
-    fn copy(&mut self, entry: &Entry<'_>, copies: &OwnedFd) -> Result<Option<Option<u64>>, Errno> {
-        let Entry { dir, name, path, meta } = *entry;
-        let is_protected = self.is_protected(path);
-        if !is_protected && !self.is_denied(path) {
-            return Ok(None);
-        }
-        if matches!(meta.kind, Kind::Dir | Kind::Other) {
-            return Ok(Some(None));
-        }
-        if !is_protected {
-            self.count(meta)?;
-        }
-        self.copied += 1;
-        disk::copy(dir, name, meta, copies, self.copied.to_string().as_bytes(), false)?;
-        Ok(Some(Some(self.copied)))
-    }
-
-    fn count(&mut self, denied: &Meta) -> Result<(), Errno> {
-        self.files += 1;
-        self.bytes += denied.size;
-        let is_too_much = self.files > DENIED_FILES_MAX || self.bytes > DENIED_BYTES_MAX;
-        if is_too_much { Err(Errno::DQUOT) } else { Ok(()) }
-    }
-
-    fn is_protected(&mut self, path: &[u8]) -> bool {
-        if !matches!(self.session.capability.protected_paths, ProtectedPaths::Deny | ProtectedPaths::Withhold)
-        {
-            return false;
-        }
-        protected_name(below_roots(&self.session.jail, path), self.session.holds_home).is_some()
-            || self.hooks.hold(path)
-            || is_git_configuration(self.session, path)
-    }
-
-    fn is_denied(&self, path: &[u8]) -> bool {
-        let shown = self.session.jail.display(path);
-        [Op::Write, Op::Remove].iter().any(|op| self.session.policy.denies(*op, &shown))
-    }
 }
 
 /// The roots before the command, as the rules for git folders read them.

@@ -8,6 +8,7 @@
 //!
 //! The intent says which of the two it was, so that after a crash no receipt claims more than is true.
 
+mod copier;
 mod guard;
 mod paths;
 mod scan;

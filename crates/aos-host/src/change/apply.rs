@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::give_back;
-use super::hold_open::{Action, HeldDir, OPEN_TO_OWNER};
+use super::hold_open::{Action, OPEN_TO_OWNER};
 use super::preimage::Object;
 use super::record::record;
 use super::step_intent::{Seen, StepIntent};
@@ -85,7 +85,7 @@ pub(super) struct Work<'a> {
     pub(super) preimages: &'a OwnedFd,
     pub(super) sync: bool,
     /// Whether the step under way has touched the disk.
-    begun: bool,
+    pub(super) begun: bool,
     /// The steps whose displaced object is still under its temporary name, because its pre-image is a copy. It stays there
     /// while another step may fail: taking a step back must not need space on a disk that may be full.
     pub(super) aside: Vec<usize>,
@@ -334,31 +334,6 @@ impl<'a> Work<'a> {
         Ok(Meta { mode: meta.mode & (mode | !OPEN_TO_OWNER), ..meta })
     }
 
-    /// Lets the owner of a folder work in it. If this does not survive a power cut, recovery finds the folder closed.
-    fn hold_open(&mut self, held: &HeldDir) -> Result<(), Refusal> {
-        let dir = self.armed.open_held(held).map_err(|why| held_refusal(held, why))?;
-        self.expect_mode(&dir, held, held.mode)?;
-        self.begun = true;
-        disk::set_mode_of_held(&dir, held.mode_while_open()).map_err(|why| held_refusal(held, why))
-    }
-
-    fn close(&mut self, held: &HeldDir) -> Result<(), Refusal> {
-        let fail = |why| held_refusal(held, why);
-        let dir = self.armed.open_held(held).and_then(|dir| disk::open_dir(dir, b".")).map_err(fail)?;
-        self.expect_mode(&dir, held, held.mode_while_open())?;
-        self.begun = true;
-        disk::set_mode(&dir, held.mode).map_err(fail)?;
-        if self.sync { disk::sync(&dir).map_err(fail) } else { Ok(()) }
-    }
-
-    fn expect_mode(&self, dir: &OwnedFd, held: &HeldDir, mode: u32) -> Result<(), Refusal> {
-        match Meta::of(dir) {
-            Ok(now) if now.mode == mode => Ok(()),
-            Ok(_) => Err(held_refusal(held, Errno::STALE)),
-            Err(why) => Err(held_refusal(held, why)),
-        }
-    }
-
     fn set_mode(
         &mut self,
         at: &'a StepTarget,
@@ -474,19 +449,6 @@ fn appeared(put: &Put, why: Errno) -> Refusal {
             format!("{}: something appeared there meanwhile; read it first", put.at.shown),
         ),
         why => fault::refusal(&format!("cannot write {}", put.at.shown), why),
-    }
-}
-
-fn held_refusal(held: &HeldDir, why: Errno) -> Refusal {
-    match why {
-        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE | Errno::XDEV => Refusal::new(
-            Code::StaleBase,
-            format!(
-                "{} changed while it was worked on; nothing was changed. Read it again and repeat",
-                held.shown
-            ),
-        ),
-        why => fault::refusal(&format!("cannot open and close the folder {}", held.shown), why),
     }
 }
 

@@ -13,6 +13,7 @@ mod apply;
 mod arm;
 mod aside;
 mod give_back;
+mod held;
 mod hold_open;
 mod in_layer;
 mod preimage;
