@@ -115,7 +115,10 @@ impl Host {
         if let Some(session_id) = opened {
             lifecycle::forget(self, session_id);
         }
-        if let Some(armed) = armed {
+        // With the rights that it was done with. Without them the intent stays, and the next start takes it back.
+        if let Some(armed) = armed
+            && let Ok(_rights) = armed.session.act()
+        {
             refusal.detail.not_rolled_back = change::take_back(self, &armed);
             self.journal.abandon(armed.intent);
         }

@@ -30,18 +30,13 @@ impl Host {
         let session = admitted.as_ref().ok().and_then(Admitted::session).cloned();
         let mut ids = job.ids.clone();
         let mut lane = None;
-        // Until the receipt is recorded: what cannot be recorded is taken back with the same rights.
-        let mut rights = None;
         let (result, intent) = match admitted {
             Ok(Admitted::Host(request)) => (self.answer_host(request), None),
             Ok(Admitted::Operator(request)) => (maintenance::run(self, &request), None),
             Ok(Admitted::InSession(mut in_session)) => {
                 lane = in_session.wait_for_lane();
                 match session.as_deref().map_or(Ok(None), OpenSession::act) {
-                    Ok(acting) => {
-                        rights = acting;
-                        self.execute(in_session, &mut ids, &job, watcher)
-                    }
+                    Ok(_rights) => self.execute(in_session, &mut ids, &job, watcher),
                     Err(refusal) => (Err(refusal), None),
                 }
             }
@@ -52,7 +47,6 @@ impl Host {
         crate::testing::maybe_panic(&job.kind);
         let effect_session = EffectSession { session_id: session_id.as_deref(), session: session.as_ref() };
         let answer = self.record(&job, &ids, effect_session, result, intent);
-        drop(rights);
         self.memory.trim_if_large();
         Answer { lane: lane.map(|ticket| LaneGuard { _ticket: ticket }), ..answer }
     }

@@ -91,8 +91,9 @@ fn own_capabilities() -> Result<CapabilitySets, Errno> {
 }
 
 fn ids(acts_for: Option<ActsFor>) -> (u32, u32) {
+    static OWN: OnceLock<(u32, u32)> = OnceLock::new();
     let own = || (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    acts_for.map_or_else(own, |user| (user.uid, user.gid))
+    acts_for.map_or_else(|| *OWN.get_or_init(own), |user| (user.uid, user.gid))
 }
 
 /// The ids by which the kernel judges access to files, of this thread only.
