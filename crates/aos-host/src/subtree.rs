@@ -23,6 +23,8 @@ pub(crate) struct Subtree<'a> {
     pub(crate) entries: usize,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
+    /// Every path that was visited, to be judged together: what makes a folder one of git's is in several of them.
+    pub(crate) paths: Vec<Vec<u8>>,
 }
 
 /// One path below the folder.
@@ -38,7 +40,7 @@ impl<'a> Subtree<'a> {
         entries_max: usize,
         each: &'a mut dyn FnMut(Below<'_>) -> Result<(), Refusal>,
     ) -> Subtree<'a> {
-        Subtree { session, mount, entries_max, each, entries: 0, files: 0, bytes: 0 }
+        Subtree { session, mount, entries_max, each, entries: 0, files: 0, bytes: 0, paths: Vec::new() }
     }
 
     /// Everything below a place, on the disk or in the session's layer.
@@ -78,6 +80,7 @@ impl<'a> Subtree<'a> {
             ));
         }
         (self.each)(Below { absolute, shown: &shown })?;
+        self.paths.push(absolute.to_vec());
         self.entries += 1;
         if self.entries > self.entries_max {
             return Err(Refusal::new(

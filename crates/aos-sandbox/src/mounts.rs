@@ -320,7 +320,10 @@ fn cover(root: BorrowedFd<'_>, dev: BorrowedFd<'_>, mask: &Mask) -> MountResult<
 /// Mounts each folder between the bind mount that shows a path and the path on itself: a mount point cannot be renamed,
 /// but the folders above it can.
 fn fix_folders_above(root: BorrowedFd<'_>, view: &View, path: &[u8]) -> MountResult<()> {
-    let around = view.binds.iter().filter(|bind| is_below(path, &bind.at)).map(|bind| bind.at.len()).max();
+    // What is mounted read-only on itself inside a root does not count: the folders above it can be renamed.
+    let is_guarded = |bind: &BindMount| bind.pin.is_some() && !bind.required;
+    let around = view.binds.iter().filter(|bind| is_below(path, &bind.at) && !is_guarded(bind));
+    let around = around.map(|bind| bind.at.len()).max();
     let first = around.unwrap_or(0) + 1;
     let ends = (first..path.len()).filter(|end| path[*end] == b'/');
     for folder in ends.map(|end| &path[..end]) {

@@ -125,6 +125,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("OWN-S2-CLOSED"), attack("OWN-TORTURE-DENIED")],
     },
     Mutant {
+        name: "guarded-folders-renamed",
+        promise: 22,
+        breaks: "without an overlay, the folder of a file that may be neither read nor written is renamed, and the mask with it",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/mounts.rs",
+            old: "is_below(path, &bind.at) && !is_guarded(bind)",
+            new: "is_below(path, &bind.at) || is_guarded(bind) && is_below(path, &bind.at)",
+        }],
+        caught_by: &[attack("OWN-S14-BOTH")],
+    },
+    Mutant {
         name: "put-back-as-the-user",
         promise: 22,
         breaks: "a daemon of root cannot read its copies when it puts back what a command of another user changed",

@@ -13,6 +13,7 @@ use super::{Operation, PlanInput, Proposal};
 use crate::disk::Meta;
 use crate::jail::{Last, Place};
 use crate::policy::check_moved;
+use crate::protection::protect_together;
 use crate::steps::{Completion, Plan, Step, StepTarget};
 use crate::subtree::{Below, Subtree, check_name};
 use crate::target::Target;
@@ -57,6 +58,8 @@ impl Operation for Move {
             };
             let mut walk = Subtree::new(input.session, before.mount, MOVED_PATHS_MAX, &mut check);
             walk.below(from)?;
+            let paths = walk.paths;
+            protect_together(input.session, paths.iter().map(Vec::as_slice), &mut warnings)?;
         }
         let steps =
             vec![Step::Rename { from: StepTarget::of(from), before, to: StepTarget::of(to), replaced }];

@@ -9,6 +9,7 @@ use aos_model::request::Remove;
 
 use super::{Operation, PlanInput, Proposal};
 use crate::jail::{Last, Place};
+use crate::protection::protect_together;
 use crate::steps::{Completion, Plan, Step, StepTarget};
 use crate::subtree::{Below, Subtree, check_name};
 use crate::target::Target;
@@ -31,7 +32,9 @@ impl Operation for Remove {
             let mut walk = Subtree::new(input.session, meta.mount, CHANGED_PATHS_MAX, &mut check);
             walk.below(place)?;
             (removed, bytes) = (walk.files, walk.bytes);
-            if walk.entries > 0 && self.recursive != Some(true) {
+            let (entries, paths) = (walk.entries, walk.paths);
+            protect_together(input.session, paths.iter().map(Vec::as_slice), &mut warnings)?;
+            if entries > 0 && self.recursive != Some(true) {
                 return Err(Refusal::new(
                     Code::DirectoryNotEmpty,
                     format!("{} is not empty; set `recursive` to remove all below it", place.shown),

@@ -16,6 +16,9 @@ pub(crate) struct Options {
     /// Sessions at the same time
     #[arg(long, default_value_t = 2)]
     at_once: usize,
+    /// Repeat only this session of a seed that a failure named
+    #[arg(long)]
+    session: Option<u64>,
 }
 
 /// Tries per home: its journal grows with each.
@@ -39,6 +42,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             seed,
             tries,
             per_session: TRIES_PER_SESSION,
+            only: options.session,
             at_once: options.at_once,
             until: run.until,
         };
@@ -46,6 +50,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         temp.keep_unless(tally.is_clean());
         total.add(tally);
         seed = random.number();
+        if options.session.is_some() {
+            break;
+        }
     }
     bar.finish_and_clear();
     total.complaints.extend(total.blunt());

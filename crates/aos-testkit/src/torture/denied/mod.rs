@@ -41,6 +41,8 @@ pub struct Plan {
     pub tries: u64,
     /// Tries in one session.
     pub per_session: u64,
+    /// Only this session of the plan, to repeat a failure.
+    pub only: Option<u64>,
     /// Sessions at the same time.
     pub at_once: usize,
     pub until: Option<Instant>,
@@ -164,11 +166,15 @@ fn work(
         if number * plan.per_session >= plan.tries || is_enough || is_over(plan.until) {
             return Ok(());
         }
+        if plan.only.is_some_and(|only| only != number) {
+            continue;
+        }
         let (who, mode) = slots[number as usize % slots.len()];
         let random = Random::new(plan.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut session = Session::open(who, mode, root, protected, random)?;
         session.run(plan.per_session)?;
-        let complaints = session.complaints.iter().map(|why| format!("session {number}: {why}"));
+        let complaints =
+            session.complaints.iter().map(|why| format!("seed {} session {number}: {why}", plan.seed));
         let mut tally = lock(tally);
         tally.complaints.extend(complaints);
         tally.sessions += 1;

@@ -31,6 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S9-MODULES", names::submodules),
         plain("OWN-S9-HOME", names::home),
         plain("OWN-S9-PARENTS", names::parents),
+        plain("OWN-S4-BELOW", names::below_a_folder),
         plain("OWN-S9-MCP", names::mcp_withholds),
         plain("OWN-S9-LIST", names::both_lists_are_printed),
     ]

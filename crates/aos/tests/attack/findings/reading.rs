@@ -11,6 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         plain("S14", what_a_rule_forbids_to_read_is_masked),
         plain("OWN-S14-SHOWN", no_other_effect_shows_it),
+        plain("OWN-S14-BOTH", what_may_not_be_written_either_stays_masked),
         plain("OWN-S14-EXCEPTIONS", exceptions_stay_readable),
         plain("OWN-S14-LATER", what_appears_between_commands_is_masked),
         plain("OWN-S14-NO-MOUNTS", without_mounts_no_command_runs),
@@ -86,6 +87,25 @@ fn what_a_rule_forbids_to_read_is_masked() -> Outcome {
         room.finish()?;
     }
     findings.outcome()
+}
+
+/// Without an overlay, a file that a rule also forbids to write is mounted on itself, and its folder still cannot be
+/// renamed.
+fn what_may_not_be_written_either_stays_masked() -> Outcome {
+    let rule = json!({ "name": "r", "ops": ["read", "write", "remove"], "paths": ["keys/a/b.pem"], "decision": "deny" });
+    let policy = json!({ "preset": "permissive", "rules": [rule] });
+    for start in [Start::default(), ordinary()] {
+        let world = World::with(start);
+        furnish(&world);
+        let room = Room::of(world, uncaptured(json!({ "policy": policy })));
+        for way in ["mv keys moved; cat moved/a/b.pem", "mv keys/a moved; cat moved/b.pem"] {
+            let receipt = room.exec(json!({ "argv": ["sh", "-c", way], "capture": "none" }));
+            check(!receipt.to_string().contains("CANARY"), || format!("{way}: {receipt}"))?;
+            check(!room.world.root.join("moved").exists(), || format!("{way}: it was moved: {receipt}"))?;
+        }
+        room.finish()?;
+    }
+    Ok(())
 }
 
 /// Effects that are not called `read` show no content either, and bring none to a name that may be read.

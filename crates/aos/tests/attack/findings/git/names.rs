@@ -267,3 +267,20 @@ pub fn parents() -> Outcome {
     expect("others", &agent.fs("write_file", write), &["ok"])?;
     world.finish()
 }
+
+/// A git folder of any name, in a folder that an effect removes or moves.
+pub fn below_a_folder() -> Outcome {
+    let world = World::new();
+    for (path, content) in [("HEAD", "ref: refs/heads/main\n"), ("config", "[core]\n\tpager = x\n")] {
+        world.write(&format!("a/store/{path}"), content);
+    }
+    for folder in ["objects", "refs"] {
+        std::fs::create_dir_all(world.root.join("a/store").join(folder)).unwrap();
+    }
+    let mut agent = world.agent(json!({}));
+    for folder in ["a/store", "a"] {
+        expect(folder, &agent.fs("remove", json!({ "path": folder, "recursive": true })), DENIED)?;
+        expect(folder, &agent.fs("move", json!({ "from": folder, "to": "b" })), DENIED)?;
+    }
+    world.finish()
+}
