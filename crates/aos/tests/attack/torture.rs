@@ -40,8 +40,8 @@ fn what_is_denied() -> Outcome {
     let world = World::asleep(Start::default());
     let plan = denied::Plan {
         seed: Random::for_case().seed,
-        tries: full_figure(100_000, 300) as u64,
-        per_session: full_figure(48, 15) as u64,
+        tries: full_figure(100_000, 256) as u64,
+        per_session: full_figure(48, 16) as u64,
         only: None,
         at_once: 2,
         until: None,
