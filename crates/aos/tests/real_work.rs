@@ -188,11 +188,8 @@ const TASKS: &[Task] = &[
         commands: &[
             &["python3", "-m", "venv", "--without-pip", "env"],
             &["sh", "-c", ". env/bin/activate && python use.py"],
-            &[
-                "sh",
-                "-c",
-                "mv env old && python3 -m venv --without-pip env && rm -r old && env/bin/python use.py",
-            ],
+            &["sh", "-c", "mv env old && python3 -m venv --without-pip env && rm -r old"],
+            &["sh", "-c", ". env/bin/activate && python use.py"],
         ],
         says: "True",
         lands: &["env/bin/python", "env/pyvenv.cfg"],

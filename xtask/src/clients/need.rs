@@ -82,7 +82,7 @@ impl Unpacked {
 }
 
 /// Runs a program. The error is the last line that it printed.
-pub(super) fn quietly(command: &mut Command) -> Result<(), String> {
+fn quietly(command: &mut Command) -> Result<(), String> {
     let program = Path::new(command.get_program()).display().to_string();
     let output = command.output().map_err(|why| format!("{program}: {why}"))?;
     if output.status.success() {
