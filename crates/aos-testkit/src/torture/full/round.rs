@@ -179,7 +179,7 @@ impl Scene {
                 }
                 std::thread::sleep(after);
                 stop.store(true, Ordering::Relaxed);
-                let stopped: Vec<_> = working.into_iter().map(|thread| thread.join()).collect();
+                let stopped: Vec<_> = working.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
                 (stopped, filling.join())
             })
         });
