@@ -89,7 +89,10 @@ impl Host {
         match self.journal.append(Append { body, effects, closes: armed.as_ref().map(|armed| armed.intent) })
         {
             Ok(seq) => {
-                armed.as_ref().inspect(|armed| change::forget_displaced(armed));
+                armed.as_ref().inspect(|armed| {
+                    change::finish_aside(self, armed, true);
+                    change::forget_displaced(armed);
+                });
                 if let Some(session) = about.session {
                     session.layer.iter().for_each(|layer| layer.publish(&noted));
                     let (tool_call, turn) = (ids.tool_call.as_deref(), ids.turn.as_deref());
@@ -120,6 +123,7 @@ impl Host {
             && let Ok(_rights) = armed.session.act()
         {
             refusal.detail.not_rolled_back = change::take_back(self, &armed);
+            change::finish_aside(self, &armed, false);
             self.journal.abandon(armed.intent);
         }
         let receipt = Receipt::refusal(refusal);

@@ -36,7 +36,8 @@ impl Fault {
         }
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    /// Whether a disk has no room.
+    pub fn is_full(&self) -> bool {
         match self {
             Fault::Io { errno, .. } => matches!(*errno, Errno::NOSPC | Errno::DQUOT),
             Fault::Journal(error) => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),

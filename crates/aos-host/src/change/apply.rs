@@ -11,6 +11,7 @@ use aos_model::refusal::{Code, Refusal, Status};
 use rustix::io::Errno;
 
 use super::arm::Armed;
+use super::aside::finish_aside;
 use super::give_back;
 use super::hold_open::{Action, OPEN_TO_OWNER};
 use super::preimage::Object;
@@ -55,8 +56,9 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
         }
     }
     let fail = |why| fault::refusal("cannot sync the changed folders", why);
-    if let Err(mut refusal) = work.drop_aside().and_then(|()| work.sync_folders().map_err(fail)) {
+    if let Err(mut refusal) = work.leave_aside(host).and_then(|()| work.sync_folders().map_err(fail)) {
         refusal.detail.not_rolled_back = take_back_first(host, armed, armed.actions.len());
+        finish_aside(host, armed, false);
         return Err(refusal);
     }
     let outcome =

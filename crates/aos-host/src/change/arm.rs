@@ -36,6 +36,8 @@ pub(crate) struct Armed<'a> {
     /// Folders that steps made, by the action's index.
     pub(super) made: Vec<OnceLock<MadeDir>>,
     pub(super) completion: Mutex<Option<Completion>>,
+    /// What is removed after the receipt is recorded.
+    pub(super) aside: Mutex<Option<Aside>>,
     _locks: Locked<'a>,
 }
 
@@ -82,6 +84,13 @@ impl Armed<'_> {
         let _ = self.made[index].set(made);
         Ok(())
     }
+}
+
+/// Steps whose displaced objects are still under their temporary names, and the intent that says so.
+#[derive(Debug)]
+pub(super) struct Aside {
+    pub(super) intent: u64,
+    pub(super) steps: Vec<usize>,
 }
 
 /// A folder that a step made.
@@ -183,6 +192,7 @@ fn prepare<'a>(
         made: actions.iter().map(|_| OnceLock::new()).collect(),
         actions,
         completion: Mutex::new(Some(plan.completion)),
+        aside: Mutex::default(),
         _locks: locks,
     })
 }
@@ -208,6 +218,7 @@ pub(crate) fn announce_command(
         made: Vec::new(),
         actions: Vec::new(),
         completion: Mutex::new(None),
+        aside: Mutex::default(),
         _locks: Locked::default(),
     };
     announced.intent = host.journal.begin_intent(announced.announcement(at_ns, params))?;
@@ -222,15 +233,26 @@ impl Armed<'_> {
     }
 
     fn announcement(&self, at_ns: u64, params: &str) -> Vec<u8> {
+        self.intent_with(EXEC, at_ns, params, Vec::new())
+    }
+
+    /// An intent of this change, of some of its steps.
+    pub(super) fn intent_with(
+        &self,
+        kind: &str,
+        at_ns: u64,
+        params: &str,
+        steps: Vec<StepIntent>,
+    ) -> Vec<u8> {
         let intent = Intent {
             at_ns,
-            kind: EXEC.to_owned(),
+            kind: kind.to_owned(),
             session_id: self.session.id.clone(),
             tool_call_id: self.ids.tool_call.clone().expect("BUG: completed before"),
             turn_id: self.ids.turn.clone().expect("BUG: completed before"),
             change_id: self.change_id.clone(),
             params: params.to_owned(),
-            steps: Vec::<StepIntent>::new(),
+            steps,
         };
         serde_json::to_vec(&intent).expect("BUG: an intent is plain data")
     }

@@ -5,11 +5,12 @@ use std::os::fd::AsFd as _;
 use rustix::io::Errno;
 
 use super::apply::{Work, not_kept};
+use super::arm::{Armed, Aside};
 use super::hold_open::Action;
 use super::preimage::{Object, drop_copied, store_preimage};
-use super::step_intent::StepIntent;
 use crate::disk::{self, Meta};
 use crate::fault;
+use crate::host::Host;
 use crate::steps::{Put, Step, StepTarget};
 use aos_model::refusal::Refusal;
 
@@ -49,25 +50,74 @@ impl<'a> Work<'a> {
 
     /// Removes the displaced objects of which the pre-images hold copies.
     pub(super) fn drop_aside(&mut self) -> Result<(), Refusal> {
-        let actions: &'a [Action] = &self.armed.actions;
         if self.sync && !self.aside.is_empty() {
             // They may be on another disk: the names of the copies must be synced before the objects are removed.
             disk::sync(self.preimages).map_err(|why| fault::refusal("cannot sync the pre-images", why))?;
         }
+        let armed: &'a Armed<'a> = self.armed;
         for index in std::mem::take(&mut self.aside) {
-            let Action::Step { step, .. } = &actions[index] else {
-                unreachable!("BUG: only steps displace something")
-            };
-            let (at, temporary) = match (step, self.armed.step_intent(index)) {
-                (Step::Put(Put { at, .. }), StepIntent::Put { temporary, .. })
-                | (Step::Remove { at, .. }, StepIntent::Remove { temporary, .. })
-                | (Step::Rename { from: at, .. }, StepIntent::Rename { temporary, .. }) => (at, temporary),
-                _ => unreachable!("BUG: only these steps displace something"),
-            };
-            drop_copied(self.dir(at)?.as_fd(), temporary.as_bytes())
+            let at = at_of(armed, index);
+            drop_displaced(armed, index)
                 .map_err(|why| fault::refusal(&format!("cannot remove the old {}", at.shown), why))?;
             self.touch(at)?;
         }
         Ok(())
     }
+
+    /// When all steps are applied: what is aside is removed after the receipt is recorded, and an intent says what, so
+    /// that a later start removes it. It is removed now where such an intent costs too much, or there is no room for it.
+    pub(super) fn leave_aside(&mut self, host: &Host) -> Result<(), Refusal> {
+        if self.aside.is_empty() {
+            return Ok(());
+        }
+        let may_wait = !self.sync && self.aside.len() <= ASIDE_MAX;
+        let announced = may_wait.then(|| {
+            let steps = self.aside.iter().map(|index| self.armed.step_intent(*index)).collect();
+            let body = self.armed.intent_with(ASIDE, (host.machine.now_ns)(), "{}", steps);
+            host.journal.begin_intent(body).ok()
+        });
+        let Some(intent) = announced.flatten() else { return self.drop_aside() };
+        let aside = Aside { intent, steps: std::mem::take(&mut self.aside) };
+        *self.armed.aside.lock().expect("BUG: lock poisoned") = Some(aside);
+        Ok(())
+    }
+}
+
+/// The kind of an intent that lists what a change left under temporary names until its receipt is recorded.
+pub(super) const ASIDE: &str = "aside";
+
+/// The intent of more steps would be long.
+const ASIDE_MAX: usize = 32;
+
+/// The place of a step that displaces something.
+fn at_of<'s>(armed: &'s Armed<'_>, index: usize) -> &'s StepTarget {
+    let Action::Step { step, .. } = &armed.actions[index] else {
+        unreachable!("BUG: only steps displace something")
+    };
+    match step {
+        Step::Put(Put { at, .. }) | Step::Remove { at, .. } | Step::Rename { from: at, .. } => at,
+        Step::MakeDir { .. } | Step::SetMode { .. } => unreachable!("BUG: they displace nothing"),
+    }
+}
+
+fn drop_displaced(armed: &Armed<'_>, index: usize) -> Result<(), Errno> {
+    let intent = armed.step_intent(index);
+    let dir = armed.dir(at_of(armed, index))?.ok_or(Errno::NOENT)?;
+    intent.temporary().map_or(Ok(()), |temporary| drop_copied(dir.as_fd(), temporary.as_bytes()))
+}
+
+/// After the receipt was recorded, or the steps were taken back: nothing is aside any more.
+pub(crate) fn finish_aside(host: &Host, armed: &Armed<'_>, is_recorded: bool) {
+    let Some(aside) = armed.aside.lock().expect("BUG: lock poisoned").take() else { return };
+    // Without the rights of the session the intent stays, too.
+    let Ok(_rights) = armed.session.act() else { return };
+    for index in aside.steps.into_iter().filter(|_| is_recorded) {
+        if let Err(error) = drop_displaced(armed, index) {
+            // The intent stays: the next start tries again.
+            let path = &at_of(armed, index).shown;
+            tracing::warn!(path, %error, "cannot remove what a change displaced");
+            return;
+        }
+    }
+    host.journal.abandon(aside.intent);
 }

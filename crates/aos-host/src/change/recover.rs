@@ -7,42 +7,62 @@ use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::state::{FoldInput, decode_session, session_key};
 use aos_store::{ActsFor, Append, Fault, OpenIntent, act_for};
 
+use super::aside::ASIDE;
 use super::step_intent::{At, Intent};
-use super::take_back::take_back_intents;
+use super::take_back::{drop_left_aside, take_back_intents};
 use crate::exec::acts_for;
 use crate::host::Host;
 use crate::jail::Root;
 use aos_model::path::is_below;
+use rustix::io::Errno;
 
 /// Returns how many were rolled back. Runs before the first request, so nothing else moves.
 pub(crate) fn recover(host: &Host) -> Result<usize, Fault> {
     let open = host.journal.open_intents()?;
+    let open = open.into_iter().map(|open| Ok((open.id, read(host, &open)?)));
+    let open = open.collect::<Result<Vec<(u64, Intent)>, Fault>>()?;
+    let (aside, changes): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, intent)| intent.kind == ASIDE);
     // The newest first: it may have worked in a folder that an older one had moved or made.
-    for intent in open.iter().rev() {
-        roll_back(host, intent)?;
+    for (id, intent) in changes.iter().rev() {
+        roll_back(host, *id, intent)?;
     }
-    if !open.is_empty() {
-        tracing::info!(changes = open.len(), "finished recovery");
+    // Last: what a change that was not recorded had left aside is back in its place by now.
+    for (id, intent) in &aside {
+        let _rights = act_for(rights_of(host, intent)?).map_err(no_rights)?;
+        match drop_left_aside(intent) {
+            Ok(()) => host.journal.abandon(*id),
+            Err(error) => tracing::warn!(intent = id, %error, "cannot remove what a change displaced"),
+        }
     }
-    Ok(open.len())
+    if !changes.is_empty() {
+        tracing::info!(changes = changes.len(), "finished recovery");
+    }
+    Ok(changes.len())
 }
 
-fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
+fn no_rights(why: Errno) -> Fault {
+    Fault::io("cannot act for the session's user", why)
+}
+
+fn read(host: &Host, open: &OpenIntent) -> Result<Intent, Fault> {
     let intent: Intent = serde_json::from_slice(&open.body).map_err(|why| {
         Fault::Refused(format!("the journal is damaged: intent {} cannot be read: {why}", open.id))
     })?;
     check(host, &intent)
         .map_err(|why| Fault::Refused(format!("the journal is damaged: intent {}: {why}", open.id)))?;
+    Ok(intent)
+}
+
+fn roll_back(host: &Host, id: u64, intent: &Intent) -> Result<(), Fault> {
     let preimages = host.preimages.session(&intent.session_id)?;
     let sync = host.machine.durability == aos_model::receipt::Durability::Power;
     let stayed = {
-        let _rights = act_for(rights_of(host, &intent)?)
-            .map_err(|why| Fault::io("cannot act for the session's user", why))?;
-        take_back_intents(&intent, &preimages, sync)
+        let _rights = act_for(rights_of(host, intent)?).map_err(no_rights)?;
+        take_back_intents(intent, &preimages, sync)
     };
     // There is nothing to take back of a command that ran without an overlay.
     let without_overlay = intent.change_id.is_empty();
-    log_rollback(open.id, &intent, without_overlay, stayed.len());
+    log_rollback(id, intent, without_overlay, stayed.len());
     let message = if without_overlay {
         "the daemon ended while the command ran; all its processes were ended with it, what it had done by then stays done".to_owned()
     } else if stayed.is_empty() {
@@ -51,6 +71,7 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
         "the daemon ended before this was finished; what had not been changed by others since was taken back, the rest is listed".to_owned()
     };
     let code = if without_overlay { Code::Interrupted } else { Code::InterruptedRolledBack };
+    let is_whole = stayed.is_empty();
     let detail = Detail { not_rolled_back: stayed, ..Detail::default() };
     let mut receipt = Receipt::refusal(Refusal::new(code, message).with(detail));
     receipt.tool_call_id = Some(intent.tool_call_id.clone());
@@ -67,8 +88,15 @@ fn roll_back(host: &Host, open: &OpenIntent) -> Result<(), Fault> {
         facts: &[],
     };
     let body = draft.to_bytes();
-    host.journal.append(Append { body, effects: FoldInput::default(), closes: Some(open.id) })?;
-    Ok(())
+    match host.journal.append(Append { body, effects: FoldInput::default(), closes: Some(id) }) {
+        // The disk is full, the reserve included. Nothing of the change is left, so a daemon starts without the entry.
+        Err(fault) if fault.is_full() && is_whole => {
+            tracing::warn!(intent = id, "cannot record that a change was rolled back: {fault}");
+            host.journal.abandon(id);
+            Ok(())
+        }
+        appended => appended.map(drop),
+    }
 }
 
 /// Whose rights the change had. A workdir that is gone has no owner to act for, and nothing to take back in.

@@ -128,6 +128,16 @@ impl StepIntent {
         std::iter::once(first).chain(second)
     }
 
+    /// The temporary name, where it has one.
+    pub(crate) fn temporary(&self) -> Option<&str> {
+        match self {
+            StepIntent::Put { temporary, .. }
+            | StepIntent::Remove { temporary, .. }
+            | StepIntent::Rename { temporary, .. } => Some(temporary),
+            StepIntent::MakeDir { .. } | StepIntent::SetMode { .. } => None,
+        }
+    }
+
     /// Whether the temporary name and the name of the pre-image are such as a change of this id gives.
     pub(crate) fn names_are_ours(&self, change_id: &str) -> bool {
         let (temporary, preimage) = match self {

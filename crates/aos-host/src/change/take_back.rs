@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::hold_open::{Action, OPEN_TO_OWNER};
-use super::preimage::store_preimage_at;
+use super::preimage::{drop_copied, store_preimage_at};
 use super::step_intent::{At, Content, Intent, Seen, StepIntent};
 use crate::disk::{self, Meta, TEMPORARY_PREFIX, apply_attrs, hash_of};
 use crate::host::Host;
@@ -80,6 +80,19 @@ pub(super) fn take_back_intents(intent: &Intent, preimages: &OwnedFd, sync: bool
         (intent, sites.and_then(|sites| take_back_step(intent, sites, preimages, sync)))
     });
     not_taken_back(undone, &intent.session_id, Some(&intent.tool_call_id))
+}
+
+/// Removes what the steps of a recorded change left under their temporary names: the pre-images hold copies.
+pub(super) fn drop_left_aside(intent: &Intent) -> Result<(), Errno> {
+    for step in &intent.steps {
+        let site = step.places().next().map_or(Ok(None), Site::find)?;
+        let (Some(site), Some(temporary)) = (site, step.temporary()) else { continue };
+        if Meta::at(&site.dir, temporary.as_bytes())?.is_some() {
+            drop_copied(site.dir.as_fd(), temporary.as_bytes())?;
+        }
+        disk::remove_any(&site.dir, format!("{temporary}.part").as_bytes())?;
+    }
+    Ok(())
 }
 
 /// The steps that may have been begun. They were carried out in order: where one's object is still in its place, none

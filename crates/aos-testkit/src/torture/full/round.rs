@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -113,13 +114,13 @@ impl Scene {
         let receipt = self.under_load(&filled, fate)?;
         self.judge_filler(&filled, receipt.as_ref())?;
         if fate != Fate::Lives {
-            self.restart(&filled)?;
+            self.restart()?;
         }
         self.check_full(&filled)?;
         filled.filler.free();
         // A daemon may also die while it takes its reserve back.
         if self.random.one_in(4) {
-            self.restart(&filled)?;
+            self.restart()?;
         }
         if let Some(session) = &filled.session {
             self.close(session)?;
@@ -179,7 +180,7 @@ impl Scene {
                 }
                 std::thread::sleep(after);
                 stop.store(true, Ordering::Relaxed);
-                let stopped: Vec<_> = working.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+                let stopped: Vec<_> = working.into_iter().map(ScopedJoinHandle::join).collect();
                 (stopped, filling.join())
             })
         });
@@ -213,7 +214,7 @@ impl Scene {
     }
 
     /// Kills the daemon if it still runs, and starts it while the disk is full; sometimes it is killed there too.
-    fn restart(&mut self, filled: &Filled) -> Result<(), String> {
+    fn restart(&mut self) -> Result<(), String> {
         self.daemon = None;
         self.tally.load.kills += 1;
         self.agents.iter_mut().for_each(Agent::was_killed);
@@ -226,9 +227,7 @@ impl Scene {
             Ok(daemon) => self.daemon = Some(daemon),
             Err(why) => {
                 self.tally.failed_starts += 1;
-                self.tally.load.complaints.push(format!("failed start: {why}"));
-                filled.filler.free();
-                self.daemon = Some(self.setup.start_daemon(&[])?);
+                return Err(format!("failed start: {why}"));
             }
         }
         Ok(())
