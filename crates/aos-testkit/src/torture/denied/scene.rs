@@ -228,8 +228,8 @@ impl Scene {
         let is_control = |path: &&String| {
             let above = path.match_indices('/').map(|(at, _)| &path[..at]).chain([path.as_str()]);
             let denied = |path: &str| {
-                let asked = [Asked::Read, Asked::Write];
-                asked.iter().any(|asked| self.rules.denies(*asked, path)) || protected.holds(path)
+                let writes = !self.rules.no_writes && self.rules.denies(Asked::Write, path);
+                writes || self.rules.denies(Asked::Read, path) || protected.holds(path)
             };
             path.contains("open") && !path.contains(".git") && !above.clone().any(denied)
         };

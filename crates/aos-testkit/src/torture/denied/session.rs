@@ -60,7 +60,7 @@ impl<'a> Session<'a> {
     /// Makes attempts and controls until there were `tries`.
     pub(super) fn run(&mut self, tries: u64) -> Result<(), String> {
         while self.counts.tries < tries && self.complaints.is_empty() {
-            let is_control = self.random.one_in(5);
+            let is_control = self.random.one_in(5) && !self.scene.controls.is_empty();
             match (self.scene.mode, is_control) {
                 (Mode::Effects, true) => self.control_effect()?,
                 (Mode::Effects, false) => self.attempt_effect()?,
