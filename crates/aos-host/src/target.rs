@@ -22,16 +22,19 @@ pub(crate) struct Target {
     pub(crate) protected: bool,
     /// Resolved on the disk even if the session has a layer.
     on_disk: bool,
-    /// The answer may show what is there, whatever the operation is called.
+    /// The answer shows what is there, whatever the operation is called.
     pub(crate) shows: bool,
+    /// A refusal may show what is there.
+    pub(crate) reveals: bool,
     /// Missing folders above it are made.
     pub(crate) makes_parents: bool,
 }
 
 impl Target {
     pub(crate) fn new(text: &str, op: Op, last: Last) -> Target {
-        let (protected, on_disk, shows, makes_parents) = (true, false, false, false);
-        Target { text: Some(text.to_owned()), op, last, protected, on_disk, shows, makes_parents }
+        let (text, protected, on_disk) = (Some(text.to_owned()), true, false);
+        let (shows, reveals, makes_parents) = (false, false, false);
+        Target { text, op, last, protected, on_disk, shows, reveals, makes_parents }
     }
 
     /// A path that defaults to the workdir.
@@ -43,7 +46,12 @@ impl Target {
         Target { on_disk: true, ..self }
     }
 
-    /// A path whose content the answer may show: a diff, or the place that an edit came closest to.
+    /// A path whose content a refusal may show: the place that an edit came closest to.
+    pub(crate) fn revealing(self) -> Target {
+        Target { reveals: true, ..self }
+    }
+
+    /// A path whose content the answer shows, or brings under another name.
     pub(crate) fn showing(self, shows: bool) -> Target {
         Target { shows, ..self }
     }

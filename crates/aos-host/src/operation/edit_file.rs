@@ -53,7 +53,11 @@ pub(super) fn check(mut request: EditFile) -> Result<Checked, Refusal> {
 
 impl Operation for Checked {
     fn targets(&self) -> Vec<Target> {
-        vec![Target::new(&self.request.path, Op::Edit, Last::Follow).showing(true)]
+        vec![
+            Target::new(&self.request.path, Op::Edit, Last::Follow)
+                .showing(self.request.with_diff == Some(true))
+                .revealing(),
+        ]
     }
 
     fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {

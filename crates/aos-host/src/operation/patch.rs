@@ -92,8 +92,8 @@ impl Operation for Parsed {
                     gone.insert(path);
                 }
                 FileOp::Update { path, move_to, .. } => {
-                    // A context that is not found shows the lines that come closest to it.
-                    targets.push(Target::new(path, Op::Patch, Last::Follow).showing(true));
+                    let shows = with_diff || move_to.is_some();
+                    targets.push(Target::new(path, Op::Patch, Last::Follow).showing(shows).revealing());
                     if let Some(to) = move_to {
                         targets.push(made(Target::new(to, Op::Patch, Last::Follow)));
                         targets.push(Target::new(path, Op::Patch, Last::Itself));

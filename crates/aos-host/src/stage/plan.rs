@@ -10,14 +10,16 @@ use super::authorize::Requested;
 use crate::command::Command;
 use crate::disk::Meta;
 use crate::host::Host;
-use crate::jail::Found;
+use crate::jail::{Found, ResolvedPath};
 use crate::lock::Locked;
 use crate::operation::{PlanInput, Proposal};
 use crate::outcome::Done;
+use crate::policy::check_shown;
 use crate::proposed::{ProposedChanges, ProposedPlan};
 use crate::protection::protect_contents;
 use crate::session::OpenSession;
 use crate::steps::{Completion, Plan};
+use crate::target::Target;
 
 /// What to do, by where it happens.
 #[derive(Debug)]
@@ -62,12 +64,17 @@ pub(crate) struct CommandStart {
 pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Planned<'_>, Refusal> {
     let PolicyChecked { session, subject: Requested { operation, targets }, warnings, blob_only } = checked;
     let changes = targets.iter().any(|(target, _)| target.changes());
+    let is_hidden = |(target, resolved): &(Target, ResolvedPath)| {
+        target.reveals && check_shown(&session, &resolved.literal, resolved.found.absolute()).is_err()
+    };
+    let hides = targets.iter().any(is_hidden);
     let mut found: Vec<Found> = targets.into_iter().map(|(_, resolved)| resolved.found).collect();
     let locks = host.locks.hold(found.iter().filter(|_| changes).map(Found::absolute));
     if changes {
         found.iter_mut().try_for_each(refresh_meta)?;
     }
-    let mut proposal = operation.plan(PlanInput { host, session: &session, found, warnings, blob_only })?;
+    let planned = operation.plan(PlanInput { host, session: &session, found, warnings, blob_only });
+    let mut proposal = planned.map_err(|refusal| if hides { without_content(refusal) } else { refusal })?;
     if let Proposal::Change(plan) | Proposal::OnDisk(plan) = &mut proposal {
         protect_contents(&session, &plan.steps, &mut plan.completion.warnings)?;
     }
@@ -87,6 +94,12 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
         }
         Proposal::Command(command) => Planned::Command(CommandStart { session, command, _made_by_plan }),
     })
+}
+
+/// A refusal of a change of what a rule forbids to read.
+fn without_content(refusal: Refusal) -> Refusal {
+    let why = "not possible on a file that a rule forbids to read, so that nothing of it is shown; nothing was changed";
+    Refusal::new(refusal.code, why)
 }
 
 /// The plan for a command's changes.

@@ -25,7 +25,7 @@ impl Trial<'_> {
         let is_denied = |path: &str| reference::decision(&self.policy, "read", path) == "deny";
         let first = act.paths[0].clone();
         match (act.kind, act.paths.get(1)) {
-            ("host.fs.edit_file", _) | ("host.fs.apply_patch", Some(_)) => vec![("read", first)],
+            ("host.fs.apply_patch", Some(_)) => vec![("read", first)],
             ("host.fs.move", Some(to)) if *to != first => {
                 let names = on_disk(&self.root.join(&first)).into_keys().map(|name| format!("/{name}"));
                 let names = names.chain([String::new()]);

@@ -121,10 +121,10 @@ fn no_other_effect_shows_it() -> Outcome {
         params
     };
     for (op, params) in [
-        ("edit_file", json!({ "path": ".env", "old_string": "CANARX", "new_string": "x" })),
         ("edit_file", json!({ "path": ".env", "old_string": "CAN", "new_string": "x", "with_diff": true })),
         ("write_file", json!({ "path": ".env", "content": text("x"), "with_diff": true })),
         ("apply_patch", patch("*** Update File: .env\n@@\n-CANARY\n+x\n")),
+        ("apply_patch", patch_params("*** Update File: .env\n*** Move to: readable\n")),
         ("apply_patch", patch("*** Delete File: .env\n")),
         ("apply_patch", patch("*** Add File: .env\n+x\n")),
         ("apply_patch", patch("*** Update File: plain.txt\n*** Move to: .env\n@@\n-plain\n+x\n")),
@@ -142,8 +142,18 @@ fn no_other_effect_shows_it() -> Outcome {
         expect(&format!("{op} {params}"), &receipt, &["forbidden / policy_denied"])?;
         check(!receipt.to_string().contains("CANARY"), || format!("{op} {params}: {receipt}"))?;
     }
-    let written = agent.fs("write_file", json!({ "path": ".env", "content": text("x") }));
-    expect("a write that shows nothing", &written, &["ok"])?;
+    // A rule about one operation leaves the others, as far as they show nothing.
+    let missed = json!({ "path": ".env", "old_string": "CANARX", "new_string": "x" });
+    for (op, params, wanted) in [
+        ("edit_file", missed, "not_found / edit_target_not_found"),
+        ("apply_patch", patch_params("*** Update File: .env\n@@\n-CANARX\n+x\n"), "reject"),
+        ("edit_file", json!({ "path": ".env", "old_string": "-1", "new_string": "-2" }), "ok"),
+        ("write_file", json!({ "path": ".env", "content": text("x") }), "ok"),
+    ] {
+        let receipt = agent.fs(op, params);
+        expect(op, &receipt, &[wanted])?;
+        check(!receipt.to_string().contains("CANARY"), || format!("{op}: {receipt}"))?;
+    }
     world.finish()
 }
 
