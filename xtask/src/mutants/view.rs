@@ -118,9 +118,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 23,
         breaks: "what a step displaced on another disk is removed before the next step: on a full disk it cannot come back",
         edits: &[Edit {
-            file: "crates/aos-host/src/change/apply.rs",
-            old: "        if step.takes_folder() {\n",
-            new: "        if step.takes_folder() || !self.aside.is_empty() {\n",
+            file: "crates/aos-host/src/change/aside.rs",
+            old: "            self.aside.push(index);\n",
+            new: "            self.aside.push(index);\n            let _ = self.drop_aside();\n",
         }],
         caught_by: &[attack("OWN-S8-ROOT")],
     },

@@ -122,8 +122,7 @@ impl<'a> Work<'a> {
 
     fn step(&mut self, index: usize, step: &'a Step, is_held: bool) -> Result<(), Refusal> {
         if step.takes_folder() {
-            // What waits in the folder must not go with it.
-            self.drop_aside()?;
+            self.drop_aside_in(step)?;
         }
         let after = match (step, &self.armed.step_intent(index)) {
             (Step::Put(put), StepIntent::Put { temporary, preimage, .. }) => {

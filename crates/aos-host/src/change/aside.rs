@@ -2,6 +2,8 @@
 
 use std::os::fd::AsFd as _;
 
+use aos_model::path::is_below;
+use aos_model::refusal::Refusal;
 use rustix::io::Errno;
 
 use super::apply::{Work, not_kept};
@@ -12,7 +14,6 @@ use crate::disk::{self, Meta};
 use crate::fault;
 use crate::host::Host;
 use crate::steps::{Put, Step, StepTarget};
-use aos_model::refusal::Refusal;
 
 impl<'a> Work<'a> {
     /// What a move replaced is at the old name after the exchange.
@@ -62,6 +63,22 @@ impl<'a> Work<'a> {
             self.touch(at)?;
         }
         Ok(())
+    }
+
+    /// What is aside in a folder that a step takes must not go with it.
+    pub(super) fn drop_aside_in(&mut self, step: &Step) -> Result<(), Refusal> {
+        let is_in = |folder: &StepTarget, at: &StepTarget| is_below(at.parent_absolute(), &folder.absolute);
+        let is_taken = |at: &StepTarget| match step {
+            Step::Rename { from, to, .. } => is_in(from, at) || is_in(to, at),
+            step => is_in(step.at(), at),
+        };
+        let aside = std::mem::take(&mut self.aside).into_iter();
+        let (taken, others): (Vec<usize>, Vec<usize>) =
+            aside.partition(|index| is_taken(at_of(self.armed, *index)));
+        self.aside = taken;
+        let dropped = self.drop_aside();
+        self.aside = others;
+        dropped
     }
 
     /// When all steps are applied: what is aside is removed after the receipt is recorded, and an intent says what, so
