@@ -74,7 +74,7 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
         found.iter_mut().try_for_each(refresh_meta)?;
     }
     let planned = operation.plan(PlanInput { host, session: &session, found, warnings, blob_only });
-    let mut proposal = planned.map_err(|refusal| if hides { without_content(refusal) } else { refusal })?;
+    let mut proposal = planned.map_err(|refusal| if hides { without_content(&refusal) } else { refusal })?;
     if let Proposal::Change(plan) | Proposal::OnDisk(plan) = &mut proposal {
         protect_contents(&session, &plan.steps, &mut plan.completion.warnings)?;
     }
@@ -97,7 +97,7 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
 }
 
 /// A refusal of a change of what a rule forbids to read.
-fn without_content(refusal: Refusal) -> Refusal {
+fn without_content(refusal: &Refusal) -> Refusal {
     let why = "not possible on a file that a rule forbids to read, so that nothing of it is shown; nothing was changed";
     Refusal::new(refusal.code, why)
 }
