@@ -48,12 +48,13 @@ fn kept_somewhere(world: &World, content: &str) -> bool {
     trees.iter().flat_map(|tree| tree.values()).any(|found| found.ends_with(&hash))
 }
 
-/// A folder on another file system than the home is removed: copied to the pre-images, then removed file by file. After
-/// a crash in between, all of it must be restored.
+/// A folder on another file system than the home is removed: copied to the pre-images, then removed file by file. A crash in
+/// between, at `power`, is before the receipt, and all of it must be back; otherwise it is after the receipt, and the rest of
+/// it must be gone.
 pub fn half_removed() -> Outcome {
     let mut wrong = Vec::new();
-    for when in [1, 2, 5, 9] {
-        let mut world = World::new();
+    for (when, power) in [1, 2, 5, 9].into_iter().flat_map(|when| [(when, false), (when, true)]) {
+        let mut world = World::with(Start { power, ..Start::default() });
         let Some(other) = super::kills::elsewhere(&world) else { return Ok(()) };
         world.root = other.path().join("ws");
         for n in 0..10 {
@@ -68,13 +69,17 @@ pub fn half_removed() -> Outcome {
         drop(tracer);
         world.reap();
         world.start_daemon();
+        let killed = format!("killed at unlinkat {when}, power {power}");
+        if !power {
+            let found = tree(&world.root);
+            let left = found.keys().find(|path| **path != world.root);
+            wrong.extend(left.map(|path| format!("{killed}: {} was left", path.display())));
+            let undone = world.client().fs(&session, "rollback", json!({}));
+            expect(&killed, &undone, &["ok"])?;
+        }
         let found = tree(&world.root);
         if found != before {
-            wrong.push(format!(
-                "killed at unlinkat {when}: {} of {} paths came back",
-                found.len(),
-                before.len()
-            ));
+            wrong.push(format!("{killed}: {} of {} paths came back", found.len(), before.len()));
         }
         world.finish()?;
     }
