@@ -11,7 +11,7 @@ use aos_model::refusal::{Code, Refusal, Status};
 use rustix::io::Errno;
 
 use super::arm::Armed;
-use super::aside::finish_aside;
+use super::displaced::finish_aside;
 use super::give_back;
 use super::hold_open::{Action, OPEN_TO_OWNER};
 use super::preimage::Object;

@@ -8,12 +8,15 @@ use rustix::io::Errno;
 
 use super::apply::{Work, not_kept};
 use super::arm::{Armed, Aside};
-use super::hold_open::Action;
-use super::preimage::{Object, drop_copied, store_preimage};
+use super::displaced::{ASIDE, at_of, drop_displaced};
+use super::preimage::{Object, store_preimage};
 use crate::disk::{self, Meta};
 use crate::fault;
 use crate::host::Host;
-use crate::steps::{Put, Step, StepTarget};
+use crate::steps::{Step, StepTarget};
+
+/// The intent of more steps would be long.
+const ASIDE_MAX: usize = 32;
 
 impl<'a> Work<'a> {
     /// What a move replaced is at the old name after the exchange.
@@ -98,43 +101,4 @@ impl<'a> Work<'a> {
         *self.armed.aside.lock().expect("BUG: lock poisoned") = Some(aside);
         Ok(())
     }
-}
-
-/// The kind of an intent that lists what a change left under temporary names until its receipt is recorded.
-pub(super) const ASIDE: &str = "aside";
-
-/// The intent of more steps would be long.
-const ASIDE_MAX: usize = 32;
-
-/// The place of a step that displaces something.
-fn at_of<'s>(armed: &'s Armed<'_>, index: usize) -> &'s StepTarget {
-    let Action::Step { step, .. } = &armed.actions[index] else {
-        unreachable!("BUG: only steps displace something")
-    };
-    match step {
-        Step::Put(Put { at, .. }) | Step::Remove { at, .. } | Step::Rename { from: at, .. } => at,
-        Step::MakeDir { .. } | Step::SetMode { .. } => unreachable!("BUG: they displace nothing"),
-    }
-}
-
-fn drop_displaced(armed: &Armed<'_>, index: usize) -> Result<(), Errno> {
-    let intent = armed.step_intent(index);
-    let dir = armed.dir(at_of(armed, index))?.ok_or(Errno::NOENT)?;
-    intent.temporary().map_or(Ok(()), |temporary| drop_copied(dir.as_fd(), temporary.as_bytes()))
-}
-
-/// After the receipt was recorded, or the steps were taken back: nothing is aside any more.
-pub(crate) fn finish_aside(host: &Host, armed: &Armed<'_>, is_recorded: bool) {
-    let Some(aside) = armed.aside.lock().expect("BUG: lock poisoned").take() else { return };
-    // Without the rights of the session the intent stays, too.
-    let Ok(_rights) = armed.session.act() else { return };
-    for index in aside.steps.into_iter().filter(|_| is_recorded) {
-        if let Err(error) = drop_displaced(armed, index) {
-            // The intent stays: the next start tries again.
-            let path = &at_of(armed, index).shown;
-            tracing::warn!(path, %error, "cannot remove what a change displaced");
-            return;
-        }
-    }
-    host.journal.abandon(aside.intent);
 }

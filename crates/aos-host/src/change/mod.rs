@@ -12,6 +12,7 @@
 mod apply;
 mod arm;
 mod aside;
+mod displaced;
 mod give_back;
 mod held;
 mod hold_open;
@@ -25,7 +26,7 @@ mod take_back;
 
 pub(crate) use apply::apply;
 pub(crate) use arm::{Armed, announce_command, arm, arm_command_changes, forget_displaced};
-pub(crate) use aside::finish_aside;
+pub(crate) use displaced::finish_aside;
 pub(crate) use in_layer::apply_in_layer;
 pub(crate) use recover::recover;
 pub(crate) use take_back::take_back;

@@ -7,7 +7,7 @@ use aos_model::refusal::{Code, Detail, Refusal};
 use aos_model::state::{FoldInput, decode_session, session_key};
 use aos_store::{ActsFor, Append, Fault, OpenIntent, act_for};
 
-use super::aside::ASIDE;
+use super::displaced::ASIDE;
 use super::step_intent::{At, Intent};
 use super::take_back::{drop_left_aside, take_back_intents};
 use crate::exec::acts_for;

@@ -113,7 +113,10 @@ pub(crate) fn has_file_capabilities(file: &OwnedFd) -> bool {
 }
 
 /// Takes away the privileges that a program would get when the file is run.
+///
+/// With the daemon's own rights: a session's user may own a file with capabilities, and may not remove them.
 pub(crate) fn remove_file_capabilities(file: &OwnedFd) -> Result<(), Errno> {
+    let _own = aos_store::own_rights();
     match rustix::fs::fremovexattr(file, FILE_CAPABILITIES) {
         Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
         // Only a privileged process may remove them, and may have set them.

@@ -1,0 +1,47 @@
+//! What a change left under temporary names: found by its step, and removed after the receipt.
+
+use std::os::fd::AsFd as _;
+
+use rustix::io::Errno;
+
+use super::arm::Armed;
+use super::hold_open::Action;
+use super::preimage::drop_copied;
+use crate::host::Host;
+use crate::steps::{Put, Step, StepTarget};
+
+/// The kind of an intent that lists what a change left under temporary names until its receipt is recorded.
+pub(super) const ASIDE: &str = "aside";
+
+/// The place of a step that displaces something.
+pub(super) fn at_of<'s>(armed: &'s Armed<'_>, index: usize) -> &'s StepTarget {
+    let Action::Step { step, .. } = &armed.actions[index] else {
+        unreachable!("BUG: only steps displace something")
+    };
+    match step {
+        Step::Put(Put { at, .. }) | Step::Remove { at, .. } | Step::Rename { from: at, .. } => at,
+        Step::MakeDir { .. } | Step::SetMode { .. } => unreachable!("BUG: they displace nothing"),
+    }
+}
+
+pub(super) fn drop_displaced(armed: &Armed<'_>, index: usize) -> Result<(), Errno> {
+    let intent = armed.step_intent(index);
+    let dir = armed.dir(at_of(armed, index))?.ok_or(Errno::NOENT)?;
+    intent.temporary().map_or(Ok(()), |temporary| drop_copied(dir.as_fd(), temporary.as_bytes()))
+}
+
+/// After the receipt was recorded, or the steps were taken back: nothing is aside any more.
+pub(crate) fn finish_aside(host: &Host, armed: &Armed<'_>, is_recorded: bool) {
+    let Some(aside) = armed.aside.lock().expect("BUG: lock poisoned").take() else { return };
+    // Without the rights of the session the intent stays, too.
+    let Ok(_rights) = armed.session.act() else { return };
+    for index in aside.steps.into_iter().filter(|_| is_recorded) {
+        if let Err(error) = drop_displaced(armed, index) {
+            // The intent stays: the next start tries again.
+            let path = &at_of(armed, index).shown;
+            tracing::warn!(path, %error, "cannot remove what a change displaced");
+            return;
+        }
+    }
+    host.journal.abandon(aside.intent);
+}
