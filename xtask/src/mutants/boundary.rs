@@ -108,7 +108,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "without an overlay, what a command changed in protected or denied paths is reported and stays",
         edits: &[Edit {
             file: "crates/aos-host/src/capture/guard.rs",
-            old: "if let Err(error) = self.put_back(session, &verdict.path) {",
+            old: "if let Err(error) = self.put_back(session, &verdict.path, &mut listed.opened) {",
             new: "if let Err(error) = Ok::<(), Errno>(()) {",
         }],
         caught_by: &[attack("S2"), attack("OWN-TORTURE-DENIED")],

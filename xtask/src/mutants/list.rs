@@ -101,8 +101,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "where a patch moves a file to is not judged as a change",
         edits: &[Edit {
             file: "crates/aos-host/src/operation/patch.rs",
-            old: "targets.push(Target::new(to, Op::Patch, Last::Follow));",
-            new: "targets.push(Target::new(to, Op::Stat, Last::Follow));",
+            old: "targets.push(made(Target::new(to, Op::Patch, Last::Follow)));",
+            new: "targets.push(made(Target::new(to, Op::Stat, Last::Follow)));",
         }],
         caught_by: &[attack("POL-05")],
     },
@@ -288,8 +288,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a write continues although its pre-image could not be kept",
         edits: &[Edit {
             file: "crates/aos-host/src/change/apply.rs",
-            old: "                store_preimage(object, self.preimages, preimage_name, self.sync)\n                    .map_err(|why| not_kept(&put.at, why))?;",
-            new: "                let _ = store_preimage(object, self.preimages, preimage_name, self.sync);",
+            old: "                self.keep(index, object, preimage_name).map_err(|why| not_kept(&put.at, why))?;",
+            new: "                let _ = self.keep(index, object, preimage_name);",
         }],
         caught_by: &[attack("WRITE-09")],
     },
