@@ -82,6 +82,9 @@ pub const SYSTEM_DIRS: [&str; 12] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap"];
 
 pub fn build_view(spec: ViewSpec<'_>) -> View {
+    // No command runs in a view without roots: it is a probe's, and each start of a daemon makes one. Looking through /usr
+    // takes most of a second.
+    let masks_closed = spec.uid_is_root && !spec.roots.is_empty();
     let host_root = spec.roots.iter().find(|root| root.at.is_empty()).cloned();
     let mut view = View {
         read_only_proc: spec.uid_is_root,
@@ -132,7 +135,7 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     let shown: Vec<&BindMount> = binds.iter().chain(&host_root).collect();
     view.masks.extend(credentials.iter().flat_map(|file| places_of(file, &shown)).map(Mask::empty));
     view.masks.extend(alias_masks(&private, spec.state, &shown));
-    if spec.uid_is_root {
+    if masks_closed {
         view.masks.extend(closed_masks(&shown));
     }
     for path in &spec.unreadable {

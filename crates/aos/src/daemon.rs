@@ -84,7 +84,9 @@ fn serve(options: &Options) -> anyhow::Result<()> {
         .context("cannot clear the dumpable flag")?;
     limit_allocator();
     let home = Home::open(&home::path()?)?;
-    let lock = home.lock()?;
+    // The kernel releases the lock when the process has ended. A thread that outlives `close`, or the journal's last checkpoint,
+    // must not run beside the next daemon, which stops when its files are changed.
+    std::mem::forget(home.lock()?);
     logging::start(&home, &options.log)?;
     raise_descriptor_limit();
     let durability = match options.durability {
@@ -118,8 +120,6 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     let reason = stopped.recv().unwrap_or("all senders gone");
     tracing::info!(reason, "aosd stops");
     close(&server, &listener, &host);
-    // The lock is released last: the next daemon finds a home that nothing changes any more.
-    drop(lock);
     Ok(())
 }
 
