@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aos_model::entry::{EntryDraft, Fact};
 use aos_model::receipt::{Receipt, with_seq};
-use aos_model::refusal::{Detail, Refusal, Status};
+use aos_model::refusal::{Code, Detail, Refusal, Status};
 use aos_model::state::FoldInput;
 use aos_store::Append;
 
@@ -50,6 +50,14 @@ impl Host {
         ended: Result<Done, Refusal>,
         armed: Option<Armed<'_>>,
     ) -> Answer {
+        let ended = match ended {
+            Err(refusal)
+                if refusal.code == Code::NoSpace && armed.is_none() && !self.reserve.spares_refusals() =>
+            {
+                return self.unrecorded(refusal, None, None);
+            }
+            ended => ended,
+        };
         let at_ns = ended.as_ref().ok().and_then(|done| done.at_ns);
         let at_ns = at_ns.unwrap_or_else(|| (self.machine.now_ns)());
         let (mut receipt, facts) = match ended {

@@ -54,15 +54,17 @@ impl From<rusqlite::Error> for Fault {
 
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Refusal {
-        // Here a fault becomes an answer and is forgotten. Failed commits are logged where they fail.
-        if let Fault::Io { .. } = &fault {
-            tracing::warn!("the store failed: {fault}");
-        }
         if fault.is_full() {
+            // Not a line for each: the log may be on the full disk. That it is full was logged.
+            tracing::debug!("the store failed: {fault}");
             return Refusal::new(
                 Code::NoSpace,
                 format!("{fault}; free some space on the disk of AOS_HOME and try again"),
             );
+        }
+        // Here a fault becomes an answer and is forgotten. Failed commits are logged where they fail.
+        if let Fault::Io { .. } = &fault {
+            tracing::warn!("the store failed: {fault}");
         }
         let code = match &fault {
             Fault::Io { errno: Errno::ACCESS | Errno::PERM, .. } => Code::PermissionDenied,

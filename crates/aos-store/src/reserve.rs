@@ -129,11 +129,18 @@ impl Reserve {
     }
 
     /// Refuses a change while the disk is full.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         if self.is_given_up() {
             return Err(Fault::io("the disk of AOS_HOME is full", Errno::NOSPC));
         }
         Ok(())
+    }
+
+    /// Whether what the disk is too full for may still be recorded. Not while hardly half of the reserve is left: whoever tries
+    /// again and again would use up what reads, closing and garbage collection need.
+    pub fn spares_refusals(&self) -> bool {
+        let half_left = |space: Space| space.free_bytes > space.reserve_bytes() / 2;
+        !self.is_given_up() || Space::of(&self.state).is_ok_and(half_left)
     }
 
     /// Gives the space back to the disk. False if that was done before.

@@ -26,6 +26,7 @@ use crate::steps::{Completion, Content, Fresh, Outcome, Put, Step, StepTarget};
 /// Applies a change to the session's layer.
 pub(crate) fn apply_in_layer(host: &Host, change: LayerChange, ids: &mut Ids) -> Result<Done, Refusal> {
     let LayerChange { session, work, .. } = change;
+    host.reserve.check()?;
     match work {
         LayerWork::Deltas(deltas, completion) => {
             finish(host, &session, ((host.machine.now_ns)(), deltas), completion, &[], ids)

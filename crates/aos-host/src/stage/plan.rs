@@ -64,6 +64,10 @@ pub(crate) struct CommandStart {
 pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Planned<'_>, Refusal> {
     let PolicyChecked { session, subject: Requested { operation, targets }, warnings, blob_only } = checked;
     let changes = targets.iter().any(|(target, _)| target.changes());
+    if changes {
+        // Planning may store content.
+        host.reserve.check()?;
+    }
     let is_hidden = |(target, resolved): &(Target, ResolvedPath)| {
         target.reveals && check_shown(&session, &resolved.literal, resolved.found.absolute()).is_err()
     };

@@ -73,6 +73,8 @@ for name, go in beyond.items():
     try: go()
     except OSError: continue
     print('REACHED', name)
+# Python reaps a child that nothing refers to, and its pid is gone.
+kept = subprocess.Popen(['sleep', '100'])
 within = {
     'a pair of sockets': lambda: [socket.socketpair()],
     'its own limits': lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
@@ -80,8 +82,8 @@ within = {
     'its own priority': lambda: os.nice(1),
     'its own affinity': lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
     'a child': lambda: subprocess.run(['true'], check=True),
-    'a signal to a child': lambda: subprocess.Popen(['sleep', '100']).kill(),
-    'a pidfd of a child': lambda: os.pidfd_open(subprocess.Popen(['sleep', '0']).pid),
+    'a signal to a child': lambda: kept.kill(),
+    'a pidfd of a child': lambda: os.pidfd_open(kept.pid),
     'the loopback': lambda: socket.socket().bind(('127.0.0.1', 0)),
 }
 for name, go in within.items():

@@ -15,6 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case { id: "OWN-S8-DISK", needs: &[Need::Root], run: a_command_that_fills_the_disk_is_ended },
         Case { id: "OWN-S8-INODES", needs: &[Need::Root], run: a_command_that_takes_all_inodes_is_ended },
         Case { id: "OWN-S8-FULL", needs: &[Need::Root], run: a_daemon_on_a_full_disk },
+        Case { id: "OWN-S8-RETRIES", needs: &[Need::Root], run: whoever_tries_again_uses_up_no_reserve },
         Case { id: "OWN-S8-START", needs: &[Need::Root], run: a_start_on_a_full_disk },
         Case { id: "OWN-S8-ROOT", needs: &[Need::Root], run: a_patch_on_a_full_root },
         Case { id: "S17", needs: &[Need::Root], run: memory_of_an_ordinary_user },
@@ -201,6 +202,35 @@ fn a_daemon_on_a_full_disk() -> Outcome {
     wait_for("changes to be accepted again", || {
         world.client().fs(&sessions[0], "write_file", write.clone())["status"] == "ok"
     })?;
+    findings.add(world.finish());
+    findings.outcome()
+}
+
+/// A client in a loop, in a session on the disk or with a layer, leaves enough for reads, closing and garbage collection.
+fn whoever_tries_again_uses_up_no_reserve() -> Outcome {
+    let world = small_disk("size=32m,mode=0700")?;
+    world.write("file", "content\n");
+    let virtual_tree = json!({ "target": { "vfs": {} } });
+    let sessions = [permissive(&world), permissive(&world), world.open(virtual_tree)];
+    let mut findings = Findings::default();
+    fill(&world.home);
+    let mut client = world.client();
+    let mut refused = 0;
+    for number in 0..6000 {
+        let text = format!("{number} {}", "x".repeat(1000));
+        let write = json!({ "path": "new", "content": { "inline_text": { "text": text } } });
+        let receipt = client.fs(&sessions[1 + number % 2], "write_file", write);
+        refused += u32::from(receipt["error_code"] == "no_space");
+    }
+    findings.add(check(refused > 5000, || format!("only {refused} of 6000 writes were refused")));
+    let receipt = client.fs(&sessions[0], "read_file", json!({ "path": "file" }));
+    findings.add(expect("a read", &receipt, &["ok"]));
+    let gc = client.rpc("store.gc", json!({}));
+    findings.add(check(gc["result"]["status"] == "ok", || format!("gc: {gc}")));
+    for session in &sessions {
+        let params = json!({ "session_id": session, "signal": "term" });
+        findings.add(expect("close", &client.effect("host.session.signal", params), &["signaled"]));
+    }
     findings.add(world.finish());
     findings.outcome()
 }
