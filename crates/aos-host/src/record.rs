@@ -60,16 +60,7 @@ impl Host {
         };
         let at_ns = ended.as_ref().ok().and_then(|done| done.at_ns);
         let at_ns = at_ns.unwrap_or_else(|| (self.machine.now_ns)());
-        let (mut receipt, facts) = match ended {
-            Ok(done) => {
-                let mut receipt = Receipt::success(done.status, done.body, done.warnings);
-                receipt.trace = done.trace;
-                receipt.detail = done.detail.map_or_else(Detail::default, |detail| *detail);
-                (receipt.error_code, receipt.error_message) = done.fault.unzip();
-                (receipt, done.facts)
-            }
-            Err(refusal) => (Receipt::refusal(refusal), Vec::new()),
-        };
+        let (mut receipt, facts) = receipt_of(ended);
         receipt.tool_call_id = ids.tool_call.clone();
         receipt.turn_id = ids.turn.clone();
         let json = receipt.to_json();
@@ -136,6 +127,19 @@ impl Host {
         }
         let receipt = Receipt::refusal(refusal);
         Answer { receipt: receipt.to_json(), status: receipt.status, lane: None }
+    }
+}
+
+fn receipt_of(ended: Result<Done, Refusal>) -> (Receipt, Vec<Fact>) {
+    match ended {
+        Ok(done) => {
+            let mut receipt = Receipt::success(done.status, done.body, done.warnings);
+            receipt.trace = done.trace;
+            receipt.detail = done.detail.map_or_else(Detail::default, |detail| *detail);
+            (receipt.error_code, receipt.error_message) = done.fault.unzip();
+            (receipt, done.facts)
+        }
+        Err(refusal) => (Receipt::refusal(refusal), Vec::new()),
     }
 }
 
