@@ -29,6 +29,9 @@ pub struct Abilities {
     /// Why there are no namespaces, or no network namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
+    /// Ids can be mapped in mounts of the system's folders.
+    #[serde(skip)]
+    pub disowns: bool,
     /// The Landlock ABI version; 0 for none.
     pub landlock: u32,
     pub seccomp: bool,
@@ -85,9 +88,10 @@ pub fn probe(spawner: &Spawner) -> Abilities {
     let landlock = confine::landlock_version();
     let seccomp = confine::has_seccomp();
     let mut obstacle = None;
-    let mut found = None;
-    for (user, network) in tries.iter().copied() {
-        match launch_probe(spawner, user, network, seccomp) {
+    let disowns = root && launch_probe(spawner, (false, true), seccomp, true).is_ok();
+    let mut found = disowns.then_some((false, true));
+    for (user, network) in tries.iter().copied().filter(|_| !disowns) {
+        match launch_probe(spawner, (user, network), seccomp, false) {
             Ok(()) => {
                 found = Some((user, network));
                 break;
@@ -105,6 +109,7 @@ pub fn probe(spawner: &Spawner) -> Abilities {
         user_namespace,
         network_namespace,
         obstacle,
+        disowns,
         landlock,
         seccomp,
         overlay: has_overlay(),
@@ -245,13 +250,18 @@ fn has_overlay() -> bool {
 }
 
 /// Sets up a sandbox without a command, to see whether it works.
-fn launch_probe(spawner: &Spawner, user: bool, network: bool, seccomp: bool) -> Result<(), String> {
+fn launch_probe(
+    spawner: &Spawner,
+    (user, network): (bool, bool),
+    seccomp: bool,
+    disowned: bool,
+) -> Result<(), String> {
     let fail = |why: rustix::io::Errno| format!("the spawner cannot be reached: {why}");
     let null =
         rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, 0.into())
             .map_err(fail)?;
     let (ours, theirs) = socket_pair().map_err(fail)?;
-    let view = build_view(ViewSpec::system_only());
+    let view = build_view(ViewSpec::system_only(disowned));
     let landlock = confine::has_landlock().then(|| view.landlock_paths());
     let root_dir = rustix::fs::stat("/").map_err(fail)?;
     let spec = LaunchSpec {

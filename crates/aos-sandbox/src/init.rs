@@ -22,8 +22,15 @@ use crate::protocol::{
 };
 use crate::spec::{LaunchError, LaunchSpec, LaunchStage, PinnedPath};
 
+/// What the spawner makes once, and every init needs.
+pub(crate) struct Tools {
+    pub(crate) filters: Filters,
+    /// A user namespace that maps root's ids to nobody's, if we are root.
+    pub(crate) nobody: Option<OwnedFd>,
+}
+
 /// Waits for a launch message, runs the command, and exits.
-pub(crate) fn serve(flags: NamespaceFlags, ids: (Uid, Gid), socket: OwnedFd, filters: &Filters) -> ! {
+pub(crate) fn serve(flags: NamespaceFlags, ids: (Uid, Gid), socket: OwnedFd, tools: &Tools) -> ! {
     let prepared = prepare(flags, ids);
     let message = loop {
         match receive_launch(&socket) {
@@ -35,16 +42,16 @@ pub(crate) fn serve(flags: NamespaceFlags, ids: (Uid, Gid), socket: OwnedFd, fil
     drop(socket);
     if let Ok((spec, fds)) = message.decode() {
         let control = fds.control.as_fd().try_clone_to_owned();
-        if let (Err(error), Ok(control)) = (prepared.and_then(|()| run(&spec, fds, filters)), control) {
+        if let (Err(error), Ok(control)) = (prepared.and_then(|()| run(&spec, fds, tools)), control) {
             send_failed(&control, &error);
         }
     }
     exit(0)
 }
 
-fn run(spec: &LaunchSpec, fds: LaunchFds<OwnedFd>, filters: &Filters) -> Result<(), LaunchError> {
+fn run(spec: &LaunchSpec, fds: LaunchFds<OwnedFd>, tools: &Tools) -> Result<(), LaunchError> {
     let LaunchFds { control, stdin, stdout, stderr, cgroups } = fds;
-    set_up_sandbox(spec, &cgroups)?;
+    set_up_sandbox(spec, &cgroups, tools.nobody.as_ref())?;
     drop(cgroups);
     let exec_args = ExecArgs::new(spec)?;
     let child_signals = sigchld_fd().map_err(sandbox("cannot watch for children"))?;
@@ -52,7 +59,7 @@ fn run(spec: &LaunchSpec, fds: LaunchFds<OwnedFd>, filters: &Filters) -> Result<
     let links = if links::is_needed(&spec.sandbox) { socket_pair().ok() } else { None };
     let command = start(&|| {
         let ask = links.as_ref().map(|(_, ours)| ours);
-        let error = become_command(spec, &streams, &exec_args, filters, ask);
+        let error = become_command(spec, &streams, &exec_args, &tools.filters, ask);
         send_failed(&control, &error);
     })
     .map_err(sandbox("cannot start a process"))?;
@@ -99,7 +106,11 @@ fn die_with_spawner() -> Result<(), LaunchError> {
 }
 
 /// Everything but Landlock and seccomp, which the command's own process applies: cgroups, mounts, user, capabilities.
-fn set_up_sandbox(spec: &LaunchSpec, cgroups: &[OwnedFd]) -> Result<(), LaunchError> {
+fn set_up_sandbox(
+    spec: &LaunchSpec,
+    cgroups: &[OwnedFd],
+    nobody: Option<&OwnedFd>,
+) -> Result<(), LaunchError> {
     for group in cgroups {
         rustix::io::write(group, b"0").map_err(sandbox("cannot enter a cgroup"))?;
     }
@@ -112,7 +123,7 @@ fn set_up_sandbox(spec: &LaunchSpec, cgroups: &[OwnedFd]) -> Result<(), LaunchEr
             // overlayfs reports its own device and inode numbers, so the lower folder is checked before it is mounted.
             check_cwd(&spec.cwd)?;
         }
-        mounts::build(&namespaces.view, namespaces.user, spec.user)?;
+        mounts::build(&namespaces.view, namespaces.user, spec.user, nobody)?;
     }
     confine::drop_privileges(spec.user).map_err(sandbox("cannot drop privileges"))?;
     // setresuid clears the parent death signal.
@@ -368,7 +379,7 @@ impl Supervisor {
     }
 }
 
-fn exit(code: i32) -> ! {
+pub(crate) fn exit(code: i32) -> ! {
     // SAFETY: `_exit` only ends this process; it runs no exit handlers.
     #[expect(unsafe_code, reason = "std's exit runs the handlers of the process that was cloned")]
     unsafe {

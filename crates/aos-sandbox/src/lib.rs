@@ -10,6 +10,7 @@
 
 mod abilities;
 mod cgroup;
+mod clone;
 mod closed;
 mod confine;
 mod credentials;
@@ -19,6 +20,7 @@ mod init;
 mod links;
 mod mount_calls;
 mod mounts;
+mod nobody;
 mod origin;
 mod processes;
 mod protocol;
@@ -40,9 +42,9 @@ pub use running::{Registration, Running, RunningSet};
 pub use spawner::{Spawner, serve_as_spawner_if_asked};
 pub use spec::{
     BindMount, LandlockPaths, LaunchError, LaunchSpec, LaunchStage, Limits, Mask, MaskKind, Namespaces,
-    Overlay, PinnedPath, Sandbox, User, View,
+    Overlay, PinnedPath, SYSTEM_DIRS, Sandbox, User, View,
 };
-pub use view::{HomeMount, SYSTEM_DIRS, ViewSpec, build_view};
+pub use view::{HomeMount, ViewSpec, build_view};
 
 /// The PATH of commands whose environment has none.
 pub const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -1,6 +1,6 @@
 //! The system calls by which a view is mounted: mount trees by descriptor, paths without symbolic links.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -83,15 +83,26 @@ pub(crate) fn set_read_only(mount: BorrowedFd<'_>) -> Result<(), Errno> {
     set_attributes(mount, MountAttrFlags::MOUNT_ATTR_RDONLY, false)
 }
 
-#[expect(unsafe_code, reason = "no safe crate has mount_setattr")]
 pub(crate) fn set_attributes(
     mount: BorrowedFd<'_>,
     set: MountAttrFlags,
     recursive: bool,
 ) -> Result<(), Errno> {
-    use std::os::fd::AsRawFd as _;
     let attributes =
         libc::mount_attr { attr_set: u64::from(set.bits()), attr_clr: 0, propagation: 0, userns_fd: 0 };
+    mount_setattr(mount, &attributes, recursive)
+}
+
+/// Maps the ids of a mount that is not attached yet, as a user namespace maps its own.
+pub(crate) fn map_ids_by(mount: BorrowedFd<'_>, namespace: &OwnedFd, recursive: bool) -> Result<(), Errno> {
+    let userns_fd = u64::try_from(namespace.as_raw_fd()).map_err(|_| Errno::BADF)?;
+    let attributes =
+        libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd };
+    mount_setattr(mount, &attributes, recursive)
+}
+
+#[expect(unsafe_code, reason = "no safe crate has mount_setattr")]
+fn mount_setattr(mount: BorrowedFd<'_>, attributes: &libc::mount_attr, recursive: bool) -> Result<(), Errno> {
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path ends in NUL and the attributes have the size that is given; the kernel only reads both.
     let outcome = unsafe {
@@ -100,7 +111,7 @@ pub(crate) fn set_attributes(
             mount.as_raw_fd(),
             c"".as_ptr(),
             flags,
-            &raw const attributes,
+            std::ptr::from_ref(attributes),
             std::mem::size_of::<libc::mount_attr>(),
         )
     };

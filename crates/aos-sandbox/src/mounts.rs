@@ -15,8 +15,8 @@ use aos_model::path::is_below;
 
 use crate::credentials::with_rights_of;
 use crate::mount_calls::{
-    attach, clone_tree, file_system, mount_points, move_to, open_in, relative, set_attributes, set_read_only,
-    tmpfs,
+    attach, clone_tree, file_system, map_ids_by, mount_points, move_to, open_in, relative, set_attributes,
+    set_read_only, tmpfs,
 };
 use crate::spec::{BindMount, LaunchError, LaunchStage, Mask, MaskKind, Overlay, User, View};
 
@@ -29,7 +29,13 @@ fn mount_error(subject: &str, path: &[u8], why: Errno) -> LaunchError {
     LaunchError::new(LaunchStage::Sandbox, format!("{subject} {}", aos_model::path::show(path)), why)
 }
 
-pub(crate) fn build(view: &View, in_user_namespace: bool, user: Option<User>) -> MountResult<()> {
+/// `nobody` maps root's ids to nobody's, for a view with `disowned`.
+pub(crate) fn build(
+    view: &View,
+    in_user_namespace: bool,
+    user: Option<User>,
+    nobody: Option<&OwnedFd>,
+) -> MountResult<()> {
     let failed = |subject: &'static str| move |why| mount_error(subject, b"", why);
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(failed("cannot make the mounts private"))?;
@@ -37,6 +43,11 @@ pub(crate) fn build(view: &View, in_user_namespace: bool, user: Option<User>) ->
     let sources = open_sources(&view.binds, user).map_err(failed("cannot act as the command's user"))?;
     let trees = view.binds.iter().zip(sources).map(|(bind, source)| {
         let tree = clone_source(bind, source, in_user_namespace)?;
+        if let Some(tree) = tree.as_ref().filter(|_| view.disowned && bind.is_of_system()) {
+            let mapped =
+                nobody.ok_or(Errno::PERM).and_then(|nobody| map_ids_by(tree.fd.as_fd(), nobody, true));
+            mapped.map_err(|why| mount_error("cannot map root's ids in", &bind.at, why))?;
+        }
         Ok((bind, tree))
     });
     let trees: Vec<(&BindMount, Option<Tree>)> = trees.collect::<MountResult<_>>()?;

@@ -5,7 +5,7 @@
 //! signal follows a thread, so the parent must be a thread that lives as long as the process. The spawner exits when
 //! the daemon's end of its socket closes, and its children are killed with it.
 
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -16,8 +16,10 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal};
 
+use crate::clone::{Cloned, clone_into_namespaces};
 use crate::filter::Filters;
-use crate::init;
+use crate::init::{self, Tools};
+use crate::nobody;
 use crate::origin::{self, Origin};
 use crate::processes;
 use crate::protocol::{
@@ -160,19 +162,19 @@ fn serve() -> Result<(), Errno> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     // A Ctrl-C in the daemon's terminal must reach the daemon only, which decides about its commands.
     let _ = rustix::process::setsid();
-    let filters = Filters::build();
+    let tools = Tools { filters: Filters::build(), nobody: nobody::namespace() };
     let socket = rustix::stdio::stdin();
     let mut idle: Option<IdleInit> = None;
     let mut last: Option<(NamespaceFlags, OwnedFd)> = None;
     loop {
         if let Some((flags, running)) = last.take_if(|(_, running)| should_clone_ahead(socket, running)) {
             drop(running);
-            idle = IdleInit::start(flags, &filters).ok();
+            idle = IdleInit::start(flags, &tools).ok();
         }
         match receive_launch(socket) {
             Ok(None) => return Ok(()),
             Ok(Some(message)) => {
-                last = launch(&message, idle.take(), &filters).map(|init| (message.flags, init));
+                last = launch(&message, idle.take(), &tools).map(|init| (message.flags, init));
             }
             // A message that cannot be read is dropped, and its control socket closes: the daemon notices that.
             Err(Errno::INTR | Errno::BADMSG | Errno::MFILE | Errno::NFILE) => {}
@@ -191,12 +193,12 @@ fn should_clone_ahead(socket: BorrowedFd<'_>, running: &OwnedFd) -> bool {
 }
 
 /// Forwards a launch message to an init and returns its pidfd. Init and the daemon need no spawner from then on.
-fn launch(message: &LaunchMessage, idle: Option<IdleInit>, filters: &Filters) -> Option<OwnedFd> {
+fn launch(message: &LaunchMessage, idle: Option<IdleInit>, tools: &Tools) -> Option<OwnedFd> {
     let forward = |init: IdleInit| message.forward(&init.socket).map(|()| init);
     let fitting = idle.filter(|init| init.flags == message.flags);
     let launched = match fitting.map(forward) {
         Some(Ok(init)) => Ok(init),
-        Some(Err(_)) | None => IdleInit::start(message.flags, filters).and_then(forward),
+        Some(Err(_)) | None => IdleInit::start(message.flags, tools).and_then(forward),
     };
     match launched {
         Ok(IdleInit { pidfd, .. }) => {
@@ -219,62 +221,16 @@ struct IdleInit {
 }
 
 impl IdleInit {
-    fn start(flags: NamespaceFlags, filters: &Filters) -> Result<IdleInit, Errno> {
+    fn start(flags: NamespaceFlags, tools: &Tools) -> Result<IdleInit, Errno> {
         let (socket, theirs) = socket_pair()?;
         // Read before the clone: in a new user namespace they read as the overflow ids until they are mapped.
         let ids = (rustix::process::geteuid(), rustix::process::getegid());
         match clone_into_namespaces(flags)? {
             Cloned::Child => {
                 drop(socket);
-                init::serve(flags, ids, theirs, filters)
+                init::serve(flags, ids, theirs, tools)
             }
-            Cloned::Parent(pidfd) => Ok(IdleInit { flags, socket, pidfd }),
+            Cloned::Parent { pidfd, .. } => Ok(IdleInit { flags, socket, pidfd }),
         }
-    }
-}
-
-enum Cloned {
-    Child,
-    Parent(OwnedFd),
-}
-
-/// Clones this process into new namespaces. The mount namespace is created later, by init: it starts as a copy of the
-/// machine's mounts, which must be those at the time of the launch.
-#[expect(unsafe_code, reason = "no safe crate offers clone3")]
-fn clone_into_namespaces(namespaces: NamespaceFlags) -> Result<Cloned, Errno> {
-    let mut flags = libc::CLONE_PIDFD as u64;
-    if namespaces.namespaces {
-        flags |= (libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
-    }
-    if namespaces.user {
-        flags |= libc::CLONE_NEWUSER as u64;
-    }
-    if namespaces.network {
-        flags |= libc::CLONE_NEWNET as u64;
-    }
-    let mut pidfd: libc::c_int = -1;
-    let arguments = libc::clone_args {
-        flags,
-        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
-        exit_signal: libc::SIGCHLD as u64,
-        child_tid: 0,
-        parent_tid: 0,
-        stack: 0,
-        stack_size: 0,
-        tls: 0,
-        set_tid: 0,
-        set_tid_size: 0,
-        cgroup: 0,
-    };
-    // SAFETY: without CLONE_VM this is a fork: the child is a copy of a process with one thread, so no lock is held
-    // in it. The arguments outlive the call, and the kernel writes the descriptor to `pidfd`.
-    let outcome = unsafe {
-        libc::syscall(libc::SYS_clone3, &raw const arguments, std::mem::size_of::<libc::clone_args>())
-    };
-    match outcome {
-        0 => Ok(Cloned::Child),
-        // SAFETY: the kernel has just opened this descriptor for us; nothing else owns it.
-        1.. => Ok(Cloned::Parent(unsafe { OwnedFd::from_raw_fd(pidfd) })),
-        _ => Err(crate::last_error()),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! The daemon computes it, the spawner forwards it, init applies it.
 
+use aos_model::path::is_below;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +72,9 @@ pub struct View {
     /// The kernel's settings in /proc are mounted read-only. Needed when the command keeps uid 0, which owns them even
     /// without capabilities.
     pub read_only_proc: bool,
+    /// Root's ids are mapped to nobody's in the mounts of the system's folders, for a command that keeps uid 0: it would own
+    /// what others may not read there.
+    pub disowned: bool,
     /// The size of `/dev/shm`.
     pub shared_memory_bytes: u64,
 }
@@ -125,6 +129,17 @@ pub struct BindMount {
     pub required: bool,
     /// Mounts an overlayfs here, so that writes do not reach `from`.
     pub overlay: Option<Overlay>,
+}
+
+/// The machine's own folders that every command sees read-only, where they exist.
+pub const SYSTEM_DIRS: [&str; 12] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap"];
+
+impl BindMount {
+    /// Whether it shows what packages and administrators installed, and not what belongs to the session.
+    pub(crate) fn is_of_system(&self) -> bool {
+        !self.required && SYSTEM_DIRS.iter().any(|dir| is_below(&self.from, dir.as_bytes()))
+    }
 }
 
 /// The absolute `upperdir` and `workdir` of an overlayfs mount.

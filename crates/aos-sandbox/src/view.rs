@@ -14,10 +14,10 @@
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::closed::closed_paths;
+use crate::closed::{closed_folders, closed_paths};
 use crate::identity::{Private, chain, id_of, ids_in, is_dir, real_path};
 use crate::mount_calls::mount_points;
-use crate::spec::{BindMount, LandlockPaths, Link, Mask, View};
+use crate::spec::{BindMount, LandlockPaths, Link, Mask, SYSTEM_DIRS, View};
 use crate::toolchains;
 use aos_model::limits::SHARED_MEMORY_BYTES;
 use aos_model::path::is_below;
@@ -44,12 +44,14 @@ pub struct ViewSpec<'a> {
     pub unreadable: Vec<Vec<u8>>,
     pub network: bool,
     pub uid_is_root: bool,
+    /// Whether ids can be mapped in mounts of the system's folders.
+    pub can_disown: bool,
     pub shared_memory_bytes: u64,
 }
 
 impl ViewSpec<'_> {
     /// The system folders alone: enough to probe whether a view can be mounted.
-    pub fn system_only() -> ViewSpec<'static> {
+    pub fn system_only(can_disown: bool) -> ViewSpec<'static> {
         ViewSpec {
             path: crate::PATH_DEFAULT,
             home: b"/home",
@@ -63,6 +65,7 @@ impl ViewSpec<'_> {
             unreadable: Vec::new(),
             network: false,
             uid_is_root: rustix::process::geteuid().is_root(),
+            can_disown,
             shared_memory_bytes: SHARED_MEMORY_BYTES,
         }
     }
@@ -77,17 +80,13 @@ pub enum HomeMount {
     },
 }
 
-/// The machine's own folders that every command sees read-only, where they exist.
-pub const SYSTEM_DIRS: [&str; 12] =
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap"];
-
 pub fn build_view(spec: ViewSpec<'_>) -> View {
-    // No command runs in a view without roots: it is a probe's, and each start of a daemon makes one. Looking through /usr
-    // takes most of a second.
-    let masks_closed = spec.uid_is_root && !spec.roots.is_empty();
+    // No command runs in a view without roots: it is a probe's.
+    let shows_to_root = spec.uid_is_root && !spec.roots.is_empty();
     let host_root = spec.roots.iter().find(|root| root.at.is_empty()).cloned();
     let mut view = View {
         read_only_proc: spec.uid_is_root,
+        disowned: spec.uid_is_root && spec.can_disown && host_root.is_none(),
         shared_memory_bytes: spec.shared_memory_bytes,
         ..View::default()
     };
@@ -135,8 +134,8 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     let shown: Vec<&BindMount> = binds.iter().chain(&host_root).collect();
     view.masks.extend(credentials.iter().flat_map(|file| places_of(file, &shown)).map(Mask::empty));
     view.masks.extend(alias_masks(&private, spec.state, &shown));
-    if masks_closed {
-        view.masks.extend(closed_masks(&shown));
+    if shows_to_root {
+        view.masks.extend(closed_masks(&shown, view.disowned));
     }
     for path in &spec.unreadable {
         let masks = places_of(path, &shown).into_iter().map(|at| {
@@ -275,11 +274,12 @@ fn credentials(spec: &ViewSpec<'_>) -> Vec<Vec<u8>> {
 }
 
 /// For uid 0, which owns the system: what others may not read in it. The session's own roots and mounts stay as they are.
-fn closed_masks(shown: &[&BindMount]) -> Vec<Mask> {
+fn closed_masks(shown: &[&BindMount], disowned: bool) -> Vec<Mask> {
     let is_own = |bind: &BindMount| bind.required && !bind.at.is_empty();
     let machine: Vec<&BindMount> = shown.iter().copied().filter(|bind| !is_own(bind)).collect();
     let own: Vec<&BindMount> = shown.iter().copied().filter(|bind| is_own(bind)).collect();
-    let places = closed_paths().into_iter().flat_map(|path| places_of(&path, &machine));
+    let paths = if disowned { closed_folders() } else { closed_paths() };
+    let places = paths.into_iter().flat_map(|path| places_of(&path, &machine));
     places.filter(|at| !own.iter().any(|own| is_below(at, &own.at))).map(Mask::denied).collect()
 }
 
@@ -397,6 +397,7 @@ mod tests {
             unreadable: Vec::new(),
             network: false,
             uid_is_root: false,
+            can_disown: false,
             shared_memory_bytes: SHARED_MEMORY_BYTES,
         }
     }

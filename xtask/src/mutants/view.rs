@@ -30,11 +30,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 1,
         breaks: "a command with uid 0 reads what only root may read in /etc",
         edits: &[Edit {
-            file: "crates/aos-sandbox/src/view.rs",
-            old: "view.masks.extend(closed_masks(&shown));",
-            new: "let _ = closed_masks(&shown);",
+            file: "crates/aos-sandbox/src/mounts.rs",
+            old: "view.disowned && bind.is_of_system()",
+            new: "view.disowned && bind.required",
         }],
         caught_by: &[attack("S11")],
+    },
+    Mutant {
+        name: "system-unmasked-without-mapped-ids",
+        promise: 1,
+        breaks: "where ids cannot be mapped, a command with uid 0 reads what only root may read in /etc",
+        edits: &[Edit {
+            file: "crates/aos-sandbox/src/view.rs",
+            old: "if disowned { closed_folders() } else { closed_paths() }",
+            new: "if true || disowned { closed_folders() } else { closed_paths() }",
+        }],
+        caught_by: &[attack("OWN-S11-WALK")],
     },
     Mutant {
         name: "state-known-by-path",

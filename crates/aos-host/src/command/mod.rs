@@ -211,6 +211,7 @@ fn view_of(host: &Host, session: &OpenSession, applied: &Applied, shown: Roots<'
         unreadable,
         network: !applied.own_network,
         uid_is_root: exec_config.uid_is_root(),
+        can_disown: host.executor.abilities().disowns,
         shared_memory_bytes: session
             .capability
             .exec

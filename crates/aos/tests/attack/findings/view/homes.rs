@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("S10", one_toolchain_on_path_shows_no_other),
         Case { id: "OWN-S10-UID", needs: &[Need::Root], run: nothing_that_the_user_could_not_reach },
         Case { id: "S11", needs: &[Need::Root], run: what_only_root_may_read },
+        Case { id: "OWN-S11-WALK", needs: &[Need::Root], run: what_only_root_may_read_without_mapped_ids },
     ]
 }
 
@@ -307,6 +308,22 @@ fn nothing_that_the_user_could_not_reach() -> Outcome {
 }
 
 /// A command in root's own folder keeps uid 0: it reads of the system what anybody may read.
+/// Where a file system in the system's folders has no mapping of ids.
+fn what_only_root_may_read_without_mapped_ids() -> Outcome {
+    let script = "mount -t ramfs ramfs /opt && exec \"$@\"";
+    let wrapper = ["unshare", "--mount", "sh", "-c", script, "sh"].map(str::to_owned).to_vec();
+    let room = Room::of(World::with(Start { wrapper, ..Start::default() }), permissive());
+    let mut findings = Findings::default();
+    findings.add(room.says("stat -c %u /etc/passwd").and_then(|said| check(said == "0", || said)));
+    for path in ["/etc/shadow", "/etc/gshadow"] {
+        let receipt = room.run(&["cat", path]);
+        let refused = receipt["exit_code"] == 1 && room.stdout(&receipt).is_empty();
+        findings.add(check(refused, || format!("{path}: {receipt}")));
+    }
+    findings.add(room.finish());
+    findings.outcome()
+}
+
 fn what_only_root_may_read() -> Outcome {
     let world = World::new();
     let mark = world.canary.trim_start_matches("CANARY-").to_owned();
@@ -332,6 +349,8 @@ fn what_only_root_may_read() -> Outcome {
     let later = folder.join("open/later");
     write(&later, &canary);
     std::fs::set_permissions(&later, std::fs::Permissions::from_mode(0o600)).unwrap();
+    // Root's ids are mapped, where this is tested.
+    findings.add(room.says("stat -c %u /etc/passwd").and_then(|said| check(said == "65534", || said)));
     for path in [
         "/etc/shadow",
         "/etc/gshadow",
