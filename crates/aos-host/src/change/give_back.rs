@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use aos_model::path::is_below;
 use rustix::io::Errno;
@@ -11,7 +12,15 @@ use crate::disk::{self, Meta};
 use crate::jail::Root;
 
 /// How often another process may interfere while our file is taken out again.
-const TRIES: usize = 64;
+const TRIES: u32 = 1024;
+
+/// Pauses of different lengths between tries, after some without any. Another process that exchanges two names in a loop
+/// takes turns with us at the lock of the folder: without pauses it is always one rename ahead.
+fn pause(tries: u32) {
+    if tries >= 8 {
+        std::thread::sleep(Duration::from_micros(u64::from(tries % 13) * 7));
+    }
+}
 
 /// Takes our new file out again in exchange for what it displaced, which is under the temporary name, so that
 /// everything is as if it had never been there. Another process that renames meanwhile may have moved our file; then
@@ -27,7 +36,8 @@ pub(super) fn take_out(
         Meta::at(dir, temporary)
             .map(|held| held.is_some_and(|held| (held.dev, held.ino) == (new.dev, new.ino)))
     };
-    for _ in 0..TRIES {
+    for tries in 0..TRIES {
+        pause(tries);
         let moved_on = file.and_then(|file| locate(roots, file));
         let elsewhere = moved_on.as_ref().map(|(dir, name)| (dir.as_fd(), name.as_slice()));
         for (there, name) in [Some((dir, name)), elsewhere].into_iter().flatten() {
