@@ -1,6 +1,8 @@
-//! The path of every request, one line per stage. No other file calls two stages.
+//! The path of every request that is journaled, one line per stage. No other file calls two stages.
 //!
-//! `front end → session → capability → policy → snapshot → operation → receipt → journal`
+//! `front end → session → capability → policy → operation → receipt → journal`
+//!
+//! Requests about sessions, and those of the operator, skip the stages up to the receipt.
 
 use std::sync::Arc;
 
@@ -23,7 +25,7 @@ use crate::session::OpenSession;
 use crate::stage::{self, Authorized, CommandStart, InSession, Planned, PlannedChanges, PolicyChecked};
 
 impl Host {
-    /// Answers a request exactly once, after journaling it. A watcher receives a command's output while it runs.
+    /// Journals the receipt of a request and returns it, once (I2). A watcher receives a command's output while it runs.
     pub fn answer(&self, mut job: Job, watcher: Option<Arc<dyn Watcher>>) -> Answer {
         let admitted = job.admitted.take().expect("BUG: a request is answered once");
         let session_id = admitted.as_ref().ok().and_then(Admitted::session_id).map(str::to_owned);
@@ -35,6 +37,7 @@ impl Host {
             Ok(Admitted::Operator(request)) => (maintenance::run(self, &request), None),
             Ok(Admitted::InSession(mut in_session)) => {
                 lane = in_session.wait_for_lane();
+                // A root daemon uses files with the uid and gid of the session's commands (I3).
                 match session.as_deref().map_or(Ok(None), OpenSession::act) {
                     Ok(_rights) => self.execute(in_session, &mut ids, &job, watcher),
                     Err(refusal) => (Err(refusal), None),
@@ -42,7 +45,7 @@ impl Host {
             }
             Err(refusal) => (Err(refusal), None),
         };
-        // The effect is done and not journaled: a crash here is what the next start recovers from.
+        // The change is applied, but its receipt is not journaled: after a crash here the next start rolls it back.
         #[cfg(feature = "testing")]
         crate::testing::maybe_panic(&job.kind);
         let effect_session = EffectSession { session_id: session_id.as_deref(), session: session.as_ref() };
@@ -64,6 +67,7 @@ impl Host {
             Ok(request) => request,
         };
         let Request::Session(request) = request else { return Ok(Vec::new()) };
+        // As a preview, which does not wait in the lane.
         let in_session: InSession = stage::enter(self, request, true)?;
         let session = in_session.session().clone();
         let _rights = session.act()?;
@@ -74,13 +78,15 @@ impl Host {
 
     fn answer_host(&self, request: HostRequest) -> Result<Done, Refusal> {
         match request {
+            // Whether its commands can be held to its rules. Passed on, because `lifecycle` is below `capture`.
             HostRequest::SessionOpen(request) => lifecycle::open(self, &request, capture::check_denied),
             HostRequest::SessionList(_) => lifecycle::list(self),
             HostRequest::SessionSignal(request) => lifecycle::signal(self, &request),
         }
     }
 
-    /// The stages of a request. Returns the open intent too, because the journaled receipt closes it.
+    /// The stages of an effect. Returns the open intent too, because the journaled receipt closes it. After an error nothing
+    /// is left to roll back: `change::apply` has done it for its steps, and what precedes it changes no file.
     fn execute<'a>(
         &'a self,
         in_session: InSession,
@@ -105,6 +111,7 @@ impl Host {
                         change::announce_command(self, &session, ids, has_overlay, &job.params)?;
                     let armed = intent.insert(armed);
                     let captured = {
+                        // Overlays, private folders and cgroups are the daemon's own, not the session's (I3).
                         let _own = own_rights();
                         capture::run(self, &session, &command, armed, &job.params, watcher)?
                     };
@@ -115,7 +122,8 @@ impl Host {
         (result, intent)
     }
 
-    /// The second pass of a command: its changes go through the same stages as a request.
+    /// The second pass of a command: its changes, known only now, go through the same stages as a request. A refusal here
+    /// is a `Done` too, because the command ran and its receipt keeps the output.
     fn apply_command_changes<'a>(
         &'a self,
         session: &Arc<OpenSession>,
@@ -125,7 +133,9 @@ impl Host {
         params: &str,
     ) -> Done {
         let (ran, changes) = match capture::propose(self, session, captured, ids) {
+            // It ran without an overlay, or what it changed is discarded.
             Proposed::Nothing(done) => return done,
+            // How it ran, and what is in the overlay or why that cannot be read.
             Proposed::Changes(ran, changes) => (ran, changes),
         };
         let applied = changes.and_then(|changes| {
