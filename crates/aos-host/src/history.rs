@@ -9,7 +9,7 @@ use aos_model::records::{Image, Kind, PathRecord};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{StepRecord, Turns, step_key, turns_key};
 use aos_model::text;
-use aos_store::{EntryKind, Manifest};
+use aos_store::{EntryKind, Manifest, own_rights};
 use serde::Serialize;
 
 use crate::host::{Host, decode_state};
@@ -53,6 +53,7 @@ pub struct Touched {
 impl Host {
     /// The turns of a session, newest first. Rolled-back turns come before the current ones.
     pub fn history(&self, session_id: &str) -> Result<Vec<Turn>, Refusal> {
+        let _own = own_rights();
         let session = lifecycle::find_session(self, session_id)?;
         finalize(self, &session, &Which::All)?;
         let turns: Turns = self.decode(&turns_key(session_id))?.unwrap_or_default();
@@ -121,6 +122,7 @@ impl Host {
 
     /// The changes of a tool call as a unified diff.
     pub fn diff(&self, session_id: &str, tool_call_id: &str) -> Result<String, Refusal> {
+        let _own = own_rights();
         let session = lifecycle::find_session(self, session_id)?;
         let seqs = snapshot::seqs_of_scope(self, &session, tool_call_id)?;
         if seqs.is_empty() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aos_model::entry::Fact;
 use aos_model::receipt::Body;
 use aos_model::refusal::{Code, Refusal, Status};
-use aos_store::Reader;
+use aos_store::{Reader, own_rights};
 use serde_json::json;
 
 use crate::host::Host;
@@ -54,6 +54,7 @@ impl OperatorRequest {
 }
 
 pub(crate) fn run(host: &Host, request: &OperatorRequest) -> Result<Done, Refusal> {
+    let _own = own_rights();
     match request {
         OperatorRequest::AdoptBlob { blob_ref } => {
             if host.blobs.size_of(blob_ref)?.is_none() {

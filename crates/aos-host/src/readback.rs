@@ -5,6 +5,7 @@ use aos_model::policy::OutputRule;
 use aos_model::receipt::Payload;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::strict::present;
+use aos_store::own_rights;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
@@ -34,6 +35,7 @@ pub struct BlobRange {
 
 impl Host {
     pub fn read_blob(&self, asked: &ReadBlob) -> Result<BlobRange, Refusal> {
+        let _own = own_rights();
         let session = lifecycle::find_session(self, &asked.session_id)?;
         let shown = aos_model::text::escape(&asked.blob_ref.chars().take(100).collect::<String>());
         let unknown =

@@ -77,6 +77,7 @@ impl Host {
     }
 
     fn answer_host(&self, request: HostRequest) -> Result<Done, Refusal> {
+        let _own = own_rights();
         match request {
             // Whether its commands can be held to its rules. Passed on, because `lifecycle` is below `capture`.
             HostRequest::SessionOpen(request) => lifecycle::open(self, &request, capture::check_denied),

@@ -96,12 +96,14 @@ fn prepare(flags: NamespaceFlags, ids: (Uid, Gid)) -> Result<(), LaunchError> {
             .map_err(sandbox("cannot become a subreaper"))?;
     }
     confine::limit_all().map_err(sandbox("cannot set limits"))?;
-    die_with_spawner()
+    die_with_spawner(flags.namespaces)
 }
 
-/// Has the kernel kill this process when the spawner exits, which exits with the daemon.
-fn die_with_spawner() -> Result<(), LaunchError> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+/// Has the kernel kill this process when the spawner exits, which exits with the daemon. Without a pid namespace that would
+/// leave the command's descendants behind: init reads the end of its socket instead, and kills them first.
+fn die_with_spawner(has_pid_namespace: bool) -> Result<(), LaunchError> {
+    let signal = has_pid_namespace.then_some(Signal::KILL);
+    rustix::process::set_parent_process_death_signal(signal)
         .map_err(sandbox("cannot set the parent death signal"))
 }
 
@@ -127,7 +129,7 @@ fn set_up_sandbox(
     }
     confine::drop_privileges(spec.user).map_err(sandbox("cannot drop privileges"))?;
     // setresuid clears the parent death signal.
-    die_with_spawner()?;
+    die_with_spawner(spec.sandbox.namespaces.is_some())?;
     // The command may run with our uid; without this it could ptrace us.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(sandbox("cannot clear the dumpable flag"))

@@ -24,6 +24,7 @@ mod slots;
 mod spool;
 mod sqlite;
 mod state_table;
+mod stop;
 mod verify;
 mod wal;
 

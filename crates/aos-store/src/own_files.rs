@@ -5,8 +5,8 @@
 
 use std::os::fd::OwnedFd;
 
-use rusqlite::Connection;
-use rustix::fs::AtFlags;
+use rusqlite::{Connection, FileControl};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 
 use crate::fault::Fault;
 use crate::home::Home;
@@ -18,10 +18,10 @@ const WAL: &str = "journal.db-wal";
 #[derive(Debug)]
 pub(crate) struct OwnFiles {
     folder: OwnedFd,
+    /// The log that is written to, whatever has its name. O_PATH: closing it drops no POSIX lock.
+    open_wal: OwnedFd,
     database: Seen,
     wal: Seen,
-    /// SQLite's counter of the commits of other connections. Checkpoints and reads do not change it.
-    data_version: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,46 +32,34 @@ struct Seen {
 }
 
 impl OwnFiles {
-    /// `connection` has written or checkpointed already, so that the log exists.
-    pub(crate) fn new(home: &Home, connection: &Connection) -> Result<OwnFiles, Fault> {
+    /// The log exists, because a connection has written or checkpointed already.
+    pub(crate) fn new(home: &Home) -> Result<OwnFiles, Fault> {
         let folder = rustix::io::fcntl_dupfd_cloexec(home.state(), 0)
             .map_err(|why| Fault::io("cannot keep the state folder open", why))?;
         let missing = |name: &str| Fault::Refused(format!("{name} is missing right after it was opened"));
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(OwnFiles {
+            open_wal: rustix::fs::openat(&folder, WAL, flags, Mode::empty()).map_err(|_| missing(WAL))?,
             database: look(&folder, DATABASE).ok_or_else(|| missing(DATABASE))?,
             wal: look(&folder, WAL).ok_or_else(|| missing(WAL))?,
-            data_version: data_version(connection)?,
             folder,
         })
     }
 
-    /// Compares the files with what was seen last. Neither gets shorter, except where `wal_truncated` says so.
-    pub(crate) fn check(&mut self) -> Result<(), String> {
-        for (name, seen) in [(DATABASE, &mut self.database), (WAL, &mut self.wal)] {
-            let Some(now) = look(&self.folder, name) else { return Err(format!("{name} was removed")) };
-            if (now.dev, now.ino) != (seen.dev, seen.ino) {
-                return Err(format!("{name} was replaced by another file"));
-            }
-            if now.bytes < seen.bytes {
-                return Err(format!("{name} was cut from {} to {} bytes", seen.bytes, now.bytes));
-            }
-            *seen = now;
-        }
-        Ok(())
+    /// Before a commit, because writing makes a log that was cut long again.
+    pub(crate) fn check_before(&mut self) -> Result<(), String> {
+        let now = rustix::fs::fstat(&self.open_wal).map_err(|why| format!("{WAL}: {why}"))?;
+        self.wal.compare(WAL, Seen::from(now))
     }
 
-    /// Also asks SQLite whether another connection committed something.
-    pub(crate) fn check_after(&mut self, connection: &Connection) -> Result<(), String> {
-        self.check()?;
-        match data_version(connection) {
-            Ok(now) if now == self.data_version => Ok(()),
-            Ok(_) => Err("another program wrote to the journal".to_owned()),
-            // A lock of another program; the next commit reports it.
-            Err(why) => {
-                tracing::warn!("the version of the journal could not be read: {why}");
-                Ok(())
-            }
+    /// After a commit: what has the names of the journal's files is what was written. Neither gets shorter, except where
+    /// `wal_truncated` says so.
+    pub(crate) fn check_after(&mut self) -> Result<(), String> {
+        for (name, seen) in [(DATABASE, &mut self.database), (WAL, &mut self.wal)] {
+            let now = look(&self.folder, name).ok_or_else(|| format!("{name} was removed"))?;
+            seen.compare(name, now)?;
         }
+        Ok(())
     }
 
     /// The log was truncated by this process.
@@ -80,11 +68,34 @@ impl OwnFiles {
     }
 }
 
-fn look(folder: &OwnedFd, name: &str) -> Option<Seen> {
-    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    Some(Seen { dev: stat.st_dev, ino: stat.st_ino, bytes: stat.st_size })
+impl Seen {
+    fn compare(&mut self, name: &str, now: Seen) -> Result<(), String> {
+        if (now.dev, now.ino) != (self.dev, self.ino) {
+            return Err(format!("{name} was replaced by another file"));
+        }
+        if now.bytes < self.bytes {
+            return Err(format!("{name} was cut from {} to {} bytes", self.bytes, now.bytes));
+        }
+        *self = now;
+        Ok(())
+    }
 }
 
-fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+impl From<Stat> for Seen {
+    fn from(stat: Stat) -> Seen {
+        Seen { dev: stat.st_dev, ino: stat.st_ino, bytes: stat.st_size }
+    }
+}
+
+fn look(folder: &OwnedFd, name: &str) -> Option<Seen> {
+    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(Seen::from)
+}
+
+/// Counts the commits of this connection, and each time that it finds a commit of another one, which it does when a
+/// transaction begins. So it grows by one in a commit that nothing preceded. Checkpoints and reads do not change it.
+/// `PRAGMA data_version` says the same, but needs a transaction of its own for it.
+pub(crate) fn data_version(connection: &Connection) -> rusqlite::Result<u32> {
+    let mut version = 0;
+    connection.file_control(None::<&str>, FileControl::DataVersion(&mut version))?;
+    Ok(version)
 }

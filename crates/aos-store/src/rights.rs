@@ -19,6 +19,10 @@ pub struct ActsFor {
 
 thread_local! {
     static ACTING: Cell<Option<ActsFor>> = const { Cell::new(None) };
+    /// Whether the thread has none of its capabilities in effect. One that acted for the daemon's own user stays so until
+    /// it asks for its own rights: two system calls less for each effect, and no rights that nothing needs. A new thread
+    /// has what the one had that started it.
+    static IS_BARE: Cell<bool> = Cell::new(is_bare());
 }
 
 /// While it exists, the thread has other rights than before.
@@ -32,7 +36,9 @@ pub struct Rights {
 
 impl Drop for Rights {
     fn drop(&mut self) {
-        if let Err(error) = switch(self.before) {
+        if self.before.is_none() && ACTING.get().is_some() && has_own_ids() {
+            ACTING.set(None);
+        } else if let Err(error) = switch(self.before) {
             // Going on with the rights of somebody else would be worse.
             tracing::error!(%error, "cannot change the rights of a thread");
             std::process::abort();
@@ -52,6 +58,16 @@ pub fn act_for(user: Option<ActsFor>) -> Result<Rights, Errno> {
     Ok(Rights { before, _not_send: PhantomData })
 }
 
+/// Acts with the daemon's own ids, and with its capabilities only if they are needed for that, until the guard is dropped:
+/// enough for what belongs to the daemon.
+pub(crate) fn own_ids() -> Option<Rights> {
+    (!has_own_ids()).then(own_rights)
+}
+
+fn has_own_ids() -> bool {
+    ids(ACTING.get()) == ids(None)
+}
+
 /// Acts with the daemon's own rights until the guard is dropped.
 pub fn own_rights() -> Rights {
     act_for(None).unwrap_or_else(|error| {
@@ -61,21 +77,24 @@ pub fn own_rights() -> Rights {
 }
 
 fn switch(to: Option<ActsFor>) -> Result<(), Errno> {
-    if ACTING.get() == to {
-        return Ok(());
-    }
-    let caps = own_capabilities()?;
-    let set = |effective| rustix::thread::set_capabilities(None, CapabilitySets { effective, ..caps });
-    // Changing ids needs capabilities, also from one user to another.
-    if to.is_none() || ids(to) != ids(ACTING.get()) {
-        set(caps.permitted)?;
-    }
-    if ids(to) != ids(ACTING.get()) {
-        let (uid, gid) = ids(to);
-        set_file_ids(uid, gid)?;
-    }
-    if to.is_some() {
-        set(CapabilitySet::empty())?;
+    let (is_bare, must_be_bare) = (IS_BARE.get(), to.is_some());
+    let changes_ids = ids(to) != ids(ACTING.get());
+    if changes_ids || is_bare != must_be_bare {
+        let caps = own_capabilities()?;
+        let set = |effective| rustix::thread::set_capabilities(None, CapabilitySets { effective, ..caps });
+        // Changing ids needs capabilities, also from one user to another.
+        if is_bare {
+            set(caps.permitted)?;
+            IS_BARE.set(false);
+        }
+        if changes_ids {
+            let (uid, gid) = ids(to);
+            set_file_ids(uid, gid)?;
+        }
+        if must_be_bare {
+            set(CapabilitySet::empty())?;
+            IS_BARE.set(true);
+        }
     }
     ACTING.set(to);
     Ok(())
@@ -88,6 +107,11 @@ fn own_capabilities() -> Result<CapabilitySets, Errno> {
         return Ok(*caps);
     }
     rustix::thread::capabilities(None).map(|caps| *OWN.get_or_init(|| caps))
+}
+
+fn is_bare() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|caps| caps.effective.is_empty() && !caps.permitted.is_empty())
 }
 
 fn ids(acts_for: Option<ActsFor>) -> (u32, u32) {

@@ -22,11 +22,12 @@ use crate::file::{CREATED_MARKER, PAGE_BYTES, check_length, check_not_lost, crea
 use crate::group::Group;
 use crate::home::Home;
 use crate::journal::{Append, Journal, OpenIntent};
-use crate::own_files::OwnFiles;
+use crate::own_files::{OwnFiles, data_version};
 use crate::reserve::Reserve;
-use crate::rights::own_rights;
+use crate::rights::own_ids;
 use crate::slots::IntentSlots;
 use crate::state_table::RecentChanges;
+use crate::stop::{abort_if_fsync_failed, stop_if_changed};
 use crate::{disk, wal};
 
 /// How many entries the state table may lag behind the journal. Opening a home folds at most this many.
@@ -126,7 +127,7 @@ impl SqliteJournal {
         let last_intent = slots.last_id().max(last_intent as u64);
         let reader = Connection::open_with_flags(home.journal_path(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let recent = Arc::new(RwLock::new(RecentChanges::load(&connection)?));
-        let files = OwnFiles::new(home, &connection)?;
+        let files = OwnFiles::new(home)?;
         let writer = Arc::new(Mutex::new(Writer {
             connection,
             seq,
@@ -164,7 +165,8 @@ impl SqliteJournal {
     }
 
     fn write(&self, write: Write) -> Result<u64, Fault> {
-        let _own = own_rights();
+        // Its files are open and its own: no capabilities are needed.
+        let _own = own_ids();
         self.group.write(write, || self.lock_writer(), |writer, writes| self.commit(writer, writes))
     }
 
@@ -181,8 +183,7 @@ impl SqliteJournal {
     }
 
     fn commit(&self, writer: &mut Writer, writes: &[Write]) -> Result<Vec<u64>, Fault> {
-        // Before, because writing makes a file that was cut long again.
-        stop_if_changed(writer.files.check());
+        stop_if_changed(writer.files.check_before());
         let outcome = match writer.commit(writes) {
             // The reserve makes room for what is under way; what begins from now on is refused.
             Err(fault) if fault.is_full() && self.reserve.give_up() => writer.commit(writes),
@@ -193,7 +194,7 @@ impl SqliteJournal {
             tracing::error!(writes = writes.len(), "a commit failed: {fault}");
             abort_if_fsync_failed(fault);
         })?;
-        stop_if_changed(writer.files.check_after(&writer.connection));
+        stop_if_changed(writer.files.check_after());
         self.head.store(writer.seq, Ordering::Release);
         self.checkpoints.wrote(writes.iter().map(Write::bytes).sum());
         Ok(numbers)
@@ -220,6 +221,7 @@ impl Writer {
     /// Commits all of `writes` in order, or none. Returns one number per write: an intent id or a sequence number.
     fn commit(&mut self, writes: &[Write]) -> Result<Vec<u64>, Fault> {
         let (seq, chain) = (self.seq, self.chain);
+        let version = data_version(&self.connection)?;
         let mut fresh = Vec::new();
         // A single statement is a transaction by itself, so BEGIN and COMMIT are left out.
         let alone = self.abandoned.is_empty() && writes.len() == 1;
@@ -242,6 +244,10 @@ impl Writer {
             let _ = self.connection.execute_batch("ROLLBACK");
             self.stale_frames = true;
             return outcome;
+        }
+        let after = data_version(&self.connection)?;
+        if after != version.wrapping_add(1) {
+            stop_if_changed(Err("another program wrote to it".to_owned()));
         }
         self.abandoned.clear();
         self.closed.extend(writes.iter().filter_map(Write::closes).filter(|id| !self.slots.close(*id)));
@@ -463,36 +469,6 @@ fn configure(connection: &Connection, durability: Durability) -> Result<(), Faul
         )));
     }
     Ok(())
-}
-
-/// Aborts after a failed fsync. Linux may mark the dirty pages clean after the error, so a second fsync can succeed
-/// without the data on disk, and no later receipt could be trusted.
-fn abort_if_fsync_failed(fault: &Fault) {
-    use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
-    if let Fault::Journal(error) = fault
-        && let Some(inner) = error.sqlite_error()
-        && matches!(inner.extended_code, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)
-    {
-        stop(&format!(
-            "the journal could not be synced ({fault}); stopping, because receipts that are acknowledged now could be lost"
-        ));
-    }
-}
-
-/// Stops before anything is acknowledged that is not in the journal. What is unfinished is rolled back when a daemon
-/// starts on a journal that is whole.
-fn stop_if_changed(outcome: Result<(), String>) {
-    if let Err(what) = outcome {
-        stop(&format!(
-            "the journal was changed underneath: {what}; stopping, because receipts that are acknowledged now could be lost. Run `aos verify`"
-        ));
-    }
-}
-
-fn stop(why: &str) -> ! {
-    tracing::error!("{why}");
-    eprintln!("aosd: {why}");
-    std::process::abort();
 }
 
 #[cfg(test)]

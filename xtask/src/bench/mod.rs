@@ -7,6 +7,7 @@ pub(crate) mod daemon;
 mod in_process;
 mod mcp;
 pub(crate) mod mini_host;
+mod one_core;
 mod peers;
 mod plot;
 mod power;

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use super::daemon::{Client, Daemon, Line, Running, check_ok, connect};
+use super::one_core::OneCore;
 use super::peers::{self, Peer};
 use super::task::{Kind, TASKS, Task, content, mark};
 use super::{Options, Reach, Report, Sample};
@@ -30,6 +31,7 @@ pub(crate) trait Contender {
 pub(crate) const WITH_DUTIES: &str = "mini host with duties";
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let _one_core = OneCore::bind()?;
     let dir = options.workplace()?;
     let mut contenders: Vec<Box<dyn Contender>> = vec![
         Box::new(Product::start(dir.path(), "process")?),
@@ -54,6 +56,7 @@ const DELETED_BEFORE: usize = 20_000;
 /// The tasks that write, on the disk of the target folder. After many deletions ext4 searches recently deleted inodes,
 /// which makes creating a file slow; a disk in use is like that.
 pub(crate) fn run_on_ordinary_disk(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let _one_core = OneCore::bind()?;
     let dir = tempfile::tempdir_in(target_dir()?)?;
     let mut contenders: Vec<Box<dyn Contender>> = vec![
         Box::new(Product::start(dir.path(), "process")?),

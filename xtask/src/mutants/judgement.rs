@@ -129,9 +129,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 12,
         breaks: "an entry that another program removes or inserts is not noticed",
         edits: &[Edit {
-            file: "crates/aos-store/src/own_files.rs",
-            old: "Ok(now) if now == self.data_version => Ok(()),",
-            new: "Ok(now) if now >= self.data_version => Ok(()),",
+            file: "crates/aos-store/src/sqlite.rs",
+            old: "if after != version.wrapping_add(1) {",
+            new: "if after < version {",
         }],
         caught_by: &[attack("S30")],
     },
@@ -141,8 +141,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "receipts are acknowledged that are in a file without a name",
         edits: &[Edit {
             file: "crates/aos-store/src/own_files.rs",
-            old: "            if (now.dev, now.ino) != (seen.dev, seen.ino) {\n",
-            new: "            if now.dev != seen.dev {\n",
+            old: "        if (now.dev, now.ino) != (self.dev, self.ino) {\n",
+            new: "        if now.dev != self.dev {\n",
         }],
         caught_by: &[attack("S30")],
     },

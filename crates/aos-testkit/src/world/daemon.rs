@@ -51,12 +51,17 @@ impl World {
         self.try_start_daemon().expect("the daemon starts");
     }
 
-    /// Starts the daemon and waits until it accepts or ends. The error is what it printed.
+    /// Starts the daemon and waits until it answers or ends. The error is what it printed.
+    ///
+    /// That it accepts is not enough: after a kill, a helper process that was just being started holds the old listener
+    /// until its `execve`, and connections to that are reset.
     pub fn try_start_daemon(&mut self) -> Result<(), String> {
         let mut child = self.daemon_command().spawn().map_err(|why| why.to_string())?;
         let deadline = Instant::now() + START_MAX;
         loop {
-            if Client::connect(&self.home).is_ok() {
+            if Client::connect(&self.home)
+                .is_ok_and(|mut client| !client.rpc("daemon.status", json!({})).is_null())
+            {
                 self.daemon = Some(child);
                 return Ok(());
             }
