@@ -16,17 +16,57 @@ const KEPT_AT_MOST: Duration = Duration::from_secs(60);
 
 struct Found {
     at: Instant,
-    stamps: Vec<(u64, i64, u64)>,
+    stamps: Vec<Stamp>,
     paths: Vec<Vec<u8>>,
 }
 
+/// Inode and time of the last change, seconds and nanoseconds.
+type Stamp = (u64, i64, u64);
+
 /// What is left to mask where root owns nothing: folders that others may enter and not list, if they are quickly found.
+/// They are looked for again when one of the folders in which they were changed since, or might have.
 pub(crate) fn closed_folders() -> Vec<Vec<u8>> {
-    let mut paths = Vec::new();
-    for folder in READ_EACH_TIME {
-        collect(folder.as_bytes(), &mut paths, true);
+    static KNOWN: Mutex<Option<ClosedFolders>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match &*known {
+        Some(known) if known.holds() => known.closed.clone(),
+        _ => known.insert(ClosedFolders::find(&READ_EACH_TIME)).closed.clone(),
     }
-    paths
+}
+
+/// Folders that were listed, and those that others may not list. A folder that comes or goes changes the stamp of the one
+/// around it, and another mode its own.
+struct ClosedFolders {
+    closed: Vec<Vec<u8>>,
+    stamps: Vec<(Vec<u8>, Stamp)>,
+}
+
+impl ClosedFolders {
+    fn find(folders: &[&str]) -> ClosedFolders {
+        // Two changes within a tick of the kernel's clock leave one time: what changed just now is looked at again.
+        let recent = now_seconds() - 2;
+        let (mut closed, mut open) = (Vec::new(), Vec::new());
+        folders.iter().for_each(|folder| collect(folder.as_bytes(), &mut closed, Some(&mut open)));
+        let stamp_of = |path: &Vec<u8>| {
+            let found = stamp(path).filter(|(_, seconds, _)| *seconds < recent);
+            (path.clone(), found.unwrap_or_default())
+        };
+        let stamps = closed.iter().chain(&open).map(stamp_of).collect();
+        ClosedFolders { closed, stamps }
+    }
+
+    fn holds(&self) -> bool {
+        self.stamps.iter().all(|(path, then)| stamp(path).is_some_and(|now| now == *then))
+    }
+}
+
+fn now_seconds() -> i64 {
+    rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec
+}
+
+fn stamp(path: &[u8]) -> Option<Stamp> {
+    let stat = rustix::fs::lstat(path).ok()?;
+    Some((stat.st_ino, stat.st_ctime, stat.st_ctime_nsec))
 }
 
 /// The files without `o+r` and the folders without `o+rx`, by their paths.
@@ -34,7 +74,7 @@ pub(crate) fn closed_paths() -> Vec<Vec<u8>> {
     static USR: Mutex<Option<Found>> = Mutex::new(None);
     let mut paths = Vec::new();
     for folder in READ_EACH_TIME {
-        collect(folder.as_bytes(), &mut paths, false);
+        collect(folder.as_bytes(), &mut paths, None);
     }
     let mut usr = USR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let stamps = stamps();
@@ -45,7 +85,7 @@ pub(crate) fn closed_paths() -> Vec<Vec<u8>> {
         _ => {
             let at = Instant::now();
             let mut found = Vec::new();
-            collect(KEPT.as_bytes(), &mut found, false);
+            collect(KEPT.as_bytes(), &mut found, None);
             paths.extend_from_slice(&found);
             *usr = Some(Found { at, stamps, paths: found });
         }
@@ -53,21 +93,22 @@ pub(crate) fn closed_paths() -> Vec<Vec<u8>> {
     paths
 }
 
-/// Inode and time of the last change of the kept folder and of the folders in it.
-fn stamps() -> Vec<(u64, i64, u64)> {
-    let stamp = |path: &[u8]| {
-        let stat = rustix::fs::lstat(path).ok()?;
-        Some((stat.st_ino, stat.st_ctime, stat.st_ctime_nsec))
-    };
+/// The kept folder and the folders in it.
+fn stamps() -> Vec<Stamp> {
     let names = open(KEPT.as_bytes()).map(|dir| names(&dir, false)).unwrap_or_default();
     let inside = names.iter().map(|name| [KEPT.as_bytes(), b"/", name].concat());
     inside.chain([KEPT.as_bytes().to_vec()]).filter_map(|path| stamp(&path)).collect()
 }
 
-fn collect(path: &[u8], found: &mut Vec<Vec<u8>>, only_folders: bool) {
+/// What others may not read below a folder. With `listed` only folders are looked for, and it gets those that were listed.
+fn collect(path: &[u8], found: &mut Vec<Vec<u8>>, mut listed: Option<&mut Vec<Vec<u8>>>) {
+    let only_folders = listed.is_some();
     let mut folders = vec![path.to_vec()];
     while let Some(path) = folders.pop() {
         let Some(dir) = open(&path) else { continue };
+        if let Some(listed) = &mut listed {
+            listed.push(path.clone());
+        }
         for name in names(&dir, only_folders) {
             let Ok(stat) = rustix::fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
@@ -119,14 +160,41 @@ mod tests {
         }
         rustix::fs::symlink("open/some", format!("{top}/link")).unwrap();
         let mut found = Vec::new();
-        collect(top.as_bytes(), &mut found, false);
+        collect(top.as_bytes(), &mut found, None);
         found.sort();
         let expected =
             ["entered", "listed", "open/some", "shut"].map(|name| format!("{top}/{name}").into_bytes());
         assert_eq!(found, expected);
-        let mut folders = Vec::new();
-        collect(top.as_bytes(), &mut folders, true);
+        let mut folders = ClosedFolders::find(&[top]).closed;
         folders.sort();
         assert_eq!(folders, ["entered", "listed", "shut"].map(|name| format!("{top}/{name}").into_bytes()));
+    }
+
+    #[test]
+    fn closed_folders_are_looked_for_again_after_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().to_str().unwrap();
+        rustix::fs::mkdir(format!("{top}/inner"), 0o755.into()).unwrap();
+        let fresh = ClosedFolders::find(&[top]);
+        assert!(!fresh.holds(), "its folders changed just now, so a later change could have the same time");
+        let settled = || {
+            // Longer than a tick of the kernel's clock: the next change has another time.
+            std::thread::sleep(Duration::from_millis(20));
+            let mut found = ClosedFolders::find(&[top]);
+            for (path, then) in &mut found.stamps {
+                *then = stamp(path).unwrap();
+            }
+            found
+        };
+        assert!(settled().holds());
+        let before = settled();
+        rustix::fs::chmod(format!("{top}/inner"), 0o700.into()).unwrap();
+        assert!(!before.holds() && settled().closed.len() == 1);
+        let before = settled();
+        rustix::fs::chmod(format!("{top}/inner"), 0o755.into()).unwrap();
+        assert!(!before.holds() && settled().closed.is_empty());
+        let before = settled();
+        rustix::fs::mkdir(format!("{top}/inner/other"), 0o755.into()).unwrap();
+        assert!(!before.holds());
     }
 }

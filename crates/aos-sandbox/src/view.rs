@@ -12,10 +12,12 @@
 //! which is always masked. Homes and our state are recognised by device and inode, whatever PATH calls them, and init
 //! opens what is not the session's own with the rights of the command's user.
 
+use std::cell::LazyCell;
+
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::closed::{closed_folders, closed_paths};
-use crate::identity::{Private, chain, id_of, ids_in, is_dir, real_path};
+use crate::identity::{Lookup, Private, ids_in};
 use crate::mount_calls::mount_points;
 use crate::spec::{BindMount, LandlockPaths, Link, Mask, SYSTEM_DIRS, View};
 use crate::toolchains;
@@ -94,11 +96,13 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     if host_root.is_none() {
         add_system(&mut binds, &mut view.links);
     }
-    let private = Private::new(spec.user_homes.iter().map(Vec::as_slice).chain([spec.home]), spec.state);
-    add_path_folders(&spec, &private, &mut binds);
-    let credentials = credentials(&spec);
+    let lookup = Lookup::default();
+    let homes = spec.user_homes.iter().map(Vec::as_slice).chain([spec.home]);
+    let private = Private::new(&lookup, homes, spec.state);
+    add_path_folders(&spec, &lookup, &private, &mut binds);
+    let credentials = credentials(&spec, &lookup);
     if spec.network {
-        add_resolv_conf(&mut binds);
+        add_resolv_conf(&lookup, &mut binds);
     }
     binds.extend(spec.tmp);
     match spec.home_mount {
@@ -133,7 +137,7 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     view.masks.extend(foreign_roots.into_iter().map(Mask::empty));
     let shown: Vec<&BindMount> = binds.iter().chain(&host_root).collect();
     view.masks.extend(credentials.iter().flat_map(|file| places_of(file, &shown)).map(Mask::empty));
-    view.masks.extend(alias_masks(&private, spec.state, &shown));
+    view.masks.extend(alias_masks(&lookup, &private, spec.state, &shown));
     if shows_to_root {
         view.masks.extend(closed_masks(&shown, view.disowned));
     }
@@ -191,10 +195,12 @@ fn add_system(binds: &mut Vec<BindMount>, links: &mut Vec<Link>) {
 }
 
 /// Adds the folders on PATH, each alone, and what the table of toolchains lists for them.
-fn add_path_folders(spec: &ViewSpec<'_>, private: &Private, binds: &mut Vec<BindMount>) {
-    let real_home = matches!(spec.home_mount, HomeMount::Real { .. }).then(|| id_of(spec.home)).flatten();
+fn add_path_folders(spec: &ViewSpec<'_>, lookup: &Lookup, private: &Private<'_>, binds: &mut Vec<BindMount>) {
+    let real_home =
+        matches!(spec.home_mount, HomeMount::Real { .. }).then(|| lookup.id_of(spec.home)).flatten();
     let mut add = |at: &[u8], real: Vec<u8>| {
-        let in_real_home = real_home.is_some_and(|home| chain(&real).iter().any(|(id, _)| *id == home));
+        let in_real_home =
+            real_home.is_some_and(|home| lookup.chain(&real).iter().any(|(id, _)| *id == home));
         if in_real_home || !private.permits(&real) {
             return;
         }
@@ -207,7 +213,9 @@ fn add_path_folders(spec: &ViewSpec<'_>, private: &Private, binds: &mut Vec<Bind
         }
     };
     for text in spec.path.split(':').filter(|folder| folder.starts_with('/')) {
-        let Some(real) = real_path(text.as_bytes()).filter(|real| is_dir(real)) else { continue };
+        let Some(real) = lookup.real_path(text.as_bytes()).filter(|real| lookup.is_dir(real)) else {
+            continue;
+        };
         let at = cleaned(text).unwrap_or_else(|| real.clone());
         let mut rows = toolchains::matches(&real);
         if at != real {
@@ -216,16 +224,16 @@ fn add_path_folders(spec: &ViewSpec<'_>, private: &Private, binds: &mut Vec<Bind
         add(&at, real);
         for row in rows {
             let below = |base: &[u8], name: &str| [base, b"/", name.as_bytes()].concat();
-            let Some(base) = real_path(&row.base) else { continue };
-            if row.marker.is_some_and(|marker| id_of(&below(&base, marker)).is_none()) {
+            let Some(base) = lookup.real_path(&row.base) else { continue };
+            if row.marker.is_some_and(|marker| lookup.id_of(&below(&base, marker)).is_none()) {
                 continue;
             }
             let caches = row.caches.iter().filter(|_| !spec.network);
             for name in row.shows.iter().chain(caches) {
-                let Some(real) = real_path(&below(&row.base, name)) else { continue };
+                let Some(real) = lookup.real_path(&below(&row.base, name)) else { continue };
                 // In a home a toolchain may be a link; elsewhere a command may have made it.
                 let is_link = real != below(&base, name);
-                let is_safe = !is_link || id_of(&base).is_some_and(|base| private.is_home(base));
+                let is_safe = !is_link || lookup.id_of(&base).is_some_and(|base| private.is_home(base));
                 if is_safe && !(name.starts_with(".cargo/config") && holds_secret(&real)) {
                     add(&below(&row.base, name), real);
                 }
@@ -251,12 +259,12 @@ fn places_of(path: &[u8], shown: &[&BindMount]) -> Vec<Vec<u8>> {
 }
 
 /// Files with tokens in folders that may be shown.
-fn credentials(spec: &ViewSpec<'_>) -> Vec<Vec<u8>> {
+fn credentials(spec: &ViewSpec<'_>, lookup: &Lookup) -> Vec<Vec<u8>> {
     let always = ["credentials", "credentials.toml"];
     let with_secrets = ["config", "config.toml", "etc/npmrc", ".condarc", "etc/pip.conf", "pip.conf"];
     let mut files = Vec::new();
     let mut add = |prefix: &[u8], always: &[&str], with_secrets: &[&str]| {
-        let real = |name: &str| real_path(&[prefix, b"/", name.as_bytes()].concat());
+        let real = |name: &str| lookup.real_path(&[prefix, b"/", name.as_bytes()].concat());
         files.extend(always.iter().filter_map(|name| real(name)));
         files.extend(with_secrets.iter().filter_map(|name| real(name)).filter(|file| holds_secret(file)));
     };
@@ -305,8 +313,9 @@ fn holds_secret(file: &[u8]) -> bool {
 }
 
 /// Our state, wherever a bind mount or a mount below one shows it, and homes that a mount below a system folder shows.
-fn alias_masks(private: &Private, state: &[u8], shown: &[&BindMount]) -> Vec<Mask> {
-    let state_and_above = chain(state);
+fn alias_masks(lookup: &Lookup, private: &Private<'_>, state: &[u8], shown: &[&BindMount]) -> Vec<Mask> {
+    let state_and_above = lookup.chain(state);
+    let in_state = LazyCell::new(|| ids_in(state, 2));
     let mount_points = mount_points().unwrap_or_default();
     let mut masks = Vec::new();
     for bind in shown {
@@ -315,13 +324,13 @@ fn alias_masks(private: &Private, state: &[u8], shown: &[&BindMount]) -> Vec<Mas
             .filter(|point| bind.submounts && **point != bind.from && is_below(point, &bind.from));
         let places = inside.map(|point| (point, [&bind.at, &point[bind.from.len()..]].concat()));
         for (from, at) in places.chain([(&bind.from, bind.at.clone())]) {
-            let Some(id) = id_of(from) else { continue };
+            let Some(id) = lookup.id_of(from) else { continue };
             let around = state_and_above.iter().filter(|(above, _)| *above == id);
             masks.extend(
                 around.map(|(_, rest)| Mask { fixed: true, ..Mask::empty([at.as_slice(), rest].concat()) }),
             );
             let is_mounted = *from != bind.from;
-            if is_mounted && (ids_in(state, 2).contains(&id) || (!bind.required && private.contains(id))) {
+            if is_mounted && (in_state.contains(&id) || (!bind.required && private.contains(id))) {
                 masks.push(Mask::empty(at));
             }
         }
@@ -330,8 +339,8 @@ fn alias_masks(private: &Private, state: &[u8], shown: &[&BindMount]) -> Vec<Mas
 }
 
 /// `/etc/resolv.conf` is often a link to a file in /run, which the view does not contain.
-fn add_resolv_conf(binds: &mut Vec<BindMount>) {
-    let Some(real) = real_path(b"/etc/resolv.conf") else { return };
+fn add_resolv_conf(lookup: &Lookup, binds: &mut Vec<BindMount>) {
+    let Some(real) = lookup.real_path(b"/etc/resolv.conf") else { return };
     if !is_in_system(&real) {
         binds.push(bind_same_path(&real, false));
     }

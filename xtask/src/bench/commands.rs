@@ -75,7 +75,8 @@ fn ended_well(mut command: Command) -> anyhow::Result<()> {
 }
 
 fn open(client: &mut Client, root: &Path, isolation: &str) -> anyhow::Result<String> {
-    let params = json!({ "target": { "local": { "workdir": root } }, "isolation": isolation });
+    let params = json!({ "target": { "local": { "workdir": root } }, "isolation": isolation,
+        "capability": { "exec": { "uncaptured": true } } });
     client.open_with(&params).map_err(anyhow::Error::msg)
 }
 

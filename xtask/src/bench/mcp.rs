@@ -6,7 +6,6 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::daemon::{Daemon, connect, programs};
-use super::one_core::OneCore;
 use super::peers::mcp::{Dialect, Server};
 use super::peers::{self, Peer};
 use super::small_files::{Contender, race};
@@ -19,7 +18,6 @@ const IDLE_MB: Reach = Reach::AtMost(20.0);
 const OF_A_SEARCH: Reach = Reach::AtMost(0.05);
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
-    let _one_core = OneCore::bind()?;
     let dir = options.workplace()?;
     let (home, root) = (dir.path().join("home"), dir.path().join("ours"));
     std::fs::create_dir(&root)?;

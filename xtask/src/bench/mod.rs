@@ -31,6 +31,7 @@ use report::{Reach, Report, Sample};
 const SECTIONS: &[(&str, &str, Run)] = &[
     ("in_process", "1. One small file, without the socket", in_process::run),
     ("files", "1. One small file over the socket", small_files::run),
+    ("peers", "1. One small file, beside other servers", small_files::run_beside_peers),
     ("ordinary", "1. Small changes on an ordinary disk", small_files::run_on_ordinary_disk),
     ("power", "1. Changes that survive a power cut", power::run),
     ("record", "2. The record", record::run),

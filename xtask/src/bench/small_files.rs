@@ -30,6 +30,7 @@ pub(crate) trait Contender {
 
 pub(crate) const WITH_DUTIES: &str = "mini host with duties";
 
+/// Beside the mini hosts: what the duties cost.
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let _one_core = OneCore::bind()?;
     let dir = options.workplace()?;
@@ -38,16 +39,34 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         Box::new(Mini::start(dir.path(), "mini host", &[])?),
         Box::new(Mini::start(dir.path(), WITH_DUTIES, &["--duties"])?),
     ];
-    if !options.no_peers {
-        contenders.extend(peers::start(dir.path(), report)?);
-    }
-    let mut last = Vec::new();
-    for tasks in TASKS {
-        last = race(tasks, &mut contenders, options.rounds, report, &reach)?;
-    }
+    let last = race_all(&mut contenders, options, report)?;
     let what = "the first 4 KB of 64 MB cost, against those of 4 KB";
     report.figure(what, last[1] / last[0], "×", Some(Reach::AtMost(1.1)));
     Ok(())
+}
+
+/// Beside other servers, which start threads: on all cores.
+pub(crate) fn run_beside_peers(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    if options.no_peers {
+        return Ok(());
+    }
+    let dir = options.workplace()?;
+    let mut contenders: Vec<Box<dyn Contender>> = vec![Box::new(Product::start(dir.path(), "process")?)];
+    contenders.extend(peers::start(dir.path(), report)?);
+    race_all(&mut contenders, options, report).map(drop)
+}
+
+/// All tasks. Returns our own medians of the last ones.
+fn race_all(
+    contenders: &mut [Box<dyn Contender>],
+    options: &Options,
+    report: &mut Report,
+) -> anyhow::Result<Vec<f64>> {
+    let mut last = Vec::new();
+    for tasks in TASKS {
+        last = race(tasks, contenders, options.rounds, report, &reach)?;
+    }
+    Ok(last)
 }
 
 /// How many files are made and deleted before the tasks of [`run_on_ordinary_disk`].
