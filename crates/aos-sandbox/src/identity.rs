@@ -45,9 +45,9 @@ impl Lookup {
     }
 
     /// A folder and the folders above it, innermost first: the identity of each, and the rest of the path below it.
-    pub(crate) fn chain(&self, path: &[u8]) -> Vec<(Id, Vec<u8>)> {
+    pub(crate) fn chain<'p>(&self, path: &'p [u8]) -> impl Iterator<Item = (Id, &'p [u8])> {
         let ends = (0..=path.len()).rev().filter(|end| *end == path.len() || path[*end] == b'/');
-        ends.filter_map(|end| Some((self.id_of(&path[..end])?, path[end..].to_vec()))).collect()
+        ends.filter_map(|end| Some((self.id_of(&path[..end])?, &path[end..])))
     }
 }
 
@@ -125,14 +125,16 @@ impl<'l> Private<'l> {
 
     fn surround(&mut self, folder: &[u8]) {
         let Some(real) = self.lookup.real_path(folder) else { return };
-        self.around.extend(self.lookup.chain(&real).into_iter().map(|(id, _)| id));
+        self.around.extend(self.lookup.chain(&real).map(|(id, _)| id));
     }
 
     /// Whether a folder or file, by its path without links, may be shown.
     pub(crate) fn permits(&self, real: &[u8]) -> bool {
-        let chain = self.lookup.chain(real);
-        let Some((own, _)) = chain.first() else { return false };
-        !self.around.contains(own) && !chain.iter().any(|(id, _)| self.closed.contains(id))
+        let mut chain = self.lookup.chain(real).map(|(id, _)| id);
+        let Some(own) = chain.next() else { return false };
+        !self.around.contains(&own)
+            && !self.closed.contains(&own)
+            && !chain.any(|id| self.closed.contains(&id))
     }
 
     pub(crate) fn is_home(&self, folder: Id) -> bool {

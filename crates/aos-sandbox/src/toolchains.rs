@@ -180,11 +180,18 @@ pub(crate) fn matches(bin: &[u8]) -> Vec<Match> {
 
 /// Whether the last names of a path match the pattern: the names before them, and what its first `*` stands for.
 fn match_end<'a, 'n>(names: &'a [&'n str], pattern: &str) -> Option<(&'a [&'n str], &'n str)> {
-    let wanted: Vec<&str> = pattern.split('/').collect();
-    let (base, end) = names.split_at(names.len().checked_sub(wanted.len())?);
-    let same = end.iter().zip(&wanted).all(|(name, wanted)| *wanted == "*" || name == wanted);
-    let star = end.iter().zip(&wanted).find(|(_, wanted)| **wanted == "*").map_or("", |(name, _)| *name);
-    (same && !base.is_empty()).then_some((base, star))
+    let (mut base, mut star) = (names, "");
+    // From the end, where most patterns differ already.
+    for wanted in pattern.rsplit('/') {
+        let (name, before) = base.split_last()?;
+        match wanted {
+            "*" => star = name,
+            wanted if wanted == *name => {}
+            _ => return None,
+        }
+        base = before;
+    }
+    (!base.is_empty()).then_some((base, star))
 }
 
 #[cfg(test)]

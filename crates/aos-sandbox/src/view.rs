@@ -199,8 +199,7 @@ fn add_path_folders(spec: &ViewSpec<'_>, lookup: &Lookup, private: &Private<'_>,
     let real_home =
         matches!(spec.home_mount, HomeMount::Real { .. }).then(|| lookup.id_of(spec.home)).flatten();
     let mut add = |at: &[u8], real: Vec<u8>| {
-        let in_real_home =
-            real_home.is_some_and(|home| lookup.chain(&real).iter().any(|(id, _)| *id == home));
+        let in_real_home = real_home.is_some_and(|home| lookup.chain(&real).any(|(id, _)| id == home));
         if in_real_home || !private.permits(&real) {
             return;
         }
@@ -314,7 +313,7 @@ fn holds_secret(file: &[u8]) -> bool {
 
 /// Our state, wherever a bind mount or a mount below one shows it, and homes that a mount below a system folder shows.
 fn alias_masks(lookup: &Lookup, private: &Private<'_>, state: &[u8], shown: &[&BindMount]) -> Vec<Mask> {
-    let state_and_above = lookup.chain(state);
+    let state_and_above: Vec<_> = lookup.chain(state).collect();
     let in_state = LazyCell::new(|| ids_in(state, 2));
     let mount_points = mount_points().unwrap_or_default();
     let mut masks = Vec::new();
@@ -327,7 +326,7 @@ fn alias_masks(lookup: &Lookup, private: &Private<'_>, state: &[u8], shown: &[&B
             let Some(id) = lookup.id_of(from) else { continue };
             let around = state_and_above.iter().filter(|(above, _)| *above == id);
             masks.extend(
-                around.map(|(_, rest)| Mask { fixed: true, ..Mask::empty([at.as_slice(), rest].concat()) }),
+                around.map(|(_, rest)| Mask { fixed: true, ..Mask::empty([at.as_slice(), *rest].concat()) }),
             );
             let is_mounted = *from != bind.from;
             if is_mounted && (in_state.contains(&id) || (!bind.required && private.contains(id))) {
