@@ -132,9 +132,8 @@ impl<'l> Private<'l> {
     pub(crate) fn permits(&self, real: &[u8]) -> bool {
         let mut chain = self.lookup.chain(real).map(|(id, _)| id);
         let Some(own) = chain.next() else { return false };
-        !self.around.contains(&own)
-            && !self.closed.contains(&own)
-            && !chain.any(|id| self.closed.contains(&id))
+        let is_closed = |id: &Id| self.closed.contains(id);
+        !self.around.contains(&own) && !is_closed(&own) && !chain.any(|id| is_closed(&id))
     }
 
     pub(crate) fn is_home(&self, folder: Id) -> bool {

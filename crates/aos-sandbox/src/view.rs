@@ -115,15 +115,9 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     if host_root.is_some() {
         view.masks.push(Mask::empty(b"/run".to_vec()));
     }
-    // Roots of other sessions that a bind mount so far would make visible.
-    let foreign_roots: Vec<Vec<u8>> = spec
-        .other_session_roots
-        .into_iter()
-        .filter(|root| binds.iter().any(|bind| *root != bind.from && is_below(root, &bind.from)))
-        .filter(|root| !spec.mounts.iter().chain(&spec.roots).any(|own| is_below(root, &own.from)))
-        .filter(|root| !spec.mounts.iter().chain(&spec.roots).any(|own| is_below(&own.at, root)))
-        .collect();
-    for own in spec.mounts.into_iter().chain(spec.roots) {
+    let own: Vec<BindMount> = spec.mounts.into_iter().chain(spec.roots).collect();
+    let foreign_roots = foreign_roots(spec.other_session_roots, &own, &binds);
+    for own in own {
         // A bind mount inside a root is dropped, the root shows it already: a toolchain in a repository stays writable.
         binds.retain(|bind| !is_below(&bind.at, &own.at) || is_separate(bind, &own, spec.home));
         binds.push(own);
@@ -152,6 +146,13 @@ pub fn build_view(spec: ViewSpec<'_>) -> View {
     view.masks.sort();
     view.masks.dedup();
     View { host_root, binds, ..view }
+}
+
+/// Roots of other sessions that a bind mount so far would make visible.
+fn foreign_roots(others: Vec<Vec<u8>>, own: &[BindMount], binds: &[BindMount]) -> Vec<Vec<u8>> {
+    let is_shown = |root: &[u8]| binds.iter().any(|bind| *root != bind.from && is_below(root, &bind.from));
+    let is_own = |root: &[u8]| own.iter().any(|own| is_below(root, &own.from) || is_below(&own.at, root));
+    others.into_iter().filter(|root| is_shown(root) && !is_own(root)).collect()
 }
 
 fn is_in_overlay(binds: &[BindMount], path: &[u8]) -> bool {

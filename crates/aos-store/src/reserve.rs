@@ -101,7 +101,7 @@ impl Reserve {
         let reserve = Reserve { state, given_up: Mutex::new(false) };
         let space = Space::of(&reserve.state).map_err(fail)?;
         if space.is_plenty() && !is_held(&reserve.state) {
-            reserve.take(space);
+            *reserve.given_up.lock().expect(LOCK_POISONED) = !reserve.take(space);
         } else if space.is_low() || was_given_up(&reserve.state) {
             reserve.give_up();
         }
@@ -114,8 +114,8 @@ impl Reserve {
         if *given_up
             && let Ok(space) = Space::of(&self.state)
             && space.is_plenty()
+            && self.take(space)
         {
-            self.take(space);
             *given_up = false;
             tracing::info!("the disk of AOS_HOME has room again; changes are accepted");
         }
@@ -163,10 +163,12 @@ impl Reserve {
         }
     }
 
-    /// Not having a reserve is no reason to refuse work.
-    fn take(&self, space: Space) {
+    /// False if the disk is full again before the reserve is complete: without one, the next time even reads would fail. A
+    /// file system that cannot hold one is no reason to refuse work.
+    fn take(&self, space: Space) -> bool {
         let take = || -> Result<(), Errno> {
-            let dir = disk::make_dir(&self.state, FOLDER).map_err(|_| Errno::IO)?;
+            let failed = |fault: Fault| if fault.is_full() { Errno::NOSPC } else { Errno::IO };
+            let dir = disk::make_dir(&self.state, FOLDER).map_err(failed)?;
             let create = |name: &str| {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 rustix::fs::openat(&dir, name, flags, Mode::from_raw_mode(0o600))
@@ -178,10 +180,10 @@ impl Reserve {
             rustix::fs::fallocate(&large, FallocateFlags::empty(), 0, space.reserve_bytes())?;
             rustix::fs::renameat(&dir, UNFINISHED, &dir, LARGE)
         };
-        if let Err(error) = take() {
-            tracing::warn!(%error, "cannot hold disk space in reserve");
-            self.remove();
-        }
+        let Err(error) = take() else { return true };
+        tracing::warn!(%error, "cannot hold disk space in reserve");
+        self.remove();
+        !matches!(error, Errno::NOSPC | Errno::DQUOT)
     }
 }
 

@@ -9,8 +9,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a home on PATH is recognised by its path only, not by device and inode",
         edits: &[Edit {
             file: "crates/aos-sandbox/src/identity.rs",
-            old: "        !self.around.contains(own) && !chain.iter().any(|(id, _)| self.closed.contains(id))\n",
-            new: "        own.1 > 0\n",
+            old: "        !self.around.contains(&own) && !is_closed(&own) && !chain.any(|id| is_closed(&id))\n",
+            new: "        own.1 > 0 || chain.any(|id| is_closed(&id))\n",
         }],
         caught_by: &[attack("S6")],
     },
@@ -119,8 +119,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "with room again, changes are accepted without a reserve, and the next full disk stops everything",
         edits: &[Edit {
             file: "crates/aos-store/src/reserve.rs",
-            old: "            self.take(space);\n            *given_up = false;\n",
-            new: "            *given_up = false;\n",
+            old: "            && self.take(space)\n",
+            new: "",
         }],
         caught_by: &[attack("OWN-TORTURE-SPACE")],
     },

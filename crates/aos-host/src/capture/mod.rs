@@ -26,10 +26,10 @@ use aos_model::refusal::{Code, Refusal, Status};
 use aos_model::request::{Isolation, OnFailure};
 
 use crate::change::Armed;
-use crate::command::{self, Command, NotRun, Ran, Roots, Watcher};
+use crate::command::{self, Command, Ran, Roots, Watcher};
 use crate::host::Host;
 use crate::outcome::{Done, Ids};
-use crate::overlay::Overlay;
+use crate::overlay::{NotRun, Overlay};
 use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
 use aos_sandbox::BindMount;
@@ -93,7 +93,7 @@ pub(crate) fn run(
     let mut no_overlay = None;
     if !announced.change_id.is_empty() {
         let overlay = Overlay::make(host, session, &announced.change_id, command.applied.user_namespace);
-        let ran = overlay.map_err(NotRun::NoOverlay).and_then(|overlay| {
+        let ran = overlay.and_then(|overlay| {
             let guard = Guard::before(host, session, overlay.excluded_folders())?;
             let roots = Roots { overlay: Some(&overlay), more: binds(session, command, guard.as_ref())? };
             let ran = command::run(host, session, command, roots, &tool_call, watcher.clone())?;

@@ -7,6 +7,7 @@ use aos_model::id;
 use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::show;
 use aos_model::refusal::Refusal;
+use aos_store::own_rights;
 use rustix::io::Errno;
 
 use super::hold_open::{Action, HeldDir, HeldId, OPEN_TO_OWNER, actions};
@@ -104,6 +105,7 @@ pub(super) enum MadeDir {
 pub(crate) fn forget_displaced(armed: &Armed<'_>) {
     let Ok(preimages) = armed.session.preimages.dir() else { return };
     if armed.snapshot_id.is_none() {
+        let _own = own_rights();
         let displaces = |action: &Action| matches!(action, Action::Step { step, .. } if step.displaces());
         for (index, _) in armed.actions.iter().enumerate().filter(|(_, action)| displaces(action)) {
             disk::remove_leftover(preimages, preimage_name(&armed.change_id, index).as_bytes());

@@ -27,7 +27,7 @@ pub use watch::{OutputChunk, Watcher};
 
 use crate::host::Host;
 use crate::output::Form;
-use crate::overlay::Overlay;
+use crate::overlay::{NotRun, Overlay};
 use crate::session::OpenSession;
 use room::Room;
 use wait::{End, Stream, Wait};
@@ -59,20 +59,6 @@ pub(crate) struct Ran {
     pub(crate) fault: Option<(Code, String)>,
     /// It was ended by its timeout or by a signal.
     pub(crate) was_ended: bool,
-}
-
-/// Why a command did not run.
-#[derive(Debug)]
-pub(crate) enum NotRun {
-    Refused(Refusal),
-    /// No overlay can be mounted over its roots: it may run without one.
-    NoOverlay(String),
-}
-
-impl From<Refusal> for NotRun {
-    fn from(refusal: Refusal) -> NotRun {
-        NotRun::Refused(refusal)
-    }
 }
 
 /// The roots as the command sees them.
@@ -132,7 +118,7 @@ pub(crate) fn run(
     }
     match &end.failed {
         Some(trouble) if trouble.stage == LaunchStage::Overlay => {
-            return Err(NotRun::NoOverlay(format!("{}: {}", trouble.subject, trouble.errno())));
+            return Err(NotRun::without_overlay(&trouble.subject, trouble.errno()));
         }
         Some(trouble) => return Err(refused(trouble, &order).into()),
         None => {}

@@ -37,6 +37,8 @@ pub(crate) fn open(
     request: &SessionOpen,
     can_enforce: fn(&OpenSession) -> Result<(), Refusal>,
 ) -> Result<Done, Refusal> {
+    // The reserve of a full disk is for reads, closing and garbage collection.
+    host.reserve.check()?;
     if host.sessions.len() >= host.sessions_max {
         expire_all(host);
     }

@@ -6,11 +6,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use aos_model::capability::FsOp;
+use aos_model::refusal::Refusal;
 use aos_sandbox::{BindMount, Overlay as OverlayDirs};
 use rustix::io::Errno;
 
 use crate::disk::{self, Meta, names_in, open_dir};
 use crate::exec::Sweeper;
+use crate::fault;
 use crate::host::Host;
 use crate::session::OpenSession;
 use aos_model::path::is_below;
@@ -36,6 +38,38 @@ pub(crate) struct Part {
     order: OverlayDirs,
 }
 
+/// Why a command did not run.
+#[derive(Debug)]
+pub(crate) enum NotRun {
+    Refused(Refusal),
+    /// No overlay can be mounted over its roots: it may run without one.
+    NoOverlay(String),
+}
+
+impl From<Refusal> for NotRun {
+    fn from(refusal: Refusal) -> NotRun {
+        NotRun::Refused(refusal)
+    }
+}
+
+impl NotRun {
+    /// There is no overlay. Where only something is missing now, such as space, the command is refused: without an
+    /// overlay what it changes would stay.
+    pub(crate) fn without_overlay(subject: &str, why: Errno) -> NotRun {
+        match why {
+            Errno::NOSPC
+            | Errno::DQUOT
+            | Errno::NOMEM
+            | Errno::MFILE
+            | Errno::NFILE
+            | Errno::AGAIN
+            | Errno::INTR
+            | Errno::IO => NotRun::Refused(fault::refusal(subject, why)),
+            why => NotRun::NoOverlay(format!("{subject}: {why}")),
+        }
+    }
+}
+
 impl Overlay {
     /// Whether overlays can be mounted over the session's roots. A read-only root needs none; `/` holds everything
     /// else; what is mounted below a root is not part of an overlay.
@@ -52,9 +86,9 @@ impl Overlay {
         session: &OpenSession,
         change_id: &str,
         in_user_namespace: bool,
-    ) -> Result<Overlay, String> {
+    ) -> Result<Overlay, NotRun> {
         let sweeper = host.executor.overlays.clone();
-        let dir = sweeper.overlays.session(change_id).map_err(|fault| fault.to_string())?;
+        let dir = sweeper.overlays.session(change_id).map_err(Refusal::from)?;
         let mut overlay = Overlay {
             change_id: change_id.to_owned(),
             parts: Vec::new(),
@@ -65,7 +99,7 @@ impl Overlay {
         let home = [host.hidden[0].as_slice(), b"/state/overlays/", change_id.as_bytes()].concat();
         for root in outermost(session) {
             let part = Part::make(session, root, &dir, &home)
-                .map_err(|why| format!("cannot make the folders of an overlay: {why}"))?;
+                .map_err(|why| NotRun::without_overlay("cannot make the folders of an overlay", why))?;
             overlay.parts.push(part);
         }
         Ok(overlay)

@@ -15,7 +15,7 @@ use aos_model::plan_undo::RecordedChange;
 use aos_model::records::SnapshotRecord;
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{decode_snapshot_key, snapshot_prefix, step_prefix};
-use aos_store::Fault;
+use aos_store::{Fault, own_rights};
 
 use crate::host::Host;
 use crate::leftovers::log_leftover;
@@ -135,6 +135,7 @@ pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<
 /// Removes the manifest of a snapshot and its pre-images. If it is being finalized now, the finalizer finds it
 /// missing from the index and does the same.
 fn drop_stored(host: &Host, session: &OpenSession, snapshot_id: &str, known: Option<&Snapshot>) {
+    let _own = own_rights();
     log_leftover("manifest", snapshot_id, host.manifests.drop_snapshot(&session.id, snapshot_id));
     if let Some(snapshot) = known {
         finalize::discard(host, session, snapshot);

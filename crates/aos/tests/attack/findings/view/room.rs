@@ -14,6 +14,11 @@ pub(super) fn cases() -> Vec<Case> {
         plain("S8", a_command_that_fills_its_folders_is_ended),
         Case { id: "OWN-S8-DISK", needs: &[Need::Root], run: a_command_that_fills_the_disk_is_ended },
         Case { id: "OWN-S8-INODES", needs: &[Need::Root], run: a_command_that_takes_all_inodes_is_ended },
+        Case {
+            id: "OWN-S8-OVERLAY",
+            needs: &[Need::Root],
+            run: no_overlay_for_want_of_room_is_no_reason_to_run,
+        },
         Case { id: "OWN-S8-FULL", needs: &[Need::Root], run: a_daemon_on_a_full_disk },
         Case { id: "OWN-S8-RETRIES", needs: &[Need::Root], run: whoever_tries_again_uses_up_no_reserve },
         Case { id: "OWN-S8-START", needs: &[Need::Root], run: a_start_on_a_full_disk },
@@ -146,6 +151,31 @@ fn a_command_that_takes_all_inodes_is_ended() -> Outcome {
     findings.add(expect(script, &receipt, &[OVER]));
     findings.add(check(!world.root.join("landed").exists(), || "it landed".into()));
     others_go_on(&world, &session, &mut findings);
+    findings.add(world.finish());
+    findings.outcome()
+}
+
+/// Where the folders of an overlay find no room, the command does not run: without an overlay its changes would stay.
+fn no_overlay_for_want_of_room_is_no_reason_to_run() -> Outcome {
+    let world = small_disk("size=64m,nr_inodes=400,mode=0700")?;
+    let session = permissive(&world);
+    let mut client = world.client();
+    let many = world.home.join("many");
+    std::fs::create_dir(&many).map_err(|why| why.to_string())?;
+    let mut findings = Findings::default();
+    for free in 0..8 {
+        world.write("old", "content\n");
+        let name = |number: usize| many.join(number.to_string());
+        let made = (0..1000).take_while(|number| std::fs::File::create(name(*number)).is_ok()).count();
+        (0..free.min(made)).for_each(|number| drop(std::fs::remove_file(name(number))));
+        let params = json!({ "session_id": session, "argv": ["mv", "old", "new"] });
+        let receipt = client.effect("host.exec", params);
+        let has_landed = world.root.join("new").exists() || !world.root.join("old").exists();
+        let is_said = receipt["status"] == "ok" && receipt["coverage"] == "overlay";
+        findings.add(check(!has_landed || is_said, || format!("{free} free: it landed: {receipt}")));
+        let _ = std::fs::remove_file(world.root.join("new"));
+        (0..made).for_each(|number| drop(std::fs::remove_file(name(number))));
+    }
     findings.add(world.finish());
     findings.outcome()
 }
