@@ -51,9 +51,7 @@ impl Host {
         armed: Option<Armed<'_>>,
     ) -> Answer {
         let ended = match ended {
-            Err(refusal)
-                if refusal.code == Code::NoSpace && armed.is_none() && !self.reserve.spares_refusals() =>
-            {
+            Err(refusal) if refusal.code == Code::NoSpace && armed.is_none() && !self.reserve.has_spare() => {
                 return self.unrecorded(refusal, None, None);
             }
             ended => ended,

@@ -136,9 +136,9 @@ impl Reserve {
         Ok(())
     }
 
-    /// Whether what the disk is too full for may still be recorded. Not while hardly half of the reserve is left: whoever tries
-    /// again and again would use up what reads, closing and garbage collection need.
-    pub fn spares_refusals(&self) -> bool {
+    /// Whether more than half of the reserve is left, for refusals and new sessions. The rest is for reads, closing and garbage
+    /// collection: whoever tries again and again must not use it up.
+    pub fn has_spare(&self) -> bool {
         let half_left = |space: Space| space.free_bytes > space.reserve_bytes() / 2;
         !self.is_given_up() || Space::of(&self.state).is_ok_and(half_left)
     }

@@ -37,8 +37,10 @@ pub(crate) fn open(
     request: &SessionOpen,
     can_enforce: fn(&OpenSession) -> Result<(), Refusal>,
 ) -> Result<Done, Refusal> {
-    // The reserve of a full disk is for reads, closing and garbage collection.
-    host.reserve.check()?;
+    // The second half of the reserve of a full disk is for reads, closing and garbage collection.
+    if !host.reserve.has_spare() {
+        host.reserve.check()?;
+    }
     if host.sessions.len() >= host.sessions_max {
         expire_all(host);
     }
