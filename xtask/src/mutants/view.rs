@@ -114,6 +114,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("OWN-TORTURE-SPACE")],
     },
     Mutant {
+        name: "no-room-no-overlay",
+        promise: 23,
+        breaks: "a command whose overlay finds no room runs without one, and what it changed stays",
+        edits: &[Edit {
+            file: "crates/aos-host/src/overlay/mod.rs",
+            old: "NotRun::Refused(fault::refusal(subject, why)),",
+            new: "NotRun::NoOverlay(fault::refusal(subject, why).message),",
+        }],
+        caught_by: &[attack("OWN-S8-OVERLAY")],
+    },
+    Mutant {
         name: "reserve-not-taken-back",
         promise: 23,
         breaks: "with room again, changes are accepted without a reserve, and the next full disk stops everything",
