@@ -142,8 +142,11 @@ impl Setup {
 fn last_words(child: Child) -> NotUp {
     use std::os::unix::process::ExitStatusExt as _;
     match child.wait_with_output() {
-        Ok(output) if output.status.signal().is_some() => NotUp::Killed,
-        Ok(output) => NotUp::Refused(String::from_utf8_lossy(&output.stderr).into_owned()),
+        // Another signal is not ours: a daemon that aborts, or whose memory is on a full disk.
+        Ok(output) if output.status.signal() == Some(Signal::KILL.as_raw()) => NotUp::Killed,
+        Ok(output) => {
+            NotUp::Refused(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
+        }
         Err(why) => NotUp::Refused(why.to_string()),
     }
 }
