@@ -1,0 +1,277 @@
+//! The net effect of recorded changes: the tree that they left, and the tree before them in terms of the one they left.
+//!
+//! Both are found on symbolic trees: the records are applied forwards for the first, and taken back for the second.
+//! Temporary names and what came and went between the records vanish there. A move attaches a node elsewhere, so an
+//! object keeps its identity through any number of moves.
+//!
+//! ```text
+//! write f: 0 -> A, move f to g      after:  f absent, g = A        before:  f = stored 0, g absent
+//! move d to e, write e/x: 0 -> A    after:  d absent, e/x = A      before:  d = what is at e, with x = stored 0
+//! ```
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::tree::{Node, Preimage, Source, Tree, World, ancestors, is_or_below, join};
+use crate::records::{Image, Kind, PathRecord, RecordedChange};
+
+/// Changes that are taken back as one, oldest first: what others wrote between them was judged when they ran.
+pub type Group<'a> = Vec<&'a RecordedChange>;
+
+/// Where a pre-image is not the post-image before it: somebody else wrote between these two changes.
+#[derive(Debug)]
+pub(super) struct Gap {
+    pub(super) path: String,
+    pub(super) between: (u64, u64),
+}
+
+#[derive(Debug)]
+pub(super) struct Net<'w, W> {
+    /// What the changes left. Paths that they did not touch are unknown.
+    pub(super) after: Tree<'w, W>,
+    /// What was before them. `Source::Disk` is a path of `after`.
+    pub(super) before: Tree<'w, W>,
+    pub(super) gaps: Vec<Gap>,
+}
+
+/// One record, or the two records of a move.
+enum Op<'a> {
+    Put(&'a PathRecord),
+    Attrs { path: &'a str, before: &'a Image, after: &'a Image },
+    Move { from: &'a PathRecord, to: &'a str, target: Option<&'a PathRecord> },
+}
+
+fn ops(change: &RecordedChange) -> Vec<Op<'_>> {
+    let mut ops = Vec::new();
+    for record in &change.paths {
+        let op = match (&record.moved_to, &record.before, &record.after) {
+            (Some(to), ..) => {
+                // The record of the new name is the one before.
+                let target = match ops.last() {
+                    Some(Op::Put(target)) if target.path == *to => Some(*target),
+                    _ => None,
+                };
+                ops.truncate(ops.len() - usize::from(target.is_some()));
+                Op::Move { from: record, to, target }
+            }
+            (None, Some(before), Some(after)) if record.mode_only => {
+                Op::Attrs { path: &record.path, before, after }
+            }
+            _ => Op::Put(record),
+        };
+        ops.push(op);
+    }
+    ops
+}
+
+impl<'w, W: World> Net<'w, W> {
+    pub(super) fn of(world: &'w W, groups: &[Group<'_>]) -> Net<'w, W> {
+        let mut forwards = Forwards { tree: Tree::symbolic(world), touched: BTreeMap::new(), gaps: Vec::new() };
+        for (group, changes) in groups.iter().enumerate() {
+            for change in changes {
+                ops(change).iter().for_each(|op| forwards.apply(op, change, group));
+            }
+        }
+        let mut before = Tree::symbolic(world);
+        for change in groups.iter().flatten().rev() {
+            ops(change).iter().rev().for_each(|op| take_back(&mut before, op, change));
+        }
+        Net { after: forwards.tree, before, gaps: forwards.gaps }
+    }
+
+    /// The image that the changes left at a path, if they left something known there.
+    pub(super) fn left(&self, path: &str) -> Option<Image> {
+        self.after.get(path)?.image.clone()
+    }
+
+    /// Leaves out what the paths do not need. A move is one thing: naming a part of either end takes all of it.
+    pub(super) fn restrict(&mut self, paths: &[String]) {
+        let mut roots = paths.to_vec();
+        let mut moves = Vec::new();
+        find_moves(&self.before.root, "", "", &mut |from, _, path| {
+            moves.push((from.to_owned(), path.to_owned()));
+        });
+        while let Some(at) = moves.iter().position(|(from, to)| is_near(&roots, from) || is_near(&roots, to)) {
+            let (from, to) = moves.swap_remove(at);
+            roots.extend([from, to]);
+        }
+        roots.sort();
+        let mut narrow = Tree::symbolic(self.before.world);
+        for root in &roots {
+            for above in ancestors(root) {
+                // Folders above a stored object are made with the attributes that they had.
+                let made = self.before.get(above).filter(|node| node.is_dir() && is_content(node));
+                if let Some(made) = made.filter(|_| narrow.get(above).is_none_or(|node| !is_content(&node))) {
+                    narrow.set(above, Some(Node::new(made.image.clone(), Source::Made)));
+                }
+            }
+            narrow.set(root, self.before.get(root).map(Cow::into_owned));
+        }
+        self.before = narrow;
+        self.gaps.retain(|gap| is_near(&roots, &gap.path));
+    }
+}
+
+fn is_content(node: &Node) -> bool {
+    matches!(node.source, Source::Stored(_) | Source::Made)
+}
+
+fn is_near(roots: &[String], path: &str) -> bool {
+    roots.iter().any(|root| is_or_below(path, root) || is_or_below(root, path))
+}
+
+/// Calls `found` for each object of a symbolic tree that is not in its place: its path in the other tree, the path of
+/// its place there, and its path in this one.
+pub(super) fn find_moves(node: &Node, at: &str, path: &str, found: &mut dyn FnMut(&str, &str, &str)) {
+    for (name, child) in &node.over {
+        let Some(child) = child else { continue };
+        let (place, path) = (join(at, name), join(path, name));
+        match &child.source {
+            Source::Disk(from) => {
+                if *from != place || !matches!(node.source, Source::Disk(_)) {
+                    found(from, &place, &path);
+                }
+                find_moves(child, from, &path, found);
+            }
+            Source::Stored(_) | Source::Made | Source::Any => find_moves(child, &place, &path, found),
+        }
+    }
+}
+
+fn stored<'w, W: World>(tree: &Tree<'w, W>, record: &PathRecord, change: &RecordedChange) -> Option<Node> {
+    let before = record.before.as_ref()?;
+    let name = before.preimage.clone().unwrap_or_default();
+    let preimage = Preimage { snapshot_id: change.snapshot_id.clone(), name, path: record.path.clone() };
+    // A pre-image between two changes of one call may be gone. Then it is replaced further back.
+    let mut node = tree.preimage(preimage).unwrap_or_else(|| Node::made(before.clone()));
+    node.image.iter_mut().for_each(|image| image.identity = before.identity);
+    Some(node)
+}
+
+fn take_back<W: World>(tree: &mut Tree<'_, W>, op: &Op<'_>, change: &RecordedChange) {
+    match op {
+        Op::Attrs { path, before, .. } => {
+            if let Some(node) = tree.get(path).map(Cow::into_owned) {
+                let mut node = node;
+                node.set_attrs(before);
+                tree.set(path, Some(node));
+            }
+        }
+        Op::Move { from, to, target } => {
+            let object = tree.get(to).map(Cow::into_owned);
+            tree.set(to, None);
+            tree.set(&from.path, object);
+            tree.set(to, target.and_then(|target| stored(tree, target, change)));
+        }
+        Op::Put(record) => {
+            let made = record.after.as_ref().is_some_and(|after| after.kind == Kind::Dir);
+            let folder = tree.get(&record.path).filter(|node| made && record.before.is_none() && node.is_dir());
+            let node = match folder.map(Cow::into_owned) {
+                Some(node) if matches!(node.source, Source::Disk(_)) => {
+                    Some(Node { image: None, if_filled: true, ..node })
+                }
+                Some(node) => Some(Node { if_filled: true, ..node }),
+                None => stored(tree, record, change),
+            };
+            tree.set(&record.path, node);
+        }
+    }
+}
+
+/// Applies the records in their order and finds the gaps between groups.
+struct Forwards<'w, W> {
+    tree: Tree<'w, W>,
+    /// The group and the change that touched a path, or a folder above it, last.
+    touched: BTreeMap<String, (usize, u64)>,
+    gaps: Vec<Gap>,
+}
+
+impl<W: World> Forwards<'_, W> {
+    fn apply(&mut self, op: &Op<'_>, change: &RecordedChange, group: usize) {
+        let by = (group, change.seq);
+        match op {
+            _ if change.explicit => {
+                let Op::Put(record) = op else { return };
+                self.set(&record.path, Some(Node::new(None, Source::Any)), by);
+            }
+            Op::Put(record) => {
+                self.check(&record.path, stored(&self.tree, record, change), by);
+                self.set(&record.path, record.after.clone().map(Node::made), by);
+            }
+            Op::Attrs { path, before, after } => {
+                self.check(path, Some(Node::made((*before).clone())), by);
+                let node = self.tree.get(path).map(Cow::into_owned);
+                let mut node = node.unwrap_or_else(|| Node::made((*after).clone()));
+                node.set_attrs(after);
+                self.tree.set(path, Some(node));
+                self.touched.insert((*path).to_owned(), by);
+            }
+            Op::Move { from, to, target } => {
+                self.check(&from.path, from.before.clone().map(Node::made), by);
+                self.check(to, target.and_then(|target| stored(&self.tree, target, change)), by);
+                let node = self.tree.get(&from.path).map(Cow::into_owned);
+                let image = target.and_then(|target| target.after.clone()).or(from.before.clone());
+                let unknown = || Node::new(None, Source::Disk(from.path.clone()));
+                let node = Node { image, ..node.unwrap_or_else(unknown) };
+                let below = self.take_touched(&from.path);
+                self.set(&from.path, None, by);
+                self.set(to, Some(node), by);
+                self.touched.extend(below.into_iter().map(|(suffix, by)| (format!("{to}{suffix}"), by)));
+            }
+        }
+    }
+
+    fn set(&mut self, path: &str, node: Option<Node>, by: (usize, u64)) {
+        self.take_touched(path);
+        self.tree.set(path, node);
+        self.touched.insert(path.to_owned(), by);
+    }
+
+    /// Forgets who touched what is below a path, by suffix.
+    fn take_touched(&mut self, path: &str) -> Vec<(String, (usize, u64))> {
+        let prefix = join(path, "");
+        let below = self.touched.range(prefix.clone()..).take_while(|(below, _)| below.starts_with(&prefix));
+        let below: Vec<_> = below.map(|(below, by)| (below[path.len()..].to_owned(), *by)).collect();
+        self.touched.retain(|below, _| !below.starts_with(&prefix));
+        below
+    }
+
+    /// Compares what a change found at a path with what an earlier group left there.
+    fn check(&mut self, path: &str, found: Option<Node>, by: (usize, u64)) {
+        for above in ancestors(path) {
+            if !self.tree.get(above).is_some_and(|node| node.is_dir()) {
+                self.add_gap(above, by);
+                return;
+            }
+        }
+        let left = self.tree.get(path).map(Cow::into_owned);
+        self.compare(path, left.as_ref(), found.as_ref(), by);
+    }
+
+    fn compare(&mut self, path: &str, left: Option<&Node>, found: Option<&Node>, by: (usize, u64)) {
+        let is_known = |node: &Node| node.image.is_some();
+        match (left, found) {
+            (None, None) => {}
+            (None, Some(_)) => self.add_gap(path, by),
+            (Some(left), None) if is_known(left) => self.add_gap(path, by),
+            (Some(left), Some(found)) if !self.tree.is_same(left, found) => self.add_gap(path, by),
+            // Of a folder that a move found, the entries are not recorded.
+            (Some(_), Some(found)) if found.is_dir() && !matches!(found.source, Source::Stored(_)) => {}
+            (Some(left), found) => {
+                for (name, left) in &left.over {
+                    let found = found.and_then(|found| self.tree.child(found, name).map(Cow::into_owned));
+                    self.compare(&join(path, name), left.as_ref(), found.as_ref(), by);
+                }
+            }
+        }
+    }
+
+    fn add_gap(&mut self, path: &str, by: (usize, u64)) {
+        let mut touches = ancestors(path).chain([path]).filter_map(|path| self.touched.get(path));
+        if let Some((group, seq)) = touches.next_back()
+            && *group != by.0
+        {
+            self.gaps.push(Gap { path: path.to_owned(), between: (*seq, by.1) });
+        }
+    }
+}

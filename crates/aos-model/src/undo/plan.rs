@@ -1,0 +1,306 @@
+//! Plans an undo: one pure function from recorded changes and the disk to the wanted tree.
+//!
+//! The changes are reduced to their net effect: the tree that they left (`after`) and the tree before them. Each place
+//! of the second is merged with what is there now.
+//!
+//! ```text
+//! before == after      the changes together leave the place alone, and so does the plan
+//! nothing was there    what the changes left goes; folders that they made stay if others have entries in them
+//! stored content       the content; of two folders, entries that were not captured stay
+//! an object moved      the object, with everything that others wrote below it
+//! ```
+//!
+//! A path that the merge changes must be as the changes left it; otherwise somebody else wrote there since, which is a
+//! conflict. So is every gap between the changes. Where nothing changes there is nothing to judge, so what is restored
+//! already can be restored again.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::net::{Gap, Group, Net, find_moves};
+use super::tree::{Difference, Node, Source, Tree, World, folder, has_attrs_of, is_or_below, join};
+use crate::records::{Image, Kind, RecordedChange};
+
+/// Who changed a path since.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChangedBy {
+    Outside,
+    /// A later change, of this or of another session.
+    Change(u64),
+    /// Somebody else, between these two changes.
+    Between(u64, u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Conflict {
+    pub path: String,
+    pub changed_by: ChangedBy,
+}
+
+/// What is taken back, how far, and what is known about the paths since.
+#[derive(Debug)]
+pub struct Undo<'a> {
+    /// Oldest first.
+    pub groups: &'a [Group<'a>],
+    /// Only these paths and what is below them.
+    pub paths: Option<&'a [String]>,
+    pub force: bool,
+    /// Changes of every session, oldest first, to say who changed a path.
+    pub later: &'a [&'a RecordedChange],
+}
+
+/// The wanted tree, and what it means for the receipt. With conflicts and without `force` it is the disk.
+#[derive(Debug)]
+pub struct Plan<'w, W> {
+    pub goal: Tree<'w, W>,
+    pub conflicts: Vec<Conflict>,
+    /// What changes. The images of now are what the plan displaces or moves away.
+    pub differences: BTreeMap<String, Difference>,
+}
+
+impl<W> Plan<'_, W> {
+    /// The paths that exist afterwards and were not the same before.
+    pub fn restored(&self) -> impl Iterator<Item = &str> {
+        self.differences.iter().filter(|(_, one)| one.goal.is_some()).map(|(path, _)| path.as_str())
+    }
+
+    /// The paths that do not exist afterwards.
+    pub fn deleted(&self) -> impl Iterator<Item = &str> {
+        self.differences.iter().filter(|(_, one)| one.goal.is_none()).map(|(path, _)| path.as_str())
+    }
+}
+
+pub fn plan<'w, W: World>(world: &'w W, undo: &Undo<'_>) -> Plan<'w, W> {
+    let mut net = Net::of(world, undo.groups);
+    if let Some(paths) = undo.paths {
+        net.restrict(paths);
+    }
+    let mut merge = Merge { disk: Tree::of_disk(world), net, objects: BTreeMap::new(), changed: BTreeSet::new() };
+    merge.find_objects();
+    let mut goal = merge.disk.clone();
+    let before = std::mem::replace(&mut merge.net.before.root, Node::made(folder()));
+    goal.root = merge.folder(&before, "", Some(goal.root.clone())).expect("BUG: the root stays");
+    let mut differences = goal.difference();
+    merge.judge(&goal, &differences);
+    let since = |path: String| Conflict { changed_by: merge.changed_by(&path, undo), path };
+    let between = |gap: &Gap| Conflict {
+        path: gap.path.clone(),
+        changed_by: ChangedBy::Between(gap.between.0, gap.between.1),
+    };
+    let mut conflicts: BTreeSet<Conflict> = merge.changed.iter().cloned().map(since).collect();
+    conflicts.extend(merge.net.gaps.iter().map(between));
+    if !conflicts.is_empty() && !undo.force {
+        goal = Tree::of_disk(world);
+        differences.clear();
+    }
+    Plan { goal, conflicts: conflicts.into_iter().collect(), differences }
+}
+
+struct Merge<'w, W> {
+    disk: Tree<'w, W>,
+    net: Net<'w, W>,
+    /// The objects that go back, by the path at which the changes left them; `None`: it is not there any more.
+    objects: BTreeMap<String, Option<Node>>,
+    /// The paths that are not as the changes left them.
+    changed: BTreeSet<String>,
+}
+
+impl<W: World> Merge<'_, W> {
+    fn find_objects(&mut self) {
+        let mut moves = Vec::new();
+        find_moves(&self.net.before.root, "", "", &mut |left_at, place, path| {
+            moves.push((left_at.to_owned(), place.to_owned(), path.to_owned()));
+        });
+        for (left_at, place, path) in moves {
+            let object = self.find_object(&left_at, [&place, &path]);
+            let is_wanted = self.net.before.get(&path).is_some_and(|node| !node.if_filled);
+            if !self.is_as_left(&left_at, object.as_ref()) && (is_wanted || object.is_some()) {
+                let is_back = object.is_none() && self.is_back(&left_at, [&place, &path]);
+                if !is_back {
+                    self.changed.insert(left_at.clone());
+                }
+            }
+            self.objects.insert(left_at, object);
+        }
+    }
+
+    /// The object that the changes moved to `left_at`, to go back to a place. It is recognised by its inode, and a file
+    /// by its content. An object of the same kind that is not recognised was edited, if the place is still free:
+    /// otherwise the object may have gone back already.
+    fn find_object(&self, left_at: &str, places: [&str; 2]) -> Option<Node> {
+        let (there, left) = (self.disk.get(left_at)?.into_owned(), self.net.left(left_at)?);
+        if is_inode(&there, &left) {
+            return Some(there);
+        }
+        if places.iter().any(|place| self.disk.get(place).is_some_and(|node| is_inode(&node, &left))) {
+            return None;
+        }
+        let is_free = places.iter().all(|place| self.is_as_left(place, self.disk.get(place).as_deref()));
+        let is_content = there.image.as_ref().is_some_and(|image| image.kind == left.kind)
+            && (is_free || left.kind != Kind::Dir && self.is_as_left(left_at, Some(&there)));
+        let is_edited = !self.is_as_left(left_at, Some(&there));
+        let is_before = self.is_as_before(left_at, &there);
+        (is_content && !(is_before && (is_edited || !is_free))).then_some(there)
+    }
+
+    /// Whether an object is what was at a path before the changes.
+    fn is_as_before(&self, path: &str, there: &Node) -> bool {
+        self.net.before.get(path).is_some_and(|before| match &before.source {
+            Source::Disk(moved) => self.net.left(moved).is_some_and(|left| {
+                is_inode(there, &left) || left.kind != Kind::Dir && self.is_as_left(moved, Some(there))
+            }),
+            _ => self.disk.is_same_tree(there, &before),
+        })
+    }
+
+    /// Whether an object that is not where the changes left it has gone back, perhaps after somebody edited it.
+    fn is_back(&self, left_at: &str, places: [&str; 2]) -> bool {
+        let Some(left) = self.net.left(left_at) else { return true };
+        let has_gone = self.disk.get(left_at).is_none_or(|there| self.is_as_before(left_at, &there));
+        places.iter().filter_map(|place| self.disk.get(place)).any(|node| {
+            is_inode(&node, &left)
+                || has_gone && node.image.as_ref().is_some_and(|image| image.kind == left.kind)
+        })
+    }
+
+    fn is_as_left(&self, path: &str, there: Option<&Node>) -> bool {
+        match (self.net.after.get(path), there) {
+            (Some(left), Some(there)) => {
+                left.image.as_ref().is_none_or(|image| self.disk.is_same(there, &Node::made(image.clone())))
+            }
+            (Some(left), None) => left.image.is_none(),
+            (None, there) => there.is_none(),
+        }
+    }
+
+    /// What a place becomes. `at` is its path in the tree that the changes left, `now` what is there.
+    fn place(&mut self, before: Option<&Node>, at: &str, now: Option<Node>) -> Option<Node> {
+        let leaves = now.as_ref().is_some_and(|now| match &now.source {
+            Source::Disk(path) => self.objects.get(path).is_some_and(Option::is_some),
+            Source::Stored(_) | Source::Made | Source::Any => false,
+        });
+        let now = now.filter(|_| !leaves);
+        match before {
+            None => self.vacated(at, now),
+            Some(before) if !before.is_dir() && !matches!(before.source, Source::Disk(_)) => {
+                let left = self.net.after.get(at).filter(|left| left.image.is_some());
+                let is_unconcerned =
+                    !leaves && left.is_some_and(|left| self.disk.is_same(&record_of(&left), before));
+                if is_unconcerned { now } else { Some(before.clone()) }
+            }
+            Some(before) => self.folder(before, at, now),
+        }
+    }
+
+    /// Where nothing was before. What the changes left nothing at is not theirs.
+    fn vacated(&self, at: &str, now: Option<Node>) -> Option<Node> {
+        now.filter(|_| self.net.after.get(at).is_none())
+    }
+
+    /// A folder, or an object that stays or moves.
+    fn folder(&mut self, before: &Node, at: &str, now: Option<Node>) -> Option<Node> {
+        let (object, at_below) = match &before.source {
+            Source::Disk(left_at) => {
+                let object = self.objects.get(left_at).cloned().flatten();
+                (object.or_else(|| now.clone()), left_at.as_str())
+            }
+            _ => (now.clone(), at),
+        };
+        let left = self.net.after.get(at_below);
+        let base = object.filter(|object| before.over.is_empty() && !is_stored(before) || object.is_dir());
+        let names = self.names(before, left.as_deref());
+        if base.is_none() && is_stored(before) && names.is_empty() && !before.if_filled {
+            return Some(before.clone());
+        }
+        let mut out = match &base {
+            Some(base) => base.clone(),
+            None => Node::made(before.image.clone().filter(|image| image.kind == Kind::Dir).unwrap_or_else(folder)),
+        };
+        if let Some(wanted) = before.image.as_ref().filter(|_| before.source != Source::Made) {
+            let left = left.as_ref().and_then(|left| left.image.as_ref());
+            let is_unconcerned = left.is_some_and(|left| left.kind == wanted.kind && has_attrs_of(left, wanted));
+            let is_there = base.as_ref().is_some_and(|base| base.image.as_ref().is_some_and(|image| image.kind == wanted.kind));
+            if !is_unconcerned && is_there {
+                out.set_attrs(wanted);
+            } else if !is_unconcerned && !is_stored(before) {
+                self.changed.insert(at_below.to_owned());
+            }
+        }
+        for name in names {
+            let child = self.net.before.child(before, &name);
+            let now = base.as_ref().and_then(|base| self.disk.child(base, &name)).map(Cow::into_owned);
+            let becomes = self.place(child.as_deref(), &join(at_below, &name), now.clone());
+            if becomes != now || out.source == Source::Made {
+                out.over.insert(name, becomes);
+            }
+        }
+        let is_empty = || !out.is_dir() || self.disk.names(&out).is_empty();
+        match base {
+            _ if before.if_filled && is_empty() => self.vacated(at, now),
+            None if !is_stored(before) && is_empty() => now,
+            _ => Some(out),
+        }
+    }
+
+    /// The entries of a folder that may change: those that were set, and those that stored content and the changes have.
+    fn names(&self, before: &Node, left: Option<&Node>) -> BTreeSet<String> {
+        let mut names: BTreeSet<String> = before.over.keys().cloned().collect();
+        if is_stored(before) {
+            let made = left.filter(|left| left.source == Source::Made);
+            names.extend(self.net.before.names(before));
+            names.extend(made.iter().flat_map(|left| left.over.keys().cloned()));
+        }
+        names
+    }
+
+    /// A path that changes must be as the changes left it, or travel with a folder that moves.
+    fn judge(&mut self, goal: &Tree<'_, W>, differences: &BTreeMap<String, Difference>) {
+        let mut moved = Vec::new();
+        find_moves(&goal.root, "", "", &mut |from, _, path| moved.push((from.to_owned(), path.to_owned())));
+        let travels = |path: &str| {
+            let mut moves = moved.iter().filter(|(from, _)| path != from && is_or_below(path, from));
+            moves.any(|(from, to)| {
+                let there = goal.get(&format!("{to}{}", &path[from.len()..]));
+                there.is_some_and(|there| there.is_disk(path))
+            })
+        };
+        for path in differences.keys().filter(|path| !travels(path)) {
+            let is_any = self.net.after.get(path).is_some_and(|left| left.source == Source::Any);
+            let is_unknown = self.net.after.get(path).is_some_and(|left| left.image.is_none());
+            let there = self.disk.get(path);
+            if !is_any && (is_unknown && there.is_some() || !self.is_as_left(path, there.as_deref())) {
+                self.changed.insert(path.clone());
+            }
+        }
+    }
+
+    /// The newest change of any session that left what is there. Only for the message.
+    fn changed_by(&self, path: &str, undo: &Undo<'_>) -> ChangedBy {
+        let there = self.disk.get(path);
+        let left = |change: &&&RecordedChange| {
+            let record = change.paths.iter().rev().find(|record| record.path == path);
+            !change.explicit
+                && record.is_some_and(|record| match (&record.after, &there) {
+                    (Some(after), Some(there)) => self.disk.is_same(there, &Node::made(after.clone())),
+                    (after, there) => after.is_none() && there.is_none(),
+                })
+        };
+        let first = undo.groups.iter().flatten().map(|change| change.seq).min();
+        let later = undo.later.iter().rev().take_while(|change| Some(change.seq) > first).find(left);
+        later.map_or(ChangedBy::Outside, |change| ChangedBy::Change(change.seq))
+    }
+}
+
+/// A node of a symbolic tree as a record: its source is not a path of the disk.
+fn record_of(node: &Node) -> Node {
+    Node::new(node.image.clone(), Source::Made)
+}
+
+fn is_stored(node: &Node) -> bool {
+    matches!(node.source, Source::Stored(_))
+}
+
+fn is_inode(node: &Node, image: &Image) -> bool {
+    let identities = node.image.as_ref().and_then(|node| node.identity).zip(image.identity);
+    identities.is_some_and(|(one, other)| (one.dev, one.ino) == (other.dev, other.ino))
+}
