@@ -255,6 +255,8 @@ impl<W: World> Forwards<'_, W> {
             (None, Some(_)) => self.add_gap(path, by),
             (Some(left), None) if is_known(left) => self.add_gap(path, by),
             (Some(left), Some(found)) if !self.tree.is_same(left, found) => self.add_gap(path, by),
+            // Entries were changed, so it was a folder.
+            (Some(left), Some(found)) if !left.over.is_empty() && !found.is_dir() => self.add_gap(path, by),
             // Of a folder that a move found, the entries are not recorded.
             (Some(_), Some(found)) if found.is_dir() && !matches!(found.source, Source::Stored(_)) => {}
             (Some(left), found) => {

@@ -153,13 +153,12 @@ impl<W: World> Merge<'_, W> {
         })
     }
 
-    /// Whether an object that is not where the changes left it has gone back, perhaps after somebody edited it.
+    /// Whether an object that is not where the changes left it is back in its place.
     fn is_back(&self, left_at: &str, places: [&str; 2]) -> bool {
         let Some(left) = self.net.left(left_at) else { return true };
         let has_gone = self.disk.get(left_at).is_none_or(|there| self.is_as_before(left_at, &there));
         places.iter().filter_map(|place| self.disk.get(place)).any(|node| {
-            is_inode(&node, &left)
-                || has_gone && node.image.as_ref().is_some_and(|image| image.kind == left.kind)
+            is_inode(&node, &left) || has_gone && self.is_as_left(left_at, Some(&node))
         })
     }
 

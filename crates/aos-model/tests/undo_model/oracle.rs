@@ -75,17 +75,27 @@ pub(crate) fn take_back(host: &Host, groups: &[Vec<u64>]) -> Wanted {
     Wanted { files, conflicts }
 }
 
+/// The paths that the changes together leave as they found them.
+pub(crate) fn unconcerned(host: &Host, groups: &[Vec<u64>]) -> BTreeSet<String> {
+    let same = chains(host, groups).into_iter().filter(|(_, chain)| chain.was.map(Obj::key) == chain.left);
+    same.map(|(path, _)| path.clone()).collect()
+}
+
 /// The paths that somebody else changed between the changes or after them.
 pub(crate) fn foreign(host: &Host, groups: &[Vec<u64>]) -> BTreeSet<String> {
-    let seqs: Vec<u64> = groups.concat();
-    let befores = seqs.iter().skip(1).map(|seq| &host.entry(*seq).tree_before).chain([&host.files]);
-    let mut foreign = BTreeSet::new();
-    for (seq, before) in seqs.iter().zip(befores) {
-        let after = &host.entry(*seq).tree_after;
-        let paths = before.keys().chain(after.keys());
-        foreign.extend(paths.filter(|path| key_at(before, path) != key_at(after, path)).cloned());
-    }
-    foreign
+    let seqs = groups.concat();
+    let last = seqs.last().map(|seq| difference(&host.entry(*seq).tree_after, &host.files));
+    foreign_between(host, &seqs).into_iter().chain(last.into_iter().flatten()).collect()
+}
+
+pub(crate) fn foreign_between(host: &Host, seqs: &[u64]) -> BTreeSet<String> {
+    let entries = seqs.windows(2).map(|pair| (host.entry(pair[0]), host.entry(pair[1])));
+    entries.flat_map(|(one, next)| difference(&one.tree_after, &next.tree_before)).collect()
+}
+
+fn difference(one: &Files, other: &Files) -> BTreeSet<String> {
+    let paths = one.keys().chain(other.keys());
+    paths.filter(|path| key_at(one, path) != key_at(other, path)).cloned().collect()
 }
 
 /// How often each state exists.
