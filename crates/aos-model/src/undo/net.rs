@@ -10,7 +10,7 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::{Node, Preimage, Source, Tree, World, ancestors, is_or_below, join};
 use crate::records::{Image, Kind, PathRecord, RecordedChange};
@@ -97,7 +97,12 @@ impl<'w, W: World> Net<'w, W> {
         }
         roots.sort();
         let mut narrow = Tree::symbolic(self.before.world);
+        let mut last: Option<&String> = None;
         for root in &roots {
+            if last.is_some_and(|last| is_or_below(root, last)) {
+                continue;
+            }
+            last = Some(root);
             for above in ancestors(root) {
                 // Folders above a stored object are made with the attributes that they had.
                 let made = self.before.get(above).filter(|node| node.is_dir() && is_content(node));
@@ -167,9 +172,6 @@ fn take_back<W: World>(tree: &mut Tree<'_, W>, op: &Op<'_>, change: &RecordedCha
             let made = record.after.as_ref().is_some_and(|after| after.kind == Kind::Dir);
             let folder = tree.get(&record.path).filter(|node| made && record.before.is_none() && node.is_dir());
             let node = match folder.map(Cow::into_owned) {
-                Some(node) if matches!(node.source, Source::Disk(_)) => {
-                    Some(Node { image: None, if_filled: true, ..node })
-                }
                 Some(node) => Some(Node { if_filled: true, ..node }),
                 None => stored(tree, record, change),
             };
@@ -260,17 +262,21 @@ impl<W: World> Forwards<'_, W> {
             // Of a folder that a move found, the entries are not recorded.
             (Some(_), Some(found)) if found.is_dir() && !matches!(found.source, Source::Stored(_)) => {}
             (Some(left), found) => {
-                for (name, left) in &left.over {
-                    let found = found.and_then(|found| self.tree.child(found, name).map(Cow::into_owned));
-                    self.compare(&join(path, name), left.as_ref(), found.as_ref(), by);
+                let mut names: BTreeSet<String> = left.over.keys().cloned().collect();
+                names.extend(found.filter(|_| left.source == Source::Made).iter().flat_map(|one| self.tree.names(one)));
+                for name in names {
+                    let left = self.tree.child(left, &name).map(Cow::into_owned);
+                    let found = found.and_then(|found| self.tree.child(found, &name).map(Cow::into_owned));
+                    self.compare(&join(path, &name), left.as_ref(), found.as_ref(), by);
                 }
             }
         }
     }
 
     fn add_gap(&mut self, path: &str, by: (usize, u64)) {
-        let mut touches = ancestors(path).chain([path]).filter_map(|path| self.touched.get(path));
-        if let Some((group, seq)) = touches.next_back()
+        let above = ancestors(path).chain([path]).filter_map(|path| self.touched.get(path)).next_back();
+        let below = self.touched.iter().filter(|(below, _)| is_or_below(below, path)).map(|(_, by)| by);
+        if let Some((group, seq)) = above.or_else(|| below.max())
             && *group != by.0
         {
             self.gaps.push(Gap { path: path.to_owned(), between: (*seq, by.1) });

@@ -79,7 +79,7 @@ pub fn plan<'w, W: World>(world: &'w W, undo: &Undo<'_>) -> Plan<'w, W> {
     merge.find_objects();
     let mut goal = merge.disk.clone();
     let before = std::mem::replace(&mut merge.net.before.root, Node::made(folder()));
-    goal.root = merge.folder(&before, "", Some(goal.root.clone())).expect("BUG: the root stays");
+    goal.root = merge.folder(&before, Some(""), Some(goal.root.clone())).expect("BUG: the root stays");
     let mut differences = goal.difference();
     merge.judge(&goal, &differences);
     let since = |path: String| Conflict { changed_by: merge.changed_by(&path, undo), path };
@@ -114,11 +114,16 @@ impl<W: World> Merge<'_, W> {
         for (left_at, place, path) in moves {
             let object = self.find_object(&left_at, [&place, &path]);
             let is_wanted = self.net.before.get(&path).is_some_and(|node| !node.if_filled);
-            if !self.is_as_left(&left_at, object.as_ref()) && (is_wanted || object.is_some()) {
-                let is_back = object.is_none() && self.is_back(&left_at, [&place, &path]);
-                if !is_back {
-                    self.changed.insert(left_at.clone());
-                }
+            let is_fine = match &object {
+                Some(object) => self.is_as_left(&left_at, Some(object)),
+                None => !is_wanted || self.is_back(&left_at, [&place, &path]),
+            };
+            if !is_fine {
+                self.changed.insert(left_at.clone());
+            }
+            let is_free = self.is_as_left(&place, self.disk.get(&place).as_deref());
+            if is_wanted && object.is_some() && !is_free {
+                self.changed.insert(place);
             }
             self.objects.insert(left_at, object);
         }
@@ -158,7 +163,7 @@ impl<W: World> Merge<'_, W> {
         let Some(left) = self.net.left(left_at) else { return true };
         let has_gone = self.disk.get(left_at).is_none_or(|there| self.is_as_before(left_at, &there));
         places.iter().filter_map(|place| self.disk.get(place)).any(|node| {
-            is_inode(&node, &left) || has_gone && self.is_as_left(left_at, Some(&node))
+            (has_gone || is_inode(&node, &left)) && self.is_as_left(left_at, Some(&node))
         })
     }
 
@@ -172,19 +177,19 @@ impl<W: World> Merge<'_, W> {
         }
     }
 
-    /// What a place becomes. `at` is its path in the tree that the changes left, `now` what is there.
-    fn place(&mut self, before: Option<&Node>, at: &str, now: Option<Node>) -> Option<Node> {
+    /// What a place becomes. `at` is its path in the tree that the changes left, unless what they left there moves
+    /// elsewhere; `now` is what is there.
+    fn place(&mut self, before: Option<&Node>, at: Option<&str>, now: Option<Node>) -> Option<Node> {
         let leaves = now.as_ref().is_some_and(|now| match &now.source {
             Source::Disk(path) => self.objects.get(path).is_some_and(Option::is_some),
             Source::Stored(_) | Source::Made | Source::Any => false,
         });
-        let now = now.filter(|_| !leaves);
+        let (now, at) = (now.filter(|_| !leaves), at.filter(|_| !leaves));
         match before {
             None => self.vacated(at, now),
             Some(before) if !before.is_dir() && !matches!(before.source, Source::Disk(_)) => {
-                let left = self.net.after.get(at).filter(|left| left.image.is_some());
-                let is_unconcerned =
-                    !leaves && left.is_some_and(|left| self.disk.is_same(&record_of(&left), before));
+                let left = at.and_then(|at| self.net.left(at));
+                let is_unconcerned = left.is_some_and(|left| self.disk.is_same(&Node::made(left), before));
                 if is_unconcerned { now } else { Some(before.clone()) }
             }
             Some(before) => self.folder(before, at, now),
@@ -192,20 +197,23 @@ impl<W: World> Merge<'_, W> {
     }
 
     /// Where nothing was before. What the changes left nothing at is not theirs.
-    fn vacated(&self, at: &str, now: Option<Node>) -> Option<Node> {
-        now.filter(|_| self.net.after.get(at).is_none())
+    fn vacated(&self, at: Option<&str>, now: Option<Node>) -> Option<Node> {
+        now.filter(|_| at.is_none_or(|at| self.net.after.get(at).is_none()))
     }
 
     /// A folder, or an object that stays or moves.
-    fn folder(&mut self, before: &Node, at: &str, now: Option<Node>) -> Option<Node> {
+    fn folder(&mut self, before: &Node, at: Option<&str>, now: Option<Node>) -> Option<Node> {
         let (object, at_below) = match &before.source {
             Source::Disk(left_at) => {
                 let object = self.objects.get(left_at).cloned().flatten();
-                (object.or_else(|| now.clone()), left_at.as_str())
+                (object.or_else(|| now.clone()), Some(left_at.as_str()))
             }
             _ => (now.clone(), at),
         };
-        let left = self.net.after.get(at_below);
+        let left = at_below.and_then(|at| self.net.after.get(at));
+        // A folder that the changes made is not another one that is in place of what they left later.
+        let is_other = before.if_filled && left.as_ref().is_some_and(|left| !left.is_dir());
+        let object = object.filter(|_| !is_other);
         let base = object.filter(|object| before.over.is_empty() && !is_stored(before) || object.is_dir());
         let names = self.names(before, left.as_deref());
         if base.is_none() && is_stored(before) && names.is_empty() && !before.if_filled {
@@ -221,14 +229,15 @@ impl<W: World> Merge<'_, W> {
             let is_there = base.as_ref().is_some_and(|base| base.image.as_ref().is_some_and(|image| image.kind == wanted.kind));
             if !is_unconcerned && is_there {
                 out.set_attrs(wanted);
-            } else if !is_unconcerned && !is_stored(before) {
-                self.changed.insert(at_below.to_owned());
+            } else if !is_unconcerned && !is_stored(before) && !before.if_filled {
+                self.changed.extend(at_below.map(str::to_owned));
             }
         }
         for name in names {
             let child = self.net.before.child(before, &name);
             let now = base.as_ref().and_then(|base| self.disk.child(base, &name)).map(Cow::into_owned);
-            let becomes = self.place(child.as_deref(), &join(at_below, &name), now.clone());
+            let at = at_below.map(|at| join(at, &name));
+            let becomes = self.place(child.as_deref(), at.as_deref(), now.clone());
             if becomes != now || out.source == Source::Made {
                 out.over.insert(name, becomes);
             }
@@ -288,11 +297,6 @@ impl<W: World> Merge<'_, W> {
         let later = undo.later.iter().rev().take_while(|change| Some(change.seq) > first).find(left);
         later.map_or(ChangedBy::Outside, |change| ChangedBy::Change(change.seq))
     }
-}
-
-/// A node of a symbolic tree as a record: its source is not a path of the disk.
-fn record_of(node: &Node) -> Node {
-    Node::new(node.image.clone(), Source::Made)
 }
 
 fn is_stored(node: &Node) -> bool {

@@ -218,7 +218,8 @@ impl<'w, W: World> Tree<'w, W> {
             if !node.over.get(name).is_some_and(|over| over.as_ref().is_some_and(Node::is_dir)) {
                 let is_changed = node.over.contains_key(name);
                 let child = if is_changed { None } else { self.child(node, name).map(Cow::into_owned) };
-                let child = child.filter(Node::is_dir).unwrap_or_else(|| Node::made(folder()));
+                let made = || Node { if_filled: true, ..Node::made(folder()) };
+                let child = child.filter(Node::is_dir).unwrap_or_else(made);
                 node.over.insert(name.to_owned(), Some(child));
             }
             node = node.over.get_mut(name).and_then(Option::as_mut).expect("it was set above");

@@ -220,8 +220,10 @@ impl Run {
         // What the turns together leave alone stays as others left it; one by one it is set on the way.
         let skipped = oracle::unconcerned(before, &Self::groups(before, ask));
         let is_near = |path: &str| skipped.iter().any(|one| is_or_below(path, one) || is_or_below(one, path));
+        // Folders that others removed are made again on the way.
+        let is_made_again = |path: &str, obj: &Obj| obj.kind == Kind::Dir && !before.files.contains_key(path);
         let relevant = |files: &Files| {
-            let files = files.iter().filter(|(path, _)| !is_near(path));
+            let files = files.iter().filter(|(path, obj)| !is_near(path) && !is_made_again(path, obj));
             files.map(|(path, obj)| (path.clone(), obj.key())).collect::<Vec<_>>()
         };
         if relevant(&host.files) != relevant(&self.host.files) {

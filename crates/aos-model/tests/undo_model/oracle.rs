@@ -16,6 +16,8 @@ pub(crate) struct Wanted {
 /// What the changes did to a path: the first state before, and the last state after.
 struct Chain<'h> {
     was: Option<&'h Obj>,
+    /// The state after the first change.
+    made: Option<&'h Obj>,
     left: Option<Key>,
     group: usize,
     has_gap: bool,
@@ -31,7 +33,8 @@ fn chains<'h>(host: &'h Host, groups: &[Vec<u64>]) -> BTreeMap<&'h String, Chain
                 if was == left {
                     continue;
                 }
-                let first = || Chain { was: before.get(path), left: was.clone(), group, has_gap: false };
+                let (first, made) = (before.get(path), after.get(path));
+                let first = || Chain { was: first, made, left: was.clone(), group, has_gap: false };
                 let chain = chains.entry(path).or_insert_with(first);
                 chain.has_gap |= chain.group != group && chain.left != was;
                 (chain.left, chain.group) = (left, group);
@@ -53,7 +56,17 @@ pub(crate) fn take_back(host: &Host, groups: &[Vec<u64>]) -> Wanted {
         }
         let is_made = was.is_none() && chain.left.as_ref().is_some_and(|left| left.0 == Kind::Dir as u8);
         let keeps_others = is_made && is_dir(&files, path) && files.keys().any(|other| parent(other) == path);
-        if was == chain.left || now == was || keeps_others {
+        if was == chain.left || now == was {
+            continue;
+        }
+        if keeps_others {
+            // It stays with the attributes with which it was made.
+            let made = chain.made.filter(|made| made.kind == Kind::Dir && Some(made.key()) != chain.left);
+            if let Some(made) = made {
+                let is_as_left = now == chain.left;
+                files.insert(path.clone(), made.clone());
+                conflicts.extend((!is_as_left).then(|| path.clone()));
+            }
             continue;
         }
         if now != chain.left {
