@@ -137,7 +137,13 @@ impl<W: World> Merge<'_, W> {
         if is_inode(&there, &left) {
             return Some(there);
         }
-        if places.iter().any(|place| self.disk.get(place).is_some_and(|node| is_inode(&node, &left))) {
+        let was_there = self.net.before.get(left_at).and_then(|before| match &before.source {
+            Source::Disk(moved) => self.net.left(moved),
+            Source::Stored(_) | Source::Made | Source::Any => None,
+        });
+        if was_there.is_some_and(|was| is_inode(&there, &was))
+            || places.iter().any(|place| self.disk.get(place).is_some_and(|node| is_inode(&node, &left)))
+        {
             return None;
         }
         let is_free = places.iter().all(|place| self.is_as_left(place, self.disk.get(place).as_deref()));
@@ -162,8 +168,12 @@ impl<W: World> Merge<'_, W> {
     fn is_back(&self, left_at: &str, places: [&str; 2]) -> bool {
         let Some(left) = self.net.left(left_at) else { return true };
         let has_gone = self.disk.get(left_at).is_none_or(|there| self.is_as_before(left_at, &there));
+        let mut wanted = Node::made(left.clone());
+        if let Some(attrs) = self.net.before.get(places[1]).and_then(|before| before.image.clone()) {
+            wanted.set_attrs(&attrs);
+        }
         places.iter().filter_map(|place| self.disk.get(place)).any(|node| {
-            (has_gone || is_inode(&node, &left)) && self.is_as_left(left_at, Some(&node))
+            (has_gone || is_inode(&node, &left)) && self.disk.is_same(&node, &wanted)
         })
     }
 
@@ -253,10 +263,9 @@ impl<W: World> Merge<'_, W> {
     /// The entries of a folder that may change: those that were set, and those that stored content and the changes have.
     fn names(&self, before: &Node, left: Option<&Node>) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = before.over.keys().cloned().collect();
-        if is_stored(before) {
-            let made = left.filter(|left| left.source == Source::Made);
+        if is_stored(before) || before.source == Source::Made && before.if_filled {
             names.extend(self.net.before.names(before));
-            names.extend(made.iter().flat_map(|left| left.over.keys().cloned()));
+            names.extend(left.iter().flat_map(|left| left.over.keys().cloned()));
         }
         names
     }

@@ -205,6 +205,7 @@ impl Run {
         if ask.force && !self.is_alone(before) {
             return Ok(());
         }
+        let is_redo = one == Selection::Redo(1);
         let kept = oracle::states(&self.host.files);
         let is_kept = |path: &str| key_at(&before.files, path).is_none_or(|key| kept.contains_key(&key));
         let mut host = before.clone();
@@ -212,8 +213,11 @@ impl Run {
             let ask = Ask { selection: one.clone(), ..ask.clone() };
             match host.undo(&ask, false) {
                 Answer::Ok { .. } => {}
-                // A path that the turns together leave alone is judged only one by one.
-                Answer::Conflict(conflicts) if conflicts.iter().all(|one| is_kept(&one.path)) => return Ok(()),
+                // A path that the turns together leave alone is judged only one by one, and a part of a rollback that
+                // went over what others wrote may not be redone alone.
+                Answer::Conflict(conflicts) if is_redo || conflicts.iter().all(|one| is_kept(&one.path)) => {
+                    return Ok(());
+                }
                 other => return Err(format!("one by one, number {number}: {other:?}")),
             }
         }
@@ -221,7 +225,9 @@ impl Run {
         let skipped = oracle::unconcerned(before, &Self::groups(before, ask));
         let is_near = |path: &str| skipped.iter().any(|one| is_or_below(path, one) || is_or_below(one, path));
         // Folders that others removed are made again on the way.
-        let is_made_again = |path: &str, obj: &Obj| obj.kind == Kind::Dir && !before.files.contains_key(path);
+        let is_made_again = |path: &str, obj: &Obj| {
+            obj.kind == Kind::Dir && !self.is_alone(before) && !self.host.files.contains_key(path)
+        };
         let relevant = |files: &Files| {
             let files = files.iter().filter(|(path, obj)| !is_near(path) && !is_made_again(path, obj));
             files.map(|(path, obj)| (path.clone(), obj.key())).collect::<Vec<_>>()

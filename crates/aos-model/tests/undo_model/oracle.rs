@@ -63,7 +63,7 @@ pub(crate) fn take_back(host: &Host, groups: &[Vec<u64>]) -> Wanted {
             // It stays with the attributes with which it was made.
             let made = chain.made.filter(|made| made.kind == Kind::Dir && Some(made.key()) != chain.left);
             if let Some(made) = made {
-                let is_as_left = now == chain.left;
+                let is_as_left = now == chain.left || now == Some(made.key());
                 files.insert(path.clone(), made.clone());
                 conflicts.extend((!is_as_left).then(|| path.clone()));
             }
