@@ -214,18 +214,21 @@ impl<W: World> Merge<'_, W> {
     /// A folder, or an object that stays or moves.
     fn folder(&mut self, before: &Node, at: Option<&str>, now: Option<Node>) -> Option<Node> {
         let (object, at_below) = match &before.source {
-            Source::Disk(left_at) => {
-                let object = self.objects.get(left_at).cloned().flatten();
-                (object.or_else(|| now.clone()), Some(left_at.as_str()))
-            }
-            _ => (now.clone(), at),
+            Source::Disk(left_at) => (self.objects.get(left_at).cloned(), Some(left_at.as_str())),
+            Source::Stored(_) | Source::Made | Source::Any => (None, at),
         };
+        // Where an object does not come back, what is there is not what the changes left.
+        let is_gone = object == Some(None);
+        let object = object.flatten().or_else(|| now.clone());
         let left = at_below.and_then(|at| self.net.after.get(at));
         // A folder that the changes made is not another one that is in place of what they left later.
-        let is_other = before.if_filled && left.as_ref().is_some_and(|left| !left.is_dir());
+        let is_other = before.if_filled
+            && before.source != Source::Made
+            && left.as_ref().is_some_and(|left| !left.is_dir());
         let object = object.filter(|_| !is_other);
         let base = object.filter(|object| before.over.is_empty() && !is_stored(before) || object.is_dir());
-        let names = self.names(before, left.as_deref());
+        let mut names = self.names(before, left.as_deref());
+        names.extend(base.iter().flat_map(|base| self.leaving(base)));
         if base.is_none() && is_stored(before) && names.is_empty() && !before.if_filled {
             return Some(before.clone());
         }
@@ -244,9 +247,9 @@ impl<W: World> Merge<'_, W> {
             }
         }
         for name in names {
-            let child = self.net.before.child(before, &name);
+            let child = self.net.before.child(before, &name).filter(|child| !is_gone || !child.if_filled);
             let now = base.as_ref().and_then(|base| self.disk.child(base, &name)).map(Cow::into_owned);
-            let at = at_below.map(|at| join(at, &name));
+            let at = at_below.filter(|_| !is_gone || child.is_some()).map(|at| join(at, &name));
             let becomes = self.place(child.as_deref(), at.as_deref(), now.clone());
             if becomes != now || out.source == Source::Made {
                 out.over.insert(name, becomes);
@@ -268,6 +271,15 @@ impl<W: World> Merge<'_, W> {
             names.extend(left.iter().flat_map(|left| left.over.keys().cloned()));
         }
         names
+    }
+
+    /// The entries that move elsewhere, or have something below them that does.
+    fn leaving(&self, base: &Node) -> BTreeSet<String> {
+        let Source::Disk(path) = &base.source else { return BTreeSet::new() };
+        let prefix = join(path, "");
+        let below = self.objects.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+        let leaving = below.filter(|(_, object)| object.is_some());
+        leaving.filter_map(|(path, _)| path[prefix.len()..].split('/').next().map(str::to_owned)).collect()
     }
 
     /// A path that changes must be as the changes left it, or travel with a folder that moves.

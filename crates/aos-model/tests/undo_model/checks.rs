@@ -218,6 +218,8 @@ impl Run {
                 Answer::Conflict(conflicts) if is_redo || conflicts.iter().all(|one| is_kept(&one.path)) => {
                     return Ok(());
                 }
+                // A part needs the snapshots of the steps that stay undone.
+                Answer::Nothing if is_redo && !host.dropped.is_empty() => return Ok(()),
                 other => return Err(format!("one by one, number {number}: {other:?}")),
             }
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use aos_model::records::Kind;
 
 use super::host::Host;
-use super::world::{Files, Key, Obj, ancestors, is_dir, key_at, parent};
+use super::world::{Files, Key, Obj, ancestors, below, is_dir, key_at, parent};
 
 pub(crate) struct Wanted {
     pub(crate) files: Files,
@@ -55,7 +55,7 @@ pub(crate) fn take_back(host: &Host, groups: &[Vec<u64>]) -> Wanted {
             conflicts.insert(path.clone());
         }
         let is_made = was.is_none() && chain.left.as_ref().is_some_and(|left| left.0 == Kind::Dir as u8);
-        let keeps_others = is_made && is_dir(&files, path) && files.keys().any(|other| parent(other) == path);
+        let keeps_others = is_made && is_dir(&files, path) && !below(&files, path).is_empty();
         if was == chain.left || now == was {
             continue;
         }
