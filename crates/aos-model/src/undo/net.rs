@@ -66,7 +66,8 @@ fn ops(change: &RecordedChange) -> Vec<Op<'_>> {
 
 impl<'w, W: World> Net<'w, W> {
     pub(super) fn of(world: &'w W, groups: &[Group<'_>]) -> Net<'w, W> {
-        let mut forwards = Forwards { tree: Tree::symbolic(world), touched: BTreeMap::new(), gaps: Vec::new() };
+        let mut forwards =
+            Forwards { tree: Tree::symbolic(world), touched: BTreeMap::new(), gaps: Vec::new() };
         for (group, changes) in groups.iter().enumerate() {
             for change in changes {
                 ops(change).iter().for_each(|op| forwards.apply(op, change, group));
@@ -91,7 +92,8 @@ impl<'w, W: World> Net<'w, W> {
         find_moves(&self.before.root, "", "", &mut |from, _, path| {
             moves.push((from.to_owned(), path.to_owned()));
         });
-        while let Some(at) = moves.iter().position(|(from, to)| is_near(&roots, from) || is_near(&roots, to)) {
+        while let Some(at) = moves.iter().position(|(from, to)| is_near(&roots, from) || is_near(&roots, to))
+        {
             let (from, to) = moves.swap_remove(at);
             roots.extend([from, to]);
         }
@@ -170,7 +172,8 @@ fn take_back<W: World>(tree: &mut Tree<'_, W>, op: &Op<'_>, change: &RecordedCha
         }
         Op::Put(record) => {
             let made = record.after.as_ref().is_some_and(|after| after.kind == Kind::Dir);
-            let folder = tree.get(&record.path).filter(|node| made && record.before.is_none() && node.is_dir());
+            let folder =
+                tree.get(&record.path).filter(|node| made && record.before.is_none() && node.is_dir());
             let node = match folder.map(Cow::into_owned) {
                 Some(node) => Some(Node { if_filled: true, ..node }),
                 None => stored(tree, record, change),
@@ -234,7 +237,9 @@ impl<W: World> Forwards<'_, W> {
         let prefix = join(path, "");
         let below = self.touched.range(prefix.clone()..).take_while(|(below, _)| below.starts_with(&prefix));
         let below: Vec<_> = below.map(|(below, by)| (below[path.len()..].to_owned(), *by)).collect();
-        self.touched.retain(|below, _| !below.starts_with(&prefix));
+        for (suffix, _) in &below {
+            self.touched.remove(&format!("{path}{suffix}"));
+        }
         below
     }
 
@@ -263,7 +268,9 @@ impl<W: World> Forwards<'_, W> {
             (Some(_), Some(found)) if found.is_dir() && !matches!(found.source, Source::Stored(_)) => {}
             (Some(left), found) => {
                 let mut names: BTreeSet<String> = left.over.keys().cloned().collect();
-                names.extend(found.filter(|_| left.source == Source::Made).iter().flat_map(|one| self.tree.names(one)));
+                names.extend(
+                    found.filter(|_| left.source == Source::Made).iter().flat_map(|one| self.tree.names(one)),
+                );
                 for name in names {
                     let left = self.tree.child(left, &name).map(Cow::into_owned);
                     let found = found.and_then(|found| self.tree.child(found, &name).map(Cow::into_owned));

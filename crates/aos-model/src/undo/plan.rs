@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::net::{Gap, Group, Net, find_moves};
-use super::tree::{Difference, Node, Source, Tree, World, folder, has_attrs_of, is_or_below, join};
+use super::tree::{Difference, Node, Source, Tree, World, ancestors, folder, has_attrs_of, join};
 use crate::records::{Image, Kind, RecordedChange};
 
 /// Who changed a path since.
@@ -75,7 +75,8 @@ pub fn plan<'w, W: World>(world: &'w W, undo: &Undo<'_>) -> Plan<'w, W> {
     if let Some(paths) = undo.paths {
         net.restrict(paths);
     }
-    let mut merge = Merge { disk: Tree::of_disk(world), net, objects: BTreeMap::new(), changed: BTreeSet::new() };
+    let mut merge =
+        Merge { disk: Tree::of_disk(world), net, objects: BTreeMap::new(), changed: BTreeSet::new() };
     merge.find_objects();
     let mut goal = merge.disk.clone();
     let before = std::mem::replace(&mut merge.net.before.root, Node::made(folder()));
@@ -137,31 +138,34 @@ impl<W: World> Merge<'_, W> {
         if is_inode(&there, &left) {
             return Some(there);
         }
-        let was_there = self.net.before.get(left_at).and_then(|before| match &before.source {
-            Source::Disk(moved) => self.net.left(moved),
-            Source::Stored(_) | Source::Made | Source::Any => None,
-        });
-        if was_there.is_some_and(|was| is_inode(&there, &was))
-            || places.iter().any(|place| self.disk.get(place).is_some_and(|node| is_inode(&node, &left)))
+        let came_back = |place: &&str| self.disk.get(place).is_some_and(|node| is_inode(&node, &left));
+        if self.moved_from(left_at).is_some_and(|was| is_inode(&there, &was)) || places.iter().any(came_back)
         {
             return None;
         }
         let is_free = places.iter().all(|place| self.is_as_left(place, self.disk.get(place).as_deref()));
-        let is_content = there.image.as_ref().is_some_and(|image| image.kind == left.kind)
-            && (is_free || left.kind != Kind::Dir && self.is_as_left(left_at, Some(&there)));
-        let is_edited = !self.is_as_left(left_at, Some(&there));
-        let is_before = self.is_as_before(left_at, &there);
-        (is_content && !(is_before && (is_edited || !is_free))).then_some(there)
+        let is_unchanged = self.is_as_left(left_at, Some(&there));
+        let is_object = there.image.as_ref().is_some_and(|image| image.kind == left.kind)
+            && (is_free || left.kind != Kind::Dir && is_unchanged);
+        let is_before = || self.is_as_before(left_at, &there);
+        (is_object && (is_free && is_unchanged || !is_before())).then_some(there)
+    }
+
+    /// What the changes left of the object that was at a path before them, if they moved it.
+    fn moved_from(&self, path: &str) -> Option<Image> {
+        match &self.net.before.get(path)?.source {
+            Source::Disk(left_at) => self.net.left(left_at),
+            Source::Stored(_) | Source::Made | Source::Any => None,
+        }
     }
 
     /// Whether an object is what was at a path before the changes.
     fn is_as_before(&self, path: &str, there: &Node) -> bool {
-        self.net.before.get(path).is_some_and(|before| match &before.source {
-            Source::Disk(moved) => self.net.left(moved).is_some_and(|left| {
-                is_inode(there, &left) || left.kind != Kind::Dir && self.is_as_left(moved, Some(there))
-            }),
-            _ => self.disk.is_same_tree(there, &before),
-        })
+        match self.moved_from(path) {
+            Some(was) if is_inode(there, &was) => true,
+            Some(was) => was.kind != Kind::Dir && self.disk.is_same(there, &Node::made(was)),
+            None => self.net.before.get(path).is_some_and(|before| self.disk.is_same_tree(there, &before)),
+        }
     }
 
     /// Whether an object that is not where the changes left it is back in its place.
@@ -172,9 +176,10 @@ impl<W: World> Merge<'_, W> {
         if let Some(attrs) = self.net.before.get(places[1]).and_then(|before| before.image.clone()) {
             wanted.set_attrs(&attrs);
         }
-        places.iter().filter_map(|place| self.disk.get(place)).any(|node| {
-            (has_gone || is_inode(&node, &left)) && self.disk.is_same(&node, &wanted)
-        })
+        places
+            .iter()
+            .filter_map(|place| self.disk.get(place))
+            .any(|node| (has_gone || is_inode(&node, &left)) && self.disk.is_same(&node, &wanted))
     }
 
     fn is_as_left(&self, path: &str, there: Option<&Node>) -> bool {
@@ -234,12 +239,17 @@ impl<W: World> Merge<'_, W> {
         }
         let mut out = match &base {
             Some(base) => base.clone(),
-            None => Node::made(before.image.clone().filter(|image| image.kind == Kind::Dir).unwrap_or_else(folder)),
+            None => Node::made(
+                before.image.clone().filter(|image| image.kind == Kind::Dir).unwrap_or_else(folder),
+            ),
         };
         if let Some(wanted) = before.image.as_ref().filter(|_| before.source != Source::Made) {
             let left = left.as_ref().and_then(|left| left.image.as_ref());
-            let is_unconcerned = left.is_some_and(|left| left.kind == wanted.kind && has_attrs_of(left, wanted));
-            let is_there = base.as_ref().is_some_and(|base| base.image.as_ref().is_some_and(|image| image.kind == wanted.kind));
+            let is_unconcerned =
+                left.is_some_and(|left| left.kind == wanted.kind && has_attrs_of(left, wanted));
+            let is_there = base
+                .as_ref()
+                .is_some_and(|base| base.image.as_ref().is_some_and(|image| image.kind == wanted.kind));
             if !is_unconcerned && is_there {
                 out.set_attrs(wanted);
             } else if !is_unconcerned && !is_stored(before) && !before.if_filled {
@@ -284,20 +294,24 @@ impl<W: World> Merge<'_, W> {
 
     /// A path that changes must be as the changes left it, or travel with a folder that moves.
     fn judge(&mut self, goal: &Tree<'_, W>, differences: &BTreeMap<String, Difference>) {
-        let mut moved = Vec::new();
-        find_moves(&goal.root, "", "", &mut |from, _, path| moved.push((from.to_owned(), path.to_owned())));
+        let mut moved = BTreeMap::new();
+        find_moves(&goal.root, "", "", &mut |from, _, path| {
+            drop(moved.insert(from.to_owned(), path.to_owned()))
+        });
         let travels = |path: &str| {
-            let mut moves = moved.iter().filter(|(from, _)| path != from && is_or_below(path, from));
-            moves.any(|(from, to)| {
+            ancestors(path).filter_map(|from| Some((from, moved.get(from)?))).any(|(from, to)| {
                 let there = goal.get(&format!("{to}{}", &path[from.len()..]));
                 there.is_some_and(|there| there.is_disk(path))
             })
         };
         for path in differences.keys().filter(|path| !travels(path)) {
-            let is_any = self.net.after.get(path).is_some_and(|left| left.source == Source::Any);
-            let is_unknown = self.net.after.get(path).is_some_and(|left| left.image.is_none());
             let there = self.disk.get(path);
-            if !is_any && (is_unknown && there.is_some() || !self.is_as_left(path, there.as_deref())) {
+            let is_fine = match self.net.after.get(path) {
+                Some(left) if left.source == Source::Any => true,
+                Some(left) if left.image.is_none() => there.is_none(),
+                _ => self.is_as_left(path, there.as_deref()),
+            };
+            if !is_fine {
                 self.changed.insert(path.clone());
             }
         }

@@ -13,13 +13,28 @@ use crate::records::{Image, Kind};
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Removes an object with everything below it.
-    Remove { path: String },
+    Remove {
+        path: String,
+    },
     /// The new path is free.
-    Rename { from: String, to: String },
-    MakeDir { path: String, image: Image },
+    Rename {
+        from: String,
+        to: String,
+    },
+    MakeDir {
+        path: String,
+        image: Image,
+    },
     /// Replaces a file or a link, or makes it.
-    Put { path: String, image: Image, content: StoredRef },
-    SetAttrs { path: String, image: Image },
+    Put {
+        path: String,
+        image: Image,
+        content: StoredRef,
+    },
+    SetAttrs {
+        path: String,
+        image: Image,
+    },
 }
 
 /// The steps to a plan's goal. `aside` names a free path for the object at a path, on the same file system and not below

@@ -190,7 +190,11 @@ impl<'w, W: World> Tree<'w, W> {
             Source::Disk(_) | Source::Made | Source::Any => BTreeSet::new(),
         };
         for (name, over) in &node.over {
-            if over.is_some() { names.insert(name.clone()) } else { names.remove(name) };
+            if over.is_some() {
+                names.insert(name.clone())
+            } else {
+                names.remove(name)
+            };
         }
         names
     }

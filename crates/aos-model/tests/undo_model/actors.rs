@@ -25,7 +25,14 @@ impl Run {
         self.log.push(format!("P {what} {path} ({hash})"));
     }
 
-    fn person_acts(&mut self, rng: &mut Rng, action: usize, path: &str, hash: u64, stamp: u64) -> Option<String> {
+    fn person_acts(
+        &mut self,
+        rng: &mut Rng,
+        action: usize,
+        path: &str,
+        hash: u64,
+        stamp: u64,
+    ) -> Option<String> {
         let files = &mut self.host.files;
         let there = files.get(path).cloned();
         let is_link = there.as_ref().is_some_and(|obj| obj.kind == Kind::Symlink);

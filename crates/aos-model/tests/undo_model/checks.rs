@@ -98,21 +98,13 @@ impl Run {
 
     fn compare_with_oracle(&mut self, before: &Host, groups: &[Vec<u64>]) -> Check {
         let wanted = oracle::take_back(before, groups);
-        let foreign = oracle::foreign(before, groups);
-        let records = groups.iter().flatten().flat_map(|seq| &before.entry(*seq).change.paths);
-        let is_folder = |kind: Option<Kind>| kind == Some(Kind::Dir);
-        let moves: Vec<(&String, &String)> = records
-            .filter(|one| is_folder(one.before.as_ref().map(|image| image.kind)))
-            .filter_map(|one| Some((&one.path, one.moved_to.as_ref()?)))
-            .collect();
         // A folder takes along what others wrote below it; the oracle leaves that where it is.
-        let travels = |path: &String| {
-            moves.iter().any(|(from, to)| is_or_below(path, from) || is_or_below(path, to))
-        };
+        let moved = oracle::moved_folders(before, groups);
+        let travels = |path: &&String| moved.iter().any(|folder| is_or_below(path, folder));
         if let Some(path) = wanted.conflicts.iter().find(|path| !travels(path)) {
             return Err(format!("{path} was changed by others, says the oracle, without a conflict"));
         }
-        if !foreign.iter().any(travels) {
+        if !oracle::foreign(before, groups).iter().any(|path| travels(&path)) {
             self.counts.exact += 1;
             if keys(&wanted.files) != keys(&self.host.files) {
                 return Err(format!("the oracle has {}", print(&wanted.files)));
@@ -162,7 +154,8 @@ impl Run {
         let Answer::Ok { .. } = answer else { return Err(format!("{snapshot} is not restored: {answer:?}")) };
         let kept = oracle::states(&self.host.files);
         // Of folders only the attributes could be displaced.
-        let displaced = before.files.iter().filter(|(_, obj)| obj.kind != Kind::Dir && !kept.contains_key(&obj.key()));
+        let displaced =
+            before.files.iter().filter(|(_, obj)| obj.kind != Kind::Dir && !kept.contains_key(&obj.key()));
         for (path, obj) in displaced {
             if key_at(&run.host.files, path) != Some(obj.key()) {
                 let now = print(&run.host.files);
@@ -179,9 +172,14 @@ impl Run {
         }
         let mut host = self.host.clone();
         let seqs = Self::groups(&host, ask).concat();
-        let mut records = seqs.iter().flat_map(|seq| &host.entry(*seq).change.paths);
-        // Of two equal files that change places, a copy cannot be distinguished from the other.
-        if ask.force && !self.setup.unique && records.any(|one| one.moved_to.is_some()) {
+        let records = || seqs.iter().flat_map(|seq| &host.entry(*seq).change.paths);
+        let is_folder = |path: &str| {
+            let mut stored = records().filter(|one| one.path == *path && one.moved_to.is_none());
+            stored.any(|one| one.before.as_ref().is_some_and(|image| image.kind == Kind::Dir))
+        };
+        // Of two equal files or folders that change places, a copy cannot be distinguished from the other.
+        let mut moves = records().filter_map(|one| one.moved_to.as_ref());
+        if ask.force && moves.any(|to| !self.setup.unique || is_folder(to)) {
             return Ok(());
         }
         match host.undo(ask, false) {
@@ -223,8 +221,15 @@ impl Run {
                 other => return Err(format!("one by one, number {number}: {other:?}")),
             }
         }
+        // A folder that is restored on the way into one that others made takes their entries along when it moves.
+        let groups = Self::groups(before, ask);
+        let moved = oracle::moved_folders(before, &groups);
+        let travels = |path: &String| moved.iter().any(|folder| is_or_below(path, folder));
+        if oracle::foreign(before, &groups).iter().any(travels) {
+            return Ok(());
+        }
         // What the turns together leave alone stays as others left it; one by one it is set on the way.
-        let skipped = oracle::unconcerned(before, &Self::groups(before, ask));
+        let skipped = oracle::unconcerned(before, &groups);
         let is_near = |path: &str| skipped.iter().any(|one| is_or_below(path, one) || is_or_below(one, path));
         // Folders that others removed are made again on the way.
         let is_made_again = |path: &str, obj: &Obj| {

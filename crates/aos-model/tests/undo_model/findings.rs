@@ -227,8 +227,7 @@ fn c28_the_lists_are_the_difference_of_the_trees() {
 
 #[test]
 fn c29_mode_and_attributes_count_alike() {
-    let change: [fn(&mut Obj); 2] =
-        [|obj| obj.mode = 0o600, |obj| obj.xattrs.extend([("user.a".into(), 1)])];
+    let change: [fn(&mut Obj); 2] = [|obj| obj.mode = 0o600, |obj| obj.xattrs.extend([("user.a".into(), 1)])];
     for change in change {
         let mut s = Story::new();
         s.w("/f", 1);

@@ -75,7 +75,11 @@ impl World for View<'_> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Ok { restored: Vec<String>, deleted: Vec<String>, snapshot: String },
+    Ok {
+        restored: Vec<String>,
+        deleted: Vec<String>,
+        snapshot: String,
+    },
     Conflict(Vec<Conflict>),
     /// Nothing to do, or evicted.
     Nothing,
@@ -229,7 +233,9 @@ impl Host {
         let rolls = !ask.is_restore();
         let seq = change.finish(&call, rolls, (!rolls).then_some(&ask.turn));
         match &ask.selection {
-            Selection::Rollback(count) => self.sessions[ask.session].rolled_back(seq.expect("recorded"), *count),
+            Selection::Rollback(count) => {
+                self.sessions[ask.session].rolled_back(seq.expect("recorded"), *count)
+            }
             Selection::Redo(count) => self.sessions[ask.session].redone(seq.expect("recorded"), *count),
             Selection::Scope(_) | Selection::Snapshot(_) => {}
         }
@@ -268,8 +274,7 @@ impl Change<'_> {
         assert!(is_dir(&self.host.files, parent(path)), "BUG: {path} has no folder");
         let hash = image.hash.as_deref().map_or(0, |hash| hash.parse().expect("a number"));
         let stamp = self.host.tick();
-        let obj =
-            Obj { mode: image.mode, xattrs: decode(image.xattrs), ..Obj::new(image.kind, hash, stamp) };
+        let obj = Obj { mode: image.mode, xattrs: decode(image.xattrs), ..Obj::new(image.kind, hash, stamp) };
         self.host.learn(self.session, &obj);
         self.host.files.insert(path.to_owned(), obj);
     }
@@ -307,8 +312,14 @@ impl Change<'_> {
                 self.record(&path, None, after);
             }
             Step::Put { path, image, content } => {
-                let stored = self.host.store[&(content.preimage.snapshot_id.clone(), content.preimage.name.clone())].clone();
-                assert_eq!(image.hash, stored[&content.suffix].image(true).hash, "BUG: the content of {path}");
+                let stored = self.host.store
+                    [&(content.preimage.snapshot_id.clone(), content.preimage.name.clone())]
+                    .clone();
+                assert_eq!(
+                    image.hash,
+                    stored[&content.suffix].image(true).hash,
+                    "BUG: the content of {path}"
+                );
                 self.put(&path, image);
             }
             Step::SetAttrs { path, image } => {

@@ -111,6 +111,14 @@ fn difference(one: &Files, other: &Files) -> BTreeSet<String> {
     paths.filter(|path| key_at(one, path) != key_at(other, path)).cloned().collect()
 }
 
+/// The old and the new names of the folders that the changes moved.
+pub(crate) fn moved_folders(host: &Host, groups: &[Vec<u64>]) -> BTreeSet<String> {
+    let records = groups.iter().flatten().flat_map(|seq| &host.entry(*seq).change.paths);
+    let folders = records.filter(|one| one.before.as_ref().is_some_and(|image| image.kind == Kind::Dir));
+    let moves = folders.filter_map(|one| Some([one.path.clone(), one.moved_to.clone()?]));
+    moves.flatten().collect()
+}
+
 /// How often each state exists.
 pub(crate) fn states(files: &Files) -> BTreeMap<Key, usize> {
     let mut states = BTreeMap::new();

@@ -62,9 +62,8 @@ impl Setup {
     }
 }
 
-pub(crate) const POOL: &[&str] = &[
-    "/a", "/b", "/c", "/d", "/d/a", "/d/b", "/d/e", "/d/e/a", "/d/e/b", "/e", "/e/a", "/e/d", "/e/d/a",
-];
+pub(crate) const POOL: &[&str] =
+    &["/a", "/b", "/c", "/d", "/d/a", "/d/b", "/d/e", "/d/e/a", "/d/e/b", "/e", "/e/a", "/e/d", "/e/d/a"];
 
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Counts {
@@ -111,7 +110,11 @@ impl Run {
 
     pub(crate) fn path(&self, rng: &mut Rng) -> String {
         let all: Vec<&String> = self.host.files.keys().collect();
-        if !all.is_empty() && rng.chance(55) { (*rng.pick(&all)).clone() } else { (*rng.pick(POOL)).to_owned() }
+        if !all.is_empty() && rng.chance(55) {
+            (*rng.pick(&all)).clone()
+        } else {
+            (*rng.pick(POOL)).to_owned()
+        }
     }
 
     pub(crate) fn content(&mut self, rng: &mut Rng) -> u64 {
@@ -227,7 +230,8 @@ fn random_histories() {
     let mut total = Counts::default();
     let (mut failed, mut shown, mut reasons) = (0, Vec::new(), BTreeMap::new());
     for seed in first..first + count {
-        let steps: Vec<usize> = (0..usize::try_from(length.unwrap_or(14 + seed % 11)).expect("small")).collect();
+        let steps: Vec<usize> =
+            (0..usize::try_from(length.unwrap_or(14 + seed % 11)).expect("small")).collect();
         match history(seed, &steps) {
             Ok(counts) => total.add(counts),
             Err(failure) => {
