@@ -88,23 +88,16 @@ impl<'w, W: World> Net<'w, W> {
     /// Leaves out what the paths do not need. A move is one thing: naming a part of either end takes all of it.
     pub(super) fn restrict(&mut self, paths: &[String]) {
         let mut roots = paths.to_vec();
-        let mut moves = Vec::new();
-        find_moves(&self.before.root, "", "", &mut |from, _, path| {
-            moves.push((from.to_owned(), path.to_owned()));
-        });
-        while let Some(at) = moves.iter().position(|(from, to)| is_near(&roots, from) || is_near(&roots, to))
-        {
-            let (from, to) = moves.swap_remove(at);
-            roots.extend([from, to]);
+        let mut moves = find_moves(&self.before.root);
+        let is_named = |roots: &[String], one: &Moved| is_near(roots, &one.from) || is_near(roots, &one.to);
+        while let Some(at) = moves.iter().position(|one| is_named(&roots, one)) {
+            let one = moves.swap_remove(at);
+            roots.extend([one.from, one.to]);
         }
         roots.sort();
         let mut narrow = Tree::symbolic(self.before.world);
-        let mut last: Option<&String> = None;
+        roots.dedup_by(|root, above| is_or_below(root, above));
         for root in &roots {
-            if last.is_some_and(|last| is_or_below(root, last)) {
-                continue;
-            }
-            last = Some(root);
             for above in ancestors(root) {
                 // Folders above a stored object are made with the attributes that they had.
                 let made = self.before.get(above).filter(|node| node.is_dir() && is_content(node));
@@ -127,22 +120,33 @@ fn is_near(roots: &[String], path: &str) -> bool {
     roots.iter().any(|root| is_or_below(path, root) || is_or_below(root, path))
 }
 
-/// Calls `found` for each object of a symbolic tree that is not in its place: its path in the other tree, the path of
-/// its place there, and its path in this one.
-pub(super) fn find_moves(node: &Node, at: &str, path: &str, found: &mut dyn FnMut(&str, &str, &str)) {
-    for (name, child) in &node.over {
-        let Some(child) = child else { continue };
-        let (place, path) = (join(at, name), join(path, name));
-        match &child.source {
-            Source::Disk(from) => {
-                if *from != place || !matches!(node.source, Source::Disk(_)) {
-                    found(from, &place, &path);
-                }
-                find_moves(child, from, &path, found);
+/// An object of a tree that is not in its place of the tree below.
+#[derive(Debug)]
+pub(super) struct Moved {
+    /// Its path in the tree below.
+    pub(super) from: String,
+    /// The path in the tree below of the place that it has here.
+    pub(super) place: String,
+    pub(super) to: String,
+}
+
+pub(super) fn find_moves(root: &Node) -> Vec<Moved> {
+    fn collect(node: &Node, at: &str, path: &str, out: &mut Vec<Moved>) {
+        for (name, child) in node.over.iter().filter_map(|(name, child)| Some((name, child.as_ref()?))) {
+            let (place, to) = (join(at, name), join(path, name));
+            let Source::Disk(from) = &child.source else {
+                collect(child, &place, &to, out);
+                continue;
+            };
+            collect(child, from, &to, out);
+            if *from != place || !matches!(node.source, Source::Disk(_)) {
+                out.push(Moved { from: from.clone(), place, to });
             }
-            Source::Stored(_) | Source::Made | Source::Any => find_moves(child, &place, &path, found),
         }
     }
+    let mut out = Vec::new();
+    collect(root, "", "", &mut out);
+    out
 }
 
 fn stored<'w, W: World>(tree: &Tree<'w, W>, record: &PathRecord, change: &RecordedChange) -> Option<Node> {
@@ -200,11 +204,11 @@ impl<W: World> Forwards<'_, W> {
                 self.set(&record.path, Some(Node::new(None, Source::Any)), by);
             }
             Op::Put(record) => {
-                self.check(&record.path, stored(&self.tree, record, change), by);
+                self.check(&record.path, stored(&self.tree, record, change).as_ref(), by);
                 self.set(&record.path, record.after.clone().map(Node::made), by);
             }
             Op::Attrs { path, before, after } => {
-                self.check(path, Some(Node::made((*before).clone())), by);
+                self.check(path, Some(&Node::made((*before).clone())), by);
                 let node = self.tree.get(path).map(Cow::into_owned);
                 let mut node = node.unwrap_or_else(|| Node::made((*after).clone()));
                 node.set_attrs(after);
@@ -212,8 +216,9 @@ impl<W: World> Forwards<'_, W> {
                 self.touched.insert((*path).to_owned(), by);
             }
             Op::Move { from, to, target } => {
-                self.check(&from.path, from.before.clone().map(Node::made), by);
-                self.check(to, target.and_then(|target| stored(&self.tree, target, change)), by);
+                self.check(&from.path, from.before.clone().map(Node::made).as_ref(), by);
+                let replaced = target.and_then(|target| stored(&self.tree, target, change));
+                self.check(to, replaced.as_ref(), by);
                 let node = self.tree.get(&from.path).map(Cow::into_owned);
                 let image = target.and_then(|target| target.after.clone()).or(from.before.clone());
                 let unknown = || Node::new(None, Source::Disk(from.path.clone()));
@@ -244,7 +249,7 @@ impl<W: World> Forwards<'_, W> {
     }
 
     /// Compares what a change found at a path with what an earlier group left there.
-    fn check(&mut self, path: &str, found: Option<Node>, by: (usize, u64)) {
+    fn check(&mut self, path: &str, found: Option<&Node>, by: (usize, u64)) {
         for above in ancestors(path) {
             if !self.tree.get(above).is_some_and(|node| node.is_dir()) {
                 self.add_gap(above, by);
@@ -252,7 +257,7 @@ impl<W: World> Forwards<'_, W> {
             }
         }
         let left = self.tree.get(path).map(Cow::into_owned);
-        self.compare(path, left.as_ref(), found.as_ref(), by);
+        self.compare(path, left.as_ref(), found, by);
     }
 
     fn compare(&mut self, path: &str, left: Option<&Node>, found: Option<&Node>, by: (usize, u64)) {

@@ -17,7 +17,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::net::{Gap, Group, Net, find_moves};
+use super::net::{Gap, Group, Moved, Net, find_moves};
 use super::tree::{Difference, Node, Source, Tree, World, ancestors, folder, has_attrs_of, join};
 use crate::records::{Image, Kind, RecordedChange};
 
@@ -108,11 +108,7 @@ struct Merge<'w, W> {
 
 impl<W: World> Merge<'_, W> {
     fn find_objects(&mut self) {
-        let mut moves = Vec::new();
-        find_moves(&self.net.before.root, "", "", &mut |left_at, place, path| {
-            moves.push((left_at.to_owned(), place.to_owned(), path.to_owned()));
-        });
-        for (left_at, place, path) in moves {
+        for Moved { from: left_at, place, to: path } in find_moves(&self.net.before.root) {
             let object = self.find_object(&left_at, [&place, &path]);
             let is_wanted = self.net.before.get(&path).is_some_and(|node| !node.if_filled);
             let is_fine = match &object {
@@ -294,10 +290,8 @@ impl<W: World> Merge<'_, W> {
 
     /// A path that changes must be as the changes left it, or travel with a folder that moves.
     fn judge(&mut self, goal: &Tree<'_, W>, differences: &BTreeMap<String, Difference>) {
-        let mut moved = BTreeMap::new();
-        find_moves(&goal.root, "", "", &mut |from, _, path| {
-            drop(moved.insert(from.to_owned(), path.to_owned()))
-        });
+        let moves = find_moves(&goal.root).into_iter().map(|one| (one.from, one.to));
+        let moved: BTreeMap<String, String> = moves.collect();
         let travels = |path: &str| {
             ancestors(path).filter_map(|from| Some((from, moved.get(from)?))).any(|(from, to)| {
                 let there = goal.get(&format!("{to}{}", &path[from.len()..]));
@@ -313,6 +307,14 @@ impl<W: World> Merge<'_, W> {
             };
             if !is_fine {
                 self.changed.insert(path.clone());
+            }
+            // A folder in place of a file that the changes left is used, but not as they left it.
+            if there.is_none() {
+                let is_other = |above: &&str| {
+                    let is_file = self.net.left(above).is_some_and(|left| left.kind != Kind::Dir);
+                    is_file && !differences.contains_key(*above)
+                };
+                self.changed.extend(ancestors(path).find(is_other).map(str::to_owned));
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::net::find_moves;
+use super::net::{Moved, find_moves};
 use super::tree::{Node, Source, StoredRef, Tree, World, ancestors, join};
 use crate::records::{Image, Kind};
 
@@ -42,10 +42,9 @@ pub enum Step {
 pub fn steps<W: World>(goal: &Tree<'_, W>, aside: &dyn Fn(&str, usize) -> String) -> Vec<Step> {
     let now = Tree::of_disk(goal.world);
     let mut builder = Builder { now, goal, steps: Vec::new(), aside: Vec::new() };
-    let mut moves = Vec::new();
-    find_moves(&goal.root, "", "", &mut |from, _, to| moves.push((from.to_owned(), to.to_owned())));
-    moves.sort();
-    for (number, (from, to)) in moves.into_iter().rev().enumerate() {
+    let mut moves = find_moves(&goal.root);
+    moves.sort_by(|one, other| other.from.cmp(&one.from));
+    for (number, Moved { from, to, .. }) in moves.into_iter().enumerate() {
         if builder.is_ready(&to) {
             builder.rename(&from, &to);
         } else {

@@ -234,7 +234,7 @@ impl Host {
         let seq = change.finish(&call, rolls, (!rolls).then_some(&ask.turn));
         match &ask.selection {
             Selection::Rollback(count) => {
-                self.sessions[ask.session].rolled_back(seq.expect("recorded"), *count)
+                self.sessions[ask.session].rolled_back(seq.expect("recorded"), *count);
             }
             Selection::Redo(count) => self.sessions[ask.session].redone(seq.expect("recorded"), *count),
             Selection::Scope(_) | Selection::Snapshot(_) => {}
