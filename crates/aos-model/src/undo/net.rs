@@ -213,7 +213,8 @@ impl<W: World> Forwards<'_, W> {
                 let mut node = node.unwrap_or_else(|| Node::made((*after).clone()));
                 node.set_attrs(after);
                 self.tree.set(path, Some(node));
-                self.touched.insert((*path).to_owned(), by);
+                // Who changed the attributes of a folder did not change its entries.
+                self.touched.entry((*path).to_owned()).or_insert(by);
             }
             Op::Move { from, to, target } => {
                 self.check(&from.path, from.before.clone().map(Node::made).as_ref(), by);
@@ -286,9 +287,9 @@ impl<W: World> Forwards<'_, W> {
     }
 
     fn add_gap(&mut self, path: &str, by: (usize, u64)) {
-        let above = ancestors(path).chain([path]).filter_map(|path| self.touched.get(path)).next_back();
-        let below = self.touched.iter().filter(|(below, _)| is_or_below(below, path)).map(|(_, by)| by);
-        if let Some((group, seq)) = above.or_else(|| below.max())
+        let below = self.touched.iter().filter(|(below, _)| is_or_below(below, path)).map(|(_, by)| by).max();
+        let above = || ancestors(path).filter_map(|above| self.touched.get(above)).next_back();
+        if let Some((group, seq)) = self.touched.get(path).or(below).or_else(above)
             && *group != by.0
         {
             self.gaps.push(Gap { path: path.to_owned(), between: (*seq, by.1) });

@@ -228,24 +228,21 @@ impl<W: World> Merge<'_, W> {
             && left.as_ref().is_some_and(|left| !left.is_dir());
         let object = object.filter(|_| !is_other);
         let base = object.filter(|object| before.over.is_empty() && !is_stored(before) || object.is_dir());
-        let mut names = self.names(before, left.as_deref());
-        names.extend(base.iter().flat_map(|base| self.leaving(base)));
-        if base.is_none() && is_stored(before) && names.is_empty() && !before.if_filled {
+        let has_entries = left.as_ref().is_some_and(|left| !left.over.is_empty()) || !before.over.is_empty();
+        if base.is_none() && is_stored(before) && !has_entries && !before.if_filled {
             return Some(before.clone());
         }
-        let mut out = match &base {
-            Some(base) => base.clone(),
-            None => Node::made(
-                before.image.clone().filter(|image| image.kind == Kind::Dir).unwrap_or_else(folder),
-            ),
-        };
+        let mut names = self.names(before, left.as_deref());
+        names.extend(base.iter().flat_map(|base| self.leaving(base)));
+        let mut out = base.clone().unwrap_or_else(|| {
+            let image = before.image.clone().filter(|image| image.kind == Kind::Dir);
+            Node::made(image.unwrap_or_else(folder))
+        });
         if let Some(wanted) = before.image.as_ref().filter(|_| before.source != Source::Made) {
+            let is_kind = |image: &Image| image.kind == wanted.kind;
             let left = left.as_ref().and_then(|left| left.image.as_ref());
-            let is_unconcerned =
-                left.is_some_and(|left| left.kind == wanted.kind && has_attrs_of(left, wanted));
-            let is_there = base
-                .as_ref()
-                .is_some_and(|base| base.image.as_ref().is_some_and(|image| image.kind == wanted.kind));
+            let is_unconcerned = left.is_some_and(|left| is_kind(left) && has_attrs_of(left, wanted));
+            let is_there = base.as_ref().is_some_and(|base| base.image.as_ref().is_some_and(is_kind));
             if !is_unconcerned && is_there {
                 out.set_attrs(wanted);
             } else if !is_unconcerned && !is_stored(before) && !before.if_filled {
@@ -295,7 +292,9 @@ impl<W: World> Merge<'_, W> {
         let travels = |path: &str| {
             ancestors(path).filter_map(|from| Some((from, moved.get(from)?))).any(|(from, to)| {
                 let there = goal.get(&format!("{to}{}", &path[from.len()..]));
-                there.is_some_and(|there| there.is_disk(path))
+                let is_same =
+                    |there: &Node| self.disk.get(path).is_some_and(|now| self.disk.is_same(&now, there));
+                there.is_some_and(|there| there.is_disk(path) && is_same(&there))
             })
         };
         for path in differences.keys().filter(|path| !travels(path)) {

@@ -33,71 +33,77 @@ impl Run {
         hash: u64,
         stamp: u64,
     ) -> Option<String> {
-        let files = &mut self.host.files;
-        let there = files.get(path).cloned();
-        let is_link = there.as_ref().is_some_and(|obj| obj.kind == Kind::Symlink);
-        let has_folder = is_dir(files, parent(path));
-        let fresh = |kind| Obj::new(kind, hash, stamp).by_person();
-        let mut put = |obj: Obj| drop(files.insert(path.to_owned(), obj));
-        match (action, there) {
-            (0 | 1, there) if has_folder && there.as_ref().is_none_or(|obj| obj.kind != Kind::Dir) => {
-                put(fresh(Kind::File));
-                Some("replaces".into())
+        let has_folder = is_dir(&self.host.files, parent(path));
+        match (action, self.host.files.get(path).cloned()) {
+            (0 | 1 | 6 | 7, there) if has_folder => {
+                let is_folder = there.is_some_and(|obj| obj.kind == Kind::Dir);
+                (action > 1 || !is_folder).then(|| self.person_puts(rng, action, path, hash, stamp))
             }
-            (2, Some(_)) => {
-                remove(files, path);
-                Some("removes".into())
-            }
-            (3, Some(_)) => {
-                let to = (*rng.pick(POOL)).to_owned();
-                if !can_rename(files, path, &to) || is_dir(files, &to) {
-                    return None;
-                }
-                rename(files, path, &to);
-                files.get_mut(&to).expect("moved").by_person = true;
-                Some(format!("renames to {to}"))
-            }
-            (4, Some(obj)) => {
-                put(Obj { mode: obj.mode ^ 0o20, by_person: true, ..obj });
-                Some("chmods".into())
-            }
-            (5, Some(mut obj)) if !is_link => {
-                obj.xattrs.insert("user.x".into(), hash);
-                put(obj.by_person());
-                Some("sets an attribute of".into())
-            }
-            (6, _) if has_folder => {
-                remove(files, path);
-                files.insert(path.to_owned(), fresh(Kind::Symlink));
-                Some("puts a link at".into())
-            }
-            (7, _) if has_folder => {
-                remove(files, path);
-                files.insert(path.to_owned(), fresh(Kind::Dir));
-                if rng.chance(60) {
-                    let file = Obj { ino: self.host.tick(), ..fresh(Kind::File) };
-                    self.host.files.insert(format!("{path}/a"), file);
-                }
-                Some("puts a folder at".into())
-            }
-            (8, Some(obj)) if obj.kind == Kind::File => {
-                put(Obj { mtime: stamp, ..obj });
-                Some("touches".into())
-            }
-            (9 | 10, Some(obj)) if obj.kind == Kind::File => {
-                put(Obj { hash, mtime: stamp, by_person: true, ..obj });
-                Some("edits in place".into())
-            }
-            (11, Some(obj)) if obj.kind == Kind::File => {
-                let to = (*rng.pick(POOL)).to_owned();
-                if !is_dir(files, parent(&to)) || files.contains_key(&to) {
-                    return None;
-                }
-                files.insert(to.clone(), obj.by_person());
-                Some(format!("hard links to {to}"))
-            }
+            (_, Some(obj)) => self.person_changes(rng, action, path, obj, hash, stamp),
             _ => None,
         }
+    }
+
+    /// Something new at a path.
+    fn person_puts(&mut self, rng: &mut Rng, action: usize, path: &str, hash: u64, stamp: u64) -> String {
+        let fresh = |kind| Obj::new(kind, hash, stamp).by_person();
+        let (kind, what) = match action {
+            6 => (Kind::Symlink, "puts a link at"),
+            7 => (Kind::Dir, "puts a folder at"),
+            _ => (Kind::File, "replaces"),
+        };
+        remove(&mut self.host.files, path);
+        self.host.files.insert(path.to_owned(), fresh(kind));
+        if kind == Kind::Dir && rng.chance(60) {
+            let file = Obj { ino: self.host.tick(), ..fresh(Kind::File) };
+            self.host.files.insert(format!("{path}/a"), file);
+        }
+        what.to_owned()
+    }
+
+    fn person_changes(
+        &mut self,
+        rng: &mut Rng,
+        action: usize,
+        path: &str,
+        mut obj: Obj,
+        hash: u64,
+        stamp: u64,
+    ) -> Option<String> {
+        let files = &mut self.host.files;
+        let is_file = obj.kind == Kind::File;
+        match action {
+            2 => {
+                remove(files, path);
+                return Some("removes".into());
+            }
+            3 => {
+                let to = *rng.pick(POOL);
+                let can = can_rename(files, path, to) && !is_dir(files, to);
+                return can.then(|| {
+                    rename(files, path, to);
+                    files.get_mut(to).expect("moved").by_person = true;
+                    format!("renames to {to}")
+                });
+            }
+            4 => obj.mode ^= 0o20,
+            5 if obj.kind != Kind::Symlink => obj.xattrs.extend([("user.x".into(), hash)]),
+            8 if is_file => obj.mtime = stamp,
+            9 | 10 if is_file => (obj.hash, obj.mtime) = (hash, stamp),
+            11 if is_file => {
+                let to = *rng.pick(POOL);
+                let can = is_dir(files, parent(to)) && !files.contains_key(to);
+                return can.then(|| {
+                    files.insert(to.to_owned(), obj.by_person());
+                    format!("hard links to {to}")
+                });
+            }
+            _ => return None,
+        }
+        obj.by_person = true;
+        files.insert(path.to_owned(), obj);
+        let what = ["chmods", "sets an attribute of", "", "", "touches"].get(action - 4);
+        Some((*what.unwrap_or(&"edits in place")).to_owned())
     }
 
     pub(crate) fn agent(&mut self, rng: &mut Rng) {

@@ -179,7 +179,9 @@ impl Run {
         };
         // Of two equal files or folders that change places, a copy cannot be distinguished from the other.
         let mut moves = records().filter_map(|one| one.moved_to.as_ref());
-        if ask.force && moves.any(|to| !self.setup.unique || is_folder(to)) {
+        // Over a gap, the folder that goes back first may bring an object back to where the changes left it.
+        let is_foreign = !oracle::foreign_between(&host, &seqs).is_empty();
+        if ask.force && moves.any(|to| !self.setup.unique || is_folder(to) || is_foreign) {
             return Ok(());
         }
         match host.undo(ask, false) {
@@ -204,6 +206,7 @@ impl Run {
             return Ok(());
         }
         let is_redo = one == Selection::Redo(1);
+        let is_foreign = !oracle::foreign_between(before, &Self::groups(before, ask).concat()).is_empty();
         let kept = oracle::states(&self.host.files);
         let is_kept = |path: &str| key_at(&before.files, path).is_none_or(|key| kept.contains_key(&key));
         let mut host = before.clone();
@@ -211,9 +214,11 @@ impl Run {
             let ask = Ask { selection: one.clone(), ..ask.clone() };
             match host.undo(&ask, false) {
                 Answer::Ok { .. } => {}
-                // A path that the turns together leave alone is judged only one by one, and a part of a rollback that
-                // went over what others wrote may not be redone alone.
-                Answer::Conflict(conflicts) if is_redo || conflicts.iter().all(|one| is_kept(&one.path)) => {
+                // What the turns together leave alone is judged only one by one. So is what others wrote between them,
+                // and a part of a rollback that went over it may not be redone alone.
+                Answer::Conflict(conflicts)
+                    if is_redo || is_foreign || conflicts.iter().all(|one| is_kept(&one.path)) =>
+                {
                     return Ok(());
                 }
                 // A part needs the snapshots of the steps that stay undone.
