@@ -205,8 +205,15 @@ impl Run {
         if ask.force && !self.is_alone(before) {
             return Ok(());
         }
+        // A folder that moves on the way takes along what others wrote below it, and needs its old name.
+        let groups = Self::groups(before, ask);
+        let moved = oracle::moved_folders(before, &groups);
+        let travels = |path: &String| moved.iter().any(|folder| is_or_below(path, folder));
+        if oracle::foreign(before, &groups).iter().any(travels) {
+            return Ok(());
+        }
         let is_redo = one == Selection::Redo(1);
-        let is_foreign = !oracle::foreign_between(before, &Self::groups(before, ask).concat()).is_empty();
+        let is_foreign = !oracle::foreign_between(before, &groups.concat()).is_empty();
         let kept = oracle::states(&self.host.files);
         let is_kept = |path: &str| key_at(&before.files, path).is_none_or(|key| kept.contains_key(&key));
         let mut host = before.clone();
@@ -225,13 +232,6 @@ impl Run {
                 Answer::Nothing if is_redo && !host.dropped.is_empty() => return Ok(()),
                 other => return Err(format!("one by one, number {number}: {other:?}")),
             }
-        }
-        // A folder that is restored on the way into one that others made takes their entries along when it moves.
-        let groups = Self::groups(before, ask);
-        let moved = oracle::moved_folders(before, &groups);
-        let travels = |path: &String| moved.iter().any(|folder| is_or_below(path, folder));
-        if oracle::foreign(before, &groups).iter().any(travels) {
-            return Ok(());
         }
         // What the turns together leave alone stays as others left it; one by one it is set on the way.
         let skipped = oracle::unconcerned(before, &groups);

@@ -314,3 +314,29 @@ fn of_a_removed_folder_one_path_comes_back_alone() {
     assert_eq!(lists(&answer), (vec!["/d", "/d/x"], vec![]));
     assert_eq!(s.host.files["/d"].mode, 0o700);
 }
+
+#[test]
+fn attributes_that_a_person_set_below_a_moved_folder_are_judged() {
+    let mut s = Story::new();
+    s.p("/d/e/x", 1);
+    s.moves("/d", "/b");
+    s.command(|files| files.get_mut("/b/e").unwrap().mode = 0o700);
+    lists(&s.rollback(2, false));
+    s.host.files.get_mut("/d/e").unwrap().mode = 0o775;
+    assert_eq!(conflicts(&s.redo(2)), [("/d/e", &ChangedBy::Outside)]);
+}
+
+#[test]
+fn a_link_in_place_of_a_folder_above_is_a_gap() {
+    let mut s = Story::new();
+    s.p("/d/x", 1);
+    s.w("/d/x", 2);
+    s.p_removes("/d");
+    s.p("/d", 99);
+    s.call(|change| change.step(Step::Remove { path: "/d".into() }));
+    assert_eq!(conflicts(&s.rollback(2, false)), [("/d", &ChangedBy::Between(0, 1))]);
+    lists(&s.rollback(2, true));
+    assert_eq!(s.at("/d/x"), Some(1));
+    lists(&s.redo(2));
+    assert_eq!(s.at("/d"), None);
+}
