@@ -101,7 +101,12 @@ impl Run {
         // A folder takes along what others wrote below it; the oracle leaves that where it is.
         let moved = oracle::moved_folders(before, groups);
         let travels = |path: &&String| moved.iter().any(|folder| is_or_below(path, folder));
-        if let Some(path) = wanted.conflicts.iter().find(|path| !travels(path)) {
+        // So a folder above may stay, untouched, where the oracle removes it.
+        let stays = |path: &&String| {
+            moved.iter().any(|folder| is_or_below(folder, path))
+                && key_at(&before.files, path) == key_at(&self.host.files, path)
+        };
+        if let Some(path) = wanted.conflicts.iter().find(|path| !travels(path) && !stays(path)) {
             return Err(format!("{path} was changed by others, says the oracle, without a conflict"));
         }
         if !oracle::foreign(before, groups).iter().any(|path| travels(&path)) {
