@@ -218,21 +218,14 @@ impl Run {
             return Ok(());
         }
         let is_redo = one == Selection::Redo(1);
-        let is_foreign = !oracle::foreign_between(before, &groups.concat()).is_empty();
-        let kept = oracle::states(&self.host.files);
-        let is_kept = |path: &str| key_at(&before.files, path).is_none_or(|key| kept.contains_key(&key));
+        let is_foreign = !oracle::foreign(before, &groups).is_empty();
         let mut host = before.clone();
         for number in 0..count {
             let ask = Ask { selection: one.clone(), ..ask.clone() };
             match host.undo(&ask, false) {
                 Answer::Ok { .. } => {}
-                // What the turns together leave alone is judged only one by one. So is what others wrote between them,
-                // and a part of a rollback that went over it may not be redone alone.
-                Answer::Conflict(conflicts)
-                    if is_redo || is_foreign || conflicts.iter().all(|one| is_kept(&one.path)) =>
-                {
-                    return Ok(());
-                }
+                // Where others wrote between or after the turns, a conflict on the way may be reported.
+                Answer::Conflict(_) if is_redo || is_foreign => return Ok(()),
                 // A part needs the snapshots of the steps that stay undone.
                 Answer::Nothing if is_redo && !host.dropped.is_empty() => return Ok(()),
                 other => return Err(format!("one by one, number {number}: {other:?}")),
