@@ -218,14 +218,13 @@ impl Run {
             return Ok(());
         }
         let is_redo = one == Selection::Redo(1);
-        let is_foreign = before.person_acted || !oracle::foreign(before, &groups).is_empty();
         let mut host = before.clone();
         for number in 0..count {
             let ask = Ask { selection: one.clone(), ..ask.clone() };
             match host.undo(&ask, false) {
                 Answer::Ok { .. } => {}
-                // Where others wrote between or after the turns, a conflict on the way may be reported. So may a touch.
-                Answer::Conflict(_) if is_redo || is_foreign => return Ok(()),
+                // Where others acted, a conflict on the way may be reported: a touch or a copy suffices.
+                Answer::Conflict(_) if is_redo || !self.is_alone(before) => return Ok(()),
                 // A part needs the snapshots of the steps that stay undone.
                 Answer::Nothing if is_redo && !host.dropped.is_empty() => return Ok(()),
                 other => return Err(format!("one by one, number {number}: {other:?}")),
