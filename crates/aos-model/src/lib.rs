@@ -21,4 +21,5 @@ pub mod request;
 pub mod state;
 pub mod strict;
 pub mod text;
+pub mod undo;
 pub mod vfs;

@@ -8,18 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::records::{Attributes, Image, PathRecord};
 
-/// One journaled change with its paths, in the order in which they were changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedChange {
-    pub seq: u64,
-    pub turn_id: Option<String>,
-    pub snapshot_id: String,
-    /// Captured by `host.fs.snapshot`, without a change: it has no post-images.
-    pub explicit: bool,
-    /// In a virtual or staged tree: nodes are restored there, not files on disk.
-    pub in_tree: bool,
-    pub paths: Vec<PathRecord>,
-}
+pub use crate::records::RecordedChange;
 
 /// What was at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]

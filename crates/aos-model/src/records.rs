@@ -123,6 +123,19 @@ pub struct PathRecord {
     pub mode_only: bool,
 }
 
+/// One journaled change with its paths, in the order in which they were changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedChange {
+    pub seq: u64,
+    pub turn_id: Option<String>,
+    pub snapshot_id: String,
+    /// Captured by `host.fs.snapshot`, without a change: it has no post-images.
+    pub explicit: bool,
+    /// In a virtual or staged tree: nodes are restored there, not files on disk.
+    pub in_tree: bool,
+    pub paths: Vec<PathRecord>,
+}
+
 /// The user extended attributes and the ACL of a file or folder, by attribute name.
 pub type Attributes = BTreeMap<String, Base64>;
 
