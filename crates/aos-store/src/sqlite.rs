@@ -245,7 +245,8 @@ impl Writer {
             self.stale_frames = true;
             return outcome;
         }
-        let after = data_version(&self.connection)?;
+        // Committed: from here on an error would report as failed what is in the journal.
+        let after = data_version(&self.connection).unwrap_or(version);
         if after != version.wrapping_add(1) {
             stop_if_changed(Err("another program wrote to it".to_owned()));
         }
