@@ -14,6 +14,11 @@ const GROUP_AND_OTHERS: RawMode = 0o077;
 
 /// Opens the folder `name` in `parent`, and creates it with mode 0700 when it is missing.
 pub(crate) fn make_dir(parent: impl AsFd, name: &str) -> Result<OwnedFd, Fault> {
+    open_dir(&parent, name).or_else(|_| make_new_dir(parent, name))
+}
+
+/// As [`make_dir`], for a folder that is usually missing: each of the two tries what will succeed first.
+pub(crate) fn make_new_dir(parent: impl AsFd, name: &str) -> Result<OwnedFd, Fault> {
     match rustix::fs::mkdirat(&parent, name, PRIVATE_DIR) {
         Ok(()) | Err(Errno::EXIST) => open_dir(parent, name),
         Err(why) => Err(Fault::io(format!("cannot create {name}/"), why)),

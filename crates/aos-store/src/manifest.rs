@@ -243,7 +243,7 @@ impl Manifests {
         check_names(&[&manifest.session_id, &manifest.snapshot_id])?;
         let fail = |why| Fault::io(format!("cannot write the manifest of {}", manifest.snapshot_id), why);
         let session = disk::make_dir(&self.dir, &manifest.session_id)?;
-        let dir = disk::make_dir(&session, &manifest.snapshot_id)?;
+        let dir = disk::make_new_dir(&session, &manifest.snapshot_id)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&dir, "manifest.json.new", flags, disk::PRIVATE_FILE).map_err(fail)?;
         disk::write_all(&file, &manifest.to_bytes()).map_err(fail)?;

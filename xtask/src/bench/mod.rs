@@ -93,7 +93,7 @@ impl Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         let own: Vec<String> = std::env::args().skip(1).collect();
-        let build = ["run", "--quiet", "--release", "--package", "xtask", "--"];
+        let build = ["run", "--quiet", "--release", "--package", "xtask", "--features", "long", "--"];
         let status = cargo().args(build).args(own).status()?;
         anyhow::ensure!(status.success(), "the bench did not end well");
         return Ok(());

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ReadResourceRequestParams, ReadResourceResponse, Resource,
-    ServerCapabilities, ServerConfig, Tool as Described, ToolAnnotations,
+    ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, Resource, ServerCapabilities, ServerConfig, Tool as Described, ToolAnnotations,
 };
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -49,7 +49,7 @@ impl ServerHandler for McpServer {
         };
         let call = match self.tool_set().call(tool, request.arguments.unwrap_or_default()) {
             Ok(call) => call,
-            Err(outcome) => return Ok(result(outcome).into()),
+            Err(outcome) => return Ok(self.result(outcome, &context).into()),
         };
         let outcome = match () {
             () if call.tool.runs_commands() => self.run_command(call, &context).await,
@@ -60,7 +60,7 @@ impl ServerHandler for McpServer {
             },
             () => self.call_on_thread(call, None).await,
         };
-        Ok(result(outcome).into())
+        Ok(self.result(outcome, &context).into())
     }
 
     async fn list_resources(
@@ -91,6 +91,24 @@ impl ServerHandler for McpServer {
 }
 
 impl McpServer {
+    /// The outcome in the content types that the client's protocol version has.
+    fn result(&self, outcome: Outcome, context: &RequestContext<RoleServer>) -> CallToolResult {
+        let Outcome { text, failed, fields, blobs } = outcome;
+        let mut content = vec![ContentBlock::text(text)];
+        let version = context.peer.peer_info().map(|client| client.protocol_version.clone());
+        // A client of 2026-07-28 sends no `initialize`, so nothing is known of it but that it is new enough.
+        if version.is_none_or(|version| version >= ProtocolVersion::V_2025_06_18) {
+            content.extend(blobs.iter().map(|blob| {
+                let link = Resource::new(resources::blob_uri(blob), "the full output");
+                ContentBlock::resource_link(link.with_mime_type("text/plain"))
+            }));
+        }
+        let mut result =
+            if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
+        result.structured_content = self.tool_set().structured.then_some(Value::Object(fields));
+        result
+    }
+
     /// Calls a tool on a blocking thread, or waits there for the answer that is pending on a connection.
     async fn call_on_thread(&self, call: ToolCall, pending: Option<Box<Client>>) -> Outcome {
         let server = self.clone();
@@ -193,18 +211,4 @@ fn describe(tool: &Tool) -> Described {
         .idempotent(hints.idempotent)
         .open_world(hints.open_world);
     Described::new(tool.name, tool.description, schema).with_title(tool.title).with_annotations(annotations)
-}
-
-/// The text, also in the structured content: some clients show a model only one of the two.
-pub(super) fn result(outcome: Outcome) -> CallToolResult {
-    let Outcome { text, failed, mut fields, blobs } = outcome;
-    fields.insert("text".into(), json!(text));
-    let mut content = vec![ContentBlock::text(text)];
-    for blob in blobs {
-        let link = Resource::new(resources::blob_uri(&blob), "the full output").with_mime_type("text/plain");
-        content.push(ContentBlock::resource_link(link));
-    }
-    let mut result = if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
-    result.structured_content = Some(Value::Object(fields));
-    result
 }

@@ -12,7 +12,7 @@ mod tool_set;
 use std::io;
 
 pub use http::{HttpAccess, TOKEN_CHARACTERS_MIN, serve_http};
-pub use server::{Backend, McpServer, ServedSession};
+pub use server::{Backend, McpOptions, McpServer, ServedSession};
 
 /// A runtime of one thread: messages are small, and most calls are answered faster than a thread wakes up.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {

@@ -27,6 +27,14 @@ pub struct ServedSession {
     pub mounts: Vec<Mount>,
 }
 
+/// What a client of the server sees.
+#[derive(Debug, Clone, Copy)]
+pub struct McpOptions {
+    pub profile: Profile,
+    /// Whether results have the receipt's fields as `structuredContent` beside the text.
+    pub structured: bool,
+}
+
 /// The server. Clones share everything.
 #[derive(Clone)]
 pub struct McpServer {
@@ -54,12 +62,13 @@ const IDLE_MAX: usize = 16;
 
 impl McpServer {
     /// `sessions` is not empty; the first is the default.
-    pub fn new(backend: Box<dyn Backend>, sessions: Vec<ServedSession>, profile: Profile) -> McpServer {
+    pub fn new(backend: Box<dyn Backend>, sessions: Vec<ServedSession>, options: McpOptions) -> McpServer {
         assert!(!sessions.is_empty(), "BUG: a server without a session");
         let tool_set = ToolSet {
             sessions: sessions.iter().map(|served| served.session.clone()).collect(),
-            profile,
+            profile: options.profile,
             staged: sessions.iter().any(|served| served.staged),
+            structured: options.structured,
         };
         let shared = Shared {
             backend,

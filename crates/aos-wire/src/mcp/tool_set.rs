@@ -12,6 +12,8 @@ pub(crate) struct ToolSet {
     pub(crate) profile: Profile,
     /// Whether one of them is staged.
     pub(crate) staged: bool,
+    /// Whether results have `structuredContent`. Many clients show the model that instead of the text.
+    pub(crate) structured: bool,
 }
 
 /// A tool call with its session and id.

@@ -87,6 +87,9 @@ pub(crate) struct Mcp {
     /// Tool names and preferences for this provider
     #[arg(long, value_enum, default_value_t = ProfileName::Anthropic)]
     pub(crate) profile: ProfileName,
+    /// Also return each result's fields as `structuredContent`; many clients then show the model only that
+    #[arg(long)]
+    pub(crate) structured: bool,
     /// A policy: default, strict, permissive, or a file in JSON
     #[arg(long, value_name = "FILE|PRESET")]
     pub(crate) policy: Option<String>,

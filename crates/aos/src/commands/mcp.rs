@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, bail};
 use aos_wire::Client;
 use aos_wire::mcp::{
-    Backend, HttpAccess, McpServer, ServedSession, TOKEN_CHARACTERS_MIN, runtime, serve_http, serve_stdio,
+    Backend, HttpAccess, McpOptions, McpServer, ServedSession, TOKEN_CHARACTERS_MIN, runtime, serve_http,
+    serve_stdio,
 };
 use serde_json::{Value, json};
 
@@ -27,7 +28,8 @@ pub(crate) fn run(mcp: &Mcp) -> anyhow::Result<Exit> {
         sessions.push(open(mcp)?);
     }
     sessions.extend(existing(&mcp.session)?);
-    let server = McpServer::new(Box::new(CliBackend), sessions, mcp.profile.into());
+    let options = McpOptions { profile: mcp.profile.into(), structured: mcp.structured };
+    let server = McpServer::new(Box::new(CliBackend), sessions, options);
     exit_on_signal(server.clone())?;
     match mcp.http {
         None => serve_stdio(&server).context("the connection to the MCP client failed")?,

@@ -29,7 +29,7 @@ const calls = await Promise.all([1, 2, 3].map((n) => call("shell", { command: `e
 calls.forEach((result, n) => assert.match(result.content[0].text, new RegExp(`^${n + 1}\n`)));
 const refused = await call("write_file", { path: "../escaped.txt", content: "no" });
 assert.equal(refused.isError, true);
-assert.equal(refused.structuredContent.error_code, "path_outside_roots");
+assert.equal(refused.structuredContent?.error_code, "path_outside_roots");
 const journal = await client.readResource({ uri: "aos://journal" });
 assert.match(journal.contents[0].text, /fs.write_file/);
 await client.close();

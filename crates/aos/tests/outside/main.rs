@@ -85,7 +85,7 @@ fn python(place: &Path) -> Outcome {
 fn typescript(place: &Path) -> Outcome {
     let world = greeted();
     let mut server = Command::new(&world.programs.aos);
-    server.args(["mcp", "--http", "127.0.0.1:0", "--root"]).arg(&world.root);
+    server.args(["mcp", "--http", "127.0.0.1:0", "--structured", "--root"]).arg(&world.root);
     server.env("AOS_HOME", &world.home).env("AOS_MCP_TOKEN", TOKEN);
     let server =
         Served::start(server.stderr(Stdio::piped()), |child| Box::new(child.stderr.take().expect("piped")))?;

@@ -44,7 +44,9 @@ pub(super) struct Mcp(McpClient);
 impl Mcp {
     pub(super) fn open(setup: &Setup, session: &str) -> Result<Mcp, String> {
         let mut command = Command::new(&setup.programs.aos);
-        command.args(["mcp", "--session", session, "--profile", "openai"]).env("AOS_HOME", &setup.home);
+        command
+            .args(["mcp", "--session", session, "--profile", "openai", "--structured"])
+            .env("AOS_HOME", &setup.home);
         let mut client = McpClient::spawn(command)?;
         client.initialize(json!({}))?;
         Ok(Mcp(client))

@@ -23,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         plain("OWN-MCP-GONE", a_client_that_goes_ends_its_commands),
         plain("OWN-MCP-HTTP", http::the_gate),
         plain("OWN-MCP-BLOB", blobs_of_others),
+        plain("M3", the_text_is_the_result),
     ]
 }
 
@@ -255,7 +256,11 @@ fn a_narrow_session_stays_narrow() -> Outcome {
         json!({ "allowed_fs_ops": ["read", "search"], "exec": { "allowed": false } }).to_string(),
     )
     .map_err(|why| why.to_string())?;
-    let mut client = McpClient::greeted(&world, &["--capability", &ceiling.display().to_string()], json!({}));
+    let mut client = McpClient::greeted(
+        &world,
+        &["--structured", "--capability", &ceiling.display().to_string()],
+        json!({}),
+    );
     let before = tree(&world.root);
     let mut findings = Findings::default();
     for (tool, code) in [
@@ -294,7 +299,7 @@ fn without_hello() -> Outcome {
     let world = World::new();
     world.write("f", "one\n");
     let second = world.open(json!({}));
-    let mut client = McpClient::open(&world, &["--root", ".", "--session", &second]);
+    let mut client = McpClient::open(&world, &["--structured", "--root", ".", "--session", &second]);
     let found = client.request("server/discover", json!({ "_meta": meta(json!({})) }));
     check(found["result"]["supportedVersions"].to_string().contains("2026-07-28"), || format!("{found}"))?;
     let listed = client.request("tools/list", json!({ "_meta": meta(json!({})) }));
@@ -389,4 +394,53 @@ fn blobs_of_others() -> Outcome {
     check(said(&page) == "30000 | 30000", || format!("{page}"))?;
     client.close(&world);
     world.finish()
+}
+
+/// Clients show the model `structuredContent` instead of the text, so only `--structured` sends it, and never the text twice.
+fn the_text_is_the_result() -> Outcome {
+    let world = World::new();
+    world.write("f", "one\n");
+    let mut client = McpClient::greeted(&world, &[], json!({}));
+    for (tool, arguments) in [
+        ("read_file", json!({ "path": "f" })),
+        ("read_file", json!({ "path": "absent" })),
+        ("read_file", json!({ "session": "ses_unknown", "path": "f" })),
+        ("shell", json!({ "command": "echo two > f" })),
+        ("undo", json!({})),
+    ] {
+        let result = client.call(tool, arguments);
+        check(result.get("structuredContent").is_none(), || format!("{tool}: {result}"))?;
+        check(!said(&result).is_empty(), || format!("{tool}: {result}"))?;
+    }
+    client.close(&world);
+    let mut client = McpClient::greeted(&world, &["--structured"], json!({}));
+    let result = client.call("read_file", json!({ "path": "f" }));
+    check(said(&result) == "   1 | one", || format!("{result}"))?;
+    let fields = &result["structuredContent"];
+    check(fields["session"].is_string(), || format!("{result}"))?;
+    check(!fields.to_string().contains("1 | one"), || format!("the text is there twice: {result}"))?;
+    client.close(&world);
+    links_by_version(&world)?;
+    world.finish()
+}
+
+/// `resource_link` exists since 2025-06-18; older clients reject the whole result.
+fn links_by_version(world: &World) -> Outcome {
+    for (version, links) in [("2024-11-05", 0), ("2025-03-26", 0), ("2025-06-18", 1)] {
+        let mut client = McpClient::open(world, &[]);
+        let hello = json!({
+            "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": "old", "version": "1" },
+        });
+        let answer = client.request("initialize", hello);
+        check(answer["result"]["protocolVersion"] == version, || format!("{answer}"))?;
+        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
+        let result = client.call("shell", json!({ "command": "seq 1 30000" }));
+        let types: Vec<_> =
+            result["content"].as_array().into_iter().flatten().map(|block| &block["type"]).collect();
+        check(types.iter().filter(|kind| **kind == "resource_link").count() == links, || {
+            format!("{version}: {types:?}")
+        })?;
+        client.close(world);
+    }
+    Ok(())
 }

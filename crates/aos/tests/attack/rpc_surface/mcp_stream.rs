@@ -116,7 +116,7 @@ fn is_read(client: &McpClient) -> bool {
 fn a_change_behind_the_command_of_another() -> Outcome {
     let world = World::new();
     world.write("f", "one\n");
-    let mut client = McpClient::greeted(&world, &[], json!({}));
+    let mut client = McpClient::greeted(&world, &["--structured"], json!({}));
     let stat = client.call("stat", json!({ "path": "f" }));
     let session = &stat["structuredContent"]["session"];
     let mut other = world.client();
