@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must pass, the quickest checks first.
 //!
-//! It prints each step before it starts, test results as they arrive, and their sum in the last line.
+//! It prints each step before it starts, test results as they arrive, what failed once more, and the sum in the last line.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{ExitCode, Stdio};
@@ -61,12 +61,19 @@ const STEPS: [Step; 5] = [
 ];
 
 /// The results of all test programs.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct Sum {
     passed: u64,
     failed: u64,
     skipped: u64,
+    /// What test programs printed of their failures. Repeated at the end, where it is found in a long log.
+    failures: Vec<String>,
+    /// Whether the lines that follow tell of failures.
+    in_failures: bool,
 }
+
+/// A failed test may print a whole tree; the log has all of it further up.
+const FAILURE_LINES_MAX: usize = 300;
 
 impl std::fmt::Display for Sum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -80,6 +87,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let sum = check_and_test()?;
     if !missing.is_empty() {
         println!("Not installed, so some tests were skipped: {}", missing.join(", "));
+    }
+    for line in &sum.failures {
+        println!("{line}");
     }
     println!("{sum}");
     Ok(if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -127,8 +137,13 @@ fn test(arguments: &[&str], sum: &mut Sum) -> anyhow::Result<()> {
 }
 
 impl Sum {
-    /// Adds the last line of a test program: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    /// Adds the last line of a test program, `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and the failures
+    /// that it printed before.
     fn add(&mut self, line: &str) {
+        self.in_failures = (self.in_failures || line == "failures:") && !line.starts_with("test result: ");
+        if self.in_failures && self.failures.len() < FAILURE_LINES_MAX {
+            self.failures.push(line.to_owned());
+        }
         let Some(result) = line.strip_prefix("test result: ") else { return };
         let count = |word: &str| {
             let parts = result.split(['.', ';']).map(str::trim);
@@ -154,11 +169,15 @@ mod tests {
         for line in [
             "running 3 tests",
             "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+            "test b ... FAILED",
+            "failures:",
+            "---- b ----",
+            "it is wrong",
             "test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.5s",
         ] {
             sum.add(line);
         }
-        assert_eq!(sum, Sum { passed: 13, failed: 2, skipped: 1 });
         assert_eq!(sum.to_string(), "13 passed, 2 failed, 1 skipped");
+        assert_eq!(sum.failures, ["failures:", "---- b ----", "it is wrong"]);
     }
 }
