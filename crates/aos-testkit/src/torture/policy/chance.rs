@@ -115,7 +115,8 @@ impl Act {
             0 | 1 => ("host.fs.read_file", json!({ "path": path }), "read"),
             2 | 3 => ("host.fs.write_file", json!({ "path": path, "content": content }), "write"),
             4 => {
-                let params = json!({ "path": path, "old_string": "one", "new_string": "one" });
+                let params = json!({ "path": path, "old_string": "one", "new_string": "one",
+                    "with_diff": random.one_in(2) });
                 ("host.fs.edit_file", params, "edit")
             }
             5 => ("host.fs.stat", json!({ "path": path }), "stat"),
@@ -135,7 +136,9 @@ impl Act {
             13 => ("host.fs.grep", json!({ "pattern": "one", "path": path }), "search"),
             _ => ("host.fs.glob", json!({ "pattern": "*", "path": path }), "search"),
         };
-        let tool = tool_of(kind, &path);
+        // The tool for edits shows a diff.
+        let is_tool = params["with_diff"] != false;
+        let tool = tool_of(kind, &path).filter(|_| is_tool);
         Act { kind, params, op, paths: vec![path], tool }
     }
 

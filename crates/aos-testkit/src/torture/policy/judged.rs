@@ -26,6 +26,7 @@ impl Trial<'_> {
         let first = act.paths[0].clone();
         match (act.kind, act.paths.get(1)) {
             ("host.fs.apply_patch", Some(_)) => vec![("read", first)],
+            ("host.fs.edit_file", _) if act.params["with_diff"] == true => vec![("read", first)],
             ("host.fs.move", Some(to)) if *to != first => {
                 let names = on_disk(&self.root.join(&first)).into_keys().map(|name| format!("/{name}"));
                 let names = names.chain([String::new()]);
