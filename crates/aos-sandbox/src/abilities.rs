@@ -270,7 +270,12 @@ fn launch_probe(
         program: None,
         cwd: PinnedPath { path: b"/".to_vec(), dev: root_dir.st_dev, ino: 0 },
         user: None,
-        sandbox: Sandbox { namespaces: Some(Namespaces { user, network, view }), landlock, seccomp },
+        sandbox: Sandbox {
+            namespaces: Some(Namespaces { user, network, view }),
+            landlock,
+            seccomp,
+            keeps_attributes: false,
+        },
         limits: Limits::default(),
     };
     let (control, null) = (theirs.as_fd(), null.as_fd());

@@ -18,15 +18,18 @@ pub(crate) struct Filters {
     shared_processes: BpfProgram,
     /// Without namespaces, but with Landlock: other processes and the machine's sockets stay out of reach.
     reduced: BpfProgram,
+    /// The same for a session that may not write.
+    reduced_read_only: BpfProgram,
 }
 
 impl Filters {
     pub(crate) fn build() -> Filters {
         let others: Rules = [denied(), rules(OTHER_PROCESSES)].into_iter().flatten().collect();
-        let reduced = [others.clone(), reduced()].into_iter().flatten().collect();
+        let reduced: Rules = [others.clone(), reduced()].into_iter().flatten().collect();
         Filters {
             own_processes: program(denied()),
             shared_processes: program(others),
+            reduced_read_only: program(keeping_attributes(reduced.clone())),
             reduced: program(reduced),
         }
     }
@@ -34,6 +37,7 @@ impl Filters {
     pub(crate) fn of(&self, sandbox: &Sandbox) -> &BpfProgram {
         match sandbox.namespaces {
             Some(_) => &self.own_processes,
+            None if sandbox.is_reduced() && sandbox.keeps_attributes => &self.reduced_read_only,
             None if sandbox.is_reduced() => &self.reduced,
             None => &self.shared_processes,
         }
@@ -178,6 +182,44 @@ const PRIORITIES: &[(i64, u64)] =
     &[(libc::SYS_setpriority, libc::PRIO_USER as u64), (libc::SYS_ioprio_set, IOPRIO_WHO_USER)];
 const IOPRIO_WHO_USER: u64 = 3;
 
+/// Calls that change a mode, an owner or an attribute. Times may change: they are no change of a file.
+const ATTRIBUTES: &[i64] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+];
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+const FILE_SETATTR: i64 = 469;
+
+/// FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR: attributes such as `immutable` and `nodump`.
+const SETTING_ATTRIBUTES: [u64; 3] = [0x4008_6602, 0x4004_6602, 0x401C_5820];
+
+/// The rules, and no call that changes attributes of files.
+fn keeping_attributes(mut denied: Rules) -> Rules {
+    denied.extend(rules(ATTRIBUTES));
+    let ioctls = SETTING_ATTRIBUTES.iter().map(|call| rule(vec![condition(1, SeccompCmpOp::Eq, *call)]));
+    denied.entry(libc::SYS_ioctl).or_default().extend(ioctls);
+    denied
+}
+
 fn any_family_but(families: &[libc::c_int]) -> SeccompRule {
     rule(families.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64)).collect())
 }
@@ -291,7 +333,7 @@ mod tests {
 
     #[test]
     fn each_call_gets_its_answer_and_most_pass() {
-        let Filters { own_processes, shared_processes, reduced } = Filters::build();
+        let Filters { own_processes, shared_processes, reduced, reduced_read_only } = Filters::build();
         let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
         for program in [&own_processes, &shared_processes, &reduced] {
             assert!(program.len() < 4096, "{} instructions", program.len());
@@ -312,6 +354,10 @@ mod tests {
             assert_eq!(answer(&own_processes, *call as u32), libc::SECCOMP_RET_ALLOW);
             assert_eq!(answer(&shared_processes, *call as u32), refused);
             assert_eq!(answer(&reduced, *call as u32), refused);
+        }
+        for call in ATTRIBUTES {
+            assert_eq!(answer(&reduced, *call as u32), libc::SECCOMP_RET_ALLOW, "call {call}");
+            assert_eq!(answer(&reduced_read_only, *call as u32), refused, "call {call}");
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Sandbox {
     pub namespaces: Option<Namespaces>,
     pub landlock: Option<LandlockPaths>,
     pub seccomp: bool,
+    /// Modes, owners and attributes of files cannot be changed. Landlock does not cover them.
+    pub keeps_attributes: bool,
 }
 
 impl Sandbox {

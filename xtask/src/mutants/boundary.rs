@@ -114,6 +114,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("S2"), attack("OWN-TORTURE-DENIED")],
     },
     Mutant {
+        name: "attributes-without-write",
+        promise: 22,
+        breaks: "in the reduced isolation, a command changes modes in a session that may not write",
+        edits: &[Edit {
+            file: "crates/aos-host/src/command/mod.rs",
+            old: "let keeps_attributes = !may_write(session);",
+            new: "let keeps_attributes = false;",
+        }],
+        caught_by: &[attack("OWN-S3-READ-ONLY")],
+    },
+    Mutant {
+        name: "writes-without-sandbox",
+        promise: 22,
+        breaks: "with `isolation: none`, a command writes in a session that may not write",
+        edits: &[Edit {
+            file: "crates/aos-host/src/command/mod.rs",
+            old: "if !may_write && !applied.namespaces && !applied.landlock {",
+            new: "if false {",
+        }],
+        caught_by: &[attack("OWN-S2-READ-ONLY")],
+    },
+    Mutant {
         name: "closed-folders-not-compared",
         promise: 22,
         breaks: "without an overlay, a command hides what it may not write in a folder that it closes to its owner",

@@ -144,6 +144,7 @@ fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Cgrou
         true => applied.landlock.then(|| view.landlock_paths()),
         false => has_landlock().then(|| view.landlock_paths_without_mounts(applied.landlock)),
     };
+    let keeps_attributes = !may_write(session);
     let namespaces = applied.namespaces.then_some(Namespaces {
         user: applied.user_namespace,
         network: applied.own_network,
@@ -155,7 +156,7 @@ fn order_of(session: &OpenSession, command: &Command, view: View, groups: &Cgrou
         program: command.program.clone(),
         cwd: command.cwd.clone(),
         user: session.exec_config.user.filter(|_| !applied.user_namespace),
-        sandbox: Sandbox { namespaces, landlock, seccomp: applied.seccomp },
+        sandbox: Sandbox { namespaces, landlock, seccomp: applied.seccomp, keeps_attributes },
         limits: Limits {
             processes: limits.max_processes.filter(|_| !groups.has_controller("pids")),
             memory_bytes: limits.max_memory_bytes.filter(|_| !groups.has_controller("memory")),
@@ -170,7 +171,10 @@ fn view_of(host: &Host, session: &OpenSession, applied: &Applied, shown: Roots<'
     let unreadable = unreadable(host, session, applied)?;
     let (_, home) = exec_config.user_and_home(&host.executor.surroundings, state, true);
     let (home_mount, tmp) = exec_config.private_dirs(&home, state)?;
-    let may_write = session.capability.allowed_fs_ops.contains(&FsOp::Write);
+    let may_write = may_write(session);
+    if !may_write && !applied.namespaces && !applied.landlock {
+        return Err(writes_unavailable());
+    }
     let root = |root: &Arc<crate::jail::Root>| BindMount {
         at: root.path.clone(),
         from: root.path.clone(),
@@ -208,6 +212,15 @@ fn view_of(host: &Host, session: &OpenSession, applied: &Applied, shown: Roots<'
         exec_config.link_toolchains(&view, &home, state);
     }
     Ok(view)
+}
+
+fn may_write(session: &OpenSession) -> bool {
+    session.capability.allowed_fs_ops.contains(&FsOp::Write)
+}
+
+fn writes_unavailable() -> Refusal {
+    let why = "this session may not write, and without a sandbox a command cannot be kept from it; nothing was run. Use file effects, or open a session without `isolation: none`";
+    Refusal::new(Code::IsolationUnavailable, why)
 }
 
 /// The paths that rules forbid to read. Without mounts they cannot be masked, so that no command runs.

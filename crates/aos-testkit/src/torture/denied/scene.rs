@@ -81,7 +81,7 @@ impl Scene {
             scene.lay(&format!("{}near{number}", scene.above()), random);
         }
         put(&mut scene.tree, "donor", Node::file("OLD\n"));
-        scene.rules.no_writes = random.one_in(12) && mode != Mode::NoIsolation;
+        scene.rules.no_writes = random.one_in(12);
         scene.rules.largest = (mode.is_checked_whole() && random.one_in(6)).then_some(4_000);
         scene.find_victims(wanted, protected);
         scene.lay_links(random);
@@ -286,9 +286,11 @@ impl Scene {
         params
     }
 
-    /// Whether no command may run: a rule denies reading, and nothing can be masked.
+    /// Whether no command may run: a rule denies reading and nothing can be masked, or nothing keeps it from writing.
     pub(super) fn runs_nothing(&self) -> bool {
         let denies_reading = |rule: &Rule| rule.is_deny && rule.asked != Asked::Write;
-        matches!(self.mode, Mode::Reduced | Mode::NoIsolation) && self.rules.rules.iter().any(denies_reading)
+        let cannot_mask = matches!(self.mode, Mode::Reduced | Mode::NoIsolation);
+        self.mode == Mode::NoIsolation && self.rules.no_writes
+            || cannot_mask && self.rules.rules.iter().any(denies_reading)
     }
 }

@@ -3,7 +3,7 @@
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-use aos_testkit::{Findings, Start, World, check, expect, new_seed, uncaptured};
+use aos_testkit::{Findings, Start, World, check, expect, new_seed, tree, uncaptured};
 use serde_json::json;
 
 use crate::exec::isolation::no_namespaces;
@@ -14,6 +14,8 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         plain("S1", a_command_without_capture_needs_the_capability),
         plain("S3", the_reduced_isolation_is_asked_for_and_reaches_no_other_process),
+        plain("OWN-S3-READ-ONLY", what_may_not_be_written_keeps_its_attributes),
+        plain("OWN-S2-READ-ONLY", without_a_sandbox_a_session_that_may_not_write_runs_nothing),
         plain("S12", the_machines_abstract_sockets_are_out_of_reach),
     ]
 }
@@ -113,6 +115,80 @@ fn the_reduced_isolation_is_asked_for_and_reaches_no_other_process() -> Outcome 
     let said = room.stdout(&receipt);
     check(said == "tried\n", || format!("{said} {receipt}"))?;
     room.world_finish()
+}
+
+/// Ways to change what Landlock does not cover, each on its own file.
+const ATTRIBUTES: &str = r#"
+import ctypes, fcntl, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *args):
+    if libc.syscall(number, *args) < 0: raise OSError(ctypes.get_errno(), 'call')
+def opened(path): return os.open(path, os.O_RDONLY)
+xattr = ctypes.create_string_buffer(struct.pack('QII', ctypes.addressof(ctypes.create_string_buffer(b'x')), 1, 0))
+tries = {
+    'chmod': lambda: os.chmod('d', 0),
+    'fchmod': lambda: os.fchmod(opened('f'), 0o777),
+    'fchmodat': lambda: os.chmod('f', 0, dir_fd=opened('.')),
+    'fchmodat2': lambda: call(452, -100, b'f', 0o777, 0x100),
+    'by descriptor': lambda: os.chmod(f'/proc/self/fd/{opened("f")}', 0o4777),
+    'chown': lambda: os.chown('f', -1, os.getgid()),
+    'fchown': lambda: os.fchown(opened('f'), os.getuid(), -1),
+    'setxattr': lambda: os.setxattr('f', 'user.x', b'x'),
+    'fsetxattr': lambda: os.setxattr(opened('f'), 'user.x', b'x'),
+    'setxattrat': lambda: call(463, -100, b'f', 0, b'user.x', xattr, 16),
+    'removexattr': lambda: os.removexattr('f', 'user.kept'),
+    'flags': lambda: fcntl.ioctl(opened('f'), 0x40086602, struct.pack('l', 0x40)),
+    'content': lambda: open('f', 'a').write('x'),
+    'a new file': lambda: open('new', 'w'),
+    'removal': lambda: os.unlink('f'),
+}
+for name, go in tries.items():
+    try: go()
+    except OSError: continue
+    print('CHANGED', name)
+print(open('f').read())
+"#;
+
+/// In the reduced isolation roots are not mounted read-only: Landlock keeps the content, the filter the rest.
+fn what_may_not_be_written_keeps_its_attributes() -> Outcome {
+    let world = World::with(no_namespaces());
+    world.write("attributes.py", ATTRIBUTES);
+    world.write("f", "content\n");
+    world.write("d/inner", "content\n");
+    check(set_user_xattr(&world.root.join("f")), || "no user attributes here".into())?;
+    let before = tree(&world.root);
+    let policy = json!({ "preset": "permissive" });
+    let reads = json!({ "allowed_fs_ops": ["read"] });
+    let room = Room::of(world, json!({ "policy": policy, "allow_reduced": true, "capability": reads }));
+    let receipt = room.run(&["python3", "attributes.py"]);
+    check(receipt["isolation_applied"] == "reduced", || format!("{receipt}"))?;
+    let said = room.stdout(&receipt);
+    check(said == "content\n\n", || format!("{said} {receipt}"))?;
+    check(tree(&room.world.root) == before, || "the tree has changed".into())?;
+    room.world_finish()
+}
+
+fn set_user_xattr(path: &std::path::Path) -> bool {
+    rustix::fs::setxattr(path, "user.kept", b"x", rustix::fs::XattrFlags::empty()).is_ok()
+}
+
+fn without_a_sandbox_a_session_that_may_not_write_runs_nothing() -> Outcome {
+    let world = World::new();
+    world.write("f", "content\n");
+    for capability in [json!({ "allowed_fs_ops": ["read", "list"] }), json!({ "allowed_fs_ops": [] })] {
+        let session = world.open(uncaptured(json!({ "isolation": "none", "capability": capability })));
+        for (capture, script) in [("auto", "echo x > made"), ("none", "chmod 0 f"), ("auto", "rm f")] {
+            let argv = json!(["sh", "-c", script]);
+            let params = json!({ "session_id": session, "argv": argv, "capture": capture });
+            let receipt = world.client().effect("host.exec", params);
+            expect(script, &receipt, &["error / isolation_unavailable"])?;
+        }
+    }
+    let session = world.open(json!({ "isolation": "none", "capability": { "allowed_fs_ops": ["write"] } }));
+    let params = json!({ "session_id": session, "argv": ["true"] });
+    expect("one that may write", &world.client().effect("host.exec", params), &["ok"])?;
+    check(world.read("f") == b"content\n" && !world.root.join("made").exists(), || "it was changed".into())?;
+    world.finish()
 }
 
 /// With the machine's network, for both kinds of daemon, by every kind of socket.
