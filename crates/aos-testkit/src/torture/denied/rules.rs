@@ -69,11 +69,11 @@ impl Rule {
             Asked::Write => vec!["write", "remove"],
             Asked::Both => vec!["read", "write", "remove"],
         };
-        // Commands only write and remove.
-        if self.asked != Asked::Read && (mode == Mode::Effects || random.one_in(2)) {
+        // Commands only write and remove. An exception is for every operation that the rule after it may deny.
+        if self.asked != Asked::Read && (!self.is_deny || mode == Mode::Effects || random.one_in(2)) {
             ops.extend(["edit", "patch"]);
         }
-        if self.asked != Asked::Write && random.one_in(3) {
+        if self.asked != Asked::Write && (!self.is_deny || random.one_in(3)) {
             ops.push("search");
         }
         let glob =

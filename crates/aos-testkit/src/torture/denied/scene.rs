@@ -197,7 +197,8 @@ impl Scene {
         for folder in ["objects", "refs/heads", "info"] {
             put(&mut self.tree, &format!("{git}/{folder}"), Node::Dir { mode: 0o755 });
         }
-        let hook = Node::File { mode: 0o755, bytes: b"#!/bin/sh\nexit 0\n".to_vec() };
+        let hook = format!("#!/bin/sh\nexit 0 # {:016x}\n", random.number()).into_bytes();
+        let hook = Node::File { mode: 0o755, bytes: hook };
         put(&mut self.tree, &format!("{git}/hooks/pre-commit"), hook);
         self.git.extend([format!("{git}/config"), format!("{git}/hooks/pre-commit")]);
     }
@@ -218,7 +219,8 @@ impl Scene {
             let reads = exists && self.rules.denies(Asked::Read, &path);
             if reads && let Some(Node::File { bytes, .. }) = self.tree.get(&path) {
                 let text = String::from_utf8_lossy(bytes);
-                self.canaries.extend(text.lines().nth(1).map(|canary| (path.clone(), canary.to_owned())));
+                let canary = text.lines().find(|line| is_unique(line));
+                self.canaries.extend(canary.map(|canary| (path.clone(), canary.to_owned())));
             }
             if reads || writes {
                 let is_protected = by_name && !self.rules.denies(Asked::Write, &path);
@@ -293,4 +295,9 @@ impl Scene {
         self.mode == Mode::NoIsolation && self.rules.no_writes
             || cannot_mask && self.rules.rules.iter().any(denies_reading)
     }
+}
+
+/// Whether no other file has this line: it has a random number.
+fn is_unique(line: &str) -> bool {
+    line.split(|c: char| !c.is_ascii_hexdigit()).any(|word| word.len() >= 16)
 }
