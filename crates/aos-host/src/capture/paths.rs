@@ -5,12 +5,9 @@ use std::os::fd::OwnedFd;
 
 use aos_model::limits::{GUARDED_PATHS_MAX, SCANNED_PATHS_MAX};
 use aos_model::records::Kind;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::disk::{
-    Meta, TEMPORARY_PREFIX, hold_dir, hold_dir_beneath, names_in, open_beneath, open_dir, set_mode_of_held,
-};
+use crate::disk::{Meta, TEMPORARY_PREFIX, hold_dir, hold_dir_beneath, names_in, open_dir, set_mode_of_held};
 use crate::git::root_of;
 use crate::jail::Root;
 use crate::session::OpenSession;
@@ -106,7 +103,7 @@ impl Drop for Opened {
     }
 }
 
-/// Lists what is below folders of the roots; `each` sees every entry with its folder.
+/// Lists roots without, and folders below them with their own entry; `each` sees every entry with its folder.
 pub(super) fn list(
     session: &OpenSession,
     folders: &[Vec<u8>],
@@ -119,13 +116,23 @@ pub(super) fn list(
     for folder in folders {
         let io = |why| Unlisted::Io(folder.clone(), why);
         let Some(root) = root_of(session, folder) else { continue };
-        let below = folder[root.path.len()..].strip_prefix(b"/").unwrap_or(b".");
-        let dir = match walk.top(root, below) {
-            Err(Errno::NOENT | Errno::NOTDIR) if below != b"." => continue,
-            opened => opened.map_err(io)?,
+        walk.open_root(root).map_err(io)?;
+        let Some(below) = folder[root.path.len()..].strip_prefix(b"/") else {
+            let dir = open_dir(&root.fd, b".").map_err(io)?;
+            let mount = Meta::of(&dir).map_err(io)?.mount;
+            walk.folder(&dir, folder, mount)?;
+            continue;
         };
-        let mount = Meta::of(&dir).map_err(io)?.mount;
-        walk.folder(&dir, folder, mount)?;
+        let (above, name) = match below.iter().rposition(|b| *b == b'/') {
+            Some(slash) => (&below[..slash], &below[slash + 1..]),
+            None => (b".".as_slice(), below),
+        };
+        let dir = match hold_dir_beneath(&root.fd, above) {
+            Err(Errno::NOENT | Errno::NOTDIR) => continue,
+            held => held.map_err(io)?,
+        };
+        let at = &folder[..folder.len() - name.len() - 1];
+        walk.entry(&dir, at, name, None)?;
     }
     Ok(walk.listed)
 }
@@ -138,55 +145,61 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// A folder that is listed as a whole.
-    fn top(&mut self, root: &Root, below: &[u8]) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let tops: &[&[u8]] = if self.purpose == Purpose::Scan { &[] } else { &[b".", below] };
-        for below in tops {
-            let held = match *below {
-                // Its own permissions count for every name in it, `.` too.
-                b"." => root.fd.try_clone().map_err(|_| Errno::MFILE)?,
-                below => hold_dir_beneath(&root.fd, below)?,
-            };
-            let mode = Meta::of(&held)?.mode;
-            let needed = if self.purpose == Purpose::PutBack { OWNER } else { LISTS };
-            if mode & needed != needed {
-                self.listed.opened.open(held, mode);
-            }
+    /// Makes a root's own permissions sufficient: they count for every name in it.
+    fn open_root(&mut self, root: &Root) -> Result<(), Errno> {
+        let needed = match self.purpose {
+            Purpose::Scan => return Ok(()),
+            Purpose::Guard => LISTS,
+            Purpose::PutBack => OWNER,
+        };
+        let mode = Meta::of(&root.fd)?.mode;
+        if mode & needed != needed {
+            self.listed.opened.open(root.fd.try_clone().map_err(|_| Errno::MFILE)?, mode);
         }
-        open_beneath(&root.fd, below, flags, self.session.jail.cross_mounts)
+        Ok(())
     }
 
     fn folder(&mut self, dir: &OwnedFd, absolute: &[u8], mount: u64) -> Result<(), Unlisted> {
-        for name in names_in(dir).map_err(|why| Unlisted::Io(absolute.to_vec(), why))? {
-            let below = [absolute, b"/", &name].concat();
-            let Ok(Some(meta)) = Meta::at(dir, &name) else { continue };
-            let is_other_mount = meta.mount != mount && !self.session.jail.cross_mounts;
-            if self.session.jail.hides(&below, &meta) || is_other_mount {
-                continue;
+        let names = names_in(dir).map_err(|why| Unlisted::Io(absolute.to_vec(), why))?;
+        names.iter().try_for_each(|name| self.entry(dir, absolute, name, Some(mount)))
+    }
+
+    /// An entry of a folder, and what is below it. `mount` is that of the folder, where no other may be entered.
+    fn entry(
+        &mut self,
+        dir: &OwnedFd,
+        absolute: &[u8],
+        name: &[u8],
+        mount: Option<u64>,
+    ) -> Result<(), Unlisted> {
+        let below = [absolute, b"/", name].concat();
+        let Ok(Some(meta)) = Meta::at(dir, name) else { return Ok(()) };
+        let is_other_mount =
+            mount.is_some_and(|mount| meta.mount != mount) && !self.session.jail.cross_mounts;
+        if self.session.jail.hides(&below, &meta) || is_other_mount {
+            return Ok(());
+        }
+        if name.starts_with(TEMPORARY_PREFIX) {
+            self.listed.reserved.insert(below);
+            return Ok(());
+        }
+        if is_too_deep(&below) {
+            if self.purpose != Purpose::PutBack {
+                return Err(Unlisted::TooDeep);
             }
-            if name.starts_with(TEMPORARY_PREFIX) {
-                self.listed.reserved.insert(below);
-                continue;
-            }
-            if is_too_deep(&below) {
-                if self.purpose != Purpose::PutBack {
-                    return Err(Unlisted::TooDeep);
-                }
-                self.listed.too_deep.get_or_insert(below);
-                continue;
-            }
-            let entry = Entry { dir, name: &name, path: &below, meta: &meta };
-            (self.each)(entry).map_err(|why| Unlisted::Io(below.clone(), why))?;
-            if meta.kind == Kind::Dir
-                && let Ok(inner) = self.enter(dir, &name, &meta)
-            {
-                self.folder(&inner, &below, meta.mount)?;
-            }
-            self.listed.paths.insert(below, meta);
-            if self.listed.paths.len() > self.purpose.paths_max() {
-                return Err(Unlisted::TooMany);
-            }
+            self.listed.too_deep.get_or_insert(below);
+            return Ok(());
+        }
+        let entry = Entry { dir, name, path: &below, meta: &meta };
+        (self.each)(entry).map_err(|why| Unlisted::Io(below.clone(), why))?;
+        if meta.kind == Kind::Dir
+            && let Ok(inner) = self.enter(dir, name, &meta)
+        {
+            self.folder(&inner, &below, meta.mount)?;
+        }
+        self.listed.paths.insert(below, meta);
+        if self.listed.paths.len() > self.purpose.paths_max() {
+            return Err(Unlisted::TooMany);
         }
         Ok(())
     }

@@ -46,7 +46,7 @@ const LIMIT: &[&str] = &["forbidden / limit_exceeded"];
 const NO_SPACE: &[&str] = &["error / no_space"];
 const DENIED: &[&str] = &["error / permission_denied"];
 
-fn mode_of(path: &Path) -> u32 {
+pub(crate) fn mode_of(path: &Path) -> u32 {
     path.symlink_metadata().unwrap().mode() & 0o7777
 }
 

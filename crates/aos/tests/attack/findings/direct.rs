@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::exec::isolation::no_namespaces;
 use crate::exec::room::{Room, ordinary};
+use crate::write_edit::mode_of;
 use crate::{Case, Need, Outcome, plain};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -18,6 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S2-CLOSED", what_is_hidden_is_put_back),
         plain("OWN-S2-BOUNDS", what_cannot_be_compared_does_not_run),
         plain("S27", excluded_folders_are_policed),
+        plain("OWN-S27-FOLDER", an_excluded_folder_itself_is_policed),
         plain("OWN-S27-GLOBS", globs_that_reach_what_is_protected_are_invalid),
     ]
 }
@@ -364,6 +366,40 @@ fn excluded_folders_are_policed() -> Outcome {
         findings.add(check(receipt["changed_paths"] == json!(["captured2"]), || format!("{receipt}")));
         let receipt = room.sh("echo w > captured2");
         findings.add(check(receipt["coverage"] == "overlay", || format!("{receipt}")));
+        room.world_finish()?;
+    }
+    findings.outcome()
+}
+
+fn an_excluded_folder_itself_is_policed() -> Outcome {
+    let mut findings = Findings::default();
+    for (paths, exception) in [("build", "build/open"), ("**/build/*", "none"), ("deep/build", "none")] {
+        let rule = |decision: &str, path: &str| json!({ "name": decision, "ops": ["write"], "paths": [path], "decision": decision });
+        let is_denied = |folder: &str| paths == folder;
+        let room = Room::of(
+            World::with(ordinary()),
+            json!({ "capture_exclude": ["build", "deep/build"], "policy": {
+                "preset": "permissive", "rules": [rule("allow", exception), rule("deny", paths)] } }),
+        );
+        room.world.write("build/open", "before");
+        room.world.write("deep/build/f", "before");
+        give_to_owner(&room.world);
+        for folder in ["build", "deep/build"] {
+            let mode = || mode_of(&room.world.root.join(folder));
+            let before = mode();
+            for change in ["chmod 700", "chmod 1777", "chmod 0", "setfacl -m u:0:rwx"] {
+                let receipt = room.sh(&format!("{change} {folder}"));
+                if is_denied(folder) {
+                    let kept = mode() == before;
+                    findings.add(check(kept, || format!("{change} {folder}: {:o} {receipt}", mode())));
+                    continue;
+                }
+                findings.add(expect(change, &receipt, &["ok"]));
+                let is_listed = mode() == before || receipt["excluded_paths"] == json!([folder]);
+                findings.add(check(is_listed, || format!("{change} {folder}: {receipt}")));
+                room.sh(&format!("chmod {before:o} {folder}"));
+            }
+        }
         room.world_finish()?;
     }
     findings.outcome()
