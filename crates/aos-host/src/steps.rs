@@ -185,8 +185,7 @@ impl Blob {
         match self.blobs.open_blob(&self.hash) {
             Ok(Some(file)) => Ok(file),
             Ok(None) => Err(Errno::NOENT),
-            Err(Fault::Io { errno, .. }) => Err(errno),
-            Err(_) => Err(Errno::IO),
+            Err(fault) => Err(fault.errno()),
         }
     }
 

@@ -15,20 +15,29 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use crate::filter::Filters;
 use crate::spec::{LandlockPaths, Limits, Sandbox, User};
 
+fn may_set_privileges() -> Result<bool, Errno> {
+    Ok(rustix::thread::capabilities(None)?.permitted.contains(CapabilitySet::SETPCAP))
+}
+
+/// Empties the bounding set: with an empty one, neither uid 0 nor file capabilities restore any capability at execve.
+pub(crate) fn empty_bounding_set() -> Result<(), Errno> {
+    if !may_set_privileges()? {
+        return Ok(());
+    }
+    for number in 0..=63_u32 {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        match rustix::thread::remove_capability_from_bounding_set(one) {
+            // Past the last capability that this kernel knows.
+            Err(Errno::INVAL) => break,
+            outcome => outcome?,
+        }
+    }
+    Ok(())
+}
+
 /// Changes to `user` if there is one, and drops all capabilities.
 pub(crate) fn drop_privileges(user: Option<User>) -> Result<(), Errno> {
-    let all = rustix::thread::capabilities(None)?;
-    let privileged = all.permitted.contains(CapabilitySet::SETPCAP);
-    if privileged {
-        // For uid 0 too: with an empty bounding set, neither uid 0 nor file capabilities restore any at execve.
-        for number in 0..=63_u32 {
-            let one = CapabilitySet::from_bits_retain(1 << number);
-            match rustix::thread::remove_capability_from_bounding_set(one) {
-                // Past the last capability that this kernel knows.
-                Err(Errno::INVAL) => break,
-                outcome => outcome?,
-            }
-        }
+    if may_set_privileges()? {
         let bits = CapabilitiesSecureBits::NO_ROOT
             | CapabilitiesSecureBits::NO_ROOT_LOCKED
             | CapabilitiesSecureBits::NO_SETUID_FIXUP

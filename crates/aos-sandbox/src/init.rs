@@ -16,7 +16,7 @@ use crate::filter::Filters;
 use crate::last_error;
 use crate::links::{self, Listener};
 use crate::mounts;
-use crate::processes::{descendants, reset_signals, sigchld_fd, signal_namespace};
+use crate::processes::{descendants, reset_signals, sigchld_fd, signal_namespace, unblock_signals};
 use crate::protocol::{
     ExitReport, InitRequest, LaunchFds, NamespaceFlags, receive_launch, send_exited, send_failed, socket_pair,
 };
@@ -96,6 +96,7 @@ fn prepare(flags: NamespaceFlags, ids: (Uid, Gid)) -> Result<(), LaunchError> {
             .map_err(sandbox("cannot become a subreaper"))?;
     }
     confine::limit_all().map_err(sandbox("cannot set limits"))?;
+    confine::empty_bounding_set().map_err(sandbox("cannot empty the bounding set"))?;
     die_with_spawner(flags.namespaces)
 }
 
@@ -195,8 +196,8 @@ fn become_command(
 ) -> LaunchError {
     let sandbox = |subject: &str, why| LaunchError::new(LaunchStage::Sandbox, subject, why);
     // Init blocks SIGCHLD and reads it from a signalfd; the command must not inherit that mask.
-    if let Err(why) = reset_signals() {
-        return sandbox("cannot reset signals", why);
+    if let Err(why) = unblock_signals() {
+        return sandbox("cannot unblock signals", why);
     }
     let _ = rustix::process::setsid();
     if spec.sandbox.namespaces.is_none() {

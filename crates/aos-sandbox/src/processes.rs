@@ -79,19 +79,23 @@ pub(crate) fn ignore_children() -> Result<(), Errno> {
 /// Restores the default action of every signal and unblocks all.
 #[expect(unsafe_code, reason = "no safe crate resets signals")]
 pub(crate) fn reset_signals() -> Result<(), Errno> {
-    // SAFETY: the default action runs no code of ours; the set is filled by the call before it is used.
-    unsafe {
-        for signal in 1..=64 {
-            // SIGKILL, SIGSTOP and the C library's two signals cannot be changed; they keep their default.
-            libc::signal(signal, libc::SIG_DFL);
-        }
+    for signal in 1..=64 {
+        // SIGKILL, SIGSTOP and the C library's two signals cannot be changed; they keep their default.
+        // SAFETY: the default action runs no code of ours.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    unblock_signals()
+}
+
+#[expect(unsafe_code, reason = "no safe crate sets the signal mask")]
+pub(crate) fn unblock_signals() -> Result<(), Errno> {
+    // SAFETY: the set is filled by the call before it is used.
+    let outcome = unsafe {
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
-        if libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) != 0 {
-            return Err(last_error());
-        }
-    }
-    Ok(())
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
+    };
+    if outcome == 0 { Ok(()) } else { Err(last_error()) }
 }
 
 /// A signalfd that is readable when a child has died.

@@ -13,6 +13,7 @@
 //! opens what is not the session's own with the rights of the command's user.
 
 use std::cell::LazyCell;
+use std::collections::BTreeSet;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -262,11 +263,11 @@ fn places_of(path: &[u8], shown: &[&BindMount]) -> Vec<Vec<u8>> {
 fn credentials(spec: &ViewSpec<'_>, lookup: &Lookup) -> Vec<Vec<u8>> {
     let always = ["credentials", "credentials.toml"];
     let with_secrets = ["config", "config.toml", "etc/npmrc", ".condarc", "etc/pip.conf", "pip.conf"];
-    let mut files = Vec::new();
+    let (mut files, mut suspects) = (Vec::new(), BTreeSet::new());
     let mut add = |prefix: &[u8], always: &[&str], with_secrets: &[&str]| {
         let real = |name: &str| lookup.real_path(&[prefix, b"/", name.as_bytes()].concat());
         files.extend(always.iter().filter_map(|name| real(name)));
-        files.extend(with_secrets.iter().filter_map(|name| real(name)).filter(|file| holds_secret(file)));
+        suspects.extend(with_secrets.iter().filter_map(|name| real(name)));
     };
     let prefix = |bin: &str| bin.trim_end_matches('/').strip_suffix("/bin").map(str::to_owned);
     let prefixes = spec.path.split(':').filter_map(prefix);
@@ -278,6 +279,7 @@ fn credentials(spec: &ViewSpec<'_>, lookup: &Lookup) -> Vec<Vec<u8>> {
     if matches!(spec.home_mount, HomeMount::Private(_)) {
         add(spec.home, &[".cargo/credentials", ".cargo/credentials.toml", ".npmrc"], &[]);
     }
+    files.extend(suspects.into_iter().filter(|file| holds_secret(file)));
     files
 }
 

@@ -28,6 +28,14 @@ impl Fault {
         Fault::Io { subject: subject.into(), errno }
     }
 
+    /// What the system said; EIO where it did not say anything.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Fault::Io { errno, .. } => *errno,
+            Fault::Journal(_) | Fault::Refused(_) => Errno::IO,
+        }
+    }
+
     /// Whether another program holds a lock of the journal.
     pub(crate) fn is_busy(&self) -> bool {
         match self {

@@ -1,6 +1,8 @@
 //! Copies what a command without an overlay may not change.
 
+use std::cell::OnceCell;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use aos_model::capability::ProtectedPaths;
 use aos_model::limits::{DENIED_BYTES_MAX, DENIED_FILES_MAX};
@@ -10,9 +12,43 @@ use rustix::io::Errno;
 
 use super::paths::Entry;
 use crate::disk::{self, Meta};
+use crate::exec::Sweeper;
 use crate::git::{HookFolders, is_git_configuration};
+use crate::host::Host;
 use crate::session::OpenSession;
 use crate::target::below_roots;
+
+/// The folder of a command's copies, which most commands do not need.
+#[derive(Debug)]
+pub(super) struct Copies {
+    name: String,
+    sweeper: Arc<Sweeper>,
+    made: OnceCell<OwnedFd>,
+}
+
+impl Copies {
+    pub(super) fn new(host: &Host) -> Copies {
+        let name = format!("guard_{:016x}", (host.machine.random)());
+        Copies { name, sweeper: host.executor.overlays.clone(), made: OnceCell::new() }
+    }
+
+    /// The folder, which is made when first asked for.
+    pub(super) fn dir(&self) -> Result<&OwnedFd, Errno> {
+        if let Some(made) = self.made.get() {
+            return Ok(made);
+        }
+        let made = self.sweeper.overlays.session(&self.name).map_err(|fault| fault.errno())?;
+        Ok(self.made.get_or_init(|| made))
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        if self.made.get().is_some() {
+            self.sweeper.sweep(&self.name);
+        }
+    }
+}
 
 /// Copies what is guarded while the folders are listed.
 pub(super) struct Copier<'a> {
@@ -29,7 +65,7 @@ impl Copier<'_> {
     }
 
     /// The number of the copy of a guarded path, none for a folder; `None` if it is not guarded.
-    pub(super) fn copy(&mut self, entry: &Entry<'_>, copies: &OwnedFd) -> Result<Option<Option<u64>>, Errno> {
+    pub(super) fn copy(&mut self, entry: &Entry<'_>, copies: &Copies) -> Result<Option<Option<u64>>, Errno> {
         let Entry { dir, name, path, meta } = *entry;
         let is_protected = self.is_protected(path);
         if !is_protected && !self.is_denied(path) {
@@ -42,7 +78,7 @@ impl Copier<'_> {
             self.count(meta)?;
         }
         self.copied += 1;
-        disk::copy(dir, name, meta, copies, self.copied.to_string().as_bytes(), false)?;
+        disk::copy(dir, name, meta, copies.dir()?, self.copied.to_string().as_bytes(), false)?;
         Ok(Some(Some(self.copied)))
     }
 

@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
 
 use aos_model::capability::ProtectedPaths;
 use aos_model::limits::{DENIED_BYTES_MAX, DENIED_FILES_MAX, GUARDED_PATHS_MAX, MASKS_MAX};
@@ -24,11 +23,10 @@ use aos_sandbox::BindMount;
 use aos_store::own_rights;
 use rustix::io::Errno;
 
-use super::copier::Copier;
+use super::copier::{Copier, Copies};
 use super::paths::{self, Listed, Opened, Paths, Purpose, Unlisted, is_same, looks};
 use crate::command::Ran;
 use crate::disk::{self, Meta};
-use crate::exec::Sweeper;
 use crate::git::{DiskTree, HookFolders, kind_of, read_file, root_of};
 use crate::host::Host;
 use crate::protection;
@@ -43,15 +41,7 @@ pub(super) struct Guard {
     reserved: BTreeSet<Vec<u8>>,
     /// The number of the copy of each guarded file and link, and guarded folders.
     guarded: BTreeMap<Vec<u8>, Option<u64>>,
-    copies: OwnedFd,
-    name: String,
-    sweeper: Arc<Sweeper>,
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.sweeper.sweep(&self.name);
-    }
+    copies: Copies,
 }
 
 impl Guard {
@@ -89,17 +79,12 @@ impl Guard {
         if folders.is_empty() {
             return Ok(None);
         }
-        let sweeper = host.executor.overlays.clone();
-        let name = format!("guard_{:016x}", (host.machine.random)());
-        let copies = sweeper.overlays.session(&name)?;
         let mut guard = Guard {
             folders,
             before: Paths::new(),
             reserved: BTreeSet::new(),
             guarded: BTreeMap::new(),
-            copies,
-            name,
-            sweeper,
+            copies: Copies::new(host),
         };
         let mut copier = Copier::new(session);
         let (mut guarded, mut too_much) = (BTreeMap::new(), false);
@@ -270,7 +255,7 @@ impl Guard {
             let meta = Meta::at(dir, name).ok()??;
             disk::hash_of(dir, name, meta.kind).ok()
         };
-        let was = hash(&self.copies, copy.to_string().as_bytes());
+        let was = self.copies.dir().ok().and_then(|copies| hash(copies, copy.to_string().as_bytes()));
         was.is_some() && was == hash(&dir, name)
     }
 
@@ -340,8 +325,9 @@ impl Guard {
             (_, Some(Some(copy))) => {
                 disk::remove_any(&dir, name)?;
                 let copy = copy.to_string().into_bytes();
-                let meta = Meta::at(&self.copies, &copy)?.ok_or(Errno::NOENT)?;
-                disk::copy(&self.copies, &copy, &meta, &dir, name, false)?;
+                let copies = self.copies.dir()?;
+                let meta = Meta::at(copies, &copy)?.ok_or(Errno::NOENT)?;
+                disk::copy(copies, &copy, &meta, &dir, name, false)?;
                 restore_looks(&dir, name, was)
             }
             // It was not guarded: what makes it dangerous is new and removed.
@@ -419,7 +405,7 @@ impl Tree for Copied<'_> {
             return self.disk.read(absolute);
         }
         let copy = self.guard.guarded.get(absolute).copied().flatten()?;
-        read_file(&self.guard.copies, copy.to_string().as_bytes())
+        read_file(self.guard.copies.dir().ok()?, copy.to_string().as_bytes())
     }
 }
 
