@@ -196,10 +196,43 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "commands change protected and denied paths in folders that are not captured",
         edits: &[Edit {
             file: "crates/aos-host/src/capture/mod.rs",
-            old: "Guard::before(host, session, overlay.excluded_folders())?",
+            old: "Guard::before(host, session, excluded.clone())?",
             new: "Guard::before(host, session, Vec::new())?",
         }],
         caught_by: &[attack("S27")],
+    },
+    Mutant {
+        name: "forged-mtime-believed",
+        promise: 2,
+        breaks: "without an overlay, a command changes a protected file and sets its mtime back",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/paths.rs",
+            old: "was.same_version(now) && was.ctime_ns == now.ctime_ns",
+            new: "was.same_version(now)",
+        }],
+        caught_by: &[attack("S2")],
+    },
+    Mutant {
+        name: "set-ids-hidden-in-closed-folders",
+        promise: 2,
+        breaks: "a file with set-id bits stays in a folder that the command closed",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/paths.rs",
+            old: "if meta.mode & LISTS != LISTS && self.purpose != Purpose::Scan {",
+            new: "if meta.mode & LISTS != LISTS && matches!(self.purpose, Purpose::Guard | Purpose::PutBack) {",
+        }],
+        caught_by: &[attack("OWN-S5-HIDDEN")],
+    },
+    Mutant {
+        name: "set-ids-in-excluded-folders",
+        promise: 2,
+        breaks: "a file with set-id bits stays in a folder that is not captured",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/mod.rs",
+            old: "set_ids::drop_since(session, &excluded, ",
+            new: "set_ids::drop_since(session, &[], ",
+        }],
+        caught_by: &[attack("OWN-S5-HIDDEN")],
     },
     Mutant {
         name: "root-keeps-its-rights",

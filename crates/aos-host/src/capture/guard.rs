@@ -24,7 +24,7 @@ use aos_store::own_rights;
 use rustix::io::Errno;
 
 use super::copier::{Copier, Copies};
-use super::paths::{self, Listed, Opened, Paths, Purpose, Unlisted, is_same, looks};
+use super::paths::{self, CLOCK_LAG_NS, Listed, Opened, Paths, Purpose, Unlisted, is_same, looks};
 use crate::command::Ran;
 use crate::disk::{self, Meta};
 use crate::git::{DiskTree, HookFolders, kind_of, read_file, root_of};
@@ -37,6 +37,7 @@ use crate::target::below_roots;
 #[derive(Debug)]
 pub(super) struct Guard {
     folders: Vec<Vec<u8>>,
+    listed_at_ns: i64,
     before: Paths,
     reserved: BTreeSet<Vec<u8>>,
     /// The number of the copy of each guarded file and link, and guarded folders.
@@ -81,6 +82,7 @@ impl Guard {
         }
         let mut guard = Guard {
             folders,
+            listed_at_ns: (host.machine.now_ns)() as i64,
             before: Paths::new(),
             reserved: BTreeSet::new(),
             guarded: BTreeMap::new(),
@@ -238,12 +240,13 @@ impl Guard {
             self.before.keys().filter(|path| !now.contains_key(*path)).map(|path| (path.clone(), None));
         let differs = |path: &[u8], meta: &Meta| match self.before.get(path) {
             None => true,
-            Some(was) if is_same(was, meta) => false,
-            // Unchanged bytes, kind and mode are no change, whatever the time says.
-            Some(was) => {
-                let copy = self.guarded.get(path).copied().flatten();
-                !copy.is_some_and(|copy| looks(was) == looks(meta) && self.has_bytes_of(session, path, copy))
-            }
+            Some(was) => match self.guarded.get(path).copied().flatten() {
+                // What changed right before it was listed may have changed again with the same time.
+                Some(_) if is_same(was, meta) && was.ctime_ns < self.listed_at_ns - CLOCK_LAG_NS => false,
+                // Unchanged bytes, kind and mode are no change, whatever the time says.
+                Some(copy) => looks(was) != looks(meta) || !self.has_bytes_of(session, path, copy),
+                None => !is_same(was, meta),
+            },
         };
         let present = now.iter().filter(|(path, meta)| differs(path, meta));
         present.map(|(path, meta)| (path.clone(), Some(*meta))).chain(gone).collect()

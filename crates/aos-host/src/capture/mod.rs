@@ -94,9 +94,11 @@ pub(crate) fn run(
     if !announced.change_id.is_empty() {
         let overlay = Overlay::make(host, session, &announced.change_id, command.applied.user_namespace);
         let ran = overlay.and_then(|overlay| {
-            let guard = Guard::before(host, session, overlay.excluded_folders())?;
+            let excluded = overlay.excluded_folders();
+            let guard = Guard::before(host, session, excluded.clone())?;
             let roots = Roots { overlay: Some(&overlay), more: binds(session, command, guard.as_ref())? };
-            let ran = command::run(host, session, command, roots, &tool_call, watcher.clone())?;
+            let mut ran = command::run(host, session, command, roots, &tool_call, watcher.clone())?;
+            ran.warnings.extend(set_ids::drop_since(session, &excluded, ran.executed.started_at_ns));
             Ok((ran, Capture::Overlay(overlay), guard))
         });
         match ran {
@@ -113,16 +115,16 @@ pub(crate) fn run(
     let is_watched = command.captured && may_write && session.exec_config.isolation != Isolation::None;
     let scan = if is_watched { Scan::before(session) } else { None };
     // In a view, a root that the capability does not let be written is read-only.
-    let is_writable = (may_write || !command.applied.namespaces) && Guard::is_needed(session);
-    let folders = session.jail.roots.iter().filter(|_| is_writable).map(|root| root.path.clone()).collect();
-    let guard = Guard::before(host, session, folders)?;
+    let is_writable = may_write || !command.applied.namespaces;
+    let folders = session.jail.roots.iter().filter(|_| is_writable).map(|root| root.path.clone());
+    let folders: Vec<Vec<u8>> = folders.collect();
+    let guarded = if Guard::is_needed(session) { folders.clone() } else { Vec::new() };
+    let guard = Guard::before(host, session, guarded)?;
     let roots = Roots { overlay: None, more: binds(session, command, guard.as_ref())? };
     match command::run(host, session, command, roots, &tool_call, watcher) {
         Ok(mut ran) => {
             ran.warnings.extend(no_overlay.map(|why| Warning::new("no_overlay", why)));
-            if may_write {
-                ran.warnings.extend(set_ids::drop_since(session, ran.executed.started_at_ns));
-            }
+            ran.warnings.extend(set_ids::drop_since(session, &folders, ran.executed.started_at_ns));
             let capture = scan.map_or(Capture::None, Capture::Scan);
             Ok(Captured { ran, capture, guard, dry_run: false })
         }

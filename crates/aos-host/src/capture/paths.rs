@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
-use aos_model::limits::{GUARDED_PATHS_MAX, SCANNED_PATHS_MAX};
+use aos_model::limits::{GUARDED_PATHS_MAX, PRIVILEGE_SCAN_PATHS_MAX, SCANNED_PATHS_MAX};
 use aos_model::records::Kind;
 use rustix::io::Errno;
 
@@ -12,6 +12,9 @@ use crate::git::root_of;
 use crate::jail::Root;
 use crate::session::OpenSession;
 use crate::target::is_too_deep;
+
+/// The kernel stamps inodes with a clock that is a few milliseconds behind.
+pub(super) const CLOCK_LAG_NS: i64 = 50_000_000;
 
 /// What is below some folders, by absolute path.
 pub(super) type Paths = BTreeMap<Vec<u8>, Meta>;
@@ -41,6 +44,8 @@ pub(super) enum Purpose {
     Guard,
     /// To put it back, after the command: everything that can be listed is.
     PutBack,
+    /// To look for files with privileges, after a command.
+    Privileges,
 }
 
 impl Purpose {
@@ -49,6 +54,7 @@ impl Purpose {
             Purpose::Scan => SCANNED_PATHS_MAX,
             Purpose::Guard => GUARDED_PATHS_MAX,
             Purpose::PutBack => usize::MAX,
+            Purpose::Privileges => PRIVILEGE_SCAN_PATHS_MAX,
         }
     }
 }
@@ -149,7 +155,7 @@ impl Walk<'_> {
     fn open_root(&mut self, root: &Root) -> Result<(), Errno> {
         let needed = match self.purpose {
             Purpose::Scan => return Ok(()),
-            Purpose::Guard => LISTS,
+            Purpose::Guard | Purpose::Privileges => LISTS,
             Purpose::PutBack => OWNER,
         };
         let mode = Meta::of(&root.fd)?.mode;
@@ -179,12 +185,12 @@ impl Walk<'_> {
         if self.session.jail.hides(&below, &meta) || is_other_mount {
             return Ok(());
         }
-        if name.starts_with(TEMPORARY_PREFIX) {
+        if name.starts_with(TEMPORARY_PREFIX) && self.purpose != Purpose::Privileges {
             self.listed.reserved.insert(below);
             return Ok(());
         }
         if is_too_deep(&below) {
-            if self.purpose != Purpose::PutBack {
+            if matches!(self.purpose, Purpose::Scan | Purpose::Guard) {
                 return Err(Unlisted::TooDeep);
             }
             self.listed.too_deep.get_or_insert(below);
@@ -213,9 +219,10 @@ impl Walk<'_> {
 }
 
 /// Whether a path is the same as before, as far as the file system tells. A folder changes when an entry in it does; that
-/// entry is compared itself.
+/// entry is compared itself. A command can set the mtime of what it changed back, not the ctime.
 pub(super) fn is_same(was: &Meta, now: &Meta) -> bool {
-    looks(was) == looks(now) && (was.kind == Kind::Dir || was.same_version(now))
+    looks(was) == looks(now)
+        && (was.kind == Kind::Dir || was.same_version(now) && was.ctime_ns == now.ctime_ns)
 }
 
 /// Kind, mode and owner.

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use aos_model::records::{Identity, Image, Kind};
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(crate) struct Meta {
     pub(crate) mode: u32,
     pub(crate) size: u64,
     pub(crate) mtime_ns: i64,
+    /// The time of the last change of the inode, which no process can set back.
+    pub(crate) ctime_ns: i64,
     pub(crate) dev: u64,
     pub(crate) ino: u64,
     pub(crate) nlink: u32,
@@ -56,7 +58,8 @@ impl Meta {
             kind: kind_of(&stat),
             mode: u32::from(stat.stx_mode) & 0o7777,
             size: stat.stx_size,
-            mtime_ns: mtime_of(&stat),
+            mtime_ns: nanoseconds(stat.stx_mtime),
+            ctime_ns: nanoseconds(stat.stx_ctime),
             dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             ino: stat.stx_ino,
             nlink: stat.stx_nlink,
@@ -82,19 +85,11 @@ fn kind_of(stat: &Statx) -> Kind {
     }
 }
 
-fn mtime_of(stat: &Statx) -> i64 {
-    let seconds = stat.stx_mtime.tv_sec.saturating_mul(1_000_000_000);
-    seconds.saturating_add(i64::from(stat.stx_mtime.tv_nsec))
+fn nanoseconds(time: StatxTimestamp) -> i64 {
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
 }
 
 /// Device and inode of an open folder.
-/// When the inode of an entry last changed. No process can set that back.
-pub(crate) fn changed_at_ns(dir: impl AsFd, name: &[u8]) -> Result<i64, Errno> {
-    let stat =
-        rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, StatxFlags::CTIME)?;
-    Ok(stat.stx_ctime.tv_sec * 1_000_000_000 + i64::from(stat.stx_ctime.tv_nsec))
-}
-
 pub(crate) fn id_of(dir: impl AsFd) -> Result<(u64, u64), Errno> {
     let stat = rustix::fs::fstat(dir)?;
     Ok((stat.st_dev, stat.st_ino))
@@ -130,7 +125,7 @@ pub(crate) fn file_size(file: &OwnedFd) -> Result<Option<u64>, Errno> {
 pub(crate) fn kind_and_mtime(dir: &OwnedFd, name: &CStr) -> Result<(Kind, i64), Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(dir, name, flags, StatxFlags::TYPE | StatxFlags::MTIME)?;
-    Ok((kind_of(&stat), mtime_of(&stat)))
+    Ok((kind_of(&stat), nanoseconds(stat.stx_mtime)))
 }
 
 /// Whether an entry of an overlay's upper folder marks a removed file: a character device with the number 0.

@@ -27,8 +27,8 @@ pub(crate) use entry::{
 pub(crate) use hash::{hash_of, hash_open};
 pub(crate) use lease::has_no_writer;
 pub(crate) use meta::{
-    DirVersion, Meta, changed_at_ns, exists, file_size, id_of, is_executable, is_unlinked, is_whiteout,
-    kind_and_mtime, leads_somewhere, version_of_dir,
+    DirVersion, Meta, exists, file_size, id_of, is_executable, is_unlinked, is_whiteout, kind_and_mtime,
+    leads_somewhere, version_of_dir,
 };
 pub(crate) use open::{
     RACE_TRIES, create_new, create_new_readable, hold_any, hold_dir, hold_dir_at_path, hold_dir_beneath,

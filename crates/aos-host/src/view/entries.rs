@@ -99,11 +99,13 @@ impl Meta {
         };
         // Nodes have no inode number; they are identified by path.
         let number = absolute.iter().fold(5381_u64, |sum, b| sum.wrapping_mul(33) ^ u64::from(*b));
+        let changed_at_ns = i64::try_from(node.updated_at_ns).unwrap_or(i64::MAX);
         Some(Meta {
             kind,
             mode: node.mode,
             size,
-            mtime_ns: i64::try_from(node.updated_at_ns).unwrap_or(i64::MAX),
+            mtime_ns: changed_at_ns,
+            ctime_ns: changed_at_ns,
             dev: u64::MAX,
             ino: number,
             nlink: 1,

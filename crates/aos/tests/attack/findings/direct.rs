@@ -108,6 +108,12 @@ const ATTACKS: &[&str] = &[
     "mkdir sub/.GIT",
     "ln -f plain.txt keep.txt; echo x > plain.txt",
     "echo x > build/.mcp.json",
+    // The size and the mtime are as before.
+    "touch -r keep.txt t; printf 'CONTENT of keep.txt\n' > keep.txt; touch -r t keep.txt",
+    "touch -r .mcp.json t; printf 'CONTENT of .mcp.json\n' > .mcp.json; touch -r t .mcp.json",
+    "cp -p keep.txt t; sed -i s/content/CONTENT/ keep.txt; touch -r t keep.txt",
+    "cp -p .git/hooks/pre-commit t; rm .git/hooks/pre-commit; sed s/content/CONTENT/ t > .git/hooks/pre-commit; \
+        chmod 755 .git/hooks/pre-commit; touch -r t .git/hooks/pre-commit",
 ];
 
 /// How a session's commands run without an overlay.

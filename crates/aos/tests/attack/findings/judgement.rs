@@ -33,6 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case { id: "OWN-S31-COPIES", needs: &[Need::Root], run: preimages::copies_are_good },
         Case { id: "S15", needs: &[Need::Root], run: privileges::a_file_that_is_still_written },
         Case { id: "S5", needs: &[Need::Root], run: privileges::set_id_bits_are_dropped },
+        Case { id: "OWN-S5-HIDDEN", needs: &[Need::Root], run: privileges::hidden_set_id_bits_are_dropped },
         Case { id: "OWN-S5-CAPABILITIES", needs: &[Need::Root], run: privileges::capabilities_are_dropped },
         plain("C12", descriptors::more_folders_than_descriptors),
         Case {

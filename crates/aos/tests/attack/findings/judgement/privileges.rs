@@ -7,9 +7,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use aos_testkit::{Start, World, check, expect, uncaptured, wait_for, warning_codes};
+use aos_testkit::{Findings, Start, World, check, expect, uncaptured, wait_for, warning_codes};
 
 use crate::Outcome;
+use crate::write_edit::mode_of;
 
 fn mode(world: &World, path: &str) -> u32 {
     std::fs::metadata(world.root.join(path)).map_or(0, |meta| meta.permissions().mode() & 0o7777)
@@ -64,6 +65,49 @@ pub fn set_id_bits_are_dropped() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Each leaves a file with set-id bits where it is not found easily.
+const HIDDEN: &[&str] = &[
+    "mkdir build/d; echo x > build/d/f; chmod 4755 build/d/f; chmod 0 build/d",
+    "mkdir -p build/d/e; echo x > build/d/e/f; chmod 6711 build/d/e/f; chmod 0 build/d/e build/d",
+    "echo x > build/f; chmod 4111 build/f",
+    "echo x > build/f; chmod 2000 build/f",
+    "mkdir build/.aos-tmp-x; echo x > build/.aos-tmp-x/f; chmod 4755 build/.aos-tmp-x/f",
+    "echo x > build/f; chmod 4755 build/f; chmod 311 build",
+    "echo x > build/f; chmod 4755 build/f; touch -d @1 build/f",
+];
+
+/// Where a command writes past an overlay, set-id bits are dropped from what it closed or made unreadable, too.
+pub fn hidden_set_id_bits_are_dropped() -> Outcome {
+    let mut findings = Findings::default();
+    for uid in [None, Some(65_534)] {
+        for (params, capture) in [
+            (uncaptured(json!({})), "none"),
+            (uncaptured(json!({ "capability": { "protected_paths": "allow" } })), "none"),
+            (json!({ "isolation": "none" }), "auto"),
+            (json!({ "capture_exclude": ["build"] }), "auto"),
+        ] {
+            let world = World::with(Start { uid, ..Start::default() });
+            let session = world.open(params.clone());
+            for script in HIDDEN {
+                let folder = world.root.join("build");
+                let _ = std::fs::remove_dir_all(&folder);
+                std::fs::create_dir(&folder).map_err(|why| why.to_string())?;
+                std::os::unix::fs::chown(&folder, uid, uid).map_err(|why| why.to_string())?;
+                let run = json!({ "session_id": session, "argv": ["sh", "-c", script], "capture": capture });
+                let receipt = world.client().effect("host.exec", run);
+                let opened = Command::new("chmod").args(["-R", "u+rwx"]).arg(&folder).status();
+                check(opened.is_ok_and(|status| status.success()), || format!("{script}: {receipt}"))?;
+                let bits = find(&folder, "f").map(|path| mode_of(&path) & 0o6000);
+                let fine = bits.is_none_or(|bits| bits == 0)
+                    && warning_codes(&receipt).contains(&"privileges_dropped");
+                findings.add(check(fine, || format!("{uid:?} {params}: {script}: {bits:?} {receipt}")));
+            }
+            world.finish()?;
+        }
+    }
+    findings.outcome()
 }
 
 /// File capabilities that a file of the root had do not stay with what a command makes of it.
