@@ -15,7 +15,7 @@ use crate::confine;
 use crate::filter::Filters;
 use crate::last_error;
 use crate::links::{self, Listener};
-use crate::mounts;
+use crate::mounts::{self, Parts};
 use crate::processes::{descendants, reset_signals, sigchld_fd, signal_namespace, unblock_signals};
 use crate::protocol::{
     ExitReport, InitRequest, LaunchFds, NamespaceFlags, receive_launch, send_exited, send_failed, socket_pair,
@@ -32,6 +32,8 @@ pub(crate) struct Tools {
 /// Waits for a launch message, runs the command, and exits.
 pub(crate) fn serve(flags: NamespaceFlags, ids: (Uid, Gid), socket: OwnedFd, tools: &Tools) -> ! {
     let prepared = prepare(flags, ids);
+    // In a user namespace nothing can be mounted before the mount namespace, which is as the machine's is at the launch.
+    let parts = if flags.namespaces && !flags.user { Parts::make().ok() } else { None };
     let message = loop {
         match receive_launch(&socket) {
             Ok(Some(message)) => break message,
@@ -42,16 +44,21 @@ pub(crate) fn serve(flags: NamespaceFlags, ids: (Uid, Gid), socket: OwnedFd, too
     drop(socket);
     if let Ok((spec, fds)) = message.decode() {
         let control = fds.control.as_fd().try_clone_to_owned();
-        if let (Err(error), Ok(control)) = (prepared.and_then(|()| run(&spec, fds, tools)), control) {
+        if let (Err(error), Ok(control)) = (prepared.and_then(|()| run(&spec, fds, tools, parts)), control) {
             send_failed(&control, &error);
         }
     }
     exit(0)
 }
 
-fn run(spec: &LaunchSpec, fds: LaunchFds<OwnedFd>, tools: &Tools) -> Result<(), LaunchError> {
+fn run(
+    spec: &LaunchSpec,
+    fds: LaunchFds<OwnedFd>,
+    tools: &Tools,
+    parts: Option<Parts>,
+) -> Result<(), LaunchError> {
     let LaunchFds { control, stdin, stdout, stderr, cgroups } = fds;
-    set_up_sandbox(spec, &cgroups, tools.nobody.as_ref())?;
+    set_up_sandbox(spec, &cgroups, parts, tools.nobody.as_ref())?;
     drop(cgroups);
     let exec_args = ExecArgs::new(spec)?;
     let child_signals = sigchld_fd().map_err(sandbox("cannot watch for children"))?;
@@ -112,6 +119,7 @@ fn die_with_spawner(has_pid_namespace: bool) -> Result<(), LaunchError> {
 fn set_up_sandbox(
     spec: &LaunchSpec,
     cgroups: &[OwnedFd],
+    parts: Option<Parts>,
     nobody: Option<&OwnedFd>,
 ) -> Result<(), LaunchError> {
     for group in cgroups {
@@ -126,7 +134,7 @@ fn set_up_sandbox(
             // overlayfs reports its own device and inode numbers, so the lower folder is checked before it is mounted.
             check_cwd(&spec.cwd)?;
         }
-        mounts::build(&namespaces.view, namespaces.user, spec.user, nobody)?;
+        mounts::build(&namespaces.view, parts, namespaces.user, spec.user, nobody)?;
     }
     confine::drop_privileges(spec.user).map_err(sandbox("cannot drop privileges"))?;
     // setresuid clears the parent death signal.

@@ -93,6 +93,13 @@ pub(crate) fn set_attributes(
     mount_setattr(mount, &attributes, recursive)
 }
 
+/// Separates a clone from the mounts that its original shares changes with.
+pub(crate) fn set_private(mount: BorrowedFd<'_>) -> Result<(), Errno> {
+    let attributes =
+        libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
+    mount_setattr(mount, &attributes, false)
+}
+
 /// Maps the ids of a mount that is not attached yet, as a user namespace maps its own.
 pub(crate) fn map_ids_by(mount: BorrowedFd<'_>, namespace: &OwnedFd, recursive: bool) -> Result<(), Errno> {
     let userns_fd = u64::try_from(namespace.as_raw_fd()).map_err(|_| Errno::BADF)?;

@@ -16,7 +16,7 @@ use aos_model::path::is_below;
 use crate::credentials::with_rights_of;
 use crate::mount_calls::{
     attach, clone_tree, file_system, map_ids_by, mount_points, move_to, open_in, relative, set_attributes,
-    set_read_only, tmpfs,
+    set_private, set_read_only, tmpfs,
 };
 use crate::spec::{BindMount, LaunchError, LaunchStage, Mask, MaskKind, Overlay, User, View};
 
@@ -29,9 +29,36 @@ fn mount_error(subject: &str, path: &[u8], why: Errno) -> LaunchError {
     LaunchError::new(LaunchStage::Sandbox, format!("{subject} {}", aos_model::path::show(path)), why)
 }
 
+/// Mounts that every view has and that no launch message is needed for. They are not attached yet.
+pub(crate) struct Parts {
+    root: OwnedFd,
+    proc: OwnedFd,
+    terminals: Option<OwnedFd>,
+    devices: Vec<(&'static str, OwnedFd)>,
+}
+
+impl Parts {
+    pub(crate) fn make() -> MountResult<Parts> {
+        let failed = |subject: &'static str| move |why| mount_error(subject, b"", why);
+        let device = |name: &&'static str| {
+            let tree = clone_tree(rustix::fs::CWD, format!("/dev/{name}").as_bytes(), false).ok()?;
+            set_private(tree.as_fd()).ok()?;
+            Some((*name, tree))
+        };
+        Ok(Parts {
+            root: tmpfs().map_err(failed("cannot mount a tmpfs for the root folder"))?,
+            proc: file_system("proc", &[], nosuid_noexec() | MountAttrFlags::MOUNT_ATTR_NODEV)
+                .map_err(failed("cannot mount /proc"))?,
+            terminals: file_system("devpts", &[("ptmxmode", "0666"), ("mode", "0620")], nosuid_noexec()).ok(),
+            devices: DEVICES.iter().filter_map(device).collect(),
+        })
+    }
+}
+
 /// `nobody` maps root's ids to nobody's, for a view with `disowned`.
 pub(crate) fn build(
     view: &View,
+    parts: Option<Parts>,
     in_user_namespace: bool,
     user: Option<User>,
     nobody: Option<&OwnedFd>,
@@ -51,33 +78,22 @@ pub(crate) fn build(
         Ok((bind, tree))
     });
     let trees: Vec<(&BindMount, Option<Tree>)> = trees.collect::<MountResult<_>>()?;
-    let devices: Vec<(&str, OwnedFd)> = DEVICES
-        .iter()
-        .filter_map(|name| {
-            clone_tree(rustix::fs::CWD, format!("/dev/{name}").as_bytes(), false)
-                .ok()
-                .map(|tree| (*name, tree))
-        })
-        .collect();
+    let parts = parts.map_or_else(Parts::make, Ok)?;
     let host_root = match &view.host_root {
         Some(bind) => clone_source(bind, open_source(bind), in_user_namespace)?,
         None => None,
     };
     let root_is_tmpfs = host_root.is_none();
-    let root = match host_root {
-        Some(tree) => tree.fd,
-        None => tmpfs().map_err(failed("cannot mount a tmpfs for the root folder"))?,
-    };
-    move_to(&root, rustix::fs::CWD, STAGING_DIR.as_bytes())
-        .map_err(failed("cannot mount the root folder"))?;
+    let root = host_root.as_ref().map_or(&parts.root, |tree| &tree.fd);
+    move_to(root, rustix::fs::CWD, STAGING_DIR.as_bytes()).map_err(failed("cannot mount the root folder"))?;
     if let Some(bind) = &view.host_root {
         mask_submounts(bind, root.as_fd())?;
     }
     for link in &view.links {
-        let _ = rustix::fs::symlinkat(link.to.as_slice(), &root, relative(&link.at));
+        let _ = rustix::fs::symlinkat(link.to.as_slice(), root, relative(&link.at));
     }
-    let dev = make_dev(root.as_fd(), root_is_tmpfs, &devices, view.shared_memory_bytes)?;
-    mount_proc(root.as_fd(), view.read_only_proc)?;
+    let dev = make_dev(root.as_fd(), root_is_tmpfs, &parts, view.shared_memory_bytes)?;
+    mount_proc(root.as_fd(), &parts.proc, view.read_only_proc)?;
     for (bind, tree) in trees {
         if let Some(tree) = tree {
             mount_bind(root.as_fd(), bind, &tree, user)?;
@@ -248,7 +264,7 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 fn make_dev(
     root: BorrowedFd<'_>,
     root_is_tmpfs: bool,
-    devices: &[(&str, OwnedFd)],
+    parts: &Parts,
     shared_memory_bytes: u64,
 ) -> MountResult<OwnedFd> {
     let failed = |why| mount_error("cannot set up", b"/dev", why);
@@ -261,7 +277,7 @@ fn make_dev(
         dev
     };
     let make = || -> Result<(), Errno> {
-        for (name, tree) in devices {
+        for (name, tree) in &parts.devices {
             let place = rustix::fs::openat(
                 &dev,
                 *name,
@@ -289,8 +305,8 @@ fn make_dev(
         let size = shared_memory_bytes.to_string();
         let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         attach(&file_system("tmpfs", &[("mode", "1777"), ("size", &size)], flags)?, &shm)?;
-        if let Ok(pts) = file_system("devpts", &[("ptmxmode", "0666"), ("mode", "0620")], nosuid_noexec()) {
-            attach(&pts, &open_in(dev.as_fd(), b"pts")?)?;
+        if let Some(terminals) = &parts.terminals {
+            attach(terminals, &open_in(dev.as_fd(), b"pts")?)?;
         }
         Ok(())
     };
@@ -353,12 +369,11 @@ fn fix_folders_above(root: BorrowedFd<'_>, view: &View, path: &[u8]) -> MountRes
 /// Parts of /proc that uid 0 can write even without capabilities, and that change the whole machine.
 const PROC_READ_ONLY: [&str; 6] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi"];
 
-fn mount_proc(root: BorrowedFd<'_>, read_only: bool) -> MountResult<()> {
+fn mount_proc(root: BorrowedFd<'_>, proc: &OwnedFd, read_only: bool) -> MountResult<()> {
     let make = || -> Result<(), Errno> {
-        let proc = file_system("proc", &[], nosuid_noexec() | MountAttrFlags::MOUNT_ATTR_NODEV)?;
-        attach(&proc, &mount_point(root, b"/proc", true, None)?)?;
+        attach(proc, &mount_point(root, b"/proc", true, None)?)?;
         for name in PROC_READ_ONLY.iter().filter(|_| read_only) {
-            match clone_tree(&proc, name.as_bytes(), false) {
+            match clone_tree(proc, name.as_bytes(), false) {
                 Ok(part) => {
                     set_read_only(part.as_fd())?;
                     attach(&part, &open_in(proc.as_fd(), name.as_bytes())?)?;
