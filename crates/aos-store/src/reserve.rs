@@ -128,6 +128,14 @@ impl Reserve {
         self.is_given_up() || Space::of(&self.state).is_ok_and(|space| space.is_low())
     }
 
+    /// The room on the disk, without what was given up: that is for reads, closing and garbage collection.
+    pub fn space(&self) -> Result<Space, Errno> {
+        let given_up = self.given_up.lock().expect(LOCK_POISONED);
+        let space = Space::of(&self.state)?;
+        let kept = if *given_up { space.reserve_bytes() } else { 0 };
+        Ok(Space { free_bytes: space.free_bytes.saturating_sub(kept), ..space })
+    }
+
     /// Refuses a change while the disk is full.
     pub fn check(&self) -> Result<(), Fault> {
         if self.is_given_up() {
@@ -203,6 +211,18 @@ mod tests {
         assert!(!large.exists());
         assert!(!reserve.is_given_up(), "there is room, so it is taken back");
         assert!(large.exists());
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = rustix::fs::open(dir.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let reserve = Reserve::open(&state).unwrap();
+        let before = reserve.space().unwrap();
+        reserve.give_up();
+        let after = reserve.space().unwrap();
+        let freed = Space::of(&state).unwrap().free_bytes.saturating_sub(after.free_bytes);
+        assert!(freed >= before.reserve_bytes(), "{before:?} {after:?}");
     }
 
     #[test]

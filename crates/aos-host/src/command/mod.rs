@@ -109,7 +109,7 @@ pub(crate) fn run(
         pump: watcher.and_then(|watcher| Pump::start(watcher, &session.id, tool_call_id)),
         deadline,
         session_ends,
-        room: Room::new(&session.exec_config, limits, overlay),
+        room: Room::new(&session.exec_config, limits, overlay, &host.reserve),
     };
     let (end, streams) = wait.wait();
     drop(groups);

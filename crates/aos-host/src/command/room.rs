@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use aos_model::capability::ExecCapability;
 use aos_model::limits::{FREE_BYTES_MIN, FREE_FILES_MIN};
 use aos_model::receipt::Warning;
-use aos_store::Space;
+use aos_store::{Reserve, Space};
 
 use crate::disk::{allocated_bytes, empty};
 use crate::exec::ExecConfig;
@@ -33,7 +33,7 @@ struct Bound {
 
 pub(super) struct Room<'a> {
     config: &'a ExecConfig,
-    disk: Option<Arc<OwnedFd>>,
+    disk: Option<Arc<Reserve>>,
     bounds: Vec<Bound>,
     start: Option<Space>,
     last: Option<Space>,
@@ -45,9 +45,10 @@ impl<'a> Room<'a> {
         config: &'a ExecConfig,
         limits: &ExecCapability,
         overlay: Option<&Overlay>,
+        reserve: &Arc<Reserve>,
     ) -> Room<'a> {
         let scratch = config.open_private_dirs();
-        let disk = scratch.first().cloned();
+        let disk = scratch.first().map(|_| reserve.clone());
         // More than the limit may be there from before, so that a command can remove it.
         let limit = limits.scratch_bytes_max().max(config.scratch_used());
         let mut bounds = vec![Bound { name: "max_scratch_bytes", folders: scratch, limit, used: 0 }];
@@ -55,7 +56,7 @@ impl<'a> Room<'a> {
             let folders = overlay.parts.iter().map(|part| part.upper.clone()).collect();
             bounds.push(Bound { name: "max_overlay_bytes", folders, limit, used: 0 });
         }
-        let start = disk.as_ref().and_then(|disk| Space::of(disk).ok());
+        let start = disk.as_ref().and_then(|disk| disk.space().ok());
         bounds[0].used = config.scratch_used();
         let counted = start.map(|start| (start, Instant::now(), Duration::ZERO));
         Room { config, disk, bounds, start, last: start, counted }
@@ -64,7 +65,7 @@ impl<'a> Room<'a> {
     /// After a command that filled the disk has ended: its session gives back its private folders, if they are what filled
     /// it. Otherwise no session could change anything until this one is closed.
     pub(super) fn give_back(&self) -> Option<Warning> {
-        let (start, now) = (self.start?, Space::of(self.disk.as_ref()?).ok()?);
+        let (start, now) = (self.start?, self.disk.as_ref()?.space().ok()?);
         too_little(now, start)?;
         let lost = start.free_bytes.saturating_sub(now.free_bytes);
         let scratch = &self.bounds[0].folders;
@@ -83,7 +84,7 @@ impl<'a> Room<'a> {
     /// Why the command must end now, if it must. At its end nothing is counted unless a bound may have been reached.
     pub(super) fn exceeded(&mut self, at_end: bool) -> Option<String> {
         let (Some(disk), Some(start)) = (&self.disk, self.start) else { return None };
-        let space = Space::of(disk).ok()?;
+        let space = disk.space().ok()?;
         if let Some(why) = too_little(space, start) {
             return Some(why);
         }

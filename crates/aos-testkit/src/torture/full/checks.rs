@@ -12,6 +12,7 @@ use crate::torture::load::Node;
 
 /// As many changes as find out that a disk is full: the journal may have some room in its files.
 const CHANGES_MAX: usize = 500;
+const CHANGES_PER_FILL: usize = 50;
 const FULL: &str = "error / no_space";
 
 impl Scene {
@@ -23,7 +24,7 @@ impl Scene {
         let is_taken = filled.filling == Filling::HomeAndReserve;
         let allowed = |wanted| if is_taken { vec![wanted, FULL] } else { vec![wanted] };
         if filled.filling.is_home_full() {
-            self.says_that_it_is_full()?;
+            self.says_that_it_is_full(filled)?;
         }
         for agent in &mut self.agents {
             let files = agent.writer.tree.iter().filter_map(|(path, node)| match node {
@@ -55,13 +56,17 @@ impl Scene {
     }
 
     /// After some changes the daemon has noticed; then `status` and `doctor` say it.
-    fn says_that_it_is_full(&mut self) -> Result<(), String> {
+    fn says_that_it_is_full(&mut self, filled: &Filled) -> Result<(), String> {
         let mut client = self.client()?;
         let agent = &mut self.agents[0];
         let refused = agent.writer.scarce.refused;
-        for _ in 0..CHANGES_MAX {
+        for change in 0..CHANGES_MAX {
             if agent.writer.scarce.refused > refused {
                 break;
+            }
+            // The daemon removes what commands and a daemon before it left, and there is room again for a while.
+            if change % CHANGES_PER_FILL == 0 {
+                filled.filler.fill(filled.filling, &mut self.random)?;
             }
             check(agent.step(&mut client)?, || "the daemon hung up on a change while it is full".into())?;
         }

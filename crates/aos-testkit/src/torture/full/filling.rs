@@ -89,19 +89,30 @@ impl Filling {
     /// The script of the command that fills, in a folder of a root.
     pub(super) fn script(self, random: &mut Random) -> Option<String> {
         let fill = match self {
-            Filling::CommandTmp => "cat /dev/zero > /tmp/f".to_owned(),
-            Filling::CommandHome => "cat /dev/zero > ~/f".to_owned(),
-            Filling::CommandUnnamed => "exec 3> /tmp/f; rm /tmp/f; cat /dev/zero >&3".to_owned(),
-            Filling::CommandOverlay => "cat /dev/zero > filling/big".to_owned(),
-            Filling::CommandInodes => "i=0; while : > /tmp/f$i; do i=$((i+1)); done".to_owned(),
-            Filling::CommandOverlayInodes => "i=0; while : > filling/f$i; do i=$((i+1)); done".to_owned(),
+            Filling::CommandTmp => fill_file("/tmp/f"),
+            Filling::CommandHome => fill_file("~/f"),
+            Filling::CommandUnnamed => format!("exec 3> /tmp/f; rm /tmp/f; {}", fill_file("/proc/self/fd/3")),
+            Filling::CommandOverlay => fill_file("filling/big"),
+            Filling::CommandInodes => "i=0; while : > /tmp/f$i; do i=$((i+1)); done; sleep 100".to_owned(),
+            Filling::CommandOverlayInodes => {
+                "i=0; while : > filling/f$i; do i=$((i+1)); done; sleep 100".to_owned()
+            }
             Filling::CommandNearly => format!("head -c {} /dev/zero > /tmp/f", random.below(80 << 20)),
             _ => return None,
         };
-        // What fills the disk waits to be ended; what takes a part of it only may end by itself.
-        let then = if self == Filling::CommandNearly { "" } else { "; sleep 100" };
-        Some(format!("mkdir filling; echo x > filling/landed; {fill}{then}; rm -r filling"))
+        Some(format!("mkdir filling; echo x > filling/landed; {fill}; rm -r filling"))
     }
+}
+
+/// What a command says that found the disk full, so that it took next to nothing: it is not ended for that.
+pub(super) const TOOK_LITTLE: &str = "took little";
+
+/// Fills the disk with a file, and waits to be ended.
+fn fill_file(path: &str) -> String {
+    let few = 2 << 20;
+    format!(
+        "cat /dev/zero > {path}; if [ $(stat -Lc %s {path}) -lt {few} ]; then echo {TOOK_LITTLE}; else sleep 100; fi"
+    )
 }
 
 /// The size of the reserve of a home, as `aos_store::reserve` computes it.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::agent::{Agent, Stopped, session_params};
 use super::disk::SmallDisk;
-use super::filling::{Filler, Filling};
+use super::filling::{Filler, Filling, TOOK_LITTLE};
 use super::{Plan, Tally};
 use crate::check::verdict;
 use crate::client::Client;
@@ -47,7 +47,7 @@ enum Fate {
 #[derive(Debug)]
 pub(super) struct Filled {
     pub(super) filling: Filling,
-    filler: Filler,
+    pub(super) filler: Filler,
     /// The session of the command that filled.
     session: Option<String>,
 }
@@ -207,7 +207,7 @@ impl Scene {
         match verdict.as_str() {
             "forbidden / limit_exceeded" => self.tally.ended += 1,
             "error / no_space" => self.tally.refused += 1,
-            "ok" if filled.filling == Filling::CommandNearly => {}
+            "ok" if filled.filling == Filling::CommandNearly || took_little(receipt) => {}
             _ => return Err(format!("the command that fills: {receipt}")),
         }
         Ok(())
@@ -279,6 +279,10 @@ impl Scene {
         }
         std::mem::take(&mut self.tally)
     }
+}
+
+fn took_little(receipt: &Value) -> bool {
+    receipt["stdout"]["inline_text"]["text"].as_str().is_some_and(|said| said.contains(TOOK_LITTLE))
 }
 
 fn pause(random: &mut Random) -> Duration {

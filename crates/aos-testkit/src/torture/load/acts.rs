@@ -39,8 +39,11 @@ impl Writer {
         }
     }
 
+    /// The files with content. Where a disk was full, a command may have left an empty one, which has no line to replace.
     fn files(&self) -> Vec<String> {
-        let is_file = |(path, node): (&String, &Node)| matches!(node, Node::File(_)).then(|| path.clone());
+        let is_file = |(path, node): (&String, &Node)| {
+            matches!(node, Node::File(text) if !text.is_empty()).then(|| path.clone())
+        };
         self.tree.iter().filter_map(is_file).collect()
     }
 
