@@ -6,8 +6,8 @@ mod own_home;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
+use aos_testkit::wait_for;
 use own_home::OwnHome;
 use serde_json::json;
 
@@ -104,17 +104,13 @@ fn a_snapshot_that_cannot_be_finalized_is_logged_once() {
     assert!(warnings.iter().all(|line| line.contains(&fields) && line.contains(" error=")), "{warnings:#?}");
 }
 
-/// The warnings in the log, once there are at least `count`. The limit is only there so that a failure does not hang.
+/// The warnings in the log, once there are at least `count`.
 fn warnings_of(home: &OwnHome, count: usize) -> Vec<String> {
-    let limit = Instant::now() + Duration::from_secs(30);
-    loop {
-        let warnings: Vec<String> =
-            home.log().lines().filter(|line| line.contains(" WARN ")).map(str::to_owned).collect();
-        if warnings.len() >= count || Instant::now() > limit {
-            return warnings;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let warnings = || -> Vec<String> {
+        home.log().lines().filter(|line| line.contains(" WARN ")).map(str::to_owned).collect()
+    };
+    wait_for("the warnings", || warnings().len() >= count).unwrap();
+    warnings()
 }
 
 #[test]
@@ -132,17 +128,9 @@ fn following_shows_new_lines_and_ends_with_its_reader() {
     assert!(lines.next().unwrap().unwrap().contains("aosd serves"));
     assert!(lines.next().unwrap().unwrap().contains("aosd stops"));
     drop(lines);
-    // It ends although nothing more is written. The limit is only there so that a failure does not hang.
-    let limit = Instant::now() + Duration::from_secs(30);
-    let status = loop {
-        match follow.try_wait().unwrap() {
-            Some(status) => break status,
-            None if Instant::now() > limit => {
-                follow.kill().unwrap();
-                panic!("it follows a log that nobody reads");
-            }
-            None => std::thread::sleep(Duration::from_millis(10)),
-        }
-    };
-    assert_eq!(status.code(), Some(0));
+    // It ends although nothing more is written.
+    let ended = wait_for("the end of `follow`", || follow.try_wait().unwrap().is_some());
+    let _ = follow.kill();
+    ended.unwrap();
+    assert_eq!(follow.wait().unwrap().code(), Some(0));
 }

@@ -6,8 +6,8 @@ mod own_home;
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
+use aos_testkit::wait_for;
 use own_home::OwnHome;
 use serde_json::{Value, json};
 
@@ -18,9 +18,7 @@ fn daemon(home: &OwnHome, panic_at: &str) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    while home.aos(&["daemon", "status"]).code != Some(0) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("the daemon to answer", || home.aos(&["daemon", "status"]).code == Some(0)).unwrap();
     daemon
 }
 
