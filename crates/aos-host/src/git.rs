@@ -5,7 +5,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use aos_model::path::is_below;
 use aos_model::policy::git::{
-    CONFIG_BYTES_MAX, Kind, Tree, has_layout, hooks_path, join, protected_in_git_folder,
+    CONFIG_BYTES_MAX, Kind, Tree, git_file_target, has_layout, hooks_path, join, named_path,
+    protected_in_git_folder,
 };
 use aos_model::records::Kind as EntryKind;
 
@@ -155,11 +156,24 @@ fn layout_problem(session: &OpenSession, before: &dyn Tree, after: &dyn Tree, pa
     None
 }
 
-/// The folders that repositories name by `core.hooksPath`, by the folder of the repository.
+/// What the git configuration of a user names as `core.hooksPath`, for all repositories: a folder in each, if it is
+/// relative.
+pub(crate) fn hook_paths_of(home: &str) -> impl Iterator<Item = Vec<u8>> {
+    [("", ".gitconfig"), ("/.config/git", "config")].into_iter().filter_map(move |(folder, name)| {
+        let folder = disk::open_dir_at_path(format!("{home}{folder}").as_bytes()).ok()?;
+        let path = hooks_path(&read_file(&folder, name.as_bytes())?)?;
+        Some(match path.strip_prefix(b"~/") {
+            Some(below) => [home.as_bytes(), b"/", below].concat(),
+            None => path,
+        })
+    })
+}
+
+/// The folders from which git runs hooks because of `core.hooksPath`, by the folder of the repository.
 pub(crate) struct HookFolders<'a> {
     session: &'a OpenSession,
     tree: Box<dyn Tree + 'a>,
-    known: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    known: HashMap<Vec<u8>, Vec<Vec<u8>>>,
 }
 
 impl<'a> HookFolders<'a> {
@@ -176,15 +190,31 @@ impl<'a> HookFolders<'a> {
     pub(crate) fn hold(&mut self, absolute: &[u8]) -> bool {
         let Some(root) = root_of(self.session, absolute).map(|root| root.path.len()) else { return false };
         let mut slashes = (root..absolute.len()).filter(|at| absolute[*at] == b'/');
-        slashes.any(|slash| self.of(&absolute[..slash]).is_some_and(|hooks| is_below(absolute, hooks)))
+        slashes.any(|slash| self.of(&absolute[..slash]).iter().any(|hooks| is_below(absolute, hooks)))
     }
 
-    fn of(&mut self, worktree: &[u8]) -> Option<&[u8]> {
+    fn of(&mut self, worktree: &[u8]) -> &[Vec<u8>] {
         if !self.known.contains_key(worktree) {
-            let config = self.tree.read(&[worktree, b"/.git/config"].concat());
-            let hooks = config.and_then(|config| hooks_path(&config)).and_then(|path| join(worktree, &path));
+            let named = self.named_in(worktree).unwrap_or_default();
+            let hooks = named.iter().filter_map(|path| join(worktree, path)).collect();
             self.known.insert(worktree.to_vec(), hooks);
         }
-        self.known.get(worktree)?.as_deref()
+        &self.known[worktree]
+    }
+
+    /// What counts as `core.hooksPath` in a folder: all that its repository and the user's configuration say. `None` if
+    /// the folder is no repository.
+    fn named_in(&self, worktree: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let dot_git = [worktree, b"/.git"].concat();
+        let git = match self.tree.kind(&dot_git)? {
+            Kind::File => git_file_target(worktree, &self.tree.read(&dot_git)?)?,
+            _ => dot_git,
+        };
+        let read = |folder: &[u8], name: &str| self.tree.read(&[folder, b"/", name.as_bytes()].concat());
+        // A linked worktree has the configuration of the folder that it shares with others.
+        let common = read(&git, "commondir").and_then(|line| named_path(&git, &line));
+        let configurations = [read(common.as_ref().unwrap_or(&git), "config"), read(&git, "config.worktree")];
+        let own = configurations.iter().flatten().filter_map(|bytes| hooks_path(bytes));
+        Some(own.chain(self.session.user_hook_paths.iter().cloned()).collect())
     }
 }

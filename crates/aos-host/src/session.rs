@@ -45,6 +45,8 @@ pub(crate) struct OpenSession {
     pub(crate) preimages: Preimages,
     /// A root is a home folder, or holds one: more names are protected.
     pub(crate) holds_home: bool,
+    /// `core.hooksPath` of the configuration that counts for all repositories of its users.
+    pub(crate) user_hook_paths: Vec<Vec<u8>>,
     pub(crate) ended: AtomicBool,
     /// Whose rights its effects have, if not the daemon's.
     pub(crate) acts_for: Option<ActsFor>,

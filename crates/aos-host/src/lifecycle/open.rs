@@ -1,5 +1,6 @@
 //! Opening a session: validates the request, pins the roots and records the session. A restart reopens it from the record.
 
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -346,6 +347,7 @@ pub(super) fn open_recorded(
         workspaces,
         workdir_shown: record.workdir.path.clone(),
         holds_home: !is_virtual && jail.roots.iter().any(|root| holds_home(root)),
+        user_hook_paths: if is_virtual { Vec::new() } else { user_hook_paths(&jail.roots) },
         jail: Arc::new(jail),
         capability: record.capability.clone(),
         policy: policy.in_workdir(workdirs(record)),
@@ -364,11 +366,20 @@ pub(super) fn open_recorded(
     })
 }
 
-/// Whether a root is a home folder or holds one: the home of its owner, of the daemon's user, or `$HOME`.
-fn holds_home(root: &Root) -> bool {
+/// The homes of a root's users: of its owner, of the daemon's user, and `$HOME`.
+fn homes_of(root: &Root) -> impl Iterator<Item = String> {
     let users = [root.meta.uid, rustix::process::geteuid().as_raw()];
-    let homes = users.into_iter().filter_map(|uid| Some(account(uid)?.home)).chain(std::env::var("HOME"));
-    homes.filter(|home| home != "/").any(|home| {
+    users.into_iter().filter_map(|uid| Some(account(uid)?.home)).chain(std::env::var("HOME"))
+}
+
+fn user_hook_paths(roots: &[Arc<Root>]) -> Vec<Vec<u8>> {
+    let homes: BTreeSet<String> = roots.iter().flat_map(|root| homes_of(root)).collect();
+    homes.iter().flat_map(|home| crate::git::hook_paths_of(home)).collect()
+}
+
+/// Whether a root is a home folder or holds one.
+fn holds_home(root: &Root) -> bool {
+    homes_of(root).filter(|home| home != "/").any(|home| {
         let is_it = crate::disk::hold_path(home.as_bytes()).and_then(crate::disk::id_of);
         is_it.is_ok_and(|id| id == (root.meta.dev, root.meta.ino))
             || crate::jail::follow_text(home.as_bytes()).is_some_and(|home| is_below(&home, &root.path))

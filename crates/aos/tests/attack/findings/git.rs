@@ -19,6 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S4-COMPLETED", rules::completed_later),
         plain("OWN-S4-EFFECTS", rules::effects_never_configure_git),
         plain("OWN-S4-HOOKS-PATH", rules::hooks_path),
+        plain("OWN-S4-HOOKS-PATH-ELSEWHERE", rules::hooks_path_elsewhere),
         plain("OWN-S4-UNDO", rules::undo),
         plain("OWN-S4-ORDINARY", ordinary_work::ordinary_work),
         plain("M5", identity::commits_have_their_caller),
@@ -55,10 +56,15 @@ const PREPARE: &str = "git init -q -b main . && git config user.name U && git co
     && printf '#!/bin/sh\\nexit 0\\n' > .git/hooks/pre-commit && chmod 755 .git/hooks/pre-commit && rm -rf .git/logs/x";
 
 fn prepare(world: &World) -> Outcome {
+    run_outside(world, PREPARE)
+}
+
+/// Runs a script of the user in the root, outside of the session.
+fn run_outside(world: &World, script: &str) -> Outcome {
     use std::os::unix::fs::MetadataExt as _;
     let owner = world.root.metadata().map_err(|why| why.to_string())?;
     let made = std::process::Command::new("sh")
-        .args(["-c", PREPARE])
+        .args(["-c", script])
         .current_dir(&world.root)
         .env("HOME", &world.root)
         .env("GIT_CONFIG_NOSYSTEM", "1")

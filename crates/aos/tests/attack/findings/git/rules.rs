@@ -1,10 +1,11 @@
 //! What may change in a git folder, by a command and by an effect.
 
-use aos_testkit::{check, expect, warning_codes};
+use aos_testkit::{Findings, Start, World, check, expect, warning_codes};
 use serde_json::json;
 
 use super::{call, each_daemon};
 use crate::Outcome;
+use crate::exec::room::{Room, ordinary};
 use crate::shell_undo::{same, seen};
 
 const DENIED: &[&str] = &["forbidden / protected_path"];
@@ -160,6 +161,45 @@ pub(super) fn hooks_path() -> Outcome {
         let write = json!({ "path": "tools/hooks/update", "content": content, "create_parents": true });
         expect("hooks", &agent.fs("write_file", write), DENIED)
     })
+}
+
+/// The same for a `core.hooksPath` that counts elsewhere too: in linked worktrees, and that of the user's own
+/// configuration in each repository.
+pub(super) fn hooks_path_elsewhere() -> Outcome {
+    let mut findings = Findings::default();
+    for uid in [None, ordinary().uid] {
+        let home = tempfile::tempdir().map_err(|why| why.to_string())?;
+        std::os::unix::fs::chown(home.path(), uid, uid).map_err(|why| why.to_string())?;
+        let global = "[core]\n\thooksPath = .user-hooks\n";
+        std::fs::write(home.path().join(".gitconfig"), global).map_err(|why| why.to_string())?;
+        let env = vec![("HOME".to_owned(), home.path().display().to_string())];
+        let world = World::with(Start { uid, env, ..Start::default() });
+        super::prepare(&world)?;
+        super::run_outside(&world, "git worktree add -q w && git config core.hooksPath tools/hooks")?;
+        let room = Room::of(world, json!({ "policy": { "preset": "permissive" } }));
+        let mut agent = room.world.quiet_agent(&room.session);
+        for path in ["tools/hooks/a", "w/tools/hooks/a", ".user-hooks/a", "w/.user-hooks/a", "w/.user-hooks"]
+        {
+            let script = format!("mkdir -p $(dirname {path}); echo x > {path}");
+            findings.add(call(&room, &script, DENIED).map(drop));
+            let content = json!({ "inline_text": { "text": "x" } });
+            let write = json!({ "path": path, "content": content, "create_parents": true });
+            findings.add(expect(path, &agent.fs("write_file", write), DENIED));
+        }
+        for path in ["sub/.user-hooks/a", "sub/tools/hooks/a"] {
+            findings
+                .add(call(&room, &format!("mkdir -p $(dirname {path}); echo x > {path}"), &["ok"]).map(drop));
+        }
+        let local = json!({ "workdir": room.world.root.join("w") });
+        let of_worktree = room.another(json!({ "local": local, "policy": { "preset": "permissive" } }));
+        for path in ["tools/hooks/a", ".user-hooks/a"] {
+            let script = format!("mkdir -p $(dirname {path}); echo x > {path}");
+            let receipt = room.exec_in(&of_worktree, json!({ "argv": ["sh", "-c", script] }));
+            findings.add(expect(path, &receipt, DENIED));
+        }
+        room.finish()?;
+    }
+    findings.outcome()
 }
 
 /// What git wrote is undone like any other change.
