@@ -2,12 +2,13 @@
 //!
 //! Effects are judged by name. What a command changed in a git folder is judged by content, because git writes there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aos_model::capability::{ProtectedPaths, SensitivePaths};
 use aos_model::policy::git::{CONFIG_BYTES_MAX, GitVerdict, gitmodules_problem};
-use aos_model::policy::{is_gitmodules, listed_name, protected_name, sensitive_name};
+use aos_model::policy::{is_gitmodules, listed_name, protected_below, protected_name, sensitive_name};
 use aos_model::receipt::Warning;
+use aos_model::records::Kind;
 use aos_model::refusal::{Code, Refusal};
 
 use crate::disk::{open_file, read_at_most};
@@ -51,18 +52,39 @@ pub(crate) fn protect_together<'p>(
     Ok(())
 }
 
-/// The same for what an effect writes into a `.gitmodules`.
-pub(crate) fn protect_contents(
+/// The same for what only the steps of an effect show: what is written into a `.gitmodules`, and links.
+pub(crate) fn protect_steps(
     session: &OpenSession,
     steps: &[Step],
     warnings: &mut Vec<Warning>,
 ) -> Result<(), Refusal> {
-    for step in steps.iter().filter(|step| is_gitmodules(&step.at().absolute)) {
-        if let Some(why) = new_content(step).as_deref().and_then(gitmodules_problem) {
-            refuse(session, &step.at().absolute, why, warnings)?;
-        }
+    for (path, why) in steps.iter().filter_map(|step| problem_of(session, step)) {
+        refuse(session, path, &why, warnings)?;
     }
     Ok(())
+}
+
+/// The path of a step that is protected because of what is put there or taken away, and why.
+fn problem_of<'s>(session: &OpenSession, step: &'s Step) -> Option<(&'s [u8], String)> {
+    let at = step.at().absolute.as_slice();
+    if is_gitmodules(at)
+        && let Some(why) = new_content(step).as_deref().and_then(gitmodules_problem)
+    {
+        return Some((at, why.to_owned()));
+    }
+    let links: &[&[u8]] = match step {
+        Step::Put(Put { content: Content::Link(_), .. }) => &[at],
+        Step::Remove { before, .. } if before.kind == Kind::Symlink => &[at],
+        Step::Rename { before, from, .. } if before.kind == Kind::Symlink => &[at, &from.absolute],
+        _ => &[],
+    };
+    links.iter().find_map(|path| Some((*path, link_problem(session, path)?)))
+}
+
+/// Why no link may come or go at a path: the folder that it leads to would count for a protected name.
+pub(crate) fn link_problem(session: &OpenSession, absolute: &[u8]) -> Option<String> {
+    let pattern = protected_below(below_roots(&session.jail, absolute), session.holds_home)?;
+    Some(format!("a link there decides what `{pattern}` is"))
 }
 
 /// The bytes that a step puts at its target.
@@ -89,11 +111,8 @@ pub(crate) fn protect_changes(
     let rule = session.capability.protected_paths;
     let (mut hooks, mut withheld) = (BTreeSet::new(), BTreeSet::new());
     let mut hook_folders = git::HookFolders::new(session);
-    let gitmodules = changes.steps.iter().filter(|step| is_gitmodules(&step.at().absolute));
-    let gitmodules: BTreeSet<&[u8]> = gitmodules
-        .filter(|step| new_content(step).as_deref().and_then(gitmodules_problem).is_some())
-        .map(|step| step.at().absolute.as_slice())
-        .collect();
+    let problems: BTreeMap<&[u8], String> =
+        changes.steps.iter().filter_map(|step| problem_of(session, step)).collect();
     let mut sensitive_paths = Vec::new();
     // A path of which only the time differs is not changed.
     for path in changes.paths.iter().filter(|path| path.is_listed) {
@@ -104,8 +123,8 @@ pub(crate) fn protect_changes(
             hooks.insert(path.absolute.clone());
             continue;
         }
-        let runs_program = gitmodules.contains(path.absolute.as_slice());
-        let why = why_protected(session, &mut hook_folders, &path.git, &path.absolute, runs_program);
+        let problem = problems.get(path.absolute.as_slice()).cloned();
+        let why = why_protected(session, &mut hook_folders, &path.git, &path.absolute, problem);
         let is_sensitive = why.is_none() && sensitive_name(below).is_some();
         match why {
             Some(_) if rule == ProtectedPaths::Withhold => drop(withheld.insert(path.absolute.clone())),
@@ -135,21 +154,19 @@ pub(crate) fn protect_changes(
     Ok(())
 }
 
-/// Why a path that a command changed is protected, if it is. `runs_program`: it is a `.gitmodules` that does.
+/// Why a path that a command changed is protected, if it is. `problem` is what its content or kind adds.
 pub(crate) fn why_protected(
     session: &OpenSession,
     hook_folders: &mut git::HookFolders<'_>,
     git: &GitVerdict,
     absolute: &[u8],
-    runs_program: bool,
+    problem: Option<String>,
 ) -> Option<String> {
     match git {
         _ if session.capability.protected_paths == ProtectedPaths::Allow => None,
         GitVerdict::Denied(why) => Some(why.clone()),
         GitVerdict::WithheldHook => Some("git runs hooks".to_owned()),
-        GitVerdict::Allowed if runs_program => {
-            Some("a submodule's `url` or `update` runs a program".to_owned())
-        }
+        GitVerdict::Allowed if problem.is_some() => problem,
         GitVerdict::Allowed => match listed_name(below_roots(&session.jail, absolute), session.holds_home) {
             Some(pattern) => Some(format!("`{pattern}`")),
             None => hook_folders.hold(absolute).then(|| git::HOOKS_PATH.to_owned()),

@@ -380,7 +380,8 @@ impl View {
         landlock_paths.readable.push(b"/sys/devices/system/cpu".to_vec());
         // Not writable: there, a process sets the priority of others for the kernel's out-of-memory killer.
         landlock_paths.readable.push(b"/proc".to_vec());
-        let devices = ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"];
+        // Not /dev/shm: it is the machine's, and holds files of other programs.
+        let devices = ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"];
         landlock_paths.writable.extend(devices.map(|name| format!("/dev/{name}").into_bytes()));
         landlock_paths
     }

@@ -15,6 +15,7 @@ use crate::disk::{self, Meta};
 use crate::exec::Sweeper;
 use crate::git::{HookFolders, is_git_configuration};
 use crate::host::Host;
+use crate::protection::link_problem;
 use crate::session::OpenSession;
 use crate::target::below_roots;
 
@@ -67,7 +68,7 @@ impl Copier<'_> {
     /// The number of the copy of a guarded path, none for a folder; `None` if it is not guarded.
     pub(super) fn copy(&mut self, entry: &Entry<'_>, copies: &Copies) -> Result<Option<Option<u64>>, Errno> {
         let Entry { dir, name, path, meta } = *entry;
-        let is_protected = self.is_protected(path);
+        let is_protected = self.is_protected(path) || self.is_protected_link(path, meta);
         if !is_protected && !self.is_denied(path) {
             return Ok(None);
         }
@@ -87,6 +88,12 @@ impl Copier<'_> {
         self.bytes += denied.size;
         let is_too_much = self.files > DENIED_FILES_MAX || self.bytes > DENIED_BYTES_MAX;
         if is_too_much { Err(Errno::DQUOT) } else { Ok(()) }
+    }
+
+    /// A link in the place of a folder that would hold a protected name.
+    fn is_protected_link(&self, path: &[u8], meta: &Meta) -> bool {
+        let is_held = self.session.capability.protected_paths != ProtectedPaths::Allow;
+        is_held && meta.kind == Kind::Symlink && link_problem(self.session, path).is_some()
     }
 
     pub(super) fn is_protected(&mut self, path: &[u8]) -> bool {

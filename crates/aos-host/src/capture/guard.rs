@@ -165,7 +165,10 @@ impl Guard {
             if let Err(error) = self.put_back(session, &verdict.path, &mut listed.opened) {
                 let path = session.jail.display(&verdict.path);
                 tracing::error!(path, %error, "cannot put back what a command may not change");
-                failed.push(format!("{path}: {error}"));
+                failed.push(match error {
+                    Errno::NODATA => format!("{path}: removed; it was not copied before"),
+                    error => format!("{path}: {error}"),
+                });
             }
         }
         let put_back: BTreeSet<String> =
@@ -277,9 +280,15 @@ impl Guard {
         for (path, now) in changed {
             let Some(root) = root_of(session, path) else { continue };
             let verdict = git.judge(&root.path, path);
-            let runs_program =
-                is_gitmodules(path) && after.read(path).as_deref().and_then(gitmodules_problem).is_some();
-            let why = protection::why_protected(session, &mut hooks, &verdict, path, runs_program);
+            let is_link = |meta: &Meta| meta.kind == Kind::Symlink;
+            let problem = if is_gitmodules(path) {
+                after.read(path).as_deref().and_then(gitmodules_problem).map(str::to_owned)
+            } else if now.as_ref().is_some_and(is_link) || self.before.get(path).is_some_and(is_link) {
+                protection::link_problem(session, path)
+            } else {
+                None
+            };
+            let why = protection::why_protected(session, &mut hooks, &verdict, path, problem);
             let op = if now.is_some() { Op::Write } else { Op::Remove };
             let is_hook = verdict == GitVerdict::WithheldHook;
             let why = match (why, session.capability.protected_paths) {
@@ -333,8 +342,11 @@ impl Guard {
                 disk::copy(copies, &copy, &meta, &dir, name, false)?;
                 restore_looks(&dir, name, was)
             }
-            // It was not guarded: what makes it dangerous is new and removed.
-            _ => Ok(()),
+            // It was not copied, because git may change it: what it is now goes, and its content with it.
+            _ => {
+                disk::remove_any(&dir, name)?;
+                Err(Errno::NODATA)
+            }
         }
     }
 

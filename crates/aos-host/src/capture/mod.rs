@@ -92,7 +92,8 @@ pub(crate) fn run(
     let tool_call = announced.ids.tool_call.clone().unwrap_or_default();
     let mut no_overlay = None;
     if !announced.change_id.is_empty() {
-        let overlay = Overlay::make(host, session, &announced.change_id, command.applied.user_namespace);
+        let in_user_namespace = command.applied.user_namespace;
+        let overlay = Overlay::make(host, session, &announced.change_id, in_user_namespace, command.dry_run);
         let ran = overlay.and_then(|overlay| {
             let excluded = overlay.excluded_folders();
             let guard = Guard::before(host, session, excluded.clone())?;

@@ -86,13 +86,15 @@ impl Overlay {
         session: &OpenSession,
         change_id: &str,
         in_user_namespace: bool,
+        dry_run: bool,
     ) -> Result<Overlay, NotRun> {
         let sweeper = host.executor.overlays.clone();
         let dir = sweeper.overlays.session(change_id).map_err(Refusal::from)?;
         let mut overlay = Overlay {
             change_id: change_id.to_owned(),
             parts: Vec::new(),
-            excluded: exclude::find(session),
+            // A dry run changes nothing, so nothing is excluded.
+            excluded: if dry_run { Vec::new() } else { exclude::find(session) },
             sweeper,
             in_user_namespace,
         };

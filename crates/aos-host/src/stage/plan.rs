@@ -16,7 +16,7 @@ use crate::operation::{PlanInput, Proposal};
 use crate::outcome::Done;
 use crate::policy::check_shown;
 use crate::proposed::{ProposedChanges, ProposedPlan};
-use crate::protection::protect_contents;
+use crate::protection::protect_steps;
 use crate::session::OpenSession;
 use crate::steps::{Completion, Plan};
 use crate::target::Target;
@@ -80,7 +80,7 @@ pub(crate) fn plan(host: &Host, checked: PolicyChecked<Requested>) -> Result<Pla
     let planned = operation.plan(PlanInput { host, session: &session, found, warnings, blob_only });
     let mut proposal = planned.map_err(|refusal| if hides { without_content(&refusal) } else { refusal })?;
     if let Proposal::Change(plan) | Proposal::OnDisk(plan) = &mut proposal {
-        protect_contents(&session, &plan.steps, &mut plan.completion.warnings)?;
+        protect_steps(&session, &plan.steps, &mut plan.completion.warnings)?;
     }
     let _made_by_plan = ();
     Ok(match proposal {

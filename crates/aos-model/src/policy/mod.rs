@@ -32,7 +32,8 @@ pub use host_access::{HostAccess, HostAccessSpec, PathQuery};
 pub use lexical::{lexical_join, rule_path};
 pub use point::Point;
 pub use protected::{
-    ProtectedPatterns, is_gitmodules, listed_name, protected_name, protected_patterns, sensitive_name,
+    ProtectedPatterns, is_gitmodules, listed_name, protected_below, protected_name, protected_patterns,
+    sensitive_name,
 };
 pub use rules::{OutputRule, Policy, PolicyError, PolicySpec, Rule, Verdict};
 

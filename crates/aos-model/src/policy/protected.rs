@@ -115,6 +115,14 @@ pub fn listed_name(path: &[u8], in_home: bool) -> Option<&'static str> {
     find(&ALL, path).or_else(|| if in_home { find(&HOME, path) } else { None })
 }
 
+/// A protected name that is below `path` where that is a folder: a link in its place decides what is read there.
+pub fn protected_below(path: &[u8], in_home: bool) -> Option<&'static str> {
+    static ALL: LazyLock<Vec<Pattern>> = LazyLock::new(|| compile(PROTECTED));
+    static HOME: LazyLock<Vec<Pattern>> = LazyLock::new(|| compile(PROTECTED_IN_HOME));
+    let find = |patterns| find_by(patterns, path, leads_to);
+    find(&ALL).or_else(|| if in_home { find(&HOME) } else { None })
+}
+
 /// The name that `path` matches among those that are warned about.
 pub fn sensitive_name(path: &[u8]) -> Option<&'static str> {
     static ALL: LazyLock<Vec<Pattern>> = LazyLock::new(|| compile(SENSITIVE));
@@ -166,6 +174,14 @@ fn may_match(path: &[u8]) -> bool {
 }
 
 fn find(patterns: &[Pattern], path: &[u8]) -> Option<&'static str> {
+    find_by(patterns, path, matches_here)
+}
+
+fn find_by(
+    patterns: &[Pattern],
+    path: &[u8],
+    matches_here: fn(&[Vec<u8>], &[String]) -> bool,
+) -> Option<&'static str> {
     if !may_match(path) {
         return None;
     }
@@ -183,6 +199,11 @@ fn matches_here(names: &[Vec<u8>], wanted: &[String]) -> bool {
         return names.len() >= head.len() && head.iter().zip(names).all(|(w, n)| name_matches(n, w));
     }
     names.len() == wanted.len() && wanted.iter().zip(names).all(|(w, n)| name_matches(n, w))
+}
+
+/// Whether `names` are the first ones of `wanted`, and not all.
+fn leads_to(names: &[Vec<u8>], wanted: &[String]) -> bool {
+    names.len() < wanted.len() && wanted.iter().zip(names).all(|(w, n)| name_matches(n, w))
 }
 
 fn name_matches(name: &[u8], wanted: &str) -> bool {

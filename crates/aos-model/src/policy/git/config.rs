@@ -209,6 +209,10 @@ const EXTENSIONS: &[&str] =
 
 /// Whether a key cannot run code, at least with some values.
 fn is_inert_name(key: &Key) -> bool {
+    // The name of a remote is an argument of `git fetch`, and its URL where it has no other.
+    if key.subsection.as_deref().is_some_and(|name| !is_inert_url(name)) {
+        return false;
+    }
     if key.section == "branch" {
         return key.name != "mergeoptions";
     }
@@ -239,7 +243,7 @@ fn is_inert(key: &Key, value: Option<&[u8]>) -> bool {
             [&b"false"[..], b"no", b"off", b"0"].contains(&text.to_ascii_lowercase().as_slice())
         }
         // A branch's remote can be a URL too.
-        ("remote" | "branch" | "submodule", _) => is_inert_url(text),
+        ("remote" | "branch" | "submodule", _) | ("extensions", "partialclone") => is_inert_url(text),
         _ => true,
     }
 }
@@ -297,6 +301,11 @@ mod tests {
     #[test]
     fn what_runs_code_is_named() {
         for new in [
+            "[remote \"--upload-pack=touch x;\"]\n\turl = .\n",
+            "[remote \"ext::sh -c x\"]\n\tpromisor = true\n",
+            "[branch \"-x\"]\n\tmerge = refs/heads/x\n",
+            "[submodule \"--x\"]\n\tactive = true\n",
+            "[extensions]\n\tpartialClone = --upload-pack=x\n",
             "[core]\n\tfsmonitor = x\n",
             "[core]\n\thooksPath = x\n",
             "[CORE]\n\tSSHCommand = x\n",

@@ -51,6 +51,8 @@ fn furnish(world: &World) {
     )
     .unwrap();
     world.write("plain.txt", "plain\n");
+    world.write(".git/logs/HEAD", "0 1 U <u@x> 1 +0000\tcommit: 1\n");
+    std::os::unix::fs::symlink("mercurial", world.root.join(".hg")).unwrap();
     give_to_owner(world);
 }
 
@@ -108,6 +110,10 @@ const ATTACKS: &[&str] = &[
     "mkdir sub/.GIT",
     "ln -f plain.txt keep.txt; echo x > plain.txt",
     "echo x > build/.mcp.json",
+    "mkdir s; echo x > s/tasks.json; ln -s s .vscode",
+    "mkdir -p s n; echo x > s/settings.json; ln -s ../s n/.CLAUDE",
+    "rm .hg; mkdir .hg; echo x > .hg/hgrc",
+    "rm .git/logs/HEAD; ln -s ../../plain.txt .git/logs/HEAD",
     // The size and the mtime are as before.
     "touch -r keep.txt t; printf 'CONTENT of keep.txt\n' > keep.txt; touch -r t keep.txt",
     "touch -r .mcp.json t; printf 'CONTENT of .mcp.json\n' > .mcp.json; touch -r t .mcp.json",
@@ -159,6 +165,12 @@ fn what_is_denied_is_put_back() -> Outcome {
             {
                 let left = room.world.root.join(path).symlink_metadata().is_ok();
                 findings.add(check(!left, || format!("{mode}: {attack}: {path} is there: {receipt}")));
+            }
+            let link = std::fs::read_link(room.world.root.join(".hg"));
+            findings.add(check(link.is_ok(), || format!("{mode}: {attack}: .hg is no link: {receipt}")));
+            for path in [".vscode", "n/.CLAUDE", ".git/logs/HEAD"] {
+                let is_link = room.world.root.join(path).is_symlink();
+                findings.add(check(!is_link, || format!("{mode}: {attack}: {path} is a link: {receipt}")));
             }
             let bare = ["HEAD", "config"].iter().all(|name| room.world.root.join("bare").join(name).exists());
             findings.add(check(!bare, || format!("{mode}: {attack}: a bare repository: {receipt}")));
@@ -370,6 +382,11 @@ fn excluded_folders_are_policed() -> Outcome {
         let listed = receipt["excluded_paths"] == json!(["build/more", "build/new"]);
         findings.add(check(listed && receipt["coverage"] == "partial", || format!("{receipt}")));
         findings.add(check(receipt["changed_paths"] == json!(["captured2"]), || format!("{receipt}")));
+        let dry = json!({ "argv": ["sh", "-c", "echo 1 > build/dry; rm build/new; mkfifo build/pipe"], "dry_run": true });
+        let receipt = room.exec(dry);
+        findings.add(expect("a dry run", &receipt, &["ok"]));
+        let (dry, new) = (room.world.root.join("build/dry"), room.world.root.join("build/new"));
+        findings.add(check(!dry.exists() && new.exists(), || format!("a dry run changed it: {receipt}")));
         let receipt = room.sh("echo w > captured2");
         findings.add(check(receipt["coverage"] == "overlay", || format!("{receipt}")));
         room.world_finish()?;

@@ -114,6 +114,8 @@ fn the_reduced_isolation_is_asked_for_and_reaches_no_other_process() -> Outcome 
     check(receipt["isolation_applied"] == "reduced", || format!("{receipt}"))?;
     let said = room.stdout(&receipt);
     check(said == "tried\n", || format!("{said} {receipt}"))?;
+    let shared = room.sh("echo x > /dev/shm/aos-attack-reduced && rm /dev/shm/aos-attack-reduced");
+    check(shared["exit_code"] != 0, || format!("/dev/shm is the machine's: {shared}"))?;
     room.world_finish()
 }
 

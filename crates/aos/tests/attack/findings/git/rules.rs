@@ -21,6 +21,13 @@ const ATTACKS: &[&str] = &[
     "git config remote.o.url 'ext::sh -c x'",
     "git config remote.o.url -- -x",
     "git config branch.main.remote ext::x",
+    // `git fetch --all` passes the names of remotes as arguments.
+    "git config 'remote.--upload-pack=touch x;.url' .",
+    "git config 'remote.--upload-pack=x.promisor' true",
+    "git config 'remote.ext::sh -c x.prune' true",
+    "git config extensions.partialClone -- --upload-pack=x",
+    "git config 'branch.--x.merge' refs/heads/main",
+    "git config 'submodule.--x.active' true",
     "git config submodule.s.update '!x'",
     "git config commit.gpgsign true",
     "git config include.path ../x",
@@ -52,6 +59,12 @@ const ATTACKS: &[&str] = &[
     "mv .git elsewhere",
     "rm -rf .git",
     "mkdir -p .hg; echo x > .hg/hgrc",
+    // A link where a folder would hold protected names.
+    "mkdir s; echo x > s/settings.json; ln -s s .claude",
+    "mkdir -p s n; echo x > s/tasks.json; ln -s ../s n/.VSCode",
+    "mkdir -p s/repo; ln -s s .jj; echo x > s/repo/config.toml",
+    "mkdir -p .jj s; ln -s ../s .jj/repo",
+    "ln -s nowhere .cursor",
     "mkdir -p .jj/repo; echo x > .jj/repo/config.toml",
 ];
 
@@ -200,6 +213,31 @@ pub(super) fn hooks_path_elsewhere() -> Outcome {
         room.finish()?;
     }
     findings.outcome()
+}
+
+/// A link in the place of a folder that would hold protected names: none comes, and the user's own stays.
+pub(super) fn links() -> Outcome {
+    each_daemon(|room| {
+        let link = |to: &str, at: &str| std::os::unix::fs::symlink(to, room.world.root.join(at)).unwrap();
+        for folder in ["s", "n"] {
+            std::fs::create_dir(room.world.root.join(folder)).unwrap();
+        }
+        link("s", "plain");
+        link("s", ".claude");
+        super::run_outside(&room.world, "true")?;
+        let mut agent = room.world.quiet_agent(&room.session);
+        for (from, to) in [("plain", ".vscode"), ("plain", "n/.CURSOR"), (".claude", "other")] {
+            let moved = json!({ "from": from, "to": to });
+            expect(to, &agent.fs("move", moved), DENIED)?;
+        }
+        expect("a removal", &agent.fs("remove", json!({ "path": ".claude" })), DENIED)?;
+        for script in ["rm .claude", "rm .claude; mkdir .claude", "ln -sfn f .claude", "mv plain .hg"] {
+            call(room, script, DENIED)?;
+        }
+        expect("an ordinary link", &agent.fs("move", json!({ "from": "plain", "to": "b" })), &["ok"])?;
+        let kept = std::fs::read_link(room.world.root.join(".claude")).is_ok_and(|to| to.as_os_str() == "s");
+        check(kept, || "the user's link is gone".into())
+    })
 }
 
 /// What git wrote is undone like any other change.
