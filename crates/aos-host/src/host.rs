@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aos_model::entry::{EntryDraft, Fact};
 use aos_model::receipt::{Body, Receipt};
@@ -10,6 +11,7 @@ use aos_model::state::FoldInput;
 use aos_sandbox::Origin;
 use aos_store::{Append, Blobs, Home, Journal, Manifests, Reserve, SessionDirs};
 
+use crate::baseline::{Baseline, Baselines};
 use crate::content::Contents;
 use crate::exec::Executor;
 use crate::finalizer::Finalizer;
@@ -34,6 +36,7 @@ pub struct Host {
     pub(crate) sessions: Sessions,
     pub(crate) sessions_max: usize,
     pub(crate) locks: PathLocks,
+    pub(crate) baselines: Arc<Baselines>,
     pub(crate) executor: Executor,
     /// Paths outside every session's boundary, whatever its roots are: our own state and /proc entries.
     pub(crate) hidden: Vec<Vec<u8>>,
@@ -81,6 +84,16 @@ impl Host {
     pub fn retire(&self) {
         self.executor.retire();
         self.journal.fold_now();
+    }
+
+    /// Ends the commands that write past overlays, and returns how many there were. What they may not change is put back
+    /// before their requests are answered.
+    pub fn end_commands_without_overlay(&self) -> usize {
+        let running = self.baselines.running();
+        let end = |baseline: &Arc<Baseline>| {
+            baseline.session.exec_config.running.cancel(&baseline.tool_call_id, Duration::from_secs(1))
+        };
+        running.iter().map(end).sum()
     }
 
     /// Probes the sandbox abilities and starts the helper processes, so that the first session does not wait for them.

@@ -19,6 +19,7 @@
 //!    `evaluate`, `history`, `readback`.
 
 mod admit;
+mod baseline;
 mod capture;
 mod change;
 mod command;

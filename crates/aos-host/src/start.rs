@@ -57,6 +57,7 @@ impl Host {
             sessions: Sessions::default(),
             sessions_max: lifecycle::sessions_max(),
             locks: PathLocks::default(),
+            baselines: Arc::default(),
             executor,
             hidden,
             own_folders: Arc::new(own_folders),

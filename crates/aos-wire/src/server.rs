@@ -177,10 +177,14 @@ impl Server {
         for connection in state.connections.values() {
             let _ = connection.stream.shutdown(Shutdown::Read);
         }
-        let is_busy = |state: &mut State| state.requests > 0 || !state.connections.is_empty();
-        let mut state = self.wait_while(state, deadline, is_busy);
+        let mut state = self.wait_while(state, deadline, State::is_busy);
         state.closed = true;
-        !is_busy(&mut state)
+        !state.is_busy()
+    }
+
+    /// Waits a while longer for what [`Server::stop`] left. False if that took too long.
+    pub fn wait_for_rest(&self, patience: Duration) -> bool {
+        !self.wait_while(self.state(), Instant::now() + patience, State::is_busy).is_busy()
     }
 
     fn wait_while<'a>(
@@ -218,6 +222,10 @@ impl Server {
 }
 
 impl State {
+    fn is_busy(&mut self) -> bool {
+        self.requests > 0 || !self.connections.is_empty()
+    }
+
     /// `None` if there are too many connections.
     fn add(&mut self, writer: &Arc<ConnectionWriter>) -> Option<u64> {
         if self.connections.len() >= CONNECTIONS_MAX {

@@ -149,6 +149,11 @@ fn log_start(host: &Host, durability: Durability, report: &StartReport, started:
 fn close(server: &Server, listener: &UnixListener, host: &Host) {
     if !server.stop(listener, STOP_TIMEOUT) {
         tracing::warn!("requests were still in progress after {} s", STOP_TIMEOUT.as_secs());
+        // Commands over an overlay end with the daemon, and the next one drops what they changed. What others may not
+        // change is put back by the one that ran them.
+        if host.end_commands_without_overlay() > 0 && !server.wait_for_rest(STOP_TIMEOUT) {
+            tracing::warn!("not everything that commands may not change could be put back");
+        }
     }
     if let Err(error) = aos_wire::unlink(host.home().run()) {
         tracing::warn!(%error, "cannot remove run/aosd.sock");

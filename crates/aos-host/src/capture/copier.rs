@@ -1,9 +1,5 @@
 //! Copies what a command without an overlay may not change.
 
-use std::cell::OnceCell;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
 use aos_model::capability::ProtectedPaths;
 use aos_model::limits::{DENIED_BYTES_MAX, DENIED_FILES_MAX};
 use aos_model::policy::{Op, protected_name};
@@ -11,45 +7,12 @@ use aos_model::records::Kind;
 use rustix::io::Errno;
 
 use super::paths::Entry;
-use crate::disk::{self, Meta};
-use crate::exec::Sweeper;
+use crate::baseline::Copies;
+use crate::disk::Meta;
 use crate::git::{HookFolders, is_git_configuration};
-use crate::host::Host;
 use crate::protection::link_problem;
 use crate::session::OpenSession;
 use crate::target::below_roots;
-
-/// The folder of a command's copies, which most commands do not need.
-#[derive(Debug)]
-pub(super) struct Copies {
-    name: String,
-    sweeper: Arc<Sweeper>,
-    made: OnceCell<OwnedFd>,
-}
-
-impl Copies {
-    pub(super) fn new(host: &Host) -> Copies {
-        let name = format!("guard_{:016x}", (host.machine.random)());
-        Copies { name, sweeper: host.executor.overlays.clone(), made: OnceCell::new() }
-    }
-
-    /// The folder, which is made when first asked for.
-    pub(super) fn dir(&self) -> Result<&OwnedFd, Errno> {
-        if let Some(made) = self.made.get() {
-            return Ok(made);
-        }
-        let made = self.sweeper.overlays.session(&self.name).map_err(|fault| fault.errno())?;
-        Ok(self.made.get_or_init(|| made))
-    }
-}
-
-impl Drop for Copies {
-    fn drop(&mut self) {
-        if self.made.get().is_some() {
-            self.sweeper.sweep(&self.name);
-        }
-    }
-}
 
 /// Copies what is guarded while the folders are listed.
 pub(super) struct Copier<'a> {
@@ -57,12 +20,11 @@ pub(super) struct Copier<'a> {
     hooks: HookFolders<'a>,
     files: usize,
     bytes: u64,
-    copied: u64,
 }
 
 impl Copier<'_> {
     pub(super) fn new(session: &OpenSession) -> Copier<'_> {
-        Copier { session, hooks: HookFolders::new(session), files: 0, bytes: 0, copied: 0 }
+        Copier { session, hooks: HookFolders::new(session), files: 0, bytes: 0 }
     }
 
     /// The number of the copy of a guarded path, none for a folder; `None` if it is not guarded.
@@ -78,9 +40,7 @@ impl Copier<'_> {
         if !is_protected {
             self.count(meta)?;
         }
-        self.copied += 1;
-        disk::copy(dir, name, meta, copies.dir()?, self.copied.to_string().as_bytes(), false)?;
-        Ok(Some(Some(self.copied)))
+        copies.add(dir, name, meta).map(|copy| Some(Some(copy)))
     }
 
     pub(super) fn count(&mut self, denied: &Meta) -> Result<(), Errno> {

@@ -8,6 +8,7 @@
 //!
 //! The intent says which of the two it was, so that after a crash no receipt claims more than is true.
 
+mod compare;
 mod copier;
 mod guard;
 mod paths;
@@ -83,7 +84,7 @@ fn no_dry_run(why: &str) -> Refusal {
 /// Runs the command over an overlay where one can be mounted, else with its roots compared before and after.
 pub(crate) fn run(
     host: &Host,
-    session: &OpenSession,
+    session: &Arc<OpenSession>,
     command: &Command,
     announced: &mut Armed<'_>,
     params: &str,
@@ -96,7 +97,7 @@ pub(crate) fn run(
         let overlay = Overlay::make(host, session, &announced.change_id, in_user_namespace, command.dry_run);
         let ran = overlay.and_then(|overlay| {
             let excluded = overlay.excluded_folders();
-            let guard = Guard::before(host, session, excluded.clone())?;
+            let guard = Guard::before(host, session, &tool_call, excluded.clone())?;
             let roots = Roots { overlay: Some(&overlay), more: binds(session, command, guard.as_ref())? };
             let mut ran = command::run(host, session, command, roots, &tool_call, watcher.clone())?;
             ran.warnings.extend(set_ids::drop_since(session, &excluded, ran.executed.started_at_ns));
@@ -120,7 +121,7 @@ pub(crate) fn run(
     let folders = session.jail.roots.iter().filter(|_| is_writable).map(|root| root.path.clone());
     let folders: Vec<Vec<u8>> = folders.collect();
     let guarded = if Guard::is_needed(session) { folders.clone() } else { Vec::new() };
-    let guard = Guard::before(host, session, guarded)?;
+    let guard = Guard::before(host, session, &tool_call, guarded)?;
     let roots = Roots { overlay: None, more: binds(session, command, guard.as_ref())? };
     match command::run(host, session, command, roots, &tool_call, watcher) {
         Ok(mut ran) => {

@@ -45,6 +45,14 @@ pub(super) fn drop_copied(dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno>
     disk::remove(dir, &leaving, &meta)
 }
 
+/// The same where an earlier try may have begun it.
+pub(super) fn drop_left(dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    if Meta::at(dir, name)?.is_some() {
+        drop_copied(dir, name)?;
+    }
+    disk::remove_any(dir, &[name, b".part"].concat())
+}
+
 /// Stores whatever is at the name as a pre-image, and removes it.
 pub(super) fn store_preimage_at(
     dir: BorrowedFd<'_>,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::arm::Armed;
 use super::hold_open::{Action, OPEN_TO_OWNER};
-use super::preimage::{drop_copied, store_preimage_at};
+use super::preimage::{drop_left, store_preimage_at};
 use super::step_intent::{At, Content, Intent, Seen, StepIntent};
 use crate::disk::{self, Meta, TEMPORARY_PREFIX, apply_attrs, hash_of};
 use crate::host::Host;
@@ -87,10 +87,7 @@ pub(super) fn drop_left_aside(intent: &Intent) -> Result<(), Errno> {
     for step in &intent.steps {
         let site = step.places().next().map_or(Ok(None), Site::find)?;
         let (Some(site), Some(temporary)) = (site, step.temporary()) else { continue };
-        if Meta::at(&site.dir, temporary.as_bytes())?.is_some() {
-            drop_copied(site.dir.as_fd(), temporary.as_bytes())?;
-        }
-        disk::remove_any(&site.dir, format!("{temporary}.part").as_bytes())?;
+        drop_left(site.dir.as_fd(), temporary.as_bytes())?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Without an overlay, and in folders that are not captured: what is protected or denied is as before afterwards.
 
+mod beside;
+
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 
 use aos_testkit::{Findings, Start, World, check, expect, uncaptured, verdict, warning_codes};
@@ -18,6 +20,8 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S2-WITHHOLD", withheld_paths_are_put_back),
         plain("OWN-S2-CLOSED", what_is_hidden_is_put_back),
         plain("OWN-S2-BOUNDS", what_cannot_be_compared_does_not_run),
+        plain("OWN-S2-BESIDE", beside::commands_beside_each_other),
+        plain("OWN-S2-STOPPED", beside::a_stopped_daemon),
         plain("S27", excluded_folders_are_policed),
         plain("OWN-S27-FOLDER", an_excluded_folder_itself_is_policed),
         plain("OWN-S27-GLOBS", globs_that_reach_what_is_protected_are_invalid),
