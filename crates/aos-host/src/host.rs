@@ -53,9 +53,9 @@ impl Host {
     }
 
     /// Journals an event that no request caused: a session expired or could not be pinned again.
-    pub(crate) fn note(&self, kind: &str, session_id: &str, why: &str, fact: Fact) {
+    pub(crate) fn note(&self, kind: &str, session_id: &str, why: &str, fact: Option<Fact>) {
         let receipt = Receipt::success(Status::Ok, Body::Signaled {}, Vec::new()).to_json();
-        let facts = vec![fact];
+        let facts: Vec<Fact> = fact.into_iter().collect();
         let draft = EntryDraft {
             at_ns: (self.machine.now_ns)(),
             kind,

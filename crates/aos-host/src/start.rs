@@ -9,6 +9,7 @@ use aos_model::records::{SessionRecord, SessionState};
 use aos_model::state::{decode_session, session_key};
 use aos_store::{Fault, Home, SqliteJournal};
 
+use crate::capture;
 use crate::change;
 use crate::content::Contents;
 use crate::exec::Executor;
@@ -77,8 +78,9 @@ impl Host {
             let kind =
                 if state == SessionState::Expired { "host.session.expired" } else { "host.session.lost" };
             tracing::info!(session_id, ?state, why, "a session was not reopened");
-            host.note(kind, &session_id, &why, fact);
+            host.note(kind, &session_id, &why, Some(fact));
         }
+        capture::recover(&host)?;
         host.drop_orphans()?;
         report.sessions_open = host.sessions.len();
         let host = Arc::new(host);

@@ -37,6 +37,7 @@ pub use abilities::{Abilities, Applied, abilities, probe};
 pub use cgroup::Cgroups;
 pub use confine::has_landlock;
 pub use origin::Origin;
+pub use processes::has_orphans;
 pub use protocol::{ExitReport, LaunchEvent, LaunchFds, receive_event, socket_pair};
 pub use running::{Registration, Running, RunningSet};
 pub use spawner::{Spawner, serve_as_spawner_if_asked};

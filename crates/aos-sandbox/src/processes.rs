@@ -1,5 +1,7 @@
 //! Signals and the process tree, as the spawner and init need them.
 
+use std::collections::HashMap;
+use std::ffi::CStr;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
@@ -35,9 +37,43 @@ pub(crate) fn descendants() -> Vec<Pid> {
     found[1..].iter().filter_map(|pid| Pid::from_raw(*pid)).collect()
 }
 
+/// Whether a process that serves a spawner or a command is left without its daemon: it is about to end.
+pub fn has_orphans() -> bool {
+    let Ok(proc) = open_proc() else { return false };
+    let Ok(listing) = rustix::fs::Dir::read_from(&proc) else { return false };
+    let numbers = listing.flatten().filter_map(|entry| entry.file_name().to_str().ok()?.parse::<i32>().ok());
+    let mut names: HashMap<i32, String> = HashMap::new();
+    let mut parents = Vec::new();
+    for pid in numbers {
+        let Some(text) = stat_of(&proc, pid) else { continue };
+        let Some((head, rest)) = text.rsplit_once(") ") else { continue };
+        let name = head.split_once('(').map_or("", |(_, name)| name);
+        let mut fields = rest.split(' ');
+        let (state, parent) = (fields.next(), fields.next().and_then(|parent| parent.parse::<i32>().ok()));
+        if name.as_bytes() == SPAWNER_NAME.to_bytes() && !matches!(state, Some("Z" | "X")) {
+            parents.extend(parent);
+        }
+        names.insert(pid, name.to_owned());
+    }
+    let serves = |name: &String| name == "aosd" || name.as_bytes() == SPAWNER_NAME.to_bytes();
+    let is_served = |parent: &i32| names.get(parent).is_some_and(serves);
+    !parents.iter().all(is_served)
+}
+
+/// The name of the spawner's process, and of the inits that it clones.
+pub(crate) const SPAWNER_NAME: &CStr = c"aos-spawner";
+
 pub(crate) fn open_proc() -> Result<OwnedFd, Errno> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open("/proc", flags, rustix::fs::Mode::empty())
+}
+
+fn stat_of(proc: &OwnedFd, pid: i32) -> Option<String> {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
+    let mut text = [0_u8; 1024];
+    let length = rustix::io::read(file, &mut text).ok()?;
+    Some(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
 /// A process in a chain of ancestors. Its start time tells it from a later process with the same pid.
@@ -53,11 +89,7 @@ impl Ancestor {
     pub(crate) fn read(proc: &OwnedFd, pid: i32) -> Option<Ancestor> {
         const PARENT: usize = 1;
         const START_TIME: usize = 19;
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-        let file = rustix::fs::openat(proc, format!("{pid}/stat"), flags, rustix::fs::Mode::empty()).ok()?;
-        let mut text = [0_u8; 1024];
-        let length = rustix::io::read(file, &mut text).ok()?;
-        let text = String::from_utf8_lossy(&text[..length]).into_owned();
+        let text = stat_of(proc, pid)?;
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let parent = fields.get(PARENT)?.parse().ok()?;
         let start_time = fields.get(START_TIME)?.parse().ok()?;

@@ -156,7 +156,7 @@ pub fn serve_as_spawner_if_asked() -> Option<ExitCode> {
 fn serve() -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let _ = rustix::thread::set_name(c"aos-spawner");
+    let _ = rustix::thread::set_name(processes::SPAWNER_NAME);
     processes::ignore_children()?;
     // What an init leaves behind, because a command killed it, still descends from us and is known as a command.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;

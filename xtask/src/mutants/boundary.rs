@@ -213,6 +213,72 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[attack("S2")],
     },
     Mutant {
+        name: "baseline-of-another-command",
+        promise: 2,
+        breaks: "a command without an overlay takes what another one changes for how it was, and puts that back",
+        edits: &[Edit {
+            file: "crates/aos-host/src/capture/guard.rs",
+            old: "for other in taking.beside() {",
+            new: "for other in taking.beside().into_iter().take(0) {",
+        }],
+        caught_by: &[attack("OWN-S2-BESIDE")],
+    },
+    Mutant {
+        name: "stopped-daemon-puts-nothing-back",
+        promise: 2,
+        breaks: "a daemon that is stopped leaves what a command without an overlay may not change",
+        edits: &[Edit {
+            file: "crates/aos/src/daemon.rs",
+            old: "if host.end_commands_without_overlay() > 0 &&",
+            new: "if host.is_disk_full() &&",
+        }],
+        caught_by: &[attack("OWN-S2-STOPPED")],
+    },
+    Mutant {
+        name: "killed-daemon-puts-nothing-back",
+        promise: 2,
+        breaks: "after a daemon died, what its command without an overlay may not change stays changed",
+        edits: &[Edit {
+            file: "crates/aos-host/src/start.rs",
+            old: "        capture::recover(&host)?;\n",
+            new: "",
+        }],
+        caught_by: &[attack("OWN-S2-KILLED")],
+    },
+    Mutant {
+        name: "remote-named-like-an-option",
+        promise: 2,
+        breaks: "a command adds a remote whose name `git fetch --all` takes for an option",
+        edits: &[Edit {
+            file: "crates/aos-model/src/policy/git/config.rs",
+            old: "is_some_and(|name| !is_inert_url(name))",
+            new: "is_some_and(|name| name.is_empty())",
+        }],
+        caught_by: &[attack("S4")],
+    },
+    Mutant {
+        name: "link-for-a-protected-folder",
+        promise: 2,
+        breaks: "a command puts a link where a folder would hold protected names",
+        edits: &[Edit {
+            file: "crates/aos-host/src/protection.rs",
+            old: "Step::Put(Put { content: Content::Link(_), .. }) => &[at],",
+            new: "Step::Put(Put { content: Content::Link(_), .. }) => &[],",
+        }],
+        caught_by: &[attack("S4")],
+    },
+    Mutant {
+        name: "dry-run-in-excluded-folders",
+        promise: 2,
+        breaks: "a dry run changes what is in folders of `capture_exclude`",
+        edits: &[Edit {
+            file: "crates/aos-host/src/overlay/mod.rs",
+            old: "if dry_run { Vec::new() } else { exclude::find(session) }",
+            new: "exclude::find(session)",
+        }],
+        caught_by: &[attack("S27")],
+    },
+    Mutant {
         name: "set-ids-hidden-in-closed-folders",
         promise: 2,
         breaks: "a file with set-id bits stays in a folder that the command closed",

@@ -12,6 +12,7 @@ mod compare;
 mod copier;
 mod guard;
 mod paths;
+mod recover;
 mod scan;
 mod set_ids;
 mod trees;
@@ -35,6 +36,7 @@ use crate::proposed::ProposedChanges;
 use crate::session::OpenSession;
 use aos_sandbox::BindMount;
 use guard::Guard;
+pub(crate) use recover::recover;
 use scan::Scan;
 
 /// A command that has ended, and what shows what it changed.

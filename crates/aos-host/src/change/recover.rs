@@ -64,7 +64,7 @@ fn roll_back(host: &Host, id: u64, intent: &Intent) -> Result<(), Fault> {
     let without_overlay = intent.change_id.is_empty();
     log_rollback(id, intent, without_overlay, stayed.len());
     let message = if without_overlay {
-        "the daemon ended while the command ran; all its processes were ended with it, what it had done by then stays done".to_owned()
+        "the daemon ended while the command ran; all its processes were ended with it, what it had done by then stays done, but for what it may not change".to_owned()
     } else if stayed.is_empty() {
         "the daemon ended before this was finished; everything it had begun was taken back. Repeat it if it is still wanted".to_owned()
     } else {

@@ -14,7 +14,7 @@ use aos_store::SessionDirs;
 pub(crate) use config::ExecConfig;
 pub(crate) use environment::{Surroundings, account, acts_for, locate, resolved};
 pub(crate) use mask_cache::ListedFolder;
-pub(crate) use sweeper::Sweeper;
+pub(crate) use sweeper::{BASELINE_PREFIX, Sweeper};
 
 /// What the host needs for commands of all sessions.
 #[derive(Debug)]

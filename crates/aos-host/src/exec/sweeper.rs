@@ -11,9 +11,14 @@ use crate::leftovers::log_leftover;
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     pub(crate) overlays: Arc<SessionDirs>,
-    /// What is to be removed; the thread is started when first needed and ends with the sweeper.
-    due: Mutex<Option<Sender<String>>>,
+    /// What is to be done; the thread is started when first needed and ends with the sweeper.
+    due: Mutex<Option<Sender<Task>>>,
 }
+
+type Task = Box<dyn FnOnce() + Send>;
+
+/// Before the names of folders that hold the baseline of a command.
+pub(crate) const BASELINE_PREFIX: &str = "guard_";
 
 impl Sweeper {
     pub(crate) fn new(overlays: SessionDirs) -> Sweeper {
@@ -24,30 +29,43 @@ impl Sweeper {
     /// not wait for it. What cannot be removed now (a dying process may still hold it) is removed at the next start.
     /// Returns how many there are.
     pub(crate) fn sweep_all(&self) -> Result<usize, Fault> {
-        let left = self.overlays.sessions()?;
+        let mut left = self.overlays.sessions()?;
+        left.retain(|name| !name.starts_with(BASELINE_PREFIX));
         left.iter().for_each(|change_id| self.sweep(change_id));
         Ok(left.len())
     }
 
+    /// The folders of baselines that are there.
+    pub(crate) fn baselines(&self) -> Result<Vec<String>, Fault> {
+        let mut names = self.overlays.sessions()?;
+        names.retain(|name| name.starts_with(BASELINE_PREFIX));
+        Ok(names)
+    }
+
     pub(crate) fn sweep(&self, change_id: &str) {
+        let (overlays, change_id) = (self.overlays.clone(), change_id.to_owned());
+        self.later(move || log_leftover("overlay", &change_id, overlays.drop_session(&change_id)));
+    }
+
+    /// Runs something on the background thread, after what it was given before.
+    pub(crate) fn later(&self, task: impl FnOnce() + Send + 'static) {
         let mut due = self.due.lock().expect("BUG: lock poisoned");
         if due.is_none() {
-            let (sender, receiver) = channel::<String>();
-            let overlays = self.overlays.clone();
-            let work = move || {
-                let remove = |change_id: String| {
-                    log_leftover("overlay", &change_id, overlays.drop_session(&change_id));
-                };
-                receiver.iter().for_each(remove);
-            };
+            let (sender, receiver) = channel::<Task>();
             // A thread begins with the rights of the one that starts it.
             let _own = own_rights();
+            let work = move || receiver.iter().for_each(|task| task());
             let started = std::thread::Builder::new().name("sweep".into()).spawn(work);
             *due = started.is_ok().then_some(sender);
         }
-        let left = due.as_ref().is_none_or(|due| due.send(change_id.to_owned()).is_err());
-        if left {
-            log_leftover("overlay", change_id, self.overlays.drop_session(change_id));
+        let task: Task = Box::new(task);
+        let left = match due.as_ref() {
+            Some(due) => due.send(task).err().map(|unsent| unsent.0),
+            None => Some(task),
+        };
+        drop(due);
+        if let Some(task) = left {
+            task();
         }
     }
 }

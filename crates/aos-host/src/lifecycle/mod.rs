@@ -85,7 +85,7 @@ fn ended_state(host: &Host, session_id: &str) -> Result<Option<SessionState>, Re
 fn expire(host: &Host, session_id: &str) {
     if host.sessions.end(session_id, None) {
         let fact = Fact::SessionEnded { session_id: session_id.to_owned(), state: SessionState::Expired };
-        host.note("host.session.expired", session_id, "its time to live is over", fact);
+        host.note("host.session.expired", session_id, "its time to live is over", Some(fact));
     }
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn remember(host: &Host, session: &Arc<OpenSession>, made: &EntryRef<
             "host.fs.snapshot_evicted",
             &session.id,
             "the session's `snapshot_bytes_max` is reached",
-            fact,
+            Some(fact),
         );
     }
     host.finalizer.wake(session);

@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S2-BOUNDS", what_cannot_be_compared_does_not_run),
         plain("OWN-S2-BESIDE", beside::commands_beside_each_other),
         plain("OWN-S2-STOPPED", beside::a_stopped_daemon),
+        plain("OWN-S2-KILLED", beside::a_killed_daemon),
         plain("S27", excluded_folders_are_policed),
         plain("OWN-S27-FOLDER", an_excluded_folder_itself_is_policed),
         plain("OWN-S27-GLOBS", globs_that_reach_what_is_protected_are_invalid),

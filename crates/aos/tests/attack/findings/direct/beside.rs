@@ -5,7 +5,7 @@ use std::path::Path;
 use aos_testkit::{Client, Findings, Start, World, check, expect, uncaptured, wait_for};
 use serde_json::{Value, json};
 
-use super::{GUARDED, furnish, rules, state};
+use super::{furnish, rules, state};
 use crate::Outcome;
 use crate::exec::room::ordinary;
 
@@ -96,6 +96,39 @@ pub(super) fn a_stopped_daemon() -> Outcome {
         world.start_daemon();
         world.finish()?;
     }
-    check(GUARDED.contains(&"locked/a"), || "what it changes is guarded".into())?;
     findings.outcome()
+}
+
+/// A daemon that is killed leaves it to the next one, which knows how everything was.
+pub(super) fn a_killed_daemon() -> Outcome {
+    let mut findings = Findings::default();
+    for start in [Start::default(), ordinary()] {
+        for (params, capture) in modes() {
+            let mut world = World::with(Start { uid: start.uid, ..Start::default() });
+            furnish(&world);
+            let before = state(&world);
+            let session = world.open(params.clone());
+            let _evil = begin(&world, &session, capture, EVIL)?;
+            wait_for_file(&world.root.join("first"))?;
+            let overlays = world.home.join("state/overlays");
+            wait_for("the baseline to be saved", || is_saved(&overlays))?;
+            world.kill9();
+            world.start_daemon();
+            let left = left(&world, &before);
+            findings.add(check(left.is_empty(), || format!("{params}: {left:?}")));
+            let mode = crate::write_edit::mode_of(&world.root.join("su"));
+            findings.add(check(mode & 0o6000 == 0, || format!("{params}: su has {mode:o}")));
+            let (_, log, _) = world.aos(&["log"]);
+            findings.add(check(log.contains("exec.put_back"), || format!("{params}: {log}")));
+            wait_for("the baseline to be removed", || !is_saved(&overlays))?;
+            world.finish()?;
+        }
+    }
+    findings.outcome()
+}
+
+fn is_saved(overlays: &Path) -> bool {
+    let folders = std::fs::read_dir(overlays).into_iter().flatten().flatten();
+    let whole = |path: &Path| std::fs::read(path).is_ok_and(|bytes| bytes.ends_with(b"\0\0"));
+    folders.into_iter().any(|folder| whole(&folder.path().join("baseline")))
 }

@@ -3,6 +3,8 @@
 //! A command that begins beside another one must not take what that one changed for how it was before. So whoever takes
 //! a baseline learns which others held meanwhile, those included that have ended since.
 
+mod saved;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +14,7 @@ use aos_model::path::is_below;
 use rustix::io::Errno;
 
 use crate::disk::{self, Meta};
-use crate::exec::Sweeper;
+use crate::exec::{BASELINE_PREFIX, Sweeper};
 use crate::session::OpenSession;
 
 /// What was in some folders before a command.
@@ -37,6 +39,15 @@ impl Baseline {
     }
 }
 
+/// A baseline that an earlier daemon saved. `None` if it did not, or its session is not open.
+pub(crate) fn load(
+    name: &str,
+    sweeper: &Arc<Sweeper>,
+    find: impl Fn(&str) -> Option<Arc<OpenSession>>,
+) -> Option<Baseline> {
+    saved::load(name, sweeper.overlays.session(name).ok()?, sweeper, find)
+}
+
 /// The folder of a command's copies, which most commands do not need.
 #[derive(Debug)]
 pub(crate) struct Copies {
@@ -48,8 +59,14 @@ pub(crate) struct Copies {
 
 impl Copies {
     pub(crate) fn new(sweeper: &Arc<Sweeper>, random: u64) -> Copies {
-        let name = format!("guard_{random:016x}");
+        let name = format!("{BASELINE_PREFIX}{random:016x}");
         Copies { name, sweeper: sweeper.clone(), made: OnceLock::new(), count: AtomicU64::new(0) }
+    }
+
+    /// Those that an earlier daemon made.
+    fn found(name: &str, dir: OwnedFd, sweeper: &Arc<Sweeper>) -> Copies {
+        let made = OnceLock::from(dir);
+        Copies { name: name.to_owned(), sweeper: sweeper.clone(), made, count: AtomicU64::new(0) }
     }
 
     /// The folder, which is made when first asked for.
@@ -125,9 +142,15 @@ impl Taking {
         state.ended.iter().chain(&state.running).cloned().collect()
     }
 
-    /// The baseline holds from now on.
+    /// The baseline holds from now on. It is saved while the command starts, which does not wait for that.
     pub(crate) fn hold(self, baseline: Baseline) -> Held {
         let baseline = Arc::new(baseline);
+        let saved = baseline.clone();
+        baseline.copies.sweeper.later(move || {
+            if let Err(error) = saved.save() {
+                tracing::warn!(%error, "cannot save what a command must leave as it was");
+            }
+        });
         self.0.state().running.push(baseline.clone());
         Held { baselines: self.0.clone(), baseline }
     }
