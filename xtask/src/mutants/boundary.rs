@@ -108,7 +108,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "without an overlay, what a command changed in protected or denied paths is reported and stays",
         edits: &[Edit {
             file: "crates/aos-host/src/capture/guard.rs",
-            old: "if let Err(error) = self.put_back(session, &verdict.path, &mut listed.opened) {",
+            old: "if let Err(error) = baseline.put_back(&verdict.path, &mut listed.opened) {",
             new: "if let Err(error) = Ok::<(), Errno>(()) {",
         }],
         caught_by: &[attack("S2"), attack("OWN-TORTURE-DENIED")],
@@ -184,8 +184,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         promise: 2,
         breaks: "without an overlay, `core.hooksPath` is read after the command: a command that renames it writes hooks",
         edits: &[Edit {
-            file: "crates/aos-host/src/capture/guard.rs",
-            old: "HookFolders::in_tree(session, Copied { guard: self, disk: DiskTree(session) })",
+            file: "crates/aos-host/src/capture/compare.rs",
+            old: "HookFolders::in_tree(session, Copied { baseline: self, disk: DiskTree(session) })",
             new: "HookFolders::new(session)",
         }],
         caught_by: &[attack("S2")],
@@ -196,8 +196,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "commands change protected and denied paths in folders that are not captured",
         edits: &[Edit {
             file: "crates/aos-host/src/capture/mod.rs",
-            old: "Guard::before(host, session, excluded.clone())?",
-            new: "Guard::before(host, session, Vec::new())?",
+            old: "Guard::before(host, session, &tool_call, excluded.clone())?",
+            new: "Guard::before(host, session, &tool_call, Vec::new())?",
         }],
         caught_by: &[attack("S27")],
     },

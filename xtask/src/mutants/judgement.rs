@@ -240,8 +240,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "an uncaptured command leaves a set-user-id file in the root",
         edits: &[Edit {
             file: "crates/aos-host/src/capture/mod.rs",
-            old: "                ran.warnings.extend(set_ids::drop_since(session, ran.executed.started_at_ns));\n",
-            new: "                ran.warnings.extend(set_ids::drop_since(session, u64::MAX >> 1));\n",
+            old: "set_ids::drop_since(session, &folders, ran.executed.started_at_ns)",
+            new: "set_ids::drop_since(session, &[], ran.executed.started_at_ns)",
         }],
         caught_by: &[attack("S5")],
     },
