@@ -11,7 +11,7 @@ use aos_model::policy::git::{
 use aos_model::records::Kind as EntryKind;
 
 use crate::disk::{self, Meta, hold_dir_beneath};
-use crate::jail::Root;
+use crate::jail::{Root, follow_text};
 use crate::session::OpenSession;
 
 /// The roots as they are on the disk.
@@ -74,15 +74,12 @@ pub(crate) fn kind_of(kind: EntryKind) -> Kind {
 
 /// The content of a regular file, up to a byte more than is judged.
 pub(crate) fn read_file(dir: &OwnedFd, name: &[u8]) -> Option<Vec<u8>> {
-    if Meta::at(dir, name).ok()??.kind != EntryKind::File {
-        return None;
-    }
-    let file = disk::open_file(dir, name).ok()?;
-    disk::read_at_most(&file, CONFIG_BYTES_MAX + 1).ok()
+    disk::read_file(dir, name, CONFIG_BYTES_MAX + 1)
 }
 
 /// Why a path below the folder of `core.hooksPath` is protected.
-pub(crate) const HOOKS_PATH: &str = "git runs hooks in it, by `core.hooksPath`";
+const HOOKS_PATH: &str = "git runs hooks in it, by `core.hooksPath`";
+const LED_TO: &str = "a link or an include of a protected name leads to it";
 
 /// The paths of an effect that are protected by what is on the disk, and why.
 pub(crate) fn problems<'p>(
@@ -93,8 +90,8 @@ pub(crate) fn problems<'p>(
     let after = WithPaths { disk: DiskTree(session), made: paths.clone().collect() };
     let mut hooks = HookFolders::new(session);
     let problem = |path: &'p [u8]| {
-        if hooks.hold(path) {
-            return Some((path, HOOKS_PATH.to_owned()));
+        if let Some(why) = hooks.hold(path) {
+            return Some((path, why.to_owned()));
         }
         layout_problem(session, &before, &after, path).map(|why| (path, why))
     };
@@ -156,19 +153,6 @@ fn layout_problem(session: &OpenSession, before: &dyn Tree, after: &dyn Tree, pa
     None
 }
 
-/// What the git configuration of a user names as `core.hooksPath`, for all repositories: a folder in each, if it is
-/// relative.
-pub(crate) fn hook_paths_of(home: &str) -> impl Iterator<Item = Vec<u8>> {
-    [("", ".gitconfig"), ("/.config/git", "config")].into_iter().filter_map(move |(folder, name)| {
-        let folder = disk::open_dir_at_path(format!("{home}{folder}").as_bytes()).ok()?;
-        let path = hooks_path(&read_file(&folder, name.as_bytes())?)?;
-        Some(match path.strip_prefix(b"~/") {
-            Some(below) => [home.as_bytes(), b"/", below].concat(),
-            None => path,
-        })
-    })
-}
-
 /// The folders from which git runs hooks because of `core.hooksPath`, by the folder of the repository.
 pub(crate) struct HookFolders<'a> {
     session: &'a OpenSession,
@@ -186,17 +170,25 @@ impl<'a> HookFolders<'a> {
         HookFolders { session, tree: Box::new(tree), known: HashMap::new() }
     }
 
-    /// Whether a path is such a folder, in it or above it.
-    pub(crate) fn hold(&mut self, absolute: &[u8]) -> bool {
-        let Some(root) = root_of(self.session, absolute).map(|root| root.path.len()) else { return false };
+    /// Why a path is protected: it is such a folder or in one, or what the user's own links lead to.
+    pub(crate) fn hold(&mut self, absolute: &[u8]) -> Option<&'static str> {
+        if self.session.led_to.places.iter().any(|place| is_below(absolute, place)) {
+            return Some(LED_TO);
+        }
+        let root = root_of(self.session, absolute)?.path.len();
         let mut slashes = (root..absolute.len()).filter(|at| absolute[*at] == b'/');
-        slashes.any(|slash| self.of(&absolute[..slash]).iter().any(|hooks| is_below(absolute, hooks)))
+        let is_held =
+            slashes.any(|slash| self.of(&absolute[..slash]).iter().any(|hooks| is_below(absolute, hooks)));
+        is_held.then_some(HOOKS_PATH)
     }
 
     fn of(&mut self, worktree: &[u8]) -> &[Vec<u8>] {
         if !self.known.contains_key(worktree) {
             let named = self.named_in(worktree).unwrap_or_default();
-            let hooks = named.iter().filter_map(|path| join(worktree, path)).collect();
+            let mut hooks: Vec<Vec<u8>> = named.iter().filter_map(|path| join(worktree, path)).collect();
+            // A link on the way leads elsewhere.
+            let real: Vec<Vec<u8>> = hooks.iter().filter_map(|hooks| follow_text(hooks)).collect();
+            hooks.extend(real);
             self.known.insert(worktree.to_vec(), hooks);
         }
         &self.known[worktree]
@@ -215,6 +207,6 @@ impl<'a> HookFolders<'a> {
         let common = read(&git, "commondir").and_then(|line| named_path(&git, &line));
         let configurations = [read(common.as_ref().unwrap_or(&git), "config"), read(&git, "config.worktree")];
         let own = configurations.iter().flatten().filter_map(|bytes| hooks_path(bytes));
-        Some(own.chain(self.session.user_hook_paths.iter().cloned()).collect())
+        Some(own.chain(self.session.led_to.hook_paths.iter().cloned()).collect())
     }
 }

@@ -35,6 +35,7 @@ mod host;
 mod jail;
 mod lane;
 mod layer;
+mod led_to;
 mod ledger;
 mod leftovers;
 mod lifecycle;

@@ -169,7 +169,7 @@ pub(crate) fn why_protected(
         GitVerdict::Allowed if problem.is_some() => problem,
         GitVerdict::Allowed => match listed_name(below_roots(&session.jail, absolute), session.holds_home) {
             Some(pattern) => Some(format!("`{pattern}`")),
-            None => hook_folders.hold(absolute).then(|| git::HOOKS_PATH.to_owned()),
+            None => hook_folders.hold(absolute).map(str::to_owned),
         },
     }
 }

@@ -17,6 +17,7 @@ use crate::exec::ExecConfig;
 use crate::jail::Layer;
 use crate::jail::{Jail, View};
 use crate::lane::Lane;
+use crate::led_to::LedTo;
 use crate::ledger::Ledger;
 use crate::leftovers::log_leftover;
 
@@ -45,8 +46,8 @@ pub(crate) struct OpenSession {
     pub(crate) preimages: Preimages,
     /// A root is a home folder, or holds one: more names are protected.
     pub(crate) holds_home: bool,
-    /// `core.hooksPath` of the configuration that counts for all repositories of its users.
-    pub(crate) user_hook_paths: Vec<Vec<u8>>,
+    /// What protected names and git's configuration lead to.
+    pub(crate) led_to: LedTo,
     pub(crate) ended: AtomicBool,
     /// Whose rights its effects have, if not the daemon's.
     pub(crate) acts_for: Option<ActsFor>,

@@ -62,7 +62,7 @@ impl Copier<'_> {
             return false;
         }
         protected_name(below_roots(&self.session.jail, path), self.session.holds_home).is_some()
-            || self.hooks.hold(path)
+            || self.hooks.hold(path).is_some()
             || is_git_configuration(self.session, path)
     }
 

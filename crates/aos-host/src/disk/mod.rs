@@ -12,6 +12,7 @@ mod rename;
 
 use std::os::fd::OwnedFd;
 
+use aos_model::records::Kind;
 use rustix::io::Errno;
 
 pub(crate) use aos_store::names_in;
@@ -56,6 +57,14 @@ pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// The content of a regular file, at most so many bytes. `None` if there is none, or it cannot be read.
+pub(crate) fn read_file(dir: &OwnedFd, name: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    if Meta::at(dir, name).ok()??.kind != Kind::File {
+        return None;
+    }
+    read_at_most(&open_file(dir, name).ok()?, bytes_max).ok()
 }
 
 /// The first bytes of a file.

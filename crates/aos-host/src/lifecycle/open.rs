@@ -26,6 +26,7 @@ use crate::host::Host;
 use crate::jail::Layer;
 use crate::jail::{Jail, Root};
 use crate::layer::{self};
+use crate::led_to::LedTo;
 use crate::ledger::Ledger;
 use crate::outcome::Done;
 use crate::policy::invalid;
@@ -347,7 +348,7 @@ pub(super) fn open_recorded(
         workspaces,
         workdir_shown: record.workdir.path.clone(),
         holds_home: !is_virtual && jail.roots.iter().any(|root| holds_home(root)),
-        user_hook_paths: if is_virtual { Vec::new() } else { user_hook_paths(&jail.roots) },
+        led_to: if is_virtual { LedTo::default() } else { led_to(&jail.roots) },
         jail: Arc::new(jail),
         capability: record.capability.clone(),
         policy: policy.in_workdir(workdirs(record)),
@@ -372,9 +373,9 @@ fn homes_of(root: &Root) -> impl Iterator<Item = String> {
     users.into_iter().filter_map(|uid| Some(account(uid)?.home)).chain(std::env::var("HOME"))
 }
 
-fn user_hook_paths(roots: &[Arc<Root>]) -> Vec<Vec<u8>> {
+fn led_to(roots: &[Arc<Root>]) -> LedTo {
     let homes: BTreeSet<String> = roots.iter().flat_map(|root| homes_of(root)).collect();
-    homes.iter().flat_map(|home| crate::git::hook_paths_of(home)).collect()
+    LedTo::find(roots, &homes, roots.iter().any(|root| holds_home(root)))
 }
 
 /// Whether a root is a home folder or holds one.

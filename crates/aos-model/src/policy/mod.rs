@@ -33,7 +33,7 @@ pub use lexical::{lexical_join, rule_path};
 pub use point::Point;
 pub use protected::{
     ProtectedPatterns, is_gitmodules, listed_name, protected_below, protected_name, protected_patterns,
-    sensitive_name,
+    protected_places, sensitive_name,
 };
 pub use rules::{OutputRule, Policy, PolicyError, PolicySpec, Rule, Verdict};
 

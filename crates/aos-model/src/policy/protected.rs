@@ -3,6 +3,7 @@
 //! A pattern matches at any depth and folds case, because a case-insensitive file system opens the same file under
 //! another spelling. `**` matches everything below a folder, and the folder itself: replacing it replaces its content.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use serde::Serialize;
@@ -121,6 +122,20 @@ pub fn protected_below(path: &[u8], in_home: bool) -> Option<&'static str> {
     static HOME: LazyLock<Vec<Pattern>> = LazyLock::new(|| compile(PROTECTED_IN_HOME));
     let find = |patterns| find_by(patterns, path, leads_to);
     find(&ALL).or_else(|| if in_home { find(&HOME) } else { None })
+}
+
+/// The protected names and the folders above them, as they are usually spelled: where links are looked for.
+pub fn protected_places(in_home: bool) -> BTreeSet<String> {
+    let home = if in_home { PROTECTED_IN_HOME } else { &[] };
+    let mut places = BTreeSet::new();
+    for pattern in PROTECTED.iter().chain(home) {
+        let names = pattern.strip_suffix("/**").unwrap_or(pattern);
+        let ends = names.match_indices('/').map(|(end, _)| end).chain([names.len()]);
+        for place in ends.map(|end| &names[..end]) {
+            places.extend(["", ".local", "c"].map(|rest| place.replacen('*', rest, 1)));
+        }
+    }
+    places
 }
 
 /// The name that `path` matches among those that are warned about.

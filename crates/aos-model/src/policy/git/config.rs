@@ -167,16 +167,28 @@ pub(super) fn changed_worktree(old: Option<&[u8]>, new: Option<&[u8]>) -> Result
 /// The last value of `core.hooksPath`. What the strict grammar rejects is passed over: the file is the user's, and a
 /// folder too many is protected rather than one too few.
 pub fn hooks_path(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut found = None;
-    let mut section = None;
+    let is_it = |section: &str, subsection: Option<&[u8]>, key: &str| {
+        section == "core" && subsection.is_none() && key == "hookspath"
+    };
+    values_of(bytes, is_it).pop()
+}
+
+/// The files that a configuration includes, under whatever condition.
+pub fn included_paths(bytes: &[u8]) -> Vec<Vec<u8>> {
+    values_of(bytes, |section, _, key| matches!(section, "include" | "includeif") && key == "path")
+}
+
+/// The values of the keys that `is_wanted` names by section, subsection and name.
+fn values_of(bytes: &[u8], is_wanted: impl Fn(&str, Option<&[u8]>, &str) -> bool) -> Vec<Vec<u8>> {
+    let (mut found, mut section) = (Vec::new(), None);
     for line in bytes.split(|b| *b == b'\n').map(<[u8]>::trim_ascii) {
         if let [b'[', rest @ ..] = line {
             section = parse_section(rest);
-        } else if let (Some((name, None)), Some((key, Some(value)))) = (&section, parse_assignment(line))
-            && name == "core"
-            && key == "hookspath"
+        } else if let (Some((name, subsection)), Some((key, Some(value)))) =
+            (&section, parse_assignment(line))
+            && is_wanted(name, subsection.as_deref(), &key)
         {
-            found = Some(value);
+            found.push(value);
         }
     }
     found

@@ -12,7 +12,7 @@ mod names;
 
 use std::collections::HashMap;
 
-pub use config::{CONFIG_BYTES_MAX, gitmodules_problem, hooks_path};
+pub use config::{CONFIG_BYTES_MAX, gitmodules_problem, hooks_path, included_paths};
 pub use names::is_git_name;
 
 use names::Use;

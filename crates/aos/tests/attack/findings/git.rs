@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         plain("OWN-S4-HOOKS-PATH", rules::hooks_path),
         plain("OWN-S4-HOOKS-PATH-ELSEWHERE", rules::hooks_path_elsewhere),
         plain("OWN-S9-LINKS", rules::links),
+        plain("OWN-S9-LED-TO", rules::what_links_lead_to),
         plain("OWN-S4-UNDO", rules::undo),
         plain("OWN-S4-ORDINARY", ordinary_work::ordinary_work),
         plain("M5", identity::commits_have_their_caller),

@@ -240,6 +240,52 @@ pub(super) fn links() -> Outcome {
     })
 }
 
+/// Where the user's own names are links, or configuration includes a file, what they lead to is protected like them.
+const LED_TO: &str = "mkdir hk gh cl .vscode by-include; ln -s hk hl; git config core.hooksPath hl; rm -r .git/hooks; ln -s ../gh .git/hooks; \
+    echo x > m.json; ln -s m.json .mcp.json; ln -s cl .claude; echo x > t.json; ln -s ../t.json .vscode/tasks.json; \
+    printf '[core]\\n\\thooksPath = by-include\\n' > gc; git config include.path ../gc";
+
+pub(super) fn what_links_lead_to() -> Outcome {
+    let mut findings = Findings::default();
+    for uid in [None, ordinary().uid] {
+        for (extra, capture) in [
+            (json!({}), "auto"),
+            (json!({ "capability": { "exec": { "uncaptured": true } } }), "none"),
+            (json!({ "isolation": "none" }), "auto"),
+        ] {
+            let world = World::with(Start { uid, ..Start::default() });
+            super::prepare(&world)?;
+            super::run_outside(&world, LED_TO)?;
+            let mut params = extra.clone();
+            params["policy"] = json!({ "preset": "permissive" });
+            let room = Room::of(world, params);
+            let before = seen(&room.world.root);
+            let mut agent = room.world.quiet_agent(&room.session);
+            for path in [
+                "hk/a",
+                "hl/b",
+                "gh/c",
+                "m.json",
+                "cl/settings.json",
+                "t.json",
+                "gc",
+                "by-include/d",
+                ".claude/d",
+            ] {
+                let content = json!({ "inline_text": { "text": "y" } });
+                let write = json!({ "path": path, "content": content, "create_parents": true });
+                findings.add(expect(path, &agent.fs("write_file", write), DENIED));
+                let script = format!("mkdir -p $(dirname {path}); rm -f {path}; echo y > {path}");
+                let receipt = room.exec(json!({ "argv": ["sh", "-c", script], "capture": capture }));
+                let now = seen(&room.world.root);
+                findings.add(same(&format!("{extra} {path}: {receipt}"), &now, &before));
+            }
+            room.finish()?;
+        }
+    }
+    findings.outcome()
+}
+
 /// What git wrote is undone like any other change.
 pub(super) fn undo() -> Outcome {
     each_daemon(|room| {
