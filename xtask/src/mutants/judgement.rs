@@ -122,7 +122,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             old: "            if !is_whole {\n",
             new: "            if !is_whole && rules.is_empty() {\n",
         }],
-        caught_by: &[attack("S28"), attack("OWN-S28-LIMIT")],
+        caught_by: &[attack("OWN-S28-LIMIT")],
     },
     Mutant {
         name: "foreign-commits-unnoticed",

@@ -175,6 +175,8 @@ fn what_appears_between_commands_is_masked() -> Outcome {
     let world = World::new();
     furnish(&world);
     let room = Room::of(world, denying(&["**/*.pem"], &[]));
+    // A folder that changed within two seconds is listed each time; after that, what it contained is kept.
+    std::thread::sleep(std::time::Duration::from_millis(2_100));
     for round in 0..20 {
         let receipt = room.exec(json!({ "argv": ["sh", "-c", "find . -name '*.pem' -exec cat {} +"] }));
         check(!receipt.to_string().contains("CANARY"), || format!("round {round}: {receipt}"))?;

@@ -135,9 +135,15 @@ fn our_state_is_known_where_it_was_moved() -> Outcome {
     let mut client = room.world.client();
     let (from, to) = (room.world.parent.join("a"), room.world.parent.join("moved"));
     std::fs::rename(&from, &to).map_err(|why| why.to_string())?;
-    for (operation, params) in attempts("moved/b/home/state") {
-        let receipt = client.fs(&room.session, operation, params);
-        findings.add(expect(operation, &receipt, &["forbidden / path_outside_roots"]));
+    for place in ["moved/b/home", "moved/b/home/state"] {
+        for (operation, params) in attempts(place) {
+            let receipt = client.fs(&room.session, operation, params);
+            findings.add(expect(
+                &format!("{operation} {place}"),
+                &receipt,
+                &["forbidden / path_outside_roots"],
+            ));
+        }
     }
     let listed = client.fs(&room.session, "list_dir", json!({ "path": "moved/b" }));
     findings.add(check(!listed.to_string().contains("home"), || format!("{listed}")));
