@@ -155,7 +155,10 @@ impl Act {
 fn tool_of(kind: &str, path: &str) -> Option<(&'static str, Value)> {
     Some(match kind {
         "host.fs.read_file" => ("read_file", json!({ "path": path })),
-        "host.fs.write_file" => ("write_file", json!({ "path": path, "content": "one\n" })),
+        // As the request: by default the tool makes folders, which are judged too.
+        "host.fs.write_file" => {
+            ("write_file", json!({ "path": path, "content": "one\n", "create_parents": false }))
+        }
         "host.fs.edit_file" => {
             ("edit_file", json!({ "path": path, "old_string": "one", "new_string": "one" }))
         }
