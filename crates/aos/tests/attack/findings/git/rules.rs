@@ -113,6 +113,8 @@ pub(super) fn completed_later() -> Outcome {
     each_daemon(|room| {
         let parts = "mkdir -p n/objects n/refs n/hooks; printf '[core]\\nfsmonitor = x\\n' > n/config; echo x > n/hooks/update";
         call(room, parts, &["ok"])?;
+        call(room, "mkdir -p m/objects m/refs; printf '[core]\\nfsmonitor = x\\n' > m/config", &["ok"])?;
+        call(room, "echo 'ref: refs/heads/main' > m/HEAD", DENIED)?;
         call(room, "echo 'ref: refs/heads/main' > n/HEAD", DENIED)?;
         call(room, "echo 'ref: refs/heads/main' > HEAD; mv HEAD n/HEAD", DENIED)?;
         let mut agent = room.world.quiet_agent(&room.session);
