@@ -31,11 +31,48 @@ struct Bound {
     used: u64,
 }
 
+/// The disk of the home.
+struct Disk {
+    folder: Arc<OwnedFd>,
+    reserve: Arc<Reserve>,
+}
+
+/// The room on it: all of it, and without what the daemon gave up for itself.
+#[derive(Debug, Clone, Copy)]
+struct Spaces {
+    all: Space,
+    for_commands: Space,
+}
+
+impl Disk {
+    fn spaces(&self) -> Option<Spaces> {
+        let (all, for_commands) = (Space::of(&self.folder).ok()?, self.reserve.space().ok()?);
+        Some(Spaces { all, for_commands })
+    }
+}
+
+impl Spaces {
+    /// Why there is too little room, when there was as much as in `most`. A command may also fill what was given up.
+    fn too_little(&self, most: &Spaces) -> Option<String> {
+        too_little(self.all, most.all).or_else(|| too_little(self.for_commands, most.for_commands))
+    }
+
+    fn or_more(self, other: &Spaces) -> Spaces {
+        let more = |one: Space, other: Space| Space {
+            free_bytes: one.free_bytes.max(other.free_bytes),
+            free_files: one.free_files.max(other.free_files),
+            ..one
+        };
+        Spaces { all: more(self.all, other.all), for_commands: more(self.for_commands, other.for_commands) }
+    }
+}
+
 pub(super) struct Room<'a> {
     config: &'a ExecConfig,
-    disk: Option<Arc<Reserve>>,
+    disk: Option<Disk>,
     bounds: Vec<Bound>,
-    start: Option<Space>,
+    /// The most room since the command began: others may have made some meanwhile.
+    most: Option<Spaces>,
     last: Option<Space>,
     counted: Option<(Space, Instant, Duration)>,
 }
@@ -48,7 +85,7 @@ impl<'a> Room<'a> {
         reserve: &Arc<Reserve>,
     ) -> Room<'a> {
         let scratch = config.open_private_dirs();
-        let disk = scratch.first().map(|_| reserve.clone());
+        let disk = scratch.first().map(|folder| Disk { folder: folder.clone(), reserve: reserve.clone() });
         // More than the limit may be there from before, so that a command can remove it.
         let limit = limits.scratch_bytes_max().max(config.scratch_used());
         let mut bounds = vec![Bound { name: "max_scratch_bytes", folders: scratch, limit, used: 0 }];
@@ -56,21 +93,23 @@ impl<'a> Room<'a> {
             let folders = overlay.parts.iter().map(|part| part.upper.clone()).collect();
             bounds.push(Bound { name: "max_overlay_bytes", folders, limit, used: 0 });
         }
-        let start = disk.as_ref().and_then(|disk| disk.space().ok());
+        let most = disk.as_ref().and_then(Disk::spaces);
+        let start = most.map(|most| most.all);
         bounds[0].used = config.scratch_used();
         let counted = start.map(|start| (start, Instant::now(), Duration::ZERO));
-        Room { config, disk, bounds, start, last: start, counted }
+        Room { config, disk, bounds, most, last: start, counted }
     }
 
     /// After a command that filled the disk has ended: its session gives back its private folders, if they are what filled
     /// it. Otherwise no session could change anything until this one is closed.
     pub(super) fn give_back(&self) -> Option<Warning> {
-        let (start, now) = (self.start?, self.disk.as_ref()?.space().ok()?);
-        too_little(now, start)?;
-        let lost = start.free_bytes.saturating_sub(now.free_bytes);
+        let (most, now) = (self.most?, self.disk.as_ref()?.spaces()?);
+        now.too_little(&most)?;
+        let (most, now) = (most.all, now.all);
+        let lost = most.free_bytes.saturating_sub(now.free_bytes);
         let scratch = &self.bounds[0].folders;
         let held: u64 = scratch.iter().map(|folder| allocated_bytes(folder).unwrap_or(lost)).sum();
-        let files_lost = start.free_files.saturating_sub(now.free_files);
+        let files_lost = most.free_files.saturating_sub(now.free_files);
         if held < lost / 2 && files_lost == 0 {
             return None;
         }
@@ -83,15 +122,17 @@ impl<'a> Room<'a> {
 
     /// Why the command must end now, if it must. At its end nothing is counted unless a bound may have been reached.
     pub(super) fn exceeded(&mut self, at_end: bool) -> Option<String> {
-        let (Some(disk), Some(start)) = (&self.disk, self.start) else { return None };
-        let space = disk.space().ok()?;
-        if let Some(why) = too_little(space, start) {
+        let (Some(disk), Some(most)) = (&self.disk, self.most) else { return None };
+        let now = disk.spaces()?;
+        if let Some(why) = now.too_little(&most) {
             return Some(why);
         }
+        self.most = Some(most.or_more(&now));
+        let space = now.all;
         let moved = self.last != Some(space);
         self.last = Some(space);
         if moved && self.is_worth_counting(space, at_end) {
-            return self.count(space, start);
+            return self.count(space, most.all);
         }
         None
     }
@@ -104,10 +145,10 @@ impl<'a> Room<'a> {
         is_near || (!at_end && at.elapsed() >= took * COUNT_SHARE)
     }
 
-    fn count(&mut self, space: Space, start: Space) -> Option<String> {
+    fn count(&mut self, space: Space, most: Space) -> Option<String> {
         let began = Instant::now();
-        // Where a folder cannot be read, all that the disk lost since the start is taken for this command's.
-        let lost = start.free_bytes.saturating_sub(space.free_bytes);
+        // Where a folder cannot be read, all that the disk lost meanwhile is taken for this command's.
+        let lost = most.free_bytes.saturating_sub(space.free_bytes);
         for bound in &mut self.bounds {
             let counts = bound.folders.iter().map(|folder| allocated_bytes(folder));
             bound.used = counts.sum::<Result<u64, _>>().unwrap_or(lost);

@@ -93,10 +93,8 @@ impl Filling {
             Filling::CommandHome => fill_file("~/f"),
             Filling::CommandUnnamed => format!("exec 3> /tmp/f; rm /tmp/f; {}", fill_file("/proc/self/fd/3")),
             Filling::CommandOverlay => fill_file("filling/big"),
-            Filling::CommandInodes => "i=0; while : > /tmp/f$i; do i=$((i+1)); done; sleep 100".to_owned(),
-            Filling::CommandOverlayInodes => {
-                "i=0; while : > filling/f$i; do i=$((i+1)); done; sleep 100".to_owned()
-            }
+            Filling::CommandInodes => make_files("/tmp"),
+            Filling::CommandOverlayInodes => make_files("filling"),
             Filling::CommandNearly => format!("head -c {} /dev/zero > /tmp/f", random.below(80 << 20)),
             _ => return None,
         };
@@ -110,9 +108,17 @@ pub(super) const TOOK_LITTLE: &str = "took little";
 /// Fills the disk with a file, and waits to be ended.
 fn fill_file(path: &str) -> String {
     let few = 2 << 20;
-    format!(
-        "cat /dev/zero > {path}; if [ $(stat -Lc %s {path}) -lt {few} ]; then echo {TOOK_LITTLE}; else sleep 100; fi"
-    )
+    format!("cat /dev/zero > {path}; {}", wait_to_be_ended(&format!("$(stat -Lc %s {path}) -lt {few}")))
+}
+
+/// The same with inodes.
+fn make_files(folder: &str) -> String {
+    let wait = wait_to_be_ended("$i -lt 300");
+    format!("i=0; while true > {folder}/f$i; do i=$((i+1)); done; {wait}")
+}
+
+fn wait_to_be_ended(unless: &str) -> String {
+    format!("if [ {unless} ]; then echo {TOOK_LITTLE}; else sleep 100; fi")
 }
 
 /// The size of the reserve of a home, as `aos_store::reserve` computes it.
