@@ -12,6 +12,7 @@
 
 pub mod check;
 pub mod client;
+pub mod copy;
 pub mod mcp;
 pub mod needs;
 pub mod programs;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::tree::{Kind, Tree};
+use crate::copy::{Kind, Tree};
 use crate::random::Random;
 
 const NAMES: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "\\xff"];
@@ -11,7 +11,7 @@ pub(super) const COMMAND: &str = "host.exec";
 
 /// One mutation. The daemon may refuse it; it then must change nothing.
 pub(super) fn next(random: &mut Random, tree: &Tree, number: u64) -> (&'static str, Value) {
-    let mut chance = Chance { random, tree, number };
+    let mut chance = Chance::new(random, tree, number);
     match chance.random.below(100) {
         0..16 => chance.write(),
         16..23 => chance.append(),
@@ -26,8 +26,9 @@ pub(super) fn next(random: &mut Random, tree: &Tree, number: u64) -> (&'static s
     }
 }
 
-struct Chance<'a> {
-    random: &'a mut Random,
+/// Chooses names and contents.
+pub(super) struct Chance<'a> {
+    pub(super) random: &'a mut Random,
     tree: &'a Tree,
     number: u64,
 }
@@ -42,7 +43,11 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\\', "_"))
 }
 
-impl Chance<'_> {
+impl<'a> Chance<'a> {
+    pub(super) fn new(random: &'a mut Random, tree: &'a Tree, number: u64) -> Chance<'a> {
+        Chance { random, tree, number }
+    }
+
     fn pick(&mut self, of: impl Fn(&Kind) -> bool) -> Option<String> {
         let fits: Vec<&String> = self
             .tree
@@ -53,17 +58,17 @@ impl Chance<'_> {
         if fits.is_empty() { None } else { Some(fits[self.random.below(fits.len())].clone()) }
     }
 
-    fn file(&mut self) -> String {
+    pub(super) fn file(&mut self) -> String {
         let file = self.pick(|kind| matches!(kind, Kind::File { .. } | Kind::Link { .. }));
         file.unwrap_or_else(|| "f".to_owned())
     }
 
-    fn folder(&mut self) -> String {
+    pub(super) fn folder(&mut self) -> String {
         self.pick(|kind| *kind == Kind::Folder).unwrap_or_else(|| "a".to_owned())
     }
 
     /// A path, existing or not.
-    fn path(&mut self) -> String {
+    pub(super) fn path(&mut self) -> String {
         let name = NAMES[self.random.below(NAMES.len())];
         match self.random.below(4) {
             0 => name.to_owned(),
@@ -73,7 +78,7 @@ impl Chance<'_> {
     }
 
     /// Unique content.
-    fn text(&mut self) -> String {
+    pub(super) fn text(&mut self) -> String {
         let lines = if self.random.one_in(30) { 3_000 } else { self.random.below(5) };
         let first = format!("text {} {:x}\n", self.number, self.random.number());
         first + &"some text that fills a file\n".repeat(lines)
@@ -97,7 +102,7 @@ impl Chance<'_> {
     fn first_line(&self, path: &str) -> String {
         match self.tree.get(path).map(|thing| &thing.kind) {
             Some(Kind::File { first_line, .. }) => first_line.clone(),
-            _ => "stands nowhere".to_owned(),
+            _ => "not in the file".to_owned(),
         }
     }
 

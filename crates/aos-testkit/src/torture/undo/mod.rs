@@ -4,7 +4,9 @@
 //! during every tenth step. The journal says whether that step was done, and the tree must agree.
 
 mod acts;
-mod tree;
+mod calls;
+mod compare;
+mod plant;
 mod walk;
 
 use std::time::Instant;

@@ -1,13 +1,14 @@
 //! One history: turns, rollbacks, redos and restores in a random order, with the tree compared after each.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::tree::{Kind, Tree, copy_of, differing, explain, replaced, same, touched};
-use super::{Tally, Wrong, acts, ensure, tree};
-use crate::client::Client;
+use super::calls::{Answer, Calls, Effect, some_moment};
+use super::compare::{replaced, touched};
+use super::plant::plant;
+use super::{Tally, Wrong, acts, ensure};
+use crate::copy::{Kind, Thing, Tree, copy_of, differing, explain, on_disk, same};
 use crate::random::Random;
 use crate::torture::{Daemon, Setup};
 
@@ -21,14 +22,12 @@ pub(super) fn history(
 ) -> Result<(), Wrong> {
     let mut random = Random::new(seed);
     std::fs::create_dir_all(root)
-        .and_then(|()| tree::plant(root, &mut random))
+        .and_then(|()| plant(root, &mut random))
         .map_err(|why| format!("cannot plant {}: {why}", root.display()))?;
-    let mut client = setup.client()?;
-    let session = client.open(root)?;
+    let mut calls = Calls::new(setup, daemon)?;
+    let session = calls.open(&json!({ "target": { "local": { "workdir": root } } }))?;
     let mut walk = Walk {
-        setup,
-        daemon,
-        client,
+        calls,
         session,
         root: root.to_owned(),
         random,
@@ -36,17 +35,11 @@ pub(super) fn history(
         now: copy_of(root),
         done: Vec::new(),
         undone: Vec::new(),
-        number: 0,
-        told: Vec::new(),
         past: Vec::new(),
     };
-    for step in 1..=steps {
-        let outcome = walk.step(step % 10 == 0);
-        walk.past.push(walk.now.clone());
-        outcome
-            .map_err(|wrong| Wrong { text: format!("{}\n{}", wrong.text, walk.told.join("\n")), ..wrong })?;
-    }
-    walk.close()
+    let outcome = walk.all(steps);
+    walk.tally.kills += walk.calls.kills;
+    outcome.map_err(|wrong| walk.calls.tell(wrong))
 }
 
 /// A turn that changed something.
@@ -68,9 +61,7 @@ struct Call {
 }
 
 struct Walk<'a> {
-    setup: &'a Setup,
-    daemon: &'a mut Option<Daemon>,
-    client: Client,
+    calls: Calls<'a>,
     session: String,
     root: PathBuf,
     random: Random,
@@ -78,28 +69,19 @@ struct Walk<'a> {
     now: Tree,
     done: Vec<Turn>,
     undone: Vec<Turn>,
-    number: u64,
-    /// The requests and answers so far, as text.
-    told: Vec<String>,
     /// The tree after each step so far.
     past: Vec<Tree>,
 }
 
-/// The result of an effect.
-struct Answer {
-    receipt: Value,
-    /// The daemon was killed during the effect; without an answer, the receipt is from the journal.
-    killed: bool,
-    begun_ns: i64,
-}
-
-impl Answer {
-    fn is(&self, status: &str) -> bool {
-        self.receipt["status"] == status
-    }
-}
-
 impl Walk<'_> {
+    fn all(&mut self, steps: usize) -> Result<(), Wrong> {
+        for step in 1..=steps {
+            self.step(step % 10 == 0)?;
+            self.past.push(self.now.clone());
+        }
+        self.close()
+    }
+
     fn step(&mut self, kill: bool) -> Result<(), Wrong> {
         match self.random.below(10) {
             0 | 1 => self.rollback(kill),
@@ -111,76 +93,19 @@ impl Walk<'_> {
         }
     }
 
-    /// Sends one effect. With `kill`, the daemon is killed at a random moment and started again. The journal then says
-    /// whether the effect was done.
-    fn ask(
-        &mut self,
-        kind: &str,
-        mut params: Value,
-        turn: Option<&str>,
-        kill: bool,
-    ) -> Result<Answer, Wrong> {
-        self.number += 1;
-        let call_id = format!("call{}", self.number);
-        params["session_id"] = json!(self.session);
-        let mut call = json!({ "kind": kind, "params": params, "tool_call_id": call_id });
-        if let Some(turn) = turn {
-            call["turn_id"] = json!(turn);
-        }
-        let begun_ns = now_ns();
-        let answer = if kill { self.ask_and_kill(&call)? } else { self.client.call("effect.call", &call) };
-        let receipt = match answer {
-            Some(receipt) => receipt,
-            None if kill => self.journaled(&call_id)?,
-            None => return Err(Wrong::from(format!("the daemon died of {call}"))),
-        };
-        self.told.push(format!("{}{call} -> {receipt}", if kill { "KILLED " } else { "" }));
-        Ok(Answer { receipt, killed: kill, begun_ns })
-    }
-
-    fn ask_and_kill(&mut self, call: &Value) -> Result<Option<Value>, Wrong> {
-        let daemon = self.daemon.take().ok_or_else(|| "no daemon".to_owned())?;
-        // Commands take longer than other effects, and most of that time passes before they change anything.
-        let moment_us_max = if call["kind"] == acts::COMMAND { 25_000 } else { 4_000 };
-        let moment = Duration::from_micros(self.random.below(moment_us_max) as u64);
-        let client = &mut self.client;
-        let answer = std::thread::scope(|scope| {
-            let asking = scope.spawn(move || client.call("effect.call", call));
-            std::thread::sleep(moment);
-            daemon.kill();
-            asking.join().unwrap_or_default()
-        });
-        self.tally.kills += 1;
-        *self.daemon = Some(self.setup.start_daemon(&[])?);
-        self.client = self.setup.client()?;
-        Ok(answer)
-    }
-
-    /// The receipt of a call in the journal; null when it is not there.
-    fn journaled(&self, call_id: &str) -> Result<Value, Wrong> {
-        let (code, out, err) = self.setup.aos(&["log", "--json", "--session", &self.session]);
-        if code != 0 {
-            return Err(format!("aos log: exit {code}: {err}").into());
-        }
-        let entries = out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let mut of_call = entries.filter(|entry| entry["tool_call_id"] == call_id);
-        let receipt = of_call.next().map(|mut entry| entry["receipt"].take()).unwrap_or_default();
-        if of_call.next().is_some() {
-            return Err(format!("{call_id} is in the journal twice").into());
-        }
-        let left = receipt["not_rolled_back"].as_array().map_or(0, Vec::len);
-        ensure(left == 0, || format!("{call_id} was left half done: {receipt}"))?;
-        Ok(receipt)
+    fn ask(&mut self, kind: &str, params: Value, turn: Option<&str>, kill: bool) -> Result<Answer, Wrong> {
+        let moment = kill.then(|| some_moment(&mut self.random, kind));
+        self.calls.send(Effect { session: &self.session, kind, params, call: None, turn }, moment)
     }
 
     /// One to three mutations in one turn.
     fn turn(&mut self, kill: bool) -> Result<(), Wrong> {
-        let given = (!self.random.one_in(4)).then(|| format!("turn{}", self.number));
+        let given = (!self.random.one_in(4)).then(|| format!("turn{}", self.calls.number));
         let count = if given.is_some() { 1 + self.random.below(3) } else { 1 };
         let mut turn =
             Turn { id: String::new(), before: self.now.clone(), after: Tree::new(), calls: Vec::new() };
         for number in 0..count {
-            let (kind, params) = acts::next(&mut self.random, &self.now, self.number);
+            let (kind, params) = acts::next(&mut self.random, &self.now, self.calls.number);
             let answer = self.ask(kind, params, given.as_deref(), kill && number + 1 == count)?;
             self.tally.mutations += 1;
             self.tally.commands += u64::from(kind == acts::COMMAND);
@@ -319,7 +244,7 @@ impl Walk<'_> {
         let as_left = |tree: &Tree| paths.iter().all(|path| same(tree.get(path), call.after.get(path)));
         let is_free = |path: &String| {
             let mut above = path.match_indices('/').filter_map(|(slash, _)| self.now.get(&path[..slash]));
-            above.all(tree::Thing::is_folder)
+            above.all(Thing::is_folder)
         };
         // A folder that replaced something else can only be removed if it contains only what the call put into it.
         let is_filled = |path: &String| {
@@ -364,7 +289,7 @@ impl Walk<'_> {
     ) -> Result<(), Wrong> {
         for path in paths.iter().filter(|_| undisturbed) {
             let stays = !call.before.contains_key(path)
-                && found.get(path).is_some_and(tree::Thing::is_folder)
+                && found.get(path).is_some_and(Thing::is_folder)
                 && found
                     .range(format!("{path}/")..)
                     .next()
@@ -399,7 +324,7 @@ impl Walk<'_> {
         };
         let files: Vec<String> = differing(&turn.before, &turn.after).into_iter().filter(is_new).collect();
         let Some(path) = files.first() else { return self.turn(false) };
-        let on_disk = tree::on_disk(&self.root, path);
+        let on_disk = on_disk(&self.root, path);
         let content = std::fs::read(&on_disk).map_err(|why| why.to_string())?;
         let changed_at = std::fs::metadata(&on_disk).and_then(|meta| meta.modified());
         let changed_at = changed_at.map_err(|why| why.to_string())?;
@@ -427,28 +352,17 @@ impl Walk<'_> {
     }
 
     /// Undoes all turns, redoes all turns, and closes the session.
-    fn close(mut self) -> Result<(), Wrong> {
+    fn close(&mut self) -> Result<(), Wrong> {
         if !self.done.is_empty() {
             let taken = std::mem::take(&mut self.done);
             let answer = self.ask("host.fs.rollback", json!({ "turns": taken.len() }), None, false)?;
             let ids: Vec<&str> = taken.iter().rev().map(|turn| turn.id.as_str()).collect();
-            self.arrived(&answer, &taken[0].before, "rolled_back_turns", &ids)
-                .map_err(|wrong| self.tell(&wrong))?;
+            self.arrived(&answer, &taken[0].before, "rolled_back_turns", &ids)?;
             let answer = self.ask("host.fs.redo", json!({ "turns": taken.len() }), None, false)?;
             let ids: Vec<&str> = taken.iter().map(|turn| turn.id.as_str()).collect();
             let after = &taken[taken.len() - 1].after;
-            self.arrived(&answer, after, "redone_turns", &ids).map_err(|wrong| self.tell(&wrong))?;
+            self.arrived(&answer, after, "redone_turns", &ids)?;
         }
-        let params = json!({ "session_id": self.session, "signal": "term" });
-        let closed = self.client.try_effect("host.session.signal", &params, "close").unwrap_or_default();
-        ensure(closed["status"] == "signaled", || format!("the session does not close: {closed}"))
+        self.calls.close(&self.session)
     }
-
-    fn tell(&self, wrong: &Wrong) -> Wrong {
-        Wrong { text: format!("{}\n{}", wrong.text, self.told.join("\n")), ..*wrong }
-    }
-}
-
-fn now_ns() -> i64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_nanos() as i64)
 }
