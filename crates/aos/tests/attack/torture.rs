@@ -1,6 +1,6 @@
 //! Short runs of the torture suites that no other area runs.
 
-use aos_testkit::torture::{corrupt, denied, full, memory, path};
+use aos_testkit::torture::{corrupt, denied, full, memory, path, undo};
 use aos_testkit::{Programs, Random, Start, World, check, full_figure, is_full, missing, new_seed};
 
 use crate::{Case, Need, Outcome, plain};
@@ -11,6 +11,7 @@ pub fn cases() -> Vec<Case> {
         plain("OWN-TORTURE-DENIED", what_is_denied),
         plain("OWN-TORTURE-CORRUPT", corruption),
         plain("OWN-TORTURE-MEMORY", memory),
+        plain("OWN-TORTURE-UNDO-OUTSIDE", undo_beside_a_person),
         Case { id: "OWN-TORTURE-SPACE", needs: &[Need::Root], run: full_disks },
     ]
 }
@@ -72,6 +73,27 @@ fn memory() -> Outcome {
     let plan = memory::Plan { scale, only: "", until: None };
     let tally = memory::torture(&world.setup(), &plan, &mut |_| ());
     clean("OWN-TORTURE-MEMORY", 0, &tally, &tally.complaints)?;
+    world.finish()
+}
+
+/// Forced and unforced undos in a folder that a person changes too, with kills and evictions.
+fn undo_beside_a_person() -> Outcome {
+    let world = World::asleep(Start::default());
+    let mut setup = world.setup();
+    // There pre-images are copied, not moved.
+    let other = tempfile::Builder::new().prefix("aos-attack-").tempdir_in("/dev/shm").ok();
+    setup.roots.extend(other.as_ref().map(|other| other.path().to_owned()));
+    let plan = undo::Plan {
+        seed: Random::for_case().seed,
+        histories: full_figure(1_000, 8) as u64,
+        steps: full_figure(60, 30),
+        only: None,
+        outside: true,
+        shrink: false,
+        until: None,
+    };
+    let tally = undo::torture(&setup, &plan, &mut |_| ());
+    clean("OWN-TORTURE-UNDO-OUTSIDE", plan.seed, &tally, &tally.complaints)?;
     world.finish()
 }
 

@@ -20,6 +20,12 @@ pub(crate) struct Options {
     /// Run only the history with this seed, which a complaint names
     #[arg(long, value_name = "SEED")]
     only: Option<u64>,
+    /// Let a person change the folder between the steps, and force some of the undos
+    #[arg(long)]
+    outside: bool,
+    /// With `--outside`: shorten a history that fails
+    #[arg(long)]
+    shrink: bool,
     /// Homes that are used at the same time
     #[arg(long, default_value_t = 1)]
     at_once: usize,
@@ -30,7 +36,9 @@ const HISTORIES_PER_HOME: u64 = 50;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let run = &options.common.begin("undo")?;
-    println!("torture undo: seed {}, {} histories of {} steps", run.seed, options.histories, options.steps);
+    let beside = if options.outside { " beside a person" } else { "" };
+    let Options { histories, steps, .. } = options;
+    println!("torture undo: seed {}, {histories} histories of {steps} steps{beside}", run.seed);
     let walks = Walks {
         options,
         run,
@@ -82,8 +90,8 @@ impl Walks<'_> {
 
     fn walk(&self, seed: u64, histories: u64) -> anyhow::Result<undo::Tally> {
         let temp = TempSetup::new(&self.run.programs)?;
-        let (steps, only, until) = (self.options.steps, self.options.only, self.run.until);
-        let plan = undo::Plan { seed, histories, steps, only, until };
+        let Options { steps, only, outside, shrink, .. } = *self.options;
+        let plan = undo::Plan { seed, histories, steps, only, outside, shrink, until: self.run.until };
         let tally = undo::torture(&temp.setup, &plan, &mut |_| self.bar.inc(1));
         temp.keep_unless(tally.is_clean());
         Ok(tally)

@@ -43,6 +43,10 @@ impl Answer {
     pub(super) fn is(&self, status: &str) -> bool {
         self.receipt["status"] == status
     }
+
+    pub(super) fn text(&self, field: &str) -> String {
+        self.receipt[field].as_str().unwrap_or_default().to_owned()
+    }
 }
 
 /// When the daemon is killed during an effect of this kind.
@@ -119,6 +123,12 @@ impl<'a> Calls<'a> {
         let left = receipt["not_rolled_back"].as_array().map_or(0, Vec::len);
         ensure(left == 0, || format!("{call_id} was left half done: {receipt}"))?;
         Ok(receipt)
+    }
+
+    /// A question that is not an effect.
+    pub(super) fn query(&mut self, method: &str, params: &Value) -> Result<Value, Wrong> {
+        let answer = self.client.call(method, params);
+        Ok(answer.ok_or_else(|| format!("the daemon died of {method} {params}"))?)
     }
 
     pub(super) fn close(&mut self, session: &str) -> Result<(), Wrong> {

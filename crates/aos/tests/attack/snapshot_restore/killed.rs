@@ -92,6 +92,8 @@ pub fn random_walks() -> Outcome {
         histories: full_figure(1_000, 8) as u64,
         steps: full_figure(100, 40),
         only: None,
+        outside: false,
+        shrink: false,
         until: None,
     };
     let tally = undo::torture(&setup, &plan, &mut |_| ());
