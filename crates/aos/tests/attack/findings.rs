@@ -1,5 +1,6 @@
 //! The findings of the outside review, by their ids: each case failed before its fix and guards it.
 
+mod beside_people;
 mod direct;
 mod front_ends;
 mod git;
@@ -26,6 +27,7 @@ pub fn cases() -> Vec<Case> {
     ];
     [
         side_entrances,
+        beside_people::cases(),
         direct::cases(),
         front_ends::cases(),
         git::cases(),
