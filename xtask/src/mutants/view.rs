@@ -86,8 +86,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a command fills the disk of the state, and what it changed may land",
         edits: &[Edit {
             file: "crates/aos-host/src/command/room.rs",
-            old: "        if let Some(why) = too_little(space, start) {\n",
-            new: "        if let Some(why) = too_little(start, start) {\n",
+            old: "        if let Some(why) = now.too_little(&most) {\n",
+            new: "        if let Some(why) = most.too_little(&most) {\n",
         }],
         caught_by: &[attack("OWN-S8-DISK")],
     },
