@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
-use aos_model::records::Attributes;
+use aos_model::records::{Attributes, Identity};
 use aos_model::request::hash_name;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -96,6 +96,12 @@ pub struct ManifestEntry {
     /// The object was not displaced but moved to this path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<String>,
+    /// Of a file or a link as it was displaced: with it, an object whose content no record knows is recognised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+    /// The name of the pre-image, where `pieces` does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preimage: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +125,8 @@ impl ManifestEntry {
             target: None,
             xattrs: BTreeMap::new(),
             moved_to: None,
+            identity: None,
+            preimage: None,
         }
     }
 }
@@ -139,9 +147,12 @@ impl Manifest {
     }
 
     /// Adds a pre-image: the object itself under the empty suffix, and everything below it.
-    pub fn keep(&mut self, preimage: &str, path: &str, piece: BTreeMap<String, ManifestEntry>) {
+    pub fn keep(&mut self, preimage: &str, path: &str, mut piece: BTreeMap<String, ManifestEntry>) {
         let is_plain = piece.len() == 1 && piece.values().all(|kept| kept.kind != EntryKind::Dir);
         let is_first = !self.entries.contains_key(path);
+        if is_plain && is_first {
+            piece.values_mut().for_each(|kept| kept.preimage = Some(preimage.to_owned()));
+        }
         for (suffix, kept) in &piece {
             self.entries.entry(format!("{path}{suffix}")).or_insert_with(|| kept.clone());
         }
@@ -169,7 +180,12 @@ impl Manifest {
     pub fn kept(&self, preimage: &str, path: &str, suffix: &str) -> Option<&ManifestEntry> {
         match self.pieces.get(preimage) {
             Some(piece) => piece.get(suffix),
-            None if suffix.is_empty() => self.entries.get(path),
+            None if suffix.is_empty() => {
+                // Manifests of earlier versions do not say which pre-image an entry is.
+                let is_it =
+                    |kept: &&ManifestEntry| kept.preimage.as_deref().is_none_or(|name| name == preimage);
+                self.entries.get(path).filter(is_it)
+            }
             None => None,
         }
     }
@@ -180,10 +196,23 @@ impl Manifest {
         suffixes.map(String::as_str).filter(|suffix| !suffix.is_empty())
     }
 
+    /// The names in a folder of a pre-image.
+    pub fn names_in<'m>(&'m self, preimage: &str, suffix: &str) -> impl Iterator<Item = &'m str> + use<'m> {
+        let prefix = format!("{suffix}/");
+        let below = self.pieces.get(preimage).map(|piece| piece.range(prefix.clone()..));
+        let below = below.into_iter().flatten();
+        let names = below.map_while(move |(suffix, _)| suffix.strip_prefix(prefix.as_str()));
+        names.filter(|name| !name.contains('/'))
+    }
+
+    /// Everything that it lists.
+    pub fn all(&self) -> impl Iterator<Item = &ManifestEntry> {
+        self.entries.values().chain(self.pieces.values().flat_map(BTreeMap::values))
+    }
+
     /// The blobs that the manifest names.
     pub fn bodies(&self) -> impl Iterator<Item = &str> {
-        let all = self.entries.values().chain(self.pieces.values().flat_map(BTreeMap::values));
-        all.filter_map(|kept| kept.body_hash.as_deref())
+        self.all().filter_map(|kept| kept.body_hash.as_deref())
     }
 
     /// The bytes of the file, with the checksum.

@@ -3,14 +3,13 @@
 //! The manifest is written before the bodies move. After a crash in between, each body is in the blob store or still
 //! among the pre-images, and finalizing again finds it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use aos_model::path::show;
-use aos_model::plan_undo::RecordedChange;
 use aos_model::receipt::Durability;
-use aos_model::records::{Image, Kind, PathRecord};
+use aos_model::records::{Identity, Image, Kind, PathRecord, RecordedChange};
 use aos_store::{EntryKind, Fault, Manifest, ManifestEntry};
 use rustix::io::Errno;
 
@@ -246,7 +245,8 @@ impl Draft {
 }
 
 /// The pre-images that no undo can reach: those between two changes of a path by one call in one turn, with no other
-/// entry in between. With moves, paths do not identify objects, so all are kept.
+/// entry in between, if they are what the first change left; otherwise somebody else's content would be lost. With
+/// moves, paths do not identify objects, so all are kept.
 fn superseded<'t>(
     host: &Host,
     session: &OpenSession,
@@ -256,7 +256,8 @@ fn superseded<'t>(
     if touches.iter().flat_map(|touch| &touch.paths).any(|record| record.moved_to.is_some()) {
         return Ok(superseded);
     }
-    let mut seen: HashSet<&str> = HashSet::new();
+    let identity = |image: &Option<Image>| image.as_ref().and_then(|image| image.identity);
+    let mut left: HashMap<&str, Option<Identity>> = HashMap::new();
     let mut last: Option<&RecordedChange> = None;
     for touch in touches {
         let continues = match last {
@@ -266,11 +267,12 @@ fn superseded<'t>(
             _ => false,
         };
         if !continues {
-            seen.clear();
+            left.clear();
         }
         for record in &touch.paths {
             let preimage = record.before.as_ref().and_then(|image| image.preimage.as_deref());
-            if !seen.insert(&record.path) {
+            let found = identity(&record.before);
+            if left.insert(&record.path, identity(&record.after)).is_some_and(|left| left == found) {
                 superseded.extend(preimage);
             }
         }
@@ -393,6 +395,7 @@ fn examine(
         mode: Some(modes.mode_of(suffix, &meta)),
         uid: Some(meta.uid),
         gid: Some(meta.gid),
+        identity: meta.image().identity.filter(|_| meta.kind != Kind::Dir),
         ..ManifestEntry::absent()
     };
     let kept = match meta.kind {
