@@ -122,6 +122,8 @@ pub const VFS_MOUNT_ENTRIES_SHOWN: usize = 20;
 pub const TREE_CACHE_BYTES_MAX: usize = 96 << 20;
 /// The contents in one answer of `host.vfs.latest`; further files are listed without content.
 pub const VFS_LATEST_BYTES_MAX: usize = 16 << 20;
+/// A file up to this size is hashed when it is moved, for its record.
+pub const MOVED_HASHED_BYTES_MAX: u64 = 1 << 20;
 /// A unified diff in a receipt.
 pub const DIFF_BYTES_MAX: usize = 1 << 20;
 /// Larger files get a note instead of a line diff.

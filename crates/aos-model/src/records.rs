@@ -155,7 +155,7 @@ pub struct Image {
     /// Identifies the object without reading it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    /// Only for a change of attributes alone.
+    /// Of what a change made, and of both sides of a change of attributes alone. `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xattrs: Option<Attributes>,
 }
@@ -169,7 +169,7 @@ impl Image {
 }
 
 /// Device, inode and mtime. A later writer may keep inode and size, but changes the mtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     pub dev: u64,

@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use aos_model::entry::Fact;
+use aos_model::limits::MOVED_HASHED_BYTES_MAX;
 use aos_model::receipt::{Durability, MutationFields, Warning};
 use aos_model::records::{Attributes, Coverage, Kind, SnapshotRecord};
 use aos_model::refusal::{Code, Refusal, Status};
@@ -19,7 +20,7 @@ use super::record::record;
 use super::step_intent::{Seen, StepIntent};
 use super::take::take;
 use super::take_back::take_back_first;
-use crate::disk::{self, AttrsFrom, FileAttrs, Meta, apply_attrs, apply_metadata, write_all};
+use crate::disk::{self, AttrsFrom, FileAttrs, Meta, apply_attrs, apply_metadata, read_xattrs, write_all};
 use crate::fault;
 use crate::host::Host;
 use crate::jail::DirFd;
@@ -42,6 +43,8 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
         touched: BTreeMap::new(),
         warnings: completion.warnings,
         after: Vec::with_capacity(armed.actions.len()),
+        made: Vec::with_capacity(armed.actions.len()),
+        making: Made::default(),
     };
     for (index, action) in armed.actions.iter().enumerate() {
         work.begun = false;
@@ -66,7 +69,7 @@ pub(crate) fn apply(host: &Host, armed: &Armed<'_>) -> Result<Done, Refusal> {
     let mut done = Done::new(Status::Ok, (completion.finish)(&outcome), work.warnings);
     done.facts = completion.facts;
     if let Some(snapshot_id) = &armed.snapshot_id {
-        let paths = record(armed, &work.after);
+        let paths = record(armed, work.after.iter().copied().zip(work.made));
         done.facts.push(Fact::Captured(Box::new(SnapshotRecord {
             snapshot_id: snapshot_id.clone(),
             scope_id: None,
@@ -95,6 +98,19 @@ pub(super) struct Work<'a> {
     touched: BTreeMap<(u64, u64), OwnedFd>,
     warnings: Vec<Warning>,
     after: Vec<Option<Meta>>,
+    /// What else is known of what each step left.
+    made: Vec<Made>,
+    /// Of the step under way.
+    making: Made,
+}
+
+/// What the record of a step has beside the metadata.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    pub(super) attrs: Option<Attributes>,
+    /// The content of a link or a small file that was moved: by its inode alone, a copy that undo made of it later
+    /// would not be recognised.
+    pub(super) hash: Option<String>,
 }
 
 impl<'a> Work<'a> {
@@ -149,6 +165,7 @@ impl<'a> Work<'a> {
             _ => unreachable!("BUG: intents are made from the steps, in order"),
         };
         self.after.push(after);
+        self.made.push(std::mem::take(&mut self.making));
         Ok(())
     }
 
@@ -171,6 +188,7 @@ impl<'a> Work<'a> {
         let dir = dir.as_fd();
         let old = if is_file { open_old(dir, &put.at)? } else { None };
         let (file, meta, kept) = self.make(put, dir, temporary, old.as_ref()).map_err(fail)?;
+        self.making.attrs = file.as_ref().and_then(|file| read_xattrs(file).ok());
         match put.before {
             None => {
                 disk::rename_noreplace(dir, temporary, dir, &put.at.name)
@@ -329,6 +347,7 @@ impl<'a> Work<'a> {
         // The daemon's own umask is strict; the folder gets what the user's would have given.
         let worn = worn.map_or(AttrsFrom::New, AttrsFrom::Given);
         let (meta, kept) = apply_metadata(&made, &at.shown, mode | OPEN_TO_OWNER, worn).map_err(fail)?;
+        self.making.attrs = read_xattrs(&made).ok();
         self.warnings.extend(kept);
         self.touch(at)?;
         // The final mode, not the one it has while it is being filled.
@@ -402,6 +421,10 @@ impl<'a> Work<'a> {
             self.begun = returned.is_err();
             return Err(changed_meanwhile(from, "it was replaced"));
         };
+        let is_small = moved.kind == Kind::File && moved.size <= MOVED_HASHED_BYTES_MAX;
+        if moved.kind == Kind::Symlink || is_small {
+            self.making.hash = disk::hash_of(to_dir, &to.name, moved.kind).ok();
+        }
         self.touch(from)?;
         self.touch(to)?;
         Ok(moved)
