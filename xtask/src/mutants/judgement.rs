@@ -196,8 +196,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a command that works in many folders takes all descriptors of the daemon",
         edits: &[Edit {
             file: "crates/aos-host/src/capture/upper.rs",
-            old: "                let at = DirAt::Known(KnownDir::new(entry.site.root, &opened, false));\n                Some((lower, was, Lower::There(Dir::Opened(Arc::new(below)), at)))\n",
-            new: "                let (_, below) = (opened, Dir::Opened(Arc::new(below)));\n                Some((lower, was, Lower::There(below.clone(), DirAt::Pinned(below))))\n",
+            old: "                let at = DirAt::Known(KnownDir::new(entry.site.root, &opened, false));\n                Some((lower, was, Lower::There(Dir::Opened(Arc::new(below)), at), hidden))\n",
+            new: "                let (_, below) = (opened, Dir::Opened(Arc::new(below)));\n                Some((lower, was, Lower::There(below.clone(), DirAt::Pinned(below)), hidden))\n",
         }],
         caught_by: &[attack("C12")],
     },

@@ -3,8 +3,9 @@
 //! ```text
 //! in the upper folder                              in the plan
 //! character device 0:0                             remove
-//! folder that says it is opaque, or over no folder remove what was there, make it, continue inside
+//! folder over no folder                            remove what was there, make it, continue inside
 //! folder over a folder                             set its mode and attributes if they differ, continue inside
+//! the same, and it says that it is opaque          also remove what is only in the folder below it
 //! file or link                                     put, unless it is unchanged
 //! ```
 //!
@@ -72,6 +73,7 @@ pub(super) fn read(
             upper: part.upper.as_fd(),
             below: Vec::new(),
             lower: Lower::There(Dir::Root(root.clone()), DirAt::Pinned(Dir::Root(root.clone()))),
+            hidden: Vec::new(),
             root,
             absolute: root.path.clone(),
         };
@@ -91,6 +93,9 @@ struct Site<'a> {
     /// Its path in the upper folder.
     below: Vec<u8>,
     lower: Lower,
+    /// What the folder below it holds, if it hides that: a command removed the folder and made it again. Only the
+    /// difference is proposed, so that a change that cancels out is none.
+    hidden: Vec<Vec<u8>>,
     absolute: Vec<u8>,
 }
 
@@ -187,16 +192,39 @@ impl Reader<'_> {
             let shown = self.session.jail.display(&absolute);
             self.entry(&Entry { site, name, absolute, shown, upper, lower })?;
         }
-        Ok(())
+        site.hidden
+            .iter()
+            .filter(|name| names.binary_search(name).is_err())
+            .try_for_each(|name| self.gone(site, name))
+    }
+
+    /// Proposes to remove what an opaque folder hides and does not have.
+    fn gone(&mut self, site: &Site<'_>, name: &[u8]) -> Result<(), Refusal> {
+        let Lower::There(dir, _) = &site.lower else { return Ok(()) };
+        let absolute = [site.absolute.as_slice(), b"/", name].concat();
+        let shown = self.session.jail.display(&absolute);
+        let found = Meta::at(dir, name);
+        let found = found.map_err(|why| fault::refusal(&format!("cannot look at {shown}"), why))?;
+        let Some(lower) = found.filter(|lower| !self.session.jail.hides(&absolute, lower)) else {
+            return Ok(());
+        };
+        let entry = Entry { site, name, absolute, shown, upper: lower, lower: Some(lower) };
+        self.check_mount(&entry)?;
+        self.remove(&entry, lower)
+    }
+
+    fn check_mount(&self, entry: &Entry<'_>) -> Result<(), Refusal> {
+        match entry.lower {
+            Some(lower) if lower.mount != self.mount => {
+                let why = format!("{} is a mount of its own, which is outside the roots", entry.shown);
+                Err(Refusal::new(Code::PathOutsideRoots, why))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn entry(&mut self, entry: &Entry<'_>) -> Result<(), Refusal> {
-        if let Some(lower) = entry.lower
-            && lower.mount != self.mount
-        {
-            let why = format!("{} is a mount of its own, which is outside the roots", entry.shown);
-            return Err(Refusal::new(Code::PathOutsideRoots, why));
-        }
+        self.check_mount(entry)?;
         match entry.upper.kind {
             Kind::Dir => self.enter(entry),
             Kind::File => self.file(entry),
@@ -266,11 +294,10 @@ impl Reader<'_> {
         let fail = |why| entry.fail(why);
         let upper = open_own_dir(entry).map_err(fail)?;
         let worn = read_xattrs(&upper).map_err(fail)?;
-        let merged = match (entry.lower, entry.lower_dir()) {
-            (Some(lower), Some(dir))
-                if lower.kind == Kind::Dir
-                    && !disk::is_opaque(&upper, self.in_user_namespace).map_err(fail)? =>
-            {
+        let is_opaque = disk::is_opaque(&upper, self.in_user_namespace).map_err(fail)?;
+        let hidden = hidden_by(entry, is_opaque).map_err(fail)?;
+        let merged = match (entry.lower, entry.lower_dir(), hidden) {
+            (Some(lower), Some(dir), Some(hidden)) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let below = open_beneath(dir, entry.name, flags, false).map_err(fail)?;
                 let was = match open_dir(&below, b".").and_then(|folder| read_xattrs(&folder)) {
@@ -281,14 +308,14 @@ impl Reader<'_> {
                 // Steps hold no descriptor of it: a command may work in more folders than files can be open.
                 let opened = Meta::of(&below).map_err(fail)?;
                 let at = DirAt::Known(KnownDir::new(entry.site.root, &opened, false));
-                Some((lower, was, Lower::There(Dir::Opened(Arc::new(below)), at)))
+                Some((lower, was, Lower::There(Dir::Opened(Arc::new(below)), at), hidden))
             }
             _ => None,
         };
-        let (lower, changed) = match merged {
-            Some((lower, was, below)) => {
+        let (lower, changed, hidden) = match merged {
+            Some((lower, was, below, hidden)) => {
                 let is_same = lower.mode == entry.upper.mode && was == worn;
-                (below, (!is_same).then(|| (lower, (was != worn).then_some((was, worn)))))
+                (below, (!is_same).then(|| (lower, (was != worn).then_some((was, worn)))), hidden)
             }
             None => {
                 if let Some(lower) = entry.lower {
@@ -297,7 +324,7 @@ impl Reader<'_> {
                 self.propose(entry, Op::Write, 0)?;
                 let attrs = Some(FileAttrs { owner: Some((entry.upper.uid, entry.upper.gid)), xattrs: worn });
                 self.out.steps.push(Step::MakeDir { at: entry.target(), mode: entry.upper.mode, attrs });
-                (Lower::Made(self.out.steps.len() - 1), None)
+                (Lower::Made(self.out.steps.len() - 1), None, Vec::new())
             }
         };
         if changed.is_some() {
@@ -315,6 +342,7 @@ impl Reader<'_> {
             upper: upper.as_fd(),
             below: entry.below(),
             lower,
+            hidden,
             absolute: entry.absolute.clone(),
         };
         self.folder(&site)?;
@@ -441,6 +469,23 @@ impl Reader<'_> {
             );
             self.out.notes.push(Warning::new("reserved_names_not_kept", message));
         }
+    }
+}
+
+/// The names in the folder below an opaque one; none if that is merged with it. `None`: it replaces what is below.
+fn hidden_by(entry: &Entry<'_>, is_opaque: bool) -> Result<Option<Vec<Vec<u8>>>, Errno> {
+    let (Some(lower), Some(dir)) = (entry.lower, entry.lower_dir()) else { return Ok(None) };
+    if lower.kind != Kind::Dir {
+        return Ok(None);
+    }
+    if !is_opaque {
+        return Ok(Some(Vec::new()));
+    }
+    match open_dir(dir, entry.name).and_then(|folder| names_in(&folder)) {
+        Ok(names) => Ok(Some(names)),
+        // It cannot be compared, so it is replaced as a whole.
+        Err(Errno::ACCESS) => Ok(None),
+        Err(why) => Err(why),
     }
 }
 
