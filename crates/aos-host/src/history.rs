@@ -24,7 +24,8 @@ use crate::snapshot::{self, Which, finalize};
 #[derive(Debug, Serialize)]
 pub struct Turn {
     pub turn_id: String,
-    /// `done`, or `undone` after a rollback that can be redone.
+    /// `done`, `undone` after a rollback that can be redone, or `undo`: a rollback or redo that cannot be taken back as
+    /// one any more. Its snapshot has what it displaced.
     pub state: &'static str,
     pub calls: Vec<Change>,
 }
@@ -36,6 +37,9 @@ pub struct Change {
     pub at_ns: u64,
     pub kind: String,
     pub tool_call_id: String,
+    /// What the call displaced: `host.fs.restore` takes this id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_id: Option<String>,
     pub paths: Vec<Touched>,
 }
 
@@ -60,16 +64,36 @@ impl Host {
         let mut shown = Vec::new();
         for step in &turns.undone {
             if let Some(record) = self.decode::<StepRecord>(&step_key(session_id, *step))? {
-                shown.push(self.turn(&session, *step, &record, "undone")?);
+                shown.push((*step, self.turn(&session, *step, &record, "undone")?));
             }
         }
         let mut next = turns.top;
         while let Some(step) = next {
             let Some(record) = self.decode::<StepRecord>(&step_key(session_id, step))? else { break };
-            shown.push(self.turn(&session, step, &record, "done")?);
+            shown.push((step, self.turn(&session, step, &record, "done")?));
             next = record.previous;
         }
-        Ok(shown)
+        shown.append(&mut self.past_rolls(&session)?);
+        shown.sort_by_key(|(step, _)| std::cmp::Reverse(*step));
+        Ok(shown.into_iter().map(|(_, turn)| turn).collect())
+    }
+
+    /// The rollbacks and redos that a later change cut off from the stacks, by entry: what they displaced is only in their
+    /// snapshots.
+    fn past_rolls(&self, session: &Arc<OpenSession>) -> Result<Vec<(u64, Turn)>, Refusal> {
+        let current: Vec<u64> = snapshot::rolls(self, session)?.into_iter().map(|roll| roll.seq).collect();
+        let mut past = Vec::new();
+        for seq in snapshot::all(self, session)?.iter().flat_map(|snapshot| &snapshot.seqs) {
+            let Some(bytes) = self.journal.entry(*seq)? else { continue };
+            let Ok(entry) = serde_json::from_slice::<Entry<'_>>(&bytes) else { continue };
+            let is_roll = entry.facts.iter().any(|fact| matches!(fact, Fact::Rolled { .. }));
+            if is_roll && !current.contains(seq) {
+                let turn_id = entry.turn_id.as_deref().unwrap_or_default().to_owned();
+                let calls = vec![self.change(session, *seq, &entry)];
+                past.push((*seq, Turn { turn_id, state: "undo", calls }));
+            }
+        }
+        Ok(past)
     }
 
     fn decode<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Refusal> {
@@ -93,9 +117,10 @@ impl Host {
     }
 
     fn change(&self, session: &Arc<OpenSession>, seq: u64, entry: &Entry<'_>) -> Change {
-        let mut paths = Vec::new();
+        let (mut paths, mut snapshot_id) = (Vec::new(), None);
         for fact in &entry.facts {
             let Fact::Captured(captured) = fact else { continue };
+            snapshot_id = Some(captured.snapshot_id.clone());
             let manifest = self.manifests.read(&session.id, &captured.snapshot_id).ok().flatten();
             for record in &captured.paths {
                 let sides = match captured.in_tree {
@@ -116,6 +141,7 @@ impl Host {
             at_ns: entry.at_ns,
             kind: entry.kind.to_string(),
             tool_call_id: entry.tool_call_id.as_deref().unwrap_or_default().to_owned(),
+            snapshot_id,
             paths,
         }
     }

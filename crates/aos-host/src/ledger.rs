@@ -35,6 +35,16 @@ pub(crate) struct SnapshotIndex {
     seqs: BTreeMap<u64, u64>,
     unfinalized: BTreeSet<u64>,
     bytes: u64,
+    /// The rollbacks and redos since the last change, in order.
+    rolls: Vec<Roll>,
+}
+
+/// A rollback or a redo of turns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Roll {
+    pub(crate) seq: u64,
+    pub(crate) turns: usize,
+    pub(crate) again: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -91,18 +101,31 @@ impl Snapshot {
 impl SnapshotIndex {
     /// Updates the index with the facts of a journal entry.
     pub(crate) fn note(&mut self, entry: &EntryRef<'_>, facts: &[Fact]) {
+        let is_roll = facts.iter().any(|fact| matches!(fact, Fact::Rolled { .. }));
         for fact in facts {
             match fact {
-                Fact::Captured(record) => self.captured(entry, record),
+                Fact::Captured(record) => {
+                    self.captured(entry, record);
+                    // As the fold of the state does.
+                    if !is_roll && !record.explicit && !record.paths.is_empty() {
+                        self.rolls.clear();
+                    }
+                }
                 Fact::SnapshotDropped { snapshot_id } => drop(self.forget(snapshot_id)),
+                Fact::Rolled { steps, again } => {
+                    self.rolls.push(Roll { seq: entry.seq, turns: steps.len(), again: *again });
+                }
                 Fact::SessionOpened(_)
                 | Fact::SessionEnded { .. }
                 | Fact::BlobPut { .. }
                 | Fact::Tree(_)
-                | Fact::TreeKept(_)
-                | Fact::Rolled { .. } => {}
+                | Fact::TreeKept(_) => {}
             }
         }
+    }
+
+    pub(crate) fn rolls(&self) -> &[Roll] {
+        &self.rolls
     }
 
     fn captured(&mut self, entry: &EntryRef<'_>, record: &SnapshotRecord) {

@@ -10,8 +10,8 @@
 //!    change), `exec` (settings and processes of commands), `session`, `finalizer`, `policy`, `target`, `subtree`,
 //!    `search` (walk, grep, glob).
 //! 3. One home: `host` (the stores and sessions together), `payload`, `overlay` and `command` (running a command),
-//!    `proposed` (the changes of a command), `snapshot` (pre-images), `restore` (undo on disk), `layer` (virtual and staged
-//!    sessions), `lifecycle` (opening and closing sessions).
+//!    `proposed` (the changes of a command), `snapshot` (pre-images), `turns` (what an undo takes back), `restore` (undo on
+//!    disk), `layer` (virtual and staged sessions), `lifecycle` (opening and closing sessions).
 //! 4. `operation`: one file per effect; reads and plans, changes nothing.
 //! 5. `stage` (session, capability, policy, plan), `change` (intent, steps, rollback, recovery), `capture` (a command's
 //!    changes).
@@ -67,6 +67,7 @@ mod subtree;
 mod target;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod turns;
 mod view;
 
 pub use admit::{Call, Job};

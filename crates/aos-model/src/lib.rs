@@ -12,7 +12,6 @@ pub mod id;
 pub mod limits;
 pub mod patch;
 pub mod path;
-pub mod plan_undo;
 pub mod policy;
 pub mod receipt;
 pub mod records;

@@ -192,6 +192,15 @@ pub struct Conflict {
     pub path: String,
     /// The id of a tool call, or `outside` for a change that was not made through aos.
     pub changed_by: String,
+    /// It was changed between these two tool calls, which are both to be undone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub between: Option<[String; 2]>,
+}
+
+impl Conflict {
+    pub fn new(path: String, changed_by: String) -> Conflict {
+        Conflict { path, changed_by, between: None }
+    }
 }
 
 impl Refusal {

@@ -10,6 +10,7 @@ mod git;
 mod judgement;
 mod list;
 mod scratch;
+mod undo;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,9 +37,17 @@ const fn attack(name: &'static str) -> Test {
 
 /// All planted bugs.
 fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    [list::MUTANTS, boundary::MUTANTS, front_ends::MUTANTS, git::MUTANTS, judgement::MUTANTS, view::MUTANTS]
-        .into_iter()
-        .flatten()
+    [
+        list::MUTANTS,
+        boundary::MUTANTS,
+        front_ends::MUTANTS,
+        git::MUTANTS,
+        judgement::MUTANTS,
+        undo::MUTANTS,
+        view::MUTANTS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// One planted bug.
@@ -226,6 +235,6 @@ mod tests {
         assert_eq!(names.len(), mutants().count(), "two planted bugs of one name");
         assert!(mutants().all(|mutant| !mutant.edits.is_empty() && !mutant.caught_by.is_empty()));
         let broken: BTreeSet<u8> = mutants().map(|mutant| mutant.promise).collect();
-        assert!((1..=12).chain([23]).all(|promise| broken.contains(&promise)), "{broken:?}");
+        assert!((1..=12).chain([23, 24]).all(|promise| broken.contains(&promise)), "{broken:?}");
     }
 }

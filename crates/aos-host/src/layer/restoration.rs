@@ -22,6 +22,7 @@ use crate::target::Target;
 #[derive(Debug, Default)]
 pub(crate) struct LayerRestoration {
     paths: BTreeMap<String, PathGoal>,
+    gaps: Vec<Gap>,
 }
 
 /// The node that a path had before the changes, and the node they left.
@@ -30,6 +31,15 @@ pub(crate) struct PathGoal {
     to: Option<Box<Node>>,
     left: ExpectedImage,
     seq: u64,
+    /// The group and the entry of the oldest change so far.
+    oldest: (usize, u64),
+}
+
+/// Where a change found something else than the one before it left: another call wrote between these two entries.
+#[derive(Debug)]
+struct Gap {
+    path: String,
+    between: (u64, u64),
 }
 
 #[derive(Debug)]
@@ -49,21 +59,27 @@ pub(crate) struct LayerPlan {
 }
 
 impl LayerRestoration {
-    /// Reads the changes that these entries, in order, made to the session's layer. With `only`, those paths and below.
+    /// Reads the changes that these entries made to the session's layer. Those of a group are undone as one. With `only`,
+    /// those paths and below.
     pub(crate) fn read(
         host: &Host,
         session: &Arc<OpenSession>,
-        seqs: &[u64],
+        groups: &[Vec<u64>],
         only: Option<&[String]>,
     ) -> Result<LayerRestoration, Refusal> {
         let mut restoration = LayerRestoration::default();
         if session.layer.is_none() {
             return Ok(restoration);
         }
-        for seq in seqs.iter().rev() {
-            with_entry(host, *seq, |entry| {
+        for (group, seq) in groups
+            .iter()
+            .enumerate()
+            .rev()
+            .flat_map(|(group, seqs)| seqs.iter().rev().map(move |seq| (group, *seq)))
+        {
+            with_entry(host, seq, |entry| {
                 for fact in &entry.facts {
-                    restoration.undo_fact(*seq, fact);
+                    restoration.undo_fact((group, seq), fact);
                 }
             })?;
         }
@@ -77,28 +93,49 @@ impl LayerRestoration {
                 only.iter().any(|root| root.is_empty() || crate::restore::is_or_below(path, root))
             };
             restoration.paths.retain(|path, _| wanted(path));
+            restoration.gaps.retain(|gap| wanted(&gap.path));
         }
         Ok(restoration)
     }
 
-    fn undo_fact(&mut self, seq: u64, fact: &Fact) {
+    fn undo_fact(&mut self, at: (usize, u64), fact: &Fact) {
         match fact {
             Fact::Tree(change) => {
-                for delta in &change.deltas {
-                    let new = || PathGoal { to: None, left: ExpectedImage::Node(delta.after.clone()), seq };
-                    let goal = self.paths.entry(delta.path.clone()).or_insert_with(new);
-                    goal.to.clone_from(&delta.before);
+                for Delta { path, before, after } in &change.deltas {
+                    let left = || ExpectedImage::Node(after.clone());
+                    self.undo(at, path, left, before.as_deref(), Some(after.as_deref()));
                 }
             }
             Fact::TreeKept(kept) => {
                 for kept in kept {
-                    let new = || PathGoal { to: None, left: ExpectedImage::Any, seq };
-                    let goal = self.paths.entry(kept.path.clone()).or_insert_with(new);
-                    goal.to.clone_from(&kept.node);
+                    self.undo(at, &kept.path, || ExpectedImage::Any, kept.node.as_deref(), None);
                 }
             }
             _ => {}
         }
+    }
+
+    /// Goes back over one change of a path. `after`: what it left, if it is a change.
+    fn undo(
+        &mut self,
+        at: (usize, u64),
+        path: &str,
+        left: impl FnOnce() -> ExpectedImage,
+        before: Option<&Node>,
+        after: Option<Option<&Node>>,
+    ) {
+        let new = || PathGoal { to: None, left: left(), seq: at.1, oldest: at };
+        let goal = match self.paths.get_mut(path) {
+            Some(goal) => {
+                let is_gap = after.is_some_and(|after| !same(after, goal.to.as_deref()));
+                if is_gap && goal.oldest.0 != at.0 {
+                    self.gaps.push(Gap { path: path.to_owned(), between: (at.1, goal.oldest.1) });
+                }
+                goal
+            }
+            None => self.paths.entry(path.to_owned()).or_insert_with(new),
+        };
+        (goal.to, goal.oldest) = (before.cloned().map(Box::new), at);
     }
 
     /// The targets for the policy: paths to write and paths to remove.
@@ -119,6 +156,11 @@ impl LayerRestoration {
         let Some(view) = session.view() else { return Ok(LayerPlan::default()) };
         let mut out = LayerPlan::default();
         let mut goals = BTreeMap::new();
+        for Gap { path, between: (first, second) } in self.gaps.into_iter().filter(|_| !force) {
+            let changed_by = author_between(host, session, &path, (first, second))?;
+            let id = |seq| snapshot::author(host, seq).unwrap_or_else(|| "outside".to_owned());
+            out.conflicts.push(Conflict { path, changed_by, between: Some([id(first), id(second)]) });
+        }
         for (path, goal) in self.paths {
             let now = view.tree.get(&path).map(|node| &**node);
             if same(now, goal.to.as_deref()) {
@@ -126,8 +168,8 @@ impl LayerRestoration {
             }
             match &goal.left {
                 ExpectedImage::Node(left) if !force && !same(now, left.as_deref()) => {
-                    let changed_by = last_author(host, session, &path, goal.seq)?;
-                    out.conflicts.push(Conflict { path, changed_by });
+                    let changed_by = author_between(host, session, &path, (goal.seq, u64::MAX))?;
+                    out.conflicts.push(Conflict::new(path, changed_by));
                 }
                 ExpectedImage::Node(_) | ExpectedImage::Any => {
                     let to = goal.to.filter(|node| !equals_disk(session, &path, node));
@@ -172,9 +214,15 @@ fn equals_disk(session: &Arc<OpenSession>, path: &str, node: &Node) -> bool {
     as_found && base_now(session, path).is_ok_and(|(base, _)| Some(base) == node.base)
 }
 
-/// The last tool call after an entry that touched a path.
-fn last_author(host: &Host, session: &OpenSession, path: &str, after: u64) -> Result<String, Refusal> {
-    for seq in snapshot::seqs_from(host, session, after + 1)?.into_iter().rev() {
+/// The last tool call between two entries that touched a path.
+fn author_between(
+    host: &Host,
+    session: &OpenSession,
+    path: &str,
+    (first, second): (u64, u64),
+) -> Result<String, Refusal> {
+    let seqs = snapshot::seqs_from(host, session, first + 1)?;
+    for seq in seqs.into_iter().rev().filter(|seq| *seq < second) {
         let author = with_entry(host, seq, |entry| {
             let touched = entry.facts.iter().any(|fact| match fact {
                 Fact::Tree(change) => change.deltas.iter().any(|delta| delta.path == path),
@@ -229,15 +277,29 @@ impl Builder<'_> {
             if visible && node.as_ref().is_some_and(|node| !node.is_dir()) {
                 self.clear_below(&path);
             }
-            let shows = visible || (node.is_none() && exists(base.as_ref()));
-            let list = if shows { &mut out.restored } else { &mut out.deleted };
-            list.push(path.clone());
             self.set(path, node);
         }
-        let all = std::mem::take(&mut out.deleted);
-        let holds = |folder: &String| all.iter().any(|path| path.starts_with(&format!("{folder}/")));
-        out.deleted = all.iter().filter(|path| !holds(path)).cloned().collect();
         out.deltas = self.deltas.into_values().filter(|delta| delta.before != delta.after).collect();
+        for Delta { path, before, after } in &out.deltas {
+            let is_there = |node: &Option<Box<Node>>, other: &Option<Box<Node>>| match node {
+                Some(node) => !node.is_gone(),
+                // The host folder is visible; the other node says what is there.
+                None => exists(other.as_ref().and_then(|other| other.base.as_ref())),
+            };
+            let is_dir = |node: &Option<Box<Node>>, other: &Option<Box<Node>>| match node {
+                Some(node) => node.is_dir(),
+                None => other.as_ref().is_some_and(|other| other.base == Some(Base::Dir)),
+            };
+            // A node over a folder of the host, or the folder itself.
+            let is_same_folder =
+                (before.is_none() || after.is_none()) && is_dir(before, after) && is_dir(after, before);
+            match (is_there(before, after), is_there(after, before)) {
+                _ if is_same_folder => {}
+                (_, true) => out.restored.push(path.clone()),
+                (true, false) => out.deleted.push(path.clone()),
+                (false, false) => {}
+            }
+        }
         Ok(())
     }
 

@@ -204,7 +204,7 @@ impl Commit<'_> {
             named.join(", ")
         );
         let conflicts_count = Some(changed.len() as u64);
-        let outside = |path| Conflict { path, changed_by: "outside".to_owned() };
+        let outside = |path| Conflict::new(path, "outside".to_owned());
         let conflicts = changed.into_iter().take(aos_model::limits::RECEIPT_PATHS_MAX).map(outside).collect();
         Err(Refusal::new(Code::StaleBase, message).with(Detail {
             conflicts,

@@ -5,27 +5,26 @@ use std::sync::{Arc, Mutex};
 use aos_model::entry::Fact;
 use aos_model::id::Token;
 use aos_model::limits::RECEIPT_PATHS_MAX;
-use aos_model::plan_undo::RecordedChange;
 use aos_model::receipt::{Body, Restored};
-use aos_model::refusal::{Code, Detail, Refusal};
+use aos_model::records::RecordedChange;
+use aos_model::refusal::{Code, Conflict, Detail, Refusal};
 use aos_model::request::{Redo, Restore, Rollback};
-use aos_model::state::{StepRecord, Turns, dropped_key, step_key, turns_key};
 
 use super::{Operation, PlanInput, Proposal};
-use crate::host::{Host, decode_state};
+use crate::host::Host;
 use crate::layer::{self, LayerRestoration};
-use crate::restore::{DiskGoals, DiskRestoration};
+use crate::restore::{DiskRestoration, DiskUndo};
 use crate::session::OpenSession;
 use crate::snapshot;
 use crate::steps::{Completion, Outcome, Plan};
 use crate::target::Target;
+use crate::turns::{self, Selected};
 
 /// The restoration of paths, on the disk and in the layer.
 #[derive(Debug)]
 pub(super) struct Restoration {
-    goals: Mutex<Option<(DiskGoals, LayerRestoration)>>,
-    /// The number of targets on the disk; the other targets are in the layer.
-    on_disk: usize,
+    on_disk: DiskUndo,
+    in_layer: Mutex<Option<LayerRestoration>>,
     force: bool,
     dry_run: bool,
     /// The turns that are rolled back or redone.
@@ -53,68 +52,65 @@ impl Flags {
 }
 
 impl Restoration {
+    /// Undoes these entries. Those of a group are undone as one; within it the last one was made last.
     fn new(
         host: &Host,
         session: &Arc<OpenSession>,
-        seqs: &[u64],
-        includes: impl Fn(&RecordedChange) -> bool,
+        groups: &[Vec<u64>],
         only: Option<&[String]>,
         flags: Flags,
     ) -> Result<Restoration, Refusal> {
         if !flags.is_preview {
-            snapshot::finalize_entries(host, session, seqs)?;
+            snapshot::finalize_entries(host, session, &groups.concat())?;
         }
-        let mut touches = snapshot::touches(host, seqs.iter().copied())?;
-        touches.retain(includes);
-        let seqs: Vec<u64> = touches.iter().map(|touch| touch.seq).collect();
-        let in_layer = LayerRestoration::read(host, session, &seqs, only)?;
-        touches.retain(|touch| !touch.in_tree);
-        let only = only.filter(|_| !touches.is_empty());
-        let goals = DiskGoals::read(host, session, touches, only, flags.is_preview)?;
+        let in_layer = LayerRestoration::read(host, session, groups, only)?;
+        let changes = |group: &Vec<u64>| -> Result<Vec<RecordedChange>, Refusal> {
+            let mut changes = snapshot::touches(host, group.iter().copied())?;
+            changes.retain(|change| !change.in_tree);
+            Ok(changes)
+        };
+        let groups = groups.iter().map(changes).collect::<Result<_, _>>()?;
         Ok(Restoration {
-            on_disk: goals.targets_count(),
-            goals: Mutex::new(Some((goals, in_layer))),
+            on_disk: DiskUndo::of(host, session, groups, only, flags.is_preview)?,
+            in_layer: Mutex::new(Some(in_layer)),
             force: flags.force,
             dry_run: flags.dry_run,
             rolled: None,
         })
     }
+
+    fn of_turns(
+        host: &Host,
+        session: &Arc<OpenSession>,
+        selected: Selected,
+        is_redo: bool,
+        flags: Flags,
+    ) -> Result<Restoration, Refusal> {
+        let Selected { steps, turns, groups } = selected;
+        let restoration = Restoration::new(host, session, &groups, None, flags)?;
+        Ok(Restoration { rolled: Some(Rolled { steps, turns, is_redo }), ..restoration })
+    }
 }
 
 impl Operation for Restoration {
     fn targets(&self) -> Vec<Target> {
-        let goals = self.goals.lock().expect("BUG: targets are read before the plan is made");
-        let (goals, in_layer) = goals.as_ref().expect("BUG: targets are read before the plan is made");
-        let mut targets: Vec<Target> = goals.targets().map(Target::on_disk).collect();
-        targets.extend(in_layer.targets());
+        let mut targets: Vec<Target> = self.on_disk.targets().map(Target::on_disk).collect();
+        let in_layer = self.in_layer.lock().expect("BUG: lock poisoned");
+        targets.extend(in_layer.iter().flat_map(LayerRestoration::targets));
         targets
     }
 
     fn plan(&self, input: PlanInput<'_>) -> Result<Proposal, Refusal> {
-        let (goals, in_layer) =
-            self.goals.lock().expect("BUG: planned once").take().expect("BUG: planned once");
+        let in_layer = self.in_layer.lock().expect("BUG: lock poisoned").take().expect("BUG: planned once");
         let DiskRestoration { steps, mut restored, mut deleted, mut conflicts } =
-            goals.plan(input.host, input.session, &input.found[..self.on_disk], self.force)?;
+            self.on_disk.plan(input.host, input.session, self.force)?;
         let mut layer_plan = in_layer.plan(input.host, input.session, self.force)?;
         conflicts.append(&mut layer_plan.conflicts);
         merge(&mut restored, layer_plan.restored);
         merge(&mut deleted, layer_plan.deleted);
         deleted.retain(|path| restored.binary_search(path).is_err());
         if !conflicts.is_empty() {
-            let named: Vec<String> = conflicts
-                .iter()
-                .take(3)
-                .map(|conflict| format!("{} (by {})", conflict.path, conflict.changed_by))
-                .collect();
-            let message = format!(
-                "changed since: {}{}; nothing was changed. Undo the later change first, or set `force` to overwrite it",
-                named.join(", "),
-                if conflicts.len() > 3 { ", …" } else { "" }
-            );
-            let conflicts_count = Some(conflicts.len() as u64);
-            let mut detail = Detail { conflicts, conflicts_count, ..Detail::default() };
-            detail.conflicts.truncate(RECEIPT_PATHS_MAX);
-            return Err(Refusal::new(Code::ChangedSince, message).with(detail));
+            return Err(changed_since(conflicts));
         }
         let mut body = Restored {
             restored_paths_count: restored.len() as u64,
@@ -156,6 +152,21 @@ impl Operation for Restoration {
     }
 }
 
+fn changed_since(mut conflicts: Vec<Conflict>) -> Refusal {
+    let named = |Conflict { path, changed_by, between }: &Conflict| match between {
+        Some([first, second]) => format!("{path} (by {changed_by}, between {first} and {second})"),
+        None => format!("{path} (by {changed_by})"),
+    };
+    let message = format!(
+        "changed since: {}{}; nothing was changed. Undo the later change first, or set `force` to overwrite it",
+        conflicts.iter().take(3).map(named).collect::<Vec<_>>().join(", "),
+        if conflicts.len() > 3 { ", …" } else { "" }
+    );
+    let conflicts_count = Some(conflicts.len() as u64);
+    conflicts.truncate(RECEIPT_PATHS_MAX);
+    Refusal::new(Code::ChangedSince, message).with(Detail { conflicts, conflicts_count, ..Detail::default() })
+}
+
 /// Merges two sorted lists of paths.
 fn merge(paths: &mut Vec<String>, mut more: Vec<String>) {
     paths.append(&mut more);
@@ -185,14 +196,10 @@ pub(super) fn restore(
     if seqs.is_empty() {
         return Err(not_found(id));
     }
-    Restoration::new(
-        host,
-        session,
-        &seqs,
-        |_| true,
-        request.paths.as_deref(),
-        Flags::new(request.force, request.dry_run, is_preview),
-    )
+    // Between any two changes somebody else may have written.
+    let groups: Vec<Vec<u64>> = seqs.into_iter().map(|seq| vec![seq]).collect();
+    let flags = Flags::new(request.force, request.dry_run, is_preview);
+    Restoration::new(host, session, &groups, request.paths.as_deref(), flags)
 }
 
 pub(super) fn not_found(id: &str) -> Refusal {
@@ -218,28 +225,9 @@ pub(super) fn rollback(
     request: &Rollback,
     is_preview: bool,
 ) -> Result<Restoration, Refusal> {
-    let turns = turns(host, session)?;
-    let mut chain = Vec::new();
-    let mut next = turns.top;
-    while let Some(step) = next
-        && (chain.len() as u64) < request.turns.unwrap_or(1)
-    {
-        let record = step_record(host, session, step)?;
-        next = record.previous;
-        chain.push((step, record.turn_id));
-    }
-    let Some(oldest) = chain.last() else {
-        return Err(Refusal::new(Code::NothingToRollBack, "no turn of this session changed anything yet"));
-    };
-    let oldest = oldest.0;
-    restore_state_before(
-        host,
-        session,
-        Flags::new(request.force, request.dry_run, is_preview),
-        chain,
-        false,
-        oldest,
-    )
+    let flags = Flags::new(request.force, request.dry_run, is_preview);
+    let selected = turns::to_roll_back(host, session, request.turns.unwrap_or(1))?;
+    Restoration::of_turns(host, session, selected, false, flags)
 }
 
 pub(super) fn redo(
@@ -248,71 +236,7 @@ pub(super) fn redo(
     request: &Redo,
     is_preview: bool,
 ) -> Result<Restoration, Refusal> {
-    let turns = turns(host, session)?;
-    let mut chain = Vec::new();
-    for step in turns.undone.iter().rev().take(request.turns.unwrap_or(1) as usize) {
-        chain.push((*step, step_record(host, session, *step)?.turn_id));
-    }
-    let Some((newest, _)) = chain.last() else {
-        return Err(Refusal::new(
-            Code::NothingToRedo,
-            "nothing was rolled back, or something was changed since",
-        ));
-    };
-    let last_entry = snapshot::seqs_of_step(host, session, *newest)?.last().copied().unwrap_or(*newest);
-    restore_state_before(
-        host,
-        session,
-        Flags::new(request.force, request.dry_run, is_preview),
-        chain,
-        true,
-        last_entry + 1,
-    )
-}
-
-/// Restores the state before entry `first`: undoes every later change of the session, earlier rollbacks and redos
-/// included.
-fn restore_state_before(
-    host: &Host,
-    session: &Arc<OpenSession>,
-    flags: Flags,
-    chain: Vec<(u64, String)>,
-    is_redo: bool,
-    first: u64,
-) -> Result<Restoration, Refusal> {
-    let seqs = snapshot::seqs_from(host, session, first)?;
-    let lost = host.journal.state(&dropped_key(&session.id))?;
-    let lost: Option<u64> = lost.and_then(|bytes| decode_state(&dropped_key(&session.id), &bytes));
-    if lost.is_some_and(|lost| lost >= first) {
-        let (code, what) =
-            if is_redo { (Code::NothingToRedo, "redone") } else { (Code::NothingToRollBack, "rolled back") };
-        let turns: Vec<String> = chain.iter().map(|(_, turn)| aos_model::text::escape(turn)).collect();
-        return Err(Refusal::new(
-            code,
-            format!(
-                "turn {} cannot be {what}: pre-images that it needs were dropped or evicted. `host.fs.list_snapshots` shows what is kept",
-                turns.join(", ")
-            ),
-        ));
-    }
-    let (steps, turns) = chain.into_iter().unzip();
-    let restoration = Restoration::new(host, session, &seqs, |touch| !touch.explicit, None, flags)?;
-    Ok(Restoration { rolled: Some(Rolled { steps, turns, is_redo }), ..restoration })
-}
-
-fn turns(host: &Host, session: &OpenSession) -> Result<Turns, Refusal> {
-    let key = turns_key(&session.id);
-    let bytes = host.journal.state(&key)?;
-    Ok(bytes.and_then(|bytes| decode_state(&key, &bytes)).unwrap_or_default())
-}
-
-fn step_record(host: &Host, session: &OpenSession, step: u64) -> Result<StepRecord, Refusal> {
-    let key = step_key(&session.id, step);
-    let bytes = host.journal.state(&key)?;
-    bytes.and_then(|bytes| decode_state(&key, &bytes)).ok_or_else(|| {
-        Refusal::new(
-            Code::IoError,
-            format!("the journal is damaged: step {step} is missing; run `aos verify`"),
-        )
-    })
+    let flags = Flags::new(request.force, request.dry_run, is_preview);
+    let selected = turns::to_redo(host, session, request.turns.unwrap_or(1))?;
+    Restoration::of_turns(host, session, selected, true, flags)
 }

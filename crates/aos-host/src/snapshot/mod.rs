@@ -11,8 +11,7 @@ mod open_preimage;
 use std::sync::{Arc, MutexGuard};
 
 use aos_model::entry::{Entry, Fact};
-use aos_model::plan_undo::RecordedChange;
-use aos_model::records::SnapshotRecord;
+use aos_model::records::{RecordedChange, SnapshotRecord};
 use aos_model::refusal::{Code, Refusal};
 use aos_model::state::{decode_snapshot_key, snapshot_prefix, step_prefix};
 use aos_store::{Fault, own_rights};
@@ -21,7 +20,7 @@ use crate::host::Host;
 use crate::leftovers::log_leftover;
 use crate::session::OpenSession;
 
-use crate::ledger::{EntryRef, Snapshot, SnapshotIndex};
+use crate::ledger::{EntryRef, Roll, Snapshot, SnapshotIndex};
 pub(crate) use capture::capture;
 pub(crate) use finalize::{Which, finalize, preview_manifest, run as run_finalizer};
 
@@ -154,6 +153,20 @@ fn with_index<T>(
 /// All snapshots of a session, oldest first.
 pub(crate) fn all(host: &Host, session: &OpenSession) -> Result<Vec<Snapshot>, Fault> {
     with_index(host, session, |index| index.all().cloned().collect())
+}
+
+/// The rollbacks and redos since the last change of a session.
+pub(crate) fn rolls(host: &Host, session: &OpenSession) -> Result<Vec<Roll>, Fault> {
+    with_index(host, session, |index| index.rolls().to_vec())
+}
+
+/// Whether the pre-images of all these entries are kept.
+pub(crate) fn are_kept(
+    host: &Host,
+    session: &OpenSession,
+    mut seqs: impl Iterator<Item = u64>,
+) -> Result<bool, Fault> {
+    with_index(host, session, |index| seqs.all(|seq| index.of_entry(seq).is_some()))
 }
 
 pub(crate) fn is_kept(host: &Host, session: &OpenSession, snapshot_id: &str) -> Result<bool, Fault> {

@@ -1,7 +1,7 @@
 //! Undo beside people: what a rollback, a redo or a restore makes of the tree, and what it must not overwrite.
 //!
 //! [`plan`] is a pure function. [`Turns`] says which changes a rollback or a redo takes back, [`steps`] in which order
-//! the wanted tree is reached. `aos-host` does not use it yet: until then undo is planned by `plan_undo`.
+//! the wanted tree is reached.
 
 mod net;
 mod plan;

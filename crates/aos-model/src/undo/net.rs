@@ -222,6 +222,9 @@ impl<W: World> Forwards<'_, W> {
                 self.check(to, replaced.as_ref(), by);
                 let node = self.tree.get(&from.path).map(Cow::into_owned);
                 let image = target.and_then(|target| target.after.clone()).or(from.before.clone());
+                // The record of a move has no attributes; those that were recorded before went along.
+                let xattrs = node.as_ref().and_then(|node| node.image.as_ref()?.xattrs.clone());
+                let image = image.map(|image| Image { xattrs: image.xattrs.clone().or(xattrs), ..image });
                 let unknown = || Node::new(None, Source::Disk(from.path.clone()));
                 let node = Node { image, ..node.unwrap_or_else(unknown) };
                 let below = self.take_touched(&from.path);

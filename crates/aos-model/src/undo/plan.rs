@@ -45,7 +45,7 @@ pub struct Undo<'a> {
     /// Only these paths and what is below them.
     pub paths: Option<&'a [String]>,
     pub force: bool,
-    /// Changes of every session, oldest first, to say who changed a path.
+    /// Changes of every session, oldest first, to say who changed a path. Needed only where there are conflicts.
     pub later: &'a [&'a RecordedChange],
 }
 

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::acl;
 use crate::records::{Identity, Image, Kind};
 
 /// What the planner may look up. Paths are absolute, as in receipts; the root is the empty string.
@@ -17,13 +18,16 @@ pub trait World {
     /// What is at a path now, with `xattrs`. The hash of a file may be left out. Folders above the roots are asked too.
     fn on_disk(&self, path: &str) -> Option<Image>;
     fn names_on_disk(&self, path: &str) -> Vec<String>;
-    /// Reads a file. Asked only where identities and known hashes do not decide.
+    /// Reads a file, or the target of a link. `None`: it cannot be read.
     fn hash_on_disk(&self, path: &str) -> Option<String>;
     /// An object of a pre-image, with its hash and `xattrs`. `None`: it was absent.
     fn stored(&self, object: &StoredRef) -> Option<Image>;
     fn names_stored(&self, object: &StoredRef) -> Vec<String>;
     /// The content that the session's records know for an identity.
     fn known_hash(&self, identity: &Identity) -> Option<String>;
+    /// The only content that they know for a time and a size. A pre-image may be a copy, which has another inode, and the
+    /// time of what it is a copy of.
+    fn copied_hash(&self, mtime_ns: i64, size_bytes: u64) -> Option<String>;
 }
 
 /// A pre-image, which holds the object at a path and everything below it.
@@ -89,7 +93,9 @@ impl Node {
         match &mut self.image {
             Some(image) => {
                 image.mode = wanted.mode;
-                image.xattrs = wanted.xattrs.clone().or(image.xattrs.take());
+                // The mode changes how an ACL reads.
+                let xattrs = wanted.xattrs.as_ref().or(image.xattrs.as_ref());
+                image.xattrs = xattrs.map(|xattrs| acl::with_mode(xattrs, wanted.mode));
             }
             None => self.image = Some(wanted.clone()),
         }
@@ -240,20 +246,42 @@ impl<'w, W: World> Tree<'w, W> {
     }
 
     fn has_same_content(&self, one: &Node, a: &Image, other: &Node, b: &Image) -> bool {
-        if a.hash.is_some() && b.hash.is_some() {
-            return a.hash == b.hash;
+        if a.kind == Kind::File && a.size_bytes != b.size_bytes {
+            return false;
         }
-        let is_unchanged = a.identity.is_some() && a.identity == b.identity;
-        is_unchanged || self.hash(one, a).is_some_and(|hash| Some(hash) == self.hash(other, b))
+        let (known_a, known_b) = (self.known_hash(one, a), self.known_hash(other, b));
+        // A time can be set back, so where the content of one is known, that of the other is read.
+        let read = |node, is_needed: bool| if is_needed { self.read_hash(node) } else { None };
+        let hash_a = known_a.clone().or_else(|| read(one, known_b.is_some()));
+        let hash_b = known_b.or_else(|| read(other, known_a.is_some()));
+        if hash_a.is_some() && hash_b.is_some() {
+            return hash_a == hash_b;
+        }
+        // An object of unknown content was only moved, so nothing is lost if the comparison is wrong.
+        let mtime = |image: &Image| image.identity.map(|identity| identity.mtime_ns);
+        if mtime(a).is_some() && mtime(a) == mtime(b) {
+            return true;
+        }
+        let copied = |image: &Image| self.world.copied_hash(mtime(image)?, image.size_bytes);
+        let hash_a = hash_a.or_else(|| self.read_hash(one)).or_else(|| copied(a));
+        hash_a.is_some() && hash_a == hash_b.or_else(|| self.read_hash(other)).or_else(|| copied(b))
     }
 
-    fn hash(&self, node: &Node, image: &Image) -> Option<String> {
-        let known = || self.world.known_hash(image.identity.as_ref()?);
-        let read = || match &node.source {
-            Source::Disk(path) if !self.is_symbolic => self.world.hash_on_disk(path),
+    fn disk_path<'n>(&self, node: &'n Node) -> Option<&'n str> {
+        match &node.source {
+            Source::Disk(path) if !self.is_symbolic => Some(path),
             Source::Disk(_) | Source::Stored(_) | Source::Made | Source::Any => None,
-        };
-        image.hash.clone().or_else(known).or_else(read)
+        }
+    }
+
+    fn known_hash(&self, node: &Node, image: &Image) -> Option<String> {
+        let recorded = || self.world.known_hash(image.identity.as_ref()?);
+        let is_recorded = self.disk_path(node).is_none();
+        image.hash.clone().or_else(|| is_recorded.then(recorded).flatten())
+    }
+
+    fn read_hash(&self, node: &Node) -> Option<String> {
+        self.world.hash_on_disk(self.disk_path(node)?)
     }
 
     /// The same with everything below.

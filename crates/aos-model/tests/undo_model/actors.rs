@@ -3,7 +3,7 @@
 use aos_model::records::{Image, Kind};
 use aos_model::undo::{Step, folder};
 
-use super::host::Change;
+use super::host::{Change, remove_step, rename_step};
 use super::random::{POOL, Rng, Run};
 use super::world::{Files, Obj, ancestors, can_rename, encode, is_dir, parent, remove, rename};
 
@@ -126,11 +126,11 @@ impl Run {
         let mut change = self.host.change(session);
         match kind {
             0..=3 => put(&mut change, &path, hash),
-            4 if change.files().contains_key(&path) => change.step(Step::Remove { path }),
+            4 if change.files().contains_key(&path) => change.step(remove_step(&path)),
             4 => {}
             5 | 6 => {
                 if can_rename(change.files(), &path, &other) && !is_dir(change.files(), &other) {
-                    change.step(Step::Rename { from: path, to: other });
+                    change.step(rename_step(&path, &other));
                 }
             }
             7 => make_dirs(&mut change, &path),

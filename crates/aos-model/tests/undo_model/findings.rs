@@ -4,7 +4,7 @@ use aos_model::records::Kind;
 use aos_model::undo::{ChangedBy, Step, folder};
 
 use super::actors::file;
-use super::host::{Answer, Ask, Change, Host, Selection};
+use super::host::{Answer, Ask, Change, Host, Selection, remove_step, rename_step};
 use super::world::{Files, Obj, ancestors, keys, remove, rename};
 
 #[derive(Clone)]
@@ -52,7 +52,7 @@ impl Story {
     }
 
     fn moves(&mut self, from: &str, to: &str) -> Option<u64> {
-        self.call(|change| change.step(Step::Rename { from: from.into(), to: to.into() }))
+        self.call(|change| change.step(rename_step(from, to)))
     }
 
     fn command(&mut self, what: impl FnOnce(&mut Files)) -> Option<u64> {
@@ -146,7 +146,7 @@ fn c26_going_over_a_gap_is_a_conflict() {
     type Second = (&'static str, bool, fn(&mut Story) -> Option<u64>);
     let second: [Second; 5] = [
         ("write", false, |s| s.w("/f", 2)),
-        ("remove", true, |s| s.call(|change| change.step(Step::Remove { path: "/f".into() }))),
+        ("remove", true, |s| s.call(|change| change.step(remove_step("/f")))),
         ("move", true, |s| s.moves("/f", "/g")),
         ("exec", false, |s| s.command(|files| files.get_mut("/f").unwrap().hash = 2)),
         ("exec removes", true, |s| s.command(|files| drop(remove(files, "/f")))),
@@ -309,7 +309,7 @@ fn of_a_removed_folder_one_path_comes_back_alone() {
     s.p("/d/x", 1);
     s.p("/d/y", 2);
     s.host.files.get_mut("/d").unwrap().mode = 0o700;
-    s.call(|change| change.step(Step::Remove { path: "/d".into() }));
+    s.call(|change| change.step(remove_step("/d")));
     let answer = s.ask(Selection::Scope("c1".into()), Some(&["/d/x"]), false);
     assert_eq!(lists(&answer), (vec!["/d", "/d/x"], vec![]));
     assert_eq!(s.host.files["/d"].mode, 0o700);
@@ -333,7 +333,7 @@ fn a_link_in_place_of_a_folder_above_is_a_gap() {
     s.w("/d/x", 2);
     s.p_removes("/d");
     s.p("/d", 99);
-    s.call(|change| change.step(Step::Remove { path: "/d".into() }));
+    s.call(|change| change.step(remove_step("/d")));
     assert_eq!(conflicts(&s.rollback(2, false)), [("/d", &ChangedBy::Between(0, 1))]);
     lists(&s.rollback(2, true));
     assert_eq!(s.at("/d/x"), Some(1));

@@ -71,6 +71,10 @@ impl World for View<'_> {
         let known = self.host.hashes[self.session].get(&(identity.ino, identity.mtime_ns));
         known.map(u64::to_string)
     }
+
+    fn copied_hash(&self, _: i64, _: u64) -> Option<String> {
+        None
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -242,6 +246,14 @@ impl Host {
     }
 }
 
+pub(crate) fn remove_step(path: &str) -> Step {
+    Step::Remove { path: path.to_owned(), object: path.to_owned() }
+}
+
+pub(crate) fn rename_step(from: &str, to: &str) -> Step {
+    Step::Rename { from: from.to_owned(), to: to.to_owned(), object: from.to_owned() }
+}
+
 /// A change under way: applies steps to the files and records them.
 pub(crate) struct Change<'h> {
     host: &'h mut Host,
@@ -289,13 +301,13 @@ impl Change<'_> {
 
     pub(crate) fn step(&mut self, step: Step) {
         match step {
-            Step::Remove { path } => {
+            Step::Remove { path, .. } => {
                 let before = self.keep(&path);
                 assert!(before.is_some(), "BUG: {path} is not there");
                 remove(&mut self.host.files, &path);
                 self.record(&path, before, None);
             }
-            Step::Rename { from, to } => {
+            Step::Rename { from, to, .. } => {
                 let (replaced, before) = (self.keep(&to), self.image(&from));
                 assert!(before.is_some() && is_dir(self.files(), parent(&to)), "BUG: move {from} to {to}");
                 assert!(!is_dir(self.files(), &to), "BUG: {to} is a folder");
@@ -311,7 +323,7 @@ impl Change<'_> {
                 let after = self.image(&path);
                 self.record(&path, None, after);
             }
-            Step::Put { path, image, content } => {
+            Step::Put { path, image, content, .. } => {
                 let stored = self.host.store
                     [&(content.preimage.snapshot_id.clone(), content.preimage.name.clone())]
                     .clone();
@@ -322,7 +334,7 @@ impl Change<'_> {
                 );
                 self.put(&path, image);
             }
-            Step::SetAttrs { path, image } => {
+            Step::SetAttrs { path, image, .. } => {
                 let before = self.image(&path);
                 let obj = self.host.files.get_mut(&path).expect("BUG: attributes of nothing");
                 assert_eq!(obj.kind, image.kind, "BUG: attributes of another kind");
@@ -356,7 +368,7 @@ impl Change<'_> {
         for path in old.keys().filter(|path| goes(path)) {
             let is_below = old.keys().any(|above| above != path && is_or_below(path, above) && goes(above));
             if !is_below {
-                self.step(Step::Remove { path: path.clone() });
+                self.step(remove_step(path));
             }
         }
         for (path, obj) in new {
@@ -364,7 +376,7 @@ impl Change<'_> {
             match was {
                 Some(was) if was.key() == obj.key() => {}
                 Some(was) if was.kind == Kind::Dir && obj.kind == Kind::Dir => {
-                    self.step(Step::SetAttrs { path: path.clone(), image });
+                    self.step(Step::SetAttrs { path: path.clone(), object: path.clone(), image });
                 }
                 _ if obj.kind == Kind::Dir => self.step(Step::MakeDir { path: path.clone(), image }),
                 _ => self.put(path, image),
