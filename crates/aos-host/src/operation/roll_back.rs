@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use aos_model::entry::Fact;
+use aos_model::entry::{Entry, Fact};
 use aos_model::id::Token;
 use aos_model::limits::RECEIPT_PATHS_MAX;
 use aos_model::receipt::{Body, Restored};
@@ -196,10 +196,37 @@ pub(super) fn restore(
     if seqs.is_empty() {
         return Err(not_found(id));
     }
-    // Between any two changes somebody else may have written.
-    let groups: Vec<Vec<u64>> = seqs.into_iter().map(|seq| vec![seq]).collect();
+    let groups = groups_of_call(host, session, id, &seqs)?;
     let flags = Flags::new(request.force, request.dry_run, is_preview);
     Restoration::new(host, session, &groups, request.paths.as_deref(), flags)
+}
+
+/// The changes of a tool call or a snapshot, each by itself: between any two somebody else may have written. A restore of
+/// the call is taken together with the changes before it, because it took them back.
+fn groups_of_call(
+    host: &Host,
+    session: &Arc<OpenSession>,
+    call: &str,
+    seqs: &[u64],
+) -> Result<Vec<Vec<u64>>, Refusal> {
+    let [first, .., last] = seqs else { return Ok(vec![seqs.to_vec()]) };
+    let (mut groups, mut group) = (Vec::new(), Vec::new());
+    for seq in snapshot::seqs_from(host, session, *first)?.into_iter().take_while(|seq| seq <= last) {
+        if seqs.binary_search(&seq).is_ok() {
+            group.push(seq);
+        } else if snapshot::with_entry(host, seq, |entry| is_restore_of(&entry, call))? {
+            group.push(seq);
+            groups.push(std::mem::take(&mut group));
+        }
+    }
+    groups.extend(group.into_iter().map(|seq| vec![seq]));
+    Ok(groups)
+}
+
+fn is_restore_of(entry: &Entry<'_>, call: &str) -> bool {
+    let request = || serde_json::from_str::<Restore>(entry.params.get());
+    let is_it = |request: Restore| request.paths.is_none() && request.scope_id.as_deref() == Some(call);
+    entry.kind == "host.fs.restore" && request().is_ok_and(is_it)
 }
 
 pub(super) fn not_found(id: &str) -> Refusal {
