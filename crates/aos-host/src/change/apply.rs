@@ -372,6 +372,7 @@ impl<'a> Work<'a> {
         self.begun = true;
         xattrs.map_or(Ok(()), |xattrs| apply_attrs(&dir, xattrs)).map_err(fail)?;
         disk::set_mode(&dir, mode | held).map_err(fail)?;
+        self.making.attrs = read_xattrs(&dir).ok();
         self.touch(at)?;
         // The final mode, not the one that it has while it is held open.
         Meta::of(&dir).map(|meta| Meta { mode: meta.mode & (mode | !held), ..meta }).map_err(fail)
@@ -425,6 +426,7 @@ impl<'a> Work<'a> {
         if moved.kind == Kind::Symlink || is_small {
             self.making.hash = disk::hash_of(to_dir, &to.name, moved.kind).ok();
         }
+        self.making.attrs = attrs_at(to_dir, &to.name, moved.kind);
         self.touch(from)?;
         self.touch(to)?;
         Ok(moved)
@@ -454,6 +456,16 @@ impl<'a> Work<'a> {
         }
         disk::sync(self.preimages)
     }
+}
+
+/// The attributes of what is at a name, if they can be read.
+fn attrs_at(dir: BorrowedFd<'_>, name: &[u8], kind: Kind) -> Option<Attributes> {
+    let opened = match kind {
+        Kind::File => disk::open_file(dir, name),
+        Kind::Dir => disk::open_dir(dir, name),
+        Kind::Symlink | Kind::Other => return None,
+    };
+    read_xattrs(&opened.ok()?).ok()
 }
 
 /// The file to be replaced, opened to copy its attributes. `None` inside when it cannot be read.

@@ -18,7 +18,8 @@ pub(super) fn record(armed: &Armed<'_>, left: impl Iterator<Item = (Option<Meta>
     });
     for ((index, step), (after, Made { attrs, hash })) in steps.zip(left) {
         let with_preimage = |meta: &Meta| meta.image().with_preimage(preimage_name(&armed.change_id, index));
-        let after = after.as_ref().map(|meta| Image { xattrs: attrs, hash: hash.clone(), ..meta.image() });
+        let after =
+            after.as_ref().map(|meta| Image { xattrs: attrs.clone(), hash: hash.clone(), ..meta.image() });
         match step {
             Step::Put(put) => {
                 let before = put.before.as_ref().map(with_preimage);
@@ -31,9 +32,8 @@ pub(super) fn record(armed: &Armed<'_>, left: impl Iterator<Item = (Option<Meta>
             }
             Step::MakeDir { at, .. } => paths.push(of(&at.shown, None, after)),
             Step::SetMode { at, before, xattrs, .. } => {
-                let (was, is) = xattrs.clone().unzip();
+                let was = xattrs.as_ref().map(|(was, _)| was.clone()).or(attrs);
                 let before = Image { xattrs: was, ..before.image() };
-                let after = after.map(|image| Image { xattrs: is, ..image });
                 paths.push(PathRecord { mode_only: true, ..of(&at.shown, Some(before), after) });
             }
             Step::Rename { from, before, to, replaced } => {
@@ -41,7 +41,7 @@ pub(super) fn record(armed: &Armed<'_>, left: impl Iterator<Item = (Option<Meta>
                 let moved_to = Some(to.shown.clone());
                 paths.push(PathRecord {
                     moved_to,
-                    ..of(&from.shown, Some(Image { hash, ..before.image() }), None)
+                    ..of(&from.shown, Some(Image { xattrs: attrs, hash, ..before.image() }), None)
                 });
             }
         }

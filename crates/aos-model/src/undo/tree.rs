@@ -257,9 +257,14 @@ impl<'w, W: World> Tree<'w, W> {
         if hash_a.is_some() && hash_b.is_some() {
             return hash_a == hash_b;
         }
-        // An object of unknown content was only moved, so nothing is lost if the comparison is wrong.
+        if a.identity.is_some() && a.identity == b.identity {
+            return true;
+        }
+        // An object of unknown content was only moved, so nothing is lost if the comparison is wrong. What is recorded may
+        // be there as a copy, with the same time.
         let mtime = |image: &Image| image.identity.map(|identity| identity.mtime_ns);
-        if mtime(a).is_some() && mtime(a) == mtime(b) {
+        let is_recorded = self.disk_path(one).is_none() || self.disk_path(other).is_none();
+        if is_recorded && mtime(a).is_some() && mtime(a) == mtime(b) {
             return true;
         }
         let copied = |image: &Image| self.world.copied_hash(mtime(image)?, image.size_bytes);

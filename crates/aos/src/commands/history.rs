@@ -159,11 +159,12 @@ pub(crate) fn history(history: &History) -> anyhow::Result<Exit> {
 fn show_call(call: &Value) {
     let text = |name: &str| escape(call[name].as_str().unwrap_or_default());
     anstream::println!(
-        "  {:>6}  {DIM}{}{DIM:#}  {:<12} {}",
+        "  {:>6}  {DIM}{}{DIM:#}  {:<12} {}  {DIM}{}{DIM:#}",
         call["seq"],
         time(call["at_ns"].as_u64().unwrap_or(0)),
         text("kind").trim_start_matches("host.").trim_start_matches("fs."),
         text("tool_call_id"),
+        text("snapshot_id"),
     );
     for path in call["paths"].as_array().into_iter().flatten() {
         let lines = match (path["lines_added"].as_u64(), path["lines_removed"].as_u64()) {
