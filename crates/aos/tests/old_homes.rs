@@ -112,6 +112,17 @@ fn ask_again(home: &Path, workdir: &str, entries: &[Value]) {
     }
 }
 
+fn without_hashes(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| *name != "hash");
+            kept.map(|(name, value)| (name.clone(), without_hashes(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_hashes).collect(),
+        other => other.clone(),
+    }
+}
+
 /// An entry without what differs from run to run: ids, times, its number, the workdir, inode numbers, and the sandbox
 /// of this machine.
 fn normal(value: &Value, workdir: &str) -> Value {
@@ -119,14 +130,25 @@ fn normal(value: &Value, workdir: &str) -> Value {
         Value::Object(fields) => {
             // An identity is a device, an inode and a time. Versions after 0.1.0 record it of snapshots by hand too (S31).
             const OF_THE_RUN: [&str; 6] = ["seq", "isolation_applied", "identity", "dev", "ino", "mount"];
-            let kept = fields.iter().filter(|(name, _)| !OF_THE_RUN.contains(&name.as_str()));
+            // They also record the attributes that a change left (C29), and the content of a file that was moved.
+            let is_move = fields.get("kind").is_some_and(|kind| kind == "host.fs.move");
+            let facts = |value: &Value| if is_move { without_hashes(value) } else { value.clone() };
+            let is_same = |name: &str| !OF_THE_RUN.contains(&name) && name != "xattrs";
+            let kept = fields.iter().filter(|(name, _)| is_same(name));
             kept.map(|(name, value)| {
-                let value = if name.ends_with("_ns") { Value::Null } else { normal(value, workdir) };
+                let value = if name.ends_with("_ns") { Value::Null } else { normal(&facts(value), workdir) };
                 (name.clone(), value)
             })
             .collect()
         }
-        Value::Array(items) => items.iter().map(|item| normal(item, workdir)).collect(),
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.iter().map(|item| normal(item, workdir)).collect();
+            // The steps of an undo have another order since.
+            if items.iter().any(|item| item.get("path").is_some()) {
+                items.sort_by_key(|item| item["path"].to_string());
+            }
+            items.into()
+        }
         Value::String(text) => {
             let is_id = ["hs_", "tc_", "turn_", "snap_"].iter().find(|prefix| text.starts_with(**prefix));
             is_id.map_or_else(|| text.replace(workdir, "WORKDIR").into(), |prefix| (*prefix).into())

@@ -11,6 +11,7 @@
 mod compare;
 mod copier;
 mod guard;
+mod noticed;
 mod paths;
 mod recover;
 mod scan;

@@ -24,6 +24,7 @@ use aos_model::refusal::{Code, Refusal};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::noticed::Noticed;
 use super::trees::judge_git;
 use crate::disk::{
     self, FileAttrs, Meta, SET_ID_BITS, TEMPORARY_PREFIX, hash_of, names_in, open_beneath, open_dir,
@@ -58,10 +59,7 @@ pub(super) fn read(
         session,
         started_at_ns: started_at_ns as i64,
         out: Read::default(),
-        concurrent: Vec::new(),
-        special: Vec::new(),
-        reserved: Vec::new(),
-        privileged: Vec::new(),
+        noticed: Noticed::default(),
         mount: 0,
         in_user_namespace: overlay.in_user_namespace,
     };
@@ -80,7 +78,7 @@ pub(super) fn read(
         reader.folder(&site)?;
         reader.compare_root(&part.upper, session, part.root);
     }
-    reader.note();
+    reader.out.notes.extend(reader.noticed.warnings());
     judge_git(session, overlay, &mut reader.out.paths);
     Ok(reader.out)
 }
@@ -109,13 +107,7 @@ struct Reader<'a> {
     session: &'a Arc<OpenSession>,
     started_at_ns: i64,
     out: Read,
-    /// What another process changed while the command ran.
-    concurrent: Vec<String>,
-    special: Vec<String>,
-    /// Names of unfinished writes, which no command may make.
-    reserved: Vec<String>,
-    /// Files that would run with the privileges of another user.
-    privileged: Vec<String>,
+    noticed: Noticed,
     /// The root's mount: what is on another is outside.
     mount: u64,
     in_user_namespace: bool,
@@ -176,7 +168,7 @@ impl Reader<'_> {
         for name in &names {
             let absolute = [site.absolute.as_slice(), b"/", name].concat();
             if name.starts_with(TEMPORARY_PREFIX) {
-                self.reserved.push(self.session.jail.display(&absolute));
+                self.noticed.reserved.push(self.session.jail.display(&absolute));
                 continue;
             }
             target::check_depth(self.session, &absolute)?;
@@ -233,7 +225,7 @@ impl Reader<'_> {
                 let is_whiteout =
                     disk::is_whiteout(entry.site.upper, entry.name).map_err(|why| entry.fail(why))?;
                 if !is_whiteout {
-                    self.special.push(entry.shown.clone());
+                    self.noticed.special.push(entry.shown.clone());
                 }
                 entry.lower.map_or(Ok(()), |lower| self.remove(entry, lower))
             }
@@ -243,7 +235,7 @@ impl Reader<'_> {
     /// Proposes one path.
     fn propose(&mut self, entry: &Entry<'_>, op: Op, bytes: u64) -> Result<(), Refusal> {
         if entry.lower.is_some_and(|lower| lower.mtime_ns >= self.started_at_ns && lower.kind != Kind::Dir) {
-            self.concurrent.push(entry.shown.clone());
+            self.noticed.concurrent.push(entry.shown.clone());
         }
         self.push(ProposedPath {
             op,
@@ -388,7 +380,7 @@ impl Reader<'_> {
     fn without_privileges(&mut self, entry: &Entry<'_>, file: &OwnedFd) -> Meta {
         let upper = entry.upper;
         if upper.mode & SET_ID_BITS != 0 || disk::has_file_capabilities(file) {
-            self.privileged.push(entry.shown.clone());
+            self.noticed.privileged.push(entry.shown.clone());
         }
         Meta { mode: upper.mode & !SET_ID_BITS, ..upper }
     }
@@ -439,35 +431,6 @@ impl Reader<'_> {
             let shown = show(&session.jail.roots[root].path);
             let message = format!("the mode of {shown} itself is not changed: it is a root of the session");
             self.out.notes.push(Warning::new("root_mode_not_kept", message));
-        }
-    }
-
-    fn note(&mut self) {
-        let named = |paths: &[String]| {
-            let more = if paths.len() > 10 { ", …" } else { "" };
-            format!("{}{more}", paths.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", "))
-        };
-        if !self.concurrent.is_empty() {
-            let message = format!(
-                "changed by another process while the command ran, and overwritten: {}",
-                named(&self.concurrent)
-            );
-            self.out.notes.push(Warning::new("concurrent_change", message));
-        }
-        if !self.special.is_empty() {
-            let message = format!(
-                "FIFOs, sockets and devices are not kept beyond the command: {}",
-                named(&self.special)
-            );
-            self.out.notes.push(Warning::new("special_files_not_kept", message));
-        }
-        self.out.notes.extend(super::set_ids::warning(&self.privileged));
-        if !self.reserved.is_empty() {
-            let message = format!(
-                "names that begin with `.aos-tmp-` are reserved, and what the command did under them was not kept: {}",
-                named(&self.reserved)
-            );
-            self.out.notes.push(Warning::new("reserved_names_not_kept", message));
         }
     }
 }

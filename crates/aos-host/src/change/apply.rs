@@ -16,7 +16,7 @@ use super::displaced::finish_aside;
 use super::give_back;
 use super::hold_open::{Action, OPEN_TO_OWNER};
 use super::preimage::Object;
-use super::record::record;
+use super::record::{Made, record};
 use super::step_intent::{Seen, StepIntent};
 use super::take::take;
 use super::take_back::take_back_first;
@@ -102,15 +102,6 @@ pub(super) struct Work<'a> {
     made: Vec<Made>,
     /// Of the step under way.
     making: Made,
-}
-
-/// What the record of a step has beside the metadata.
-#[derive(Debug, Default)]
-pub(super) struct Made {
-    pub(super) attrs: Option<Attributes>,
-    /// The content of a link or a small file that was moved: by its inode alone, a copy that undo made of it later
-    /// would not be recognised.
-    pub(super) hash: Option<String>,
 }
 
 impl<'a> Work<'a> {

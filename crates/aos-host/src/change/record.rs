@@ -1,12 +1,20 @@
 //! What the journal remembers of a change, for undo and for people.
 
-use aos_model::records::{Image, PathRecord};
+use aos_model::records::{Attributes, Image, PathRecord};
 
-use super::apply::Made;
 use super::arm::{Armed, preimage_name};
 use super::hold_open::Action;
 use crate::disk::Meta;
 use crate::steps::Step;
+
+/// What the record of a step has beside the metadata.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    pub(super) attrs: Option<Attributes>,
+    /// The content of a link or a small file that was moved: by its inode alone, a copy that undo made of it later
+    /// would not be recognised.
+    pub(super) hash: Option<String>,
+}
 
 /// A record for each path that the steps touched, in their order. A move is two: where it went, then where it was.
 /// `left` is what each step left.
