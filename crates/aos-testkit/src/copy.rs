@@ -38,10 +38,38 @@ pub enum Kind {
     Other,
 }
 
+/// Which attributes of a thing somebody changed. The content always counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    mode: bool,
+    xattrs: bool,
+}
+
+impl Part {
+    pub const ALL: Part = Part { mode: true, xattrs: true };
+
+    pub fn and(self, other: Part) -> Part {
+        Part { mode: self.mode || other.mode, xattrs: self.xattrs || other.xattrs }
+    }
+}
+
 impl Thing {
     /// Whether two things are equal in everything that undo restores, which is everything except the time.
     pub fn is_like(&self, other: &Thing) -> bool {
         (&self.kind, self.mode, &self.xattrs) == (&other.kind, other.mode, &other.xattrs)
+    }
+
+    /// What of this was changed to become `other`.
+    pub fn changed_part(&self, other: &Thing) -> Part {
+        let is_other = self.kind != other.kind;
+        Part { mode: is_other || self.mode != other.mode, xattrs: is_other || self.xattrs != other.xattrs }
+    }
+
+    /// Whether another thing has the content of this one, and the rest of a part of it.
+    pub fn has_part(&self, other: &Thing, part: Part) -> bool {
+        self.kind == other.kind
+            && (!part.mode || self.mode == other.mode)
+            && (!part.xattrs || self.xattrs == other.xattrs)
     }
 
     pub fn is_folder(&self) -> bool {

@@ -11,7 +11,11 @@ pub(super) const COMMAND: &str = "host.exec";
 
 /// One mutation. The daemon may refuse it; it then must change nothing.
 pub(super) fn next(random: &mut Random, tree: &Tree, number: u64) -> (&'static str, Value) {
-    let mut chance = Chance::new(random, tree, number);
+    one(Chance::new(random, tree, number))
+}
+
+/// As [`next`], with names of a prepared choice.
+pub(super) fn one(mut chance: Chance<'_>) -> (&'static str, Value) {
     match chance.random.below(100) {
         0..16 => chance.write(),
         16..23 => chance.append(),
@@ -31,6 +35,8 @@ pub(super) struct Chance<'a> {
     pub(super) random: &'a mut Random,
     tree: &'a Tree,
     number: u64,
+    /// Paths that are chosen half of the time.
+    preferred: &'a [String],
 }
 
 /// Whether a step may change `path`. No step changes anything below `keep`, so its files must stay as they are.
@@ -45,16 +51,20 @@ fn quoted(word: &str) -> String {
 
 impl<'a> Chance<'a> {
     pub(super) fn new(random: &'a mut Random, tree: &'a Tree, number: u64) -> Chance<'a> {
-        Chance { random, tree, number }
+        Chance { random, tree, number, preferred: &[] }
+    }
+
+    pub(super) fn preferring(self, preferred: &'a [String]) -> Chance<'a> {
+        Chance { preferred, ..self }
     }
 
     fn pick(&mut self, of: impl Fn(&Kind) -> bool) -> Option<String> {
-        let fits: Vec<&String> = self
-            .tree
-            .iter()
-            .filter(|(path, thing)| is_free(path) && of(&thing.kind))
-            .map(|(p, _)| p)
-            .collect();
+        let is_it = |path: &str| is_free(path) && self.tree.get(path).is_some_and(|thing| of(&thing.kind));
+        let preferred: Vec<&String> = self.preferred.iter().filter(|path| is_it(path)).collect();
+        if !preferred.is_empty() && self.random.one_in(2) {
+            return Some(preferred[self.random.below(preferred.len())].clone());
+        }
+        let fits: Vec<&String> = self.tree.keys().filter(|path| is_it(path)).collect();
         if fits.is_empty() { None } else { Some(fits[self.random.below(fits.len())].clone()) }
     }
 
@@ -70,6 +80,9 @@ impl<'a> Chance<'a> {
     /// A path, existing or not.
     pub(super) fn path(&mut self) -> String {
         let name = NAMES[self.random.below(NAMES.len())];
+        if !self.preferred.is_empty() && self.random.one_in(3) {
+            return self.preferred[self.random.below(self.preferred.len())].clone();
+        }
         match self.random.below(4) {
             0 => name.to_owned(),
             1 => format!("{}/{}", NAMES[self.random.below(NAMES.len())], name),

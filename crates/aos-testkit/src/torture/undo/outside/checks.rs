@@ -6,39 +6,53 @@ use serde_json::Value;
 
 use super::Outside;
 use super::book::{Ask, Call, Selection, What};
-use crate::copy::{Thing, Tree, differing};
+use crate::copy::{Part, Thing, Tree, differing};
 use crate::torture::undo::{Wrong, ensure};
 
 /// What the person wrote and nobody has changed since.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// By inode: a file, folder or link as the person left it, wherever it is now.
-    things: BTreeMap<u64, Thing>,
+    things: BTreeMap<u64, Mark>,
     /// The hashes of contents: an undo may bring one back as another file.
     contents: BTreeSet<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Mark {
+    thing: Thing,
+    /// What of it is the person's. The rest is as it was before.
+    part: Part,
+}
+
+impl Mark {
+    fn is_in(&self, other: &Thing) -> bool {
+        other.ino == self.thing.ino && self.thing.has_part(other, self.part)
+    }
 }
 
 impl Written {
     pub(super) fn by_person(&mut self, before: &Tree, found: &Tree) {
         let hashes: BTreeSet<&str> = before.values().filter_map(Thing::hash).collect();
         for (path, thing) in found {
-            let is_as_before = before.get(path).is_some_and(|was| was.ino == thing.ino && was.is_like(thing));
-            if !is_as_before {
-                self.things.insert(thing.ino, thing.clone());
-                let new = thing.hash().filter(|hash| !hashes.contains(hash));
-                self.contents.extend(new.map(str::to_owned));
+            let was = before.get(path).filter(|was| was.ino == thing.ino);
+            if was.is_some_and(|was| was.is_like(thing)) {
+                continue;
             }
+            let part = was.map_or(Part::ALL, |was| was.changed_part(thing));
+            let older = self.things.get(&thing.ino).filter(|mark| was.is_some_and(|was| mark.is_in(was)));
+            let part = older.map_or(part, |mark| mark.part.and(part));
+            self.things.insert(thing.ino, Mark { thing: thing.clone(), part });
+            let new = thing.hash().filter(|hash| !hashes.contains(hash));
+            self.contents.extend(new.map(str::to_owned));
         }
         self.keep(found);
     }
 
     /// Forgets what is not there any more.
     pub(super) fn keep(&mut self, found: &Tree) {
-        let mut there = BTreeMap::new();
-        for thing in found.values() {
-            there.insert(thing.ino, thing);
-        }
-        self.things.retain(|ino, thing| there.get(ino).is_some_and(|there| there.is_like(thing)));
+        let there: BTreeMap<u64, &Thing> = found.values().map(|thing| (thing.ino, thing)).collect();
+        self.things.retain(|ino, mark| there.get(ino).is_some_and(|there| mark.is_in(there)));
     }
 
     /// A path at which something of the person was, and is not any more. What a call left there exactly so is not the
@@ -47,8 +61,8 @@ impl Written {
         let left = |path: &str| taken_back.iter().filter_map(|call| call.after.get(path)).collect::<Vec<_>>();
         let is_there = |is_it: &dyn Fn(&Thing) -> bool| found.values().any(is_it);
         let is_lost = |path: &str, thing: &Thing| {
-            let is_its = self.things.get(&thing.ino).is_some_and(|written| written.is_like(thing))
-                && !is_there(&|other| other.ino == thing.ino && other.is_like(thing))
+            let mark = self.things.get(&thing.ino).filter(|mark| mark.is_in(thing));
+            let is_its = mark.is_some_and(|mark| !is_there(&|other| mark.is_in(other)))
                 && !left(path).iter().any(|left| left.is_like(thing));
             let hash = thing.hash().filter(|hash| self.contents.contains(*hash));
             let is_content = hash.is_some_and(|hash| {
@@ -88,8 +102,8 @@ impl Outside<'_> {
         let session = &self.sessions[ask.session];
         let is_empty = session.taken_back(&ask.selection).is_empty();
         match receipt["error_code"].as_str().unwrap_or_default() {
-            "changed_since" if ask.force => self.is_through_link(receipt),
-            "changed_since" => self.did_others_act(ask),
+            "changed_since" => !ask.force && self.did_others_act(ask),
+            "symlink_not_allowed" => ask.force && self.is_through_link(ask),
             "nothing_to_roll_back" | "nothing_to_redo" => session.is_small || is_empty,
             "snapshot_not_found" => ask.is_restore() && (session.is_small || is_empty),
             "limit_exceeded" => session.is_small,
@@ -111,12 +125,12 @@ impl Outside<'_> {
         }
     }
 
-    /// Whether a conflict is at a link or below one: nothing is written through a link, not even with `force`.
-    pub(super) fn is_through_link(&self, receipt: &Value) -> bool {
+    /// Whether a path that is taken back is below a link now: nothing is written through it, not even with `force`.
+    fn is_through_link(&self, ask: &Ask) -> bool {
         let is_link = |path: &str| self.now.get(path).is_some_and(Thing::is_link);
-        let above = |path: &str| path.match_indices('/').any(|(slash, _)| is_link(&path[..slash]));
-        let paths = receipt["conflicts"].as_array().into_iter().flatten();
-        paths.filter_map(|one| one["path"].as_str()).any(|path| is_link(path) || above(path))
+        let is_behind = |path: &String| path.match_indices('/').any(|(slash, _)| is_link(&path[..slash]));
+        let taken_back = self.sessions[ask.session].taken_back(&ask.selection);
+        taken_back.iter().any(|call| call.touched.iter().any(is_behind))
     }
 }
 

@@ -9,6 +9,9 @@ use crate::copy::{Thing, Tree, differing, explain, same};
 use crate::random::Random;
 use crate::torture::undo::{Wrong, ensure};
 
+/// Mutations that may be refused in a row.
+const TRIES_MAX: usize = 8;
+
 impl Outside<'_> {
     pub(super) fn come_back(&mut self, ask: &Ask, done: &Done, random: &mut Random) -> Result<(), Wrong> {
         match random.below(3) {
@@ -46,7 +49,17 @@ impl Outside<'_> {
         if displaced.is_empty() {
             return Ok(());
         }
-        self.mutation(ask.session, random, (None, None), false)?;
+        // Until something has changed, the undo can be redone, and is not listed by itself.
+        let calls = self.sessions[ask.session].calls.len();
+        for _ in 0..TRIES_MAX {
+            self.mutation(ask.session, random, (None, None), false)?;
+            if self.sessions[ask.session].calls.len() > calls {
+                break;
+            }
+        }
+        if self.sessions[ask.session].calls.len() == calls {
+            return Ok(());
+        }
         if random.one_in(2) {
             self.person(random)?;
         }

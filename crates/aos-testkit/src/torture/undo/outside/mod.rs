@@ -11,13 +11,14 @@ mod undo;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::calls::{Answer, Calls, Effect, some_moment};
 use super::plant::plant;
 use super::{Tally, Wrong, acts, ensure};
-use crate::copy::{Tree, copy_of, differing, explain};
+use crate::copy::{Tree, copy_of, differing, explain, touched_at_all};
 use crate::random::Random;
 use crate::torture::{Daemon, Setup};
 use book::{Ask, Call, Selection, Session, What, touched_by};
@@ -33,7 +34,12 @@ struct Outside<'a> {
     written: Written,
     /// Who changed the folder, in order: a session, or the person.
     changes: Vec<Option<String>>,
+    /// What was changed last. Everybody prefers these paths, so that changes meet.
+    recent: Vec<String>,
 }
+
+/// How many paths are preferred.
+const RECENT_MAX: usize = 5;
 
 /// Runs the chosen steps of a history.
 pub(super) fn history(
@@ -56,6 +62,7 @@ pub(super) fn history(
         sessions: Vec::new(),
         written: Written::default(),
         changes: Vec::new(),
+        recent: Vec::new(),
     };
     let outcome = outside.all(seed, steps, &mut random);
     outside.tally.kills += outside.calls.kills;
@@ -100,18 +107,26 @@ impl Outside<'_> {
     }
 
     fn person(&mut self, random: &mut Random) -> Result<(), Wrong> {
-        let what = person::act(random, &self.now, self.calls.number + 1, &self.root);
         // The number makes contents unique.
         self.calls.number += 1;
+        let chance = acts::Chance::new(random, &self.now, self.calls.number).preferring(&self.recent);
+        let what = person::act(chance, &self.now, &self.root);
         self.calls.told.push(what);
         self.tally.by_person += 1;
         let found = Rc::new(copy_of(&self.root));
-        if !touched_by(&self.now, &found).is_empty() {
+        // A new time counts: the content of a file that was only moved is not recorded, so it may have changed.
+        if !touched_at_all(&self.now, &found).is_empty() {
             self.changes.push(None);
         }
+        self.prefer(&touched_by(&self.now, &found));
         self.written.by_person(&self.now, &found);
         self.now = found;
         Ok(())
+    }
+
+    fn prefer(&mut self, paths: &[String]) {
+        self.recent.splice(0..0, paths.iter().take(RECENT_MAX - 1).cloned());
+        self.recent.truncate(RECENT_MAX);
     }
 
     fn send(
@@ -120,7 +135,7 @@ impl Outside<'_> {
         kind: &str,
         params: Value,
         ids: (Option<&str>, Option<&str>),
-        kill: Option<std::time::Duration>,
+        kill: Option<Duration>,
     ) -> Result<Answer, Wrong> {
         let session = &self.sessions[session].id;
         self.calls.send(Effect { session, kind, params, call: ids.0, turn: ids.1 }, kill)
@@ -128,6 +143,9 @@ impl Outside<'_> {
 
     /// One to three calls in one turn, sometimes all with one id, and sometimes with the person between them.
     fn turn(&mut self, at: usize, random: &mut Random, is_killed: bool) -> Result<(), Wrong> {
+        if random.one_in(12) {
+            return self.swap(at, random);
+        }
         let number = self.calls.number;
         let turn = (!random.one_in(4)).then(|| format!("turn{number}"));
         let shared = random.one_in(5).then(|| format!("shared{number}"));
@@ -143,6 +161,22 @@ impl Outside<'_> {
         Ok(())
     }
 
+    /// Two files or folders change places, in one call.
+    fn swap(&mut self, at: usize, random: &mut Random) -> Result<(), Wrong> {
+        let id = format!("swap{}", self.calls.number);
+        let mut chance = acts::Chance::new(random, &self.now, 0).preferring(&self.recent);
+        let (one, other) = if chance.random.one_in(4) {
+            (chance.folder(), chance.folder())
+        } else {
+            (chance.file(), chance.file())
+        };
+        for (from, to) in [(one.as_str(), "swap"), (&other, &one), ("swap", &other)] {
+            let params = json!({ "from": from, "to": to });
+            self.change(at, ("host.fs.move", params), (Some(&id), Some(&id)), None)?;
+        }
+        Ok(())
+    }
+
     fn mutation(
         &mut self,
         at: usize,
@@ -150,8 +184,19 @@ impl Outside<'_> {
         ids: (Option<&str>, Option<&str>),
         is_killed: bool,
     ) -> Result<(), Wrong> {
-        let (kind, params) = acts::next(random, &self.now, self.calls.number);
+        let chance = acts::Chance::new(random, &self.now, self.calls.number).preferring(&self.recent);
+        let (kind, params) = acts::one(chance);
         let kill = is_killed.then(|| some_moment(random, kind));
+        self.change(at, (kind, params), ids, kill)
+    }
+
+    fn change(
+        &mut self,
+        at: usize,
+        (kind, params): (&str, Value),
+        ids: (Option<&str>, Option<&str>),
+        kill: Option<Duration>,
+    ) -> Result<(), Wrong> {
         let answer = self.send(at, kind, params, ids, kill)?;
         self.tally.mutations += 1;
         self.tally.commands += u64::from(kind == acts::COMMAND);
@@ -168,6 +213,7 @@ impl Outside<'_> {
             let moves = ["host.fs.move", "host.fs.apply_patch"].contains(&kind);
             let what = if moves { What::Moves } else { What::Ordinary };
             let call = self.call(at, &answer, what, &found);
+            self.prefer(&call.touched);
             self.sessions[at].changed(call, &answer.text("turn_id"));
         }
         self.arrive(found);
@@ -254,7 +300,7 @@ impl Outside<'_> {
         };
         let is_restore = matches!(selection, Selection::Scope(_) | Selection::Snapshot(_));
         let paths = (is_restore && random.one_in(3)).then(|| {
-            let mut chance = acts::Chance::new(random, &self.now, 0);
+            let mut chance = acts::Chance::new(random, &self.now, 0).preferring(&self.recent);
             let path = if chance.random.one_in(2) { chance.path() } else { chance.file() };
             vec![path]
         });
