@@ -1,7 +1,7 @@
 //! C13: redo brings back what the undo before it displaced, always.
 
 use aos_testkit::copy::equal;
-use aos_testkit::{Findings, World};
+use aos_testkit::{Findings, World, check};
 use serde_json::json;
 
 use super::scene::{Scene, Variant, each};
@@ -48,7 +48,13 @@ fn from_the_command_line(scene: &mut Scene<'_>) -> Outcome {
         scene.aos(&["redo", "--yes"])?;
         scene.has("f", all)?;
     }
-    Ok(())
+    // After another change the call of the undo brings it back.
+    let forced = scene.force(1)?;
+    scene.w("another", "another\n")?;
+    let call = forced.receipt["tool_call_id"].as_str().unwrap_or("a receipt without tool_call_id");
+    check(scene.aos(&["history"])?.contains(call), || format!("`aos history` does not list {call}"))?;
+    scene.aos(&["undo", call, "--yes"])?;
+    scene.has("f", "A\nB\nC\n")
 }
 
 fn changes_of_all_kinds(scene: &mut Scene<'_>) -> Outcome {

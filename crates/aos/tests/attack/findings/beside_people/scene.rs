@@ -303,19 +303,24 @@ impl Scene<'_> {
     pub(super) fn back_by_snapshot(&mut self, undone: &Undone) -> Outcome {
         self.w("another", "another\n")?;
         let snapshot = undone.receipt["redo_snapshot_id"].clone();
-        self.is_listed(snapshot.as_str().unwrap_or("a receipt without redo_snapshot_id"))?;
+        self.is_listed(&undone.receipt)?;
         let mut back = self.undone("restore", &json!({ "snapshot_id": snapshot }))?.after;
         back.remove("another");
         equal(&undone.before, &back, "after the restore of the snapshot of an undo")
     }
 
-    fn is_listed(&mut self, snapshot: &str) -> Outcome {
+    /// The history lists an undo with its snapshot. For people it shows the call, which `aos undo CALL` takes.
+    fn is_listed(&mut self, receipt: &Value) -> Outcome {
+        let text = |field: &str| receipt[field].as_str().map_or(format!("no {field}"), str::to_owned);
+        let (snapshot, call) = (text("redo_snapshot_id"), text("tool_call_id"));
         let history = self.client.rpc("session.history", json!({ "session_id": self.session }));
-        check(history.to_string().contains(snapshot), || {
-            format!("session.history does not list the snapshot {snapshot} of what was displaced: {history}")
+        check(history.to_string().contains(&snapshot), || {
+            format!("session.history does not list {snapshot}, which holds what was displaced: {history}")
         })?;
-        let (_, history, _) = self.world.aos(&["history", "-s", &self.session]);
-        check(history.contains(snapshot), || format!("`aos history` does not list {snapshot}:\n{history}"))
+        let history = self.aos(&["history"])?;
+        check(history.contains(&snapshot) || history.contains(&call), || {
+            format!("`aos history` lists neither {snapshot} nor {call}:\n{history}")
+        })
     }
 
     /// The same restore again: it is done, and changes nothing at all.

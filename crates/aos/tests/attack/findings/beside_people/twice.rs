@@ -14,6 +14,7 @@ pub(super) fn what_is_restored_stays() -> Outcome {
         ("by patch", by_patch),
         ("by a command", by_a_command),
         ("two files that change places", swapped),
+        ("two files of the same size and time", swapped_alike),
         ("edited by the person since", edited_since),
         ("with the person's file at the old name", in_its_place),
         ("by its snapshot", by_its_snapshot),
@@ -99,6 +100,20 @@ fn swapped(scene: &mut Scene<'_>) -> Outcome {
         scene.as_call("c", "fs.move", moving(from, to))?;
     }
     scene.has("b", "2\n")?;
+    restored_once(scene, &first)
+}
+
+/// As after a checkout: nothing but the content tells them apart.
+fn swapped_alike(scene: &mut Scene<'_>) -> Outcome {
+    for (path, content) in [("b", "1\n"), ("d", "2\n")] {
+        scene.p(path, content);
+        let file = std::fs::File::options().append(true).open(scene.at(path)).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    }
+    let first = scene.tree();
+    for (from, to) in [("b", "t"), ("d", "b"), ("t", "d")] {
+        scene.as_call("c", "fs.move", moving(from, to))?;
+    }
     restored_once(scene, &first)
 }
 
