@@ -12,6 +12,7 @@ pub(super) struct Call {
     pub(super) id: String,
     pub(super) snapshot: String,
     pub(super) what: What,
+    pub(super) before: Rc<Tree>,
     pub(super) after: Rc<Tree>,
     /// The paths that it changed or replaced.
     pub(super) touched: Vec<String>,

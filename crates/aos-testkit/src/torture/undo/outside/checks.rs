@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Outside;
 use super::book::{Ask, Call, Selection, What};
-use crate::copy::{Part, Thing, Tree, differing};
+use crate::copy::{Part, Thing, Tree, differing, explain, same};
 use crate::torture::undo::{Wrong, ensure};
 
 /// What the person wrote and nobody has changed since.
@@ -87,6 +87,7 @@ impl Outside<'_> {
             ensure(lost.is_none(), || {
                 format!("{} of the person is lost: {receipt}", lost.unwrap_or_default())
             })?;
+            Outside::check_exact(ask, &taken_back, found)?;
         }
         let is_near =
             |path: &str, other: &str| path == other || is_below(path, other) || is_below(other, path);
@@ -95,6 +96,38 @@ impl Outside<'_> {
         let strange: Vec<String> =
             differing(&self.now, found).into_iter().filter(|path| !concerned(path)).collect();
         ensure(strange.is_empty(), || format!("what is taken back never touched {strange:?}: {receipt}"))
+    }
+
+    /// Without force each path that the calls changed becomes what the first of them found. Where something moved, or
+    /// was moved back, the paths do not tell what belongs together.
+    fn check_exact(ask: &Ask, taken_back: &[&Call], found: &Tree) -> Result<(), Wrong> {
+        if taken_back.iter().any(|call| call.what != What::Ordinary) {
+            return Ok(());
+        }
+        let is_asked = |path: &String| {
+            ask.paths.as_ref().is_none_or(|paths| paths.iter().any(|one| path == one || is_below(path, one)))
+        };
+        let mut taken_back = taken_back.to_vec();
+        taken_back.sort_by_key(|call| call.at);
+        let all: BTreeSet<&String> = taken_back.iter().flat_map(|call| &call.touched).collect();
+        for path in all.into_iter().filter(|path| is_asked(path)) {
+            let mut calls = taken_back.iter().filter(|call| call.touched.contains(path));
+            let (Some(first), last) = (calls.next(), calls.next_back()) else { continue };
+            let (was, left) = (first.before.get(path), last.unwrap_or(first).after.get(path));
+            // A folder that they made stays with what others put into it.
+            let prefix = format!("{path}/");
+            let is_filled =
+                found.range(prefix.clone()..).next().is_some_and(|(below, _)| below.starts_with(&prefix));
+            let stays = was.is_none() && is_filled;
+            if !same(was, left) && !stays && !same(found.get(path), was) {
+                let only = |thing: Option<&Thing>| {
+                    thing.map(|thing| (path.clone(), thing.clone())).into_iter().collect::<Tree>()
+                };
+                let text = explain(&only(was), &only(found.get(path)));
+                return ensure(false, || format!("not as the first call found it: {text}"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether an undo may end like this without being done.

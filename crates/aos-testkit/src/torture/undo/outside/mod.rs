@@ -226,6 +226,7 @@ impl Outside<'_> {
             id: answer.text("tool_call_id"),
             snapshot: answer.text("snapshot_id"),
             what,
+            before: self.now.clone(),
             after: found.clone(),
             touched: touched_by(&self.now, found),
             at: self.changes.len(),

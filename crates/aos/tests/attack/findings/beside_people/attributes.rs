@@ -23,6 +23,7 @@ pub(super) fn attributes_count_like_content() -> Outcome {
         ("before a redo", before_a_redo),
         ("an ACL", an_acl),
         ("a default ACL of a folder", a_default_acl),
+        ("of a folder that is closed to its owner", of_a_closed_folder),
         ("control: the mode", the_mode),
         ("control: only touched", only_touched),
     ];
@@ -201,6 +202,24 @@ fn a_default_acl(scene: &mut Scene<'_>) -> Outcome {
     set_acl(&scene.at("d"), DEFAULT_ACL);
     scene.rollback_conflicts(1, "d")?;
     scene.forced_and_back(1)?.lists(&[], &["d", "d/x"])
+}
+
+/// Undo restores what such a folder has: an ACL does not keep the other attributes out.
+fn of_a_closed_folder(scene: &mut Scene<'_>) -> Outcome {
+    scene.p("d/x", "x\n");
+    note(scene, "d")?;
+    if has_acls(scene) {
+        set_acl(&scene.at("d"), ACL);
+    }
+    scene.p_chmods("d", 0o500);
+    let before = scene.tree();
+    let remove = json!({ "path": "d", "recursive": true });
+    scene.as_call("c", "fs.remove", remove)?;
+    scene.rollback(1)?;
+    equal(&before, &scene.tree(), "after the rollback")?;
+    scene.again(&json!({ "scope_id": "c", "force": true }))?;
+    scene.p_chmods("d", 0o700);
+    Ok(())
 }
 
 fn the_mode(scene: &mut Scene<'_>) -> Outcome {
