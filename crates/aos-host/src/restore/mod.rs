@@ -126,14 +126,14 @@ impl DiskUndo {
             });
         }
         self.check(&world, &plan)?;
-        let list = |paths: &mut dyn Iterator<Item = &str>| {
-            let mut paths: Vec<String> = paths.map(|path| world.shown(path)).collect();
+        let list = |paths: Vec<String>| {
+            let mut paths: Vec<String> = paths.iter().map(|path| world.shown(path)).collect();
             paths.sort_unstable();
             paths
         };
         Ok(DiskRestoration {
-            restored: list(&mut plan.restored()),
-            deleted: list(&mut plan.deleted()),
+            restored: list(plan.restored()),
+            deleted: list(plan.deleted()),
             steps: build::steps(&world, &plan)?,
             conflicts: Vec::new(),
         })

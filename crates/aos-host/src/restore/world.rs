@@ -4,9 +4,11 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use aos_model::acl;
+use aos_model::limits::CHANGED_PATHS_MAX;
 use aos_model::path::{RequestPath, show};
 use aos_model::records::{Attributes, Identity, Image, Kind, RecordedChange};
 use aos_model::refusal::{Code, Refusal};
@@ -16,11 +18,12 @@ use aos_store::{EntryKind, Manifest, ManifestEntry};
 use rustix::io::Errno;
 
 use super::damaged;
-use crate::disk::{Meta, hash_of, names_in, read_xattrs};
+use crate::disk::{Meta, hash_of, names_in, open_dir, read_xattrs};
 use crate::host::Host;
 use crate::jail::{Folders, Found, Jail, Last, Place, resolve};
 use crate::session::OpenSession;
 use crate::snapshot;
+use crate::target::is_too_deep;
 
 /// The path of a record, which is relative to the workdir when under it, as an absolute one.
 pub(super) fn absolute(jail: &Jail, shown: &str) -> String {
@@ -233,6 +236,34 @@ impl<'a> DiskWorld<'a> {
         Ok(names)
     }
 
+    /// `left`: how many paths may still be listed.
+    fn list_below(
+        &self,
+        dir: &OwnedFd,
+        (absolute, suffix): (&[u8], &str),
+        left: &mut usize,
+        out: &mut Vec<String>,
+    ) -> Result<bool, Errno> {
+        for name in names_in(dir)? {
+            let below = [absolute, b"/", &name].concat();
+            let Some(meta) = Meta::at(dir, &name)? else { continue };
+            if self.session.jail.hides(&below, &meta) {
+                continue;
+            }
+            if *left == 0 || is_too_deep(&below) {
+                return Ok(false);
+            }
+            *left -= 1;
+            let suffix = format!("{suffix}/{}", show(&name));
+            out.push(suffix.clone());
+            let is_dir = meta.kind == Kind::Dir;
+            if is_dir && !self.list_below(&open_dir(dir, &name)?, (&below, &suffix), left, out)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn read_hash(&self, path: &str) -> Result<Option<String>, Refusal> {
         let Some(place) = self.place(path)? else { return Ok(None) };
         let Some(kind) = place.meta.map(|meta| meta.kind) else { return Ok(None) };
@@ -317,6 +348,16 @@ impl World for DiskWorld<'_> {
             return self.checked(self.list(path)).unwrap_or_default();
         }
         to_roots.into_iter().collect()
+    }
+
+    fn below_on_disk(&self, path: &str) -> Option<Vec<String>> {
+        let place = self.checked(self.place(path)).flatten()?;
+        let (mut left, mut out) = (CHANGED_PATHS_MAX, Vec::new());
+        let listed = place
+            .open_dir()
+            .and_then(|dir| self.list_below(&dir, (&place.absolute, ""), &mut left, &mut out));
+        // A folder that may not be read moves as any other.
+        listed.is_ok_and(|is_all| is_all).then_some(out)
     }
 
     fn hash_on_disk(&self, path: &str) -> Option<String> {

@@ -56,17 +56,37 @@ pub struct Plan<'w, W> {
     pub conflicts: Vec<Conflict>,
     /// What changes. The images of now are what the plan displaces or moves away.
     pub differences: BTreeMap<String, Difference>,
+    /// The folders that move with everything in them to a free path, by their old one. The cost follows the paths that are
+    /// named, so what is in them is not among the differences.
+    whole: BTreeMap<String, String>,
 }
 
-impl<W> Plan<'_, W> {
+impl<W: World> Plan<'_, W> {
     /// The paths that exist afterwards and were not the same before.
-    pub fn restored(&self) -> impl Iterator<Item = &str> {
-        self.differences.iter().filter(|(_, one)| one.goal.is_some()).map(|(path, _)| path.as_str())
+    pub fn restored(&self) -> Vec<String> {
+        self.list(|one| one.goal.is_some(), |(from, to)| (from, to))
     }
 
     /// The paths that do not exist afterwards.
-    pub fn deleted(&self) -> impl Iterator<Item = &str> {
-        self.differences.iter().filter(|(_, one)| one.goal.is_none()).map(|(path, _)| path.as_str())
+    pub fn deleted(&self) -> Vec<String> {
+        self.list(|one| one.goal.is_none(), |(from, _)| (from, from))
+    }
+
+    /// The differences of a kind, in order, and what is below each folder that moves as a whole: at which path of the
+    /// disk, and under which name it is listed. Of a larger folder than the plan lists, only the folder.
+    fn list<'p>(
+        &'p self,
+        is_listed: impl Fn(&Difference) -> bool,
+        names: impl Fn((&'p String, &'p String)) -> (&'p String, &'p String),
+    ) -> Vec<String> {
+        let listed = self.differences.iter().filter(|(_, one)| is_listed(one));
+        let mut paths: Vec<String> = listed.map(|(path, _)| path.clone()).collect();
+        for (from, name) in self.whole.iter().map(names) {
+            let below = self.goal.world.below_on_disk(from).unwrap_or_default();
+            paths.extend(below.into_iter().map(|below| format!("{name}{below}")));
+        }
+        paths.sort_unstable();
+        paths
     }
 }
 
@@ -81,7 +101,8 @@ pub fn plan<'w, W: World>(world: &'w W, undo: &Undo<'_>) -> Plan<'w, W> {
     let mut goal = merge.disk.clone();
     let before = std::mem::replace(&mut merge.net.before.root, Node::made(folder()));
     goal.root = merge.folder(&before, Some(""), Some(goal.root.clone())).expect("BUG: the root stays");
-    let mut differences = goal.difference();
+    let mut whole = whole_moves(&goal, &merge.disk);
+    let mut differences = goal.difference(&whole);
     merge.judge(&goal, &differences);
     let since = |path: String| Conflict { changed_by: merge.changed_by(&path, undo), path };
     let between = |gap: &Gap| Conflict {
@@ -93,8 +114,18 @@ pub fn plan<'w, W: World>(world: &'w W, undo: &Undo<'_>) -> Plan<'w, W> {
     if !conflicts.is_empty() && !undo.force {
         goal = Tree::of_disk(world);
         differences.clear();
+        whole.clear();
     }
-    Plan { goal, conflicts: conflicts.into_iter().collect(), differences }
+    Plan { goal, conflicts: conflicts.into_iter().collect(), differences, whole }
+}
+
+/// The folders that move unchanged: nothing is at the new path, and nothing comes to the old one.
+fn whole_moves<W: World>(goal: &Tree<'_, W>, disk: &Tree<'_, W>) -> BTreeMap<String, String> {
+    let is_whole = |one: &Moved| {
+        let is_unchanged = goal.get(&one.to).is_some_and(|node| node.is_dir() && node.over.is_empty());
+        is_unchanged && disk.get(&one.to).is_none() && goal.get(&one.from).is_none()
+    };
+    find_moves(&goal.root).into_iter().filter(is_whole).map(|one| (one.from, one.to)).collect()
 }
 
 struct Merge<'w, W> {

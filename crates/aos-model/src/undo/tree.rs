@@ -18,6 +18,8 @@ pub trait World {
     /// What is at a path now, with `xattrs`. The hash of a file may be left out. Folders above the roots are asked too.
     fn on_disk(&self, path: &str) -> Option<Image>;
     fn names_on_disk(&self, path: &str) -> Vec<String>;
+    /// Everything below a folder, as paths that begin with a slash; `None` if there is more than the plan lists.
+    fn below_on_disk(&self, path: &str) -> Option<Vec<String>>;
     /// Reads a file, or the target of a link. `None`: it cannot be read.
     fn hash_on_disk(&self, path: &str) -> Option<String>;
     /// An object of a pre-image, with its hash and `xattrs`. `None`: it was absent.
@@ -301,11 +303,12 @@ impl<'w, W: World> Tree<'w, W> {
             }
     }
 
-    /// The paths at which this tree differs from the disk.
-    pub fn difference(&self) -> BTreeMap<String, Difference> {
+    /// The paths at which this tree differs from the disk. Of folders that move as a whole only the folder: by its old
+    /// path in `whole`, with the new one.
+    pub(super) fn difference(&self, whole: &BTreeMap<String, String>) -> BTreeMap<String, Difference> {
         let mut out = BTreeMap::new();
         let disk = Tree::of_disk(self.world);
-        self.compare("", Some(&disk.root), Some(&self.root), &mut out);
+        self.compare("", Some(&disk.root), Some(&self.root), whole, &mut out);
         out
     }
 
@@ -314,6 +317,7 @@ impl<'w, W: World> Tree<'w, W> {
         path: &str,
         now: Option<&Node>,
         goal: Option<&Node>,
+        whole: &BTreeMap<String, String>,
         out: &mut BTreeMap<String, Difference>,
     ) {
         let is_same = match (now, goal) {
@@ -323,6 +327,13 @@ impl<'w, W: World> Tree<'w, W> {
         if !is_same {
             let image = |node: Option<&Node>| node.and_then(|node| node.image.clone());
             out.insert(path.to_owned(), Difference { now: image(now), goal: image(goal) });
+        }
+        let comes_whole = |goal: &Node| match &goal.source {
+            Source::Disk(from) => whole.get(from).is_some_and(|to| to == path),
+            Source::Stored(_) | Source::Made | Source::Any => false,
+        };
+        if whole.contains_key(path) || goal.is_some_and(comes_whole) {
+            return;
         }
         // Below an object that stays, only what was set can differ.
         let names = match goal {
@@ -336,7 +347,7 @@ impl<'w, W: World> Tree<'w, W> {
         for name in names {
             let now = now.and_then(|now| self.child(now, &name));
             let child = goal.and_then(|goal| self.child(goal, &name));
-            self.compare(&join(path, &name), now.as_deref(), child.as_deref(), out);
+            self.compare(&join(path, &name), now.as_deref(), child.as_deref(), whole, out);
         }
     }
 }

@@ -55,6 +55,10 @@ impl World for View<'_> {
         names_in(&self.host.files, path)
     }
 
+    fn below_on_disk(&self, path: &str) -> Option<Vec<String>> {
+        Some(below(&self.host.files, path).into_iter().map(|one| one[path.len()..].to_owned()).collect())
+    }
+
     fn hash_on_disk(&self, path: &str) -> Option<String> {
         self.host.files.get(path).map(|obj| obj.hash.to_string())
     }
@@ -220,8 +224,7 @@ impl Host {
         if !plan.conflicts.is_empty() && !ask.force {
             return Answer::Conflict(plan.conflicts);
         }
-        let list = |paths: &mut dyn Iterator<Item = &str>| paths.map(str::to_owned).collect();
-        let (restored, deleted) = (list(&mut plan.restored()), list(&mut plan.deleted()));
+        let (restored, deleted) = (plan.restored(), plan.deleted());
         let steps = undo::steps(&plan.goal, &|_, number| format!("/.aside-{number}"));
         let answer = Answer::Ok { restored, deleted, snapshot: self.next_snapshot() };
         if !dry_run {
