@@ -96,10 +96,8 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     let started = Instant::now();
     let (host, report) = Host::start(home, Machine::real(durability, umask, "/proc/self/exe".into()))
         .inspect_err(|fault| tracing::error!("cannot start: {fault}"))?;
-    // The socket is created with its final mode; no other thread creates files yet.
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    // Under the umask of the process: another thread may be finalizing snapshots, and its folders need all of their mode.
     let listener = aos_wire::bind(host.home().run()).context("cannot bind run/aosd.sock");
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let listener = Arc::new(listener.inspect_err(|why| tracing::error!("cannot start: {why:#}"))?);
     log_start(&host, durability, &report, started);
     let (stop, stopped) = channel();
