@@ -20,7 +20,7 @@ use super::record::{Made, record};
 use super::step_intent::{Seen, StepIntent};
 use super::take::take;
 use super::take_back::take_back_first;
-use crate::disk::{self, AttrsFrom, FileAttrs, Meta, apply_attrs, apply_metadata, read_xattrs, write_all};
+use crate::disk::{self, AttrsFrom, FileAttrs, Meta, apply_metadata, read_xattrs, write_all};
 use crate::fault;
 use crate::host::Host;
 use crate::jail::DirFd;
@@ -361,7 +361,8 @@ impl<'a> Work<'a> {
             return Err(changed_meanwhile(at, "it was replaced"));
         }
         self.begun = true;
-        xattrs.map_or(Ok(()), |xattrs| apply_attrs(&dir, xattrs)).map_err(fail)?;
+        let set = |xattrs| disk::apply_attrs_to_closed(&dir, now.mode, xattrs);
+        xattrs.map_or(Ok(()), set).map_err(fail)?;
         disk::set_mode(&dir, mode | held).map_err(fail)?;
         self.making.attrs = read_xattrs(&dir).ok();
         self.touch(at)?;

@@ -13,7 +13,7 @@ use super::arm::Armed;
 use super::hold_open::{Action, OPEN_TO_OWNER};
 use super::preimage::{drop_left, store_preimage_at};
 use super::step_intent::{At, Content, Intent, Seen, StepIntent};
-use crate::disk::{self, Meta, TEMPORARY_PREFIX, apply_attrs, hash_of};
+use crate::disk::{self, Meta, TEMPORARY_PREFIX, hash_of};
 use crate::host::Host;
 use crate::steps::{Put, Step, StepTarget};
 
@@ -192,12 +192,15 @@ fn take_back_step(
         StepIntent::SetMode { before, after, xattrs, closes, .. } => {
             let Some(site) = at else { return Ok(true) };
             let Some(now) = site.now()? else { return Ok(true) };
-            if now.kind != Kind::Dir || (now.mode != *before && now.mode != *after) {
+            // The step may have been interrupted while it set attributes.
+            let is_ours =
+                |mode: u32| now.mode == mode || xattrs.is_some() && now.mode == mode | disk::OWNER_WRITES;
+            if now.kind != Kind::Dir || !(is_ours(*before) || is_ours(*after)) {
                 return Ok(*closes);
             }
             let dir = site.open_closed_dir()?;
             if let Some((before, _)) = xattrs {
-                apply_attrs(&dir, before)?;
+                disk::apply_attrs_to_closed(&dir, now.mode, before)?;
             }
             disk::set_mode(&dir, *before)?;
             synced(&dir, sync)

@@ -8,7 +8,7 @@ use aos_model::request::Base64;
 use rustix::fs::{Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::Meta;
+use super::{Meta, OWNER_WRITES};
 
 /// The set-user-id and set-group-id bits of a mode.
 pub(crate) const SET_ID_BITS: u32 = 0o6000;
@@ -83,6 +83,17 @@ pub(crate) fn apply_attrs(file: &OwnedFd, kept: &Attributes) -> Result<(), Errno
         }
     }
     set_xattrs(file, kept)
+}
+
+/// As [`apply_attrs`], for a folder whose mode may forbid its owner to write. The caller sets the mode afterwards.
+pub(crate) fn apply_attrs_to_closed(dir: &OwnedFd, mode: u32, kept: &Attributes) -> Result<(), Errno> {
+    match apply_attrs(dir, kept) {
+        Err(Errno::ACCESS) => {
+            rustix::fs::fchmod(dir, Mode::from_raw_mode(mode | OWNER_WRITES))?;
+            apply_attrs(dir, kept)
+        }
+        outcome => outcome,
+    }
 }
 
 /// The prefixes under which overlayfs stores its own metadata; it never leaves the overlay.

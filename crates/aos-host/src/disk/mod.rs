@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 pub(crate) use aos_store::names_in;
 pub(crate) use attrs::{
-    AttrsFrom, FileAttrs, SET_ID_BITS, apply_attrs, apply_metadata, copy_acl, has_file_capabilities,
-    is_opaque, read_xattrs, remove_file_capabilities, remove_overlay_xattrs,
+    AttrsFrom, FileAttrs, SET_ID_BITS, apply_attrs_to_closed, apply_metadata, copy_acl,
+    has_file_capabilities, is_opaque, read_xattrs, remove_file_capabilities, remove_overlay_xattrs,
 };
 pub(crate) use copy::{allocated_bytes, copy, copy_content, empty, remove, remove_any, remove_leftover};
 pub(crate) use entry::{

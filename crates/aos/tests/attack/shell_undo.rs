@@ -24,6 +24,7 @@ pub fn cases() -> Vec<Case> {
         ("OWN-SHELL-POWER", at_power),
         ("OWN-SHELL-ATTRIBUTES", attributes),
         ("OWN-SHELL-FOLDER-LOOK", looks_given_since),
+        ("OWN-SHELL-FOLDER-CLOSED", attributes_of_a_closed_folder),
         ("OWN-SHELL-SESSION-CLOSED", session_closed),
         ("OWN-SHELL-NOTHING", rules::nothing_changed),
         ("OWN-SHELL-RULES", rules::rules_bind),
@@ -410,6 +411,32 @@ fn looks_given_since() -> Outcome {
         expect("the closing taken back", &room.fs("rollback", json!({})), &["ok"])?;
         same("rolled back", &seen(&room.world.root), &before)?;
         room.finish()
+    })
+}
+
+/// A folder that its owner may not write gets its attributes back, and keeps its mode.
+fn attributes_of_a_closed_folder() -> Outcome {
+    each_daemon(|open| {
+        for (before, after) in [("0o500", "0o500"), ("0o500", "0o700"), ("0o700", "0o500")] {
+            let room = open(json!({}));
+            let look = |mode: &str, color: &str| {
+                format!(
+                    "import os; os.chmod('dir', 0o700); os.setxattr('dir', 'user.kept', b'{color}'); os.chmod('dir', {mode})"
+                )
+            };
+            let mut trees = Vec::new();
+            for script in [look(before, "red"), look(after, "green")] {
+                trees.push(seen(&room.world.root));
+                expect("python", &room.exec(json!({ "argv": ["python3", "-c", script] })), &["ok"])?;
+            }
+            trees.push(seen(&room.world.root));
+            for (effect, found) in [("rollback", 1), ("redo", 2), ("rollback", 1), ("rollback", 0)] {
+                expect(&format!("{effect} of {after}"), &room.fs(effect, json!({})), &["ok"])?;
+                same(effect, &seen(&room.world.root), &trees[found])?;
+            }
+            room.finish()?;
+        }
+        Ok(())
     })
 }
 
