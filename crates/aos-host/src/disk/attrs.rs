@@ -164,7 +164,8 @@ pub(crate) fn read_xattrs(file: &OwnedFd) -> Result<Attributes, Errno> {
 }
 
 fn set_xattrs(file: &OwnedFd, attributes: &Attributes) -> Result<(), Errno> {
-    attributes.iter().try_for_each(|(name, value)| {
+    // The ACL last (`system.` is before `user.`): it may forbid the owner to write.
+    attributes.iter().rev().try_for_each(|(name, value)| {
         rustix::fs::fsetxattr(file, name.as_str(), &value.0, XattrFlags::empty())
     })
 }
