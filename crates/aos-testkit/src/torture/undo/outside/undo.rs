@@ -19,8 +19,6 @@ pub(super) struct Done {
     pub(super) snapshot: String,
     /// The number of turns that were rolled back or redone.
     pub(super) turns: usize,
-    /// It is a turn of its own.
-    pub(super) is_turn: bool,
 }
 
 impl Outside<'_> {
@@ -87,7 +85,8 @@ impl Outside<'_> {
     fn record(&mut self, ask: &Ask, answer: &Answer, found: Rc<Tree>) -> Done {
         let before = self.now.clone();
         let turns = self.sessions[ask.session].turns(&ask.selection).len();
-        let is_turn = ask.is_restore() && !touched_by(&before, &found).is_empty();
+        // Names of one file that change places are a change, too: only the time of their folder tells.
+        let is_turn = ask.is_restore() && !touched_at_all(&before, &found).is_empty();
         if is_turn {
             let call = self.call(ask.session, answer, What::Restores, &found);
             self.sessions[ask.session].changed(call, &answer.text("turn_id"));
@@ -96,7 +95,7 @@ impl Outside<'_> {
             self.sessions[ask.session].rolled(&ask.selection, call);
         }
         self.arrive(found.clone());
-        Done { before, after: found, snapshot: answer.text("redo_snapshot_id"), turns, is_turn }
+        Done { before, after: found, snapshot: answer.text("redo_snapshot_id"), turns }
     }
 
     /// Restores again what is restored: nothing changes. An object that moves can only be recognized without `force`,
@@ -111,10 +110,9 @@ impl Outside<'_> {
         let second = self.undo(ask, None)?;
         match second {
             Some(second) => {
-                let touched = touched_at_all(&done.after, &second.after);
-                ensure(touched.is_empty() && !second.is_turn, || {
-                    format!("the second time it changed {touched:?}")
-                })
+                // Names of one file may change places again.
+                let touched = touched_by(&done.after, &second.after);
+                ensure(touched.is_empty(), || format!("the second time it changed {touched:?}"))
             }
             None => ensure(is_small, || "it is restored, and cannot be restored again".to_owned()),
         }
