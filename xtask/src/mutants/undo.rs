@@ -42,8 +42,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "the lists of a receipt leave out the folders that come and go",
         edits: &[Edit {
             file: "crates/aos-model/src/undo/plan.rs",
-            old: "        self.differences.iter().filter(|(_, one)| one.goal.is_none()).map(|(path, _)| path.as_str())\n",
-            new: "        let is_file = |one: &Difference| one.now.as_ref().is_none_or(|now| now.kind != Kind::Dir);\n        self.differences\n            .iter()\n            .filter(move |(_, one)| one.goal.is_none() && is_file(one))\n            .map(|(path, _)| path.as_str())\n",
+            old: "        self.list(|one| one.goal.is_none(), |(from, _)| (from, from))\n",
+            new: "        let is_file = |one: &Difference| one.now.as_ref().is_none_or(|now| now.kind != Kind::Dir);\n        self.list(|one| one.goal.is_none() && is_file(one), |(from, _)| (from, from))\n",
         }],
         caught_by: &[attack("C28")],
     },
