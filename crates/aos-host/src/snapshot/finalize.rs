@@ -270,10 +270,12 @@ fn superseded<'t>(
             left.clear();
         }
         for record in &touch.paths {
-            let preimage = record.before.as_ref().and_then(|image| image.preimage.as_deref());
-            let found = identity(&record.before);
-            if left.insert(&record.path, identity(&record.after)).is_some_and(|left| left == found) {
-                superseded.extend(preimage);
+            let before = record.before.as_ref();
+            // What is in a folder may be somebody else's, whatever the folder's time says.
+            let found = before.filter(|image| image.kind != Kind::Dir).and_then(|image| image.identity);
+            let was = left.insert(&record.path, identity(&record.after)).flatten();
+            if found.is_some() && was == found {
+                superseded.extend(before.and_then(|image| image.preimage.as_deref()));
             }
         }
         last = Some(touch);

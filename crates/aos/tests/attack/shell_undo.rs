@@ -25,6 +25,7 @@ pub fn cases() -> Vec<Case> {
         ("OWN-SHELL-ATTRIBUTES", attributes),
         ("OWN-SHELL-FOLDER-LOOK", looks_given_since),
         ("OWN-SHELL-FOLDER-CLOSED", attributes_of_a_closed_folder),
+        ("OWN-SHELL-FOLDER-GONE", a_folder_that_one_call_changed_and_removed),
         ("OWN-SHELL-SESSION-CLOSED", session_closed),
         ("OWN-SHELL-NOTHING", rules::nothing_changed),
         ("OWN-SHELL-RULES", rules::rules_bind),
@@ -437,6 +438,24 @@ fn attributes_of_a_closed_folder() -> Outcome {
             room.finish()?;
         }
         Ok(())
+    })
+}
+
+/// One call changes the mode of a folder and removes it: undo needs what was in it.
+fn a_folder_that_one_call_changed_and_removed() -> Outcome {
+    each_daemon(|open| {
+        let room = open(json!({}));
+        let before = seen(&room.world.root);
+        for script in ["chmod 711 dir", "rm -r dir"] {
+            let params = json!({ "session_id": room.session, "argv": ["sh", "-c", script] });
+            let call =
+                json!({ "kind": "host.exec", "params": params, "tool_call_id": "tc_both", "turn_id": "t" });
+            let receipt = room.world.client().rpc("effect.call", call)["result"].take();
+            expect(script, &receipt, &["ok"])?;
+        }
+        expect("undo", &room.undo("tc_both"), &["ok"])?;
+        same("undone", &seen(&room.world.root), &before)?;
+        room.finish()
     })
 }
 
